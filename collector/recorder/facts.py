@@ -1,0 +1,54 @@
+"""Facts of a run that hold for every framework: host, processors, settings."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from typing import Any, Dict, Mapping, Optional
+
+_RECORDED_SETTINGS = re.compile(r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_")
+_SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+MASK = "***"
+
+
+def host_facts() -> Dict[str, Any]:
+    """The host, its clock and its processors."""
+    return {
+        "host": socket.gethostname(),
+        "clock_domain": _clock_domain(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "cpu_count": os.cpu_count(),
+        "cpus_allowed": _cpus_allowed(),
+    }
+
+
+def settings(env: Mapping[str, str]) -> Dict[str, str]:
+    """Environment settings that decide about speed; values of names that look like secrets are masked."""
+    return {
+        name: MASK if _SECRET_NAMES.search(name) else value
+        for name, value in sorted(env.items())
+        if _RECORDED_SETTINGS.match(name)
+    }
+
+
+def timeline_is_on(env: Mapping[str, str]) -> bool:
+    return bool(env.get("HOROVOD_TIMELINE"))
+
+
+def _clock_domain() -> Optional[str]:
+    """What names the monotonic clock: processes with the same one can be compared directly."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _cpus_allowed() -> Optional[int]:
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return None

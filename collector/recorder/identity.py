@@ -1,0 +1,167 @@
+"""Which logs belong together: the run's id and the generation of its world.
+
+No collective is started to find out: a rank without the callback would hang the job. The id is the
+one that was given, otherwise the first rank to come writes ``run.json`` into the log folder and the
+others read it. Where ranks do not share the folder, the launcher's own name of the job goes into
+the facts, and the parser matches the logs by it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+
+# Without any name of the job from a launcher, ranks that start within this time are taken as one job.
+_SAME_JOB_SECONDS = 600
+# How long a rank waits for the first one to finish writing a run.json of a few hundred bytes.
+_READ_ATTEMPTS = 20
+_READ_PAUSE_SECONDS = 0.05
+
+
+class World(NamedTuple):
+    """Where this process stands among the ranks."""
+
+    rank: int
+    size: int
+    local_rank: Optional[int]
+
+
+class RunIdentity(NamedTuple):
+    run_id: str
+    generation: int
+
+
+# Horovod's own order (horovod/runner/common/util/env.py), then torchrun's.
+_RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+)
+
+# Variables that together name one launch of a job, alike on all of its ranks.
+_LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
+    ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+    ("PMIX_NAMESPACE",),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ("MASTER_ADDR", "MASTER_PORT"),
+)
+
+
+def world_from_environment(env: Mapping[str, str]) -> World:
+    """The rank as the launcher's variables tell it; rank 0 of 1 without any."""
+    for rank_name, size_name, local_name in _RANK_VARIABLES:
+        rank, size = _integer(env.get(rank_name)), _integer(env.get(size_name))
+        if rank is not None and size is not None:
+            return World(rank, size, _integer(env.get(local_name)))
+    return World(0, 1, None)
+
+
+def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
+    """A name of this launch that all ranks of the job share; None where the launcher gives none."""
+    for names in _LAUNCH_VARIABLES:
+        values = [env.get(name) for name in names]
+        if all(values):
+            return ":".join([names[0], *[str(value) for value in values]])
+    if size == 1:
+        return "process:%s:%d:%d" % (socket.gethostname(), os.getpid(), process_start_ns())
+    return None
+
+
+def process_start_ns() -> int:
+    """Monotonic time at which this process began, in nanoseconds; now where the system does not say."""
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            # The command's name, in parentheses, may hold blanks; starttime is the 20th field after it.
+            ticks = int(stat.read().rsplit(b")", 1)[1].split()[19])
+        boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        age_ns = boot_ns - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        return time.monotonic_ns() - age_ns
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.monotonic_ns()
+
+
+def join_run(
+    log_dir: Path, run_id: Optional[str], launch: Optional[str], size: int, wall_ns: int
+) -> RunIdentity:
+    """The run that this process takes part in; the first process of a job founds it.
+
+    A folder that an earlier job has used gets a further file, ``run-1.json`` and so on: a new run,
+    or with the same ``run_id`` a new generation of it.
+    """
+    previous: Optional[Dict[str, Any]] = None
+    for number in itertools.count():
+        path = log_dir / ("run.json" if number == 0 else "run-%d.json" % number)
+        founder = _founding(run_id, previous, launch, size, wall_ns)
+        if _create_exclusively(path, founder):
+            return RunIdentity(founder["run_id"], founder["generation"])
+        found = _read(path)
+        if found is not None and _same_job(found, run_id, launch, size, wall_ns):
+            return RunIdentity(str(found["run_id"]), int(found["generation"]))
+        previous = found or previous
+    raise AssertionError("unreachable: itertools.count() does not end")
+
+
+def _founding(
+    run_id: Optional[str],
+    previous: Optional[Dict[str, Any]],
+    launch: Optional[str],
+    size: int,
+    wall_ns: int,
+) -> Dict[str, Any]:
+    again = previous is not None and run_id is not None and previous.get("run_id") == run_id
+    return {
+        "run_id": run_id or uuid.uuid4().hex[:12],
+        "generation": int(previous["generation"]) + 1 if again and previous else 0,
+        "launch": launch,
+        "size": size,
+        "wall_ns": wall_ns,
+    }
+
+
+def _same_job(
+    found: Dict[str, Any], run_id: Optional[str], launch: Optional[str], size: int, wall_ns: int
+) -> bool:
+    if run_id is not None and found.get("run_id") != run_id:
+        return False
+    if launch is not None or found.get("launch") is not None:
+        return bool(found.get("launch") == launch)
+    age_seconds = abs(wall_ns - int(found.get("wall_ns", 0))) / 1e9
+    return found.get("size") == size and age_seconds < _SAME_JOB_SECONDS
+
+
+def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:
+    """Whether this process was the first to create the file."""
+    try:
+        descriptor = os.open(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file)
+    return True
+
+
+def _read(path: Path) -> Optional[Dict[str, Any]]:
+    """What the founder wrote; None where the file stays unreadable or is none of ours."""
+    for _ in range(_READ_ATTEMPTS):
+        try:
+            found = json.loads(path.read_text())
+        except (OSError, ValueError):
+            time.sleep(_READ_PAUSE_SECONDS)
+            continue
+        usable = isinstance(found, dict) and {"run_id", "generation"} <= set(found)
+        return found if usable else None
+    return None
+
+
+def _integer(text: Optional[str]) -> Optional[int]:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None

@@ -1,0 +1,213 @@
+"""A recording session: from the start of training to its end, rows on their way to one file.
+
+The training thread only appends to a list. A background thread turns rows into lines and writes
+whole lines, at least every ``flush_seconds``, so that after SIGKILL everything up to the last flush
+can be read. Whatever fails here ends the recording with one warning; training goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, Optional, Tuple, Union
+
+from .clock import read_clocks
+from .format import END, IntervalRow, RowFormatter, StepRow, facts_line, file_name, header
+from .identity import RunIdentity, World, join_run, launch_name, process_start_ns
+
+logger = logging.getLogger("stallscope")
+
+# A process that records more parts than this into one folder is looping, not training.
+_MOST_PARTS = 100_000
+
+
+class _Past:
+    """What an earlier session of this process left, per log folder: its run goes on."""
+
+    def __init__(self, identity: RunIdentity, world: World, next_step: int) -> None:
+        self.identity = identity
+        self.world = world
+        self.next_step = next_step
+
+
+_past: Dict[str, _Past] = {}
+
+
+class Session:
+    """Rows and facts of one rank, written to one step log."""
+
+    def __init__(
+        self,
+        log_dir: Path,
+        world: World,
+        facts: Dict[str, Any],
+        first_step: int,
+        flush_seconds: float,
+        before_flush: Optional[Callable[[], None]] = None,
+    ) -> None:
+        self._flush_seconds = flush_seconds
+        self._before_flush = before_flush
+        # A deque: the training thread appends while the other one takes, without a lock.
+        self._rows: Deque[Union[StepRow, IntervalRow, str]] = deque()
+        self._write_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._descriptor: Optional[int] = None
+        self._failed = False
+        self.next_step = first_step
+        self.log_dir = log_dir
+        self.path: Optional[Path] = None
+        self._world = world
+        monotonic, clock = read_clocks()
+        self._formatter = RowFormatter(monotonic, clock)
+        try:
+            self._open(facts, monotonic, clock)
+        except OSError as error:
+            self.fail("cannot write to %s: %s" % (log_dir, error))
+            return
+        self._thread = threading.Thread(
+            target=self._flush_regularly, name="stallscope-flush", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self.close)
+
+    @property
+    def recording(self) -> bool:
+        return self._descriptor is not None and not self._failed
+
+    def step(self, row: StepRow) -> None:
+        self.next_step = row.step + 1
+        self._rows.append(row)
+
+    def interval(
+        self, kind: str, epoch: Optional[int], begin: int, end: int, clock: Optional[int] = None
+    ) -> None:
+        if clock is None:
+            clock = read_clocks()[1]
+        self._rows.append(IntervalRow(kind, self.next_step, epoch, begin, end, clock))
+
+    def facts(self, facts: Dict[str, Any]) -> None:
+        """Facts that are only known after the start; later ones win over earlier ones."""
+        self._rows.append(facts_line(facts))
+
+    def flush(self) -> None:
+        """Write everything that was recorded so far, as whole lines in one write."""
+        with self._write_lock:
+            lines = []
+            try:
+                while self._rows:
+                    lines.append(self._line(self._rows.popleft()))
+                if lines and self.recording:
+                    self._write("".join(lines))
+            except Exception as error:  # nothing that goes wrong here may reach training
+                self.fail("cannot write %s: %s" % (self.path, error))
+
+    def close(self) -> None:
+        """Write the end row and close the file; calling it again does nothing."""
+        if self._descriptor is None:
+            return
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+        now, clock = read_clocks()
+        self.interval(END, None, now, now, clock)
+        self.flush()
+        with self._write_lock:
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                os.close(descriptor)
+        atexit.unregister(self.close)
+        past = _past.get(str(self.log_dir))
+        if past is not None:
+            past.next_step = self.next_step
+
+    def fail(self, reason: str) -> None:
+        """Stop recording and say so, once."""
+        if not self._failed:
+            self._failed = True
+            self._rows.clear()
+            logger.warning(
+                "stallscope: %s; rank %d is no longer recorded, training goes on",
+                reason,
+                self._world.rank,
+            )
+
+    def _open(self, facts: Dict[str, Any], monotonic: int, clock: int) -> None:
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        launch = launch_name(os.environ, self._world.size)
+        identity = self._identity(launch, monotonic + clock)
+        self._descriptor, self.path, part = self._new_file(identity)
+        self._write(
+            header(
+                {
+                    **facts,
+                    "run_id": identity.run_id,
+                    "generation": identity.generation,
+                    "part": part,
+                    "launch": launch,
+                    "rank": self._world.rank,
+                    "size": self._world.size,
+                    "local_rank": self._world.local_rank,
+                    "anchor": {"monotonic_ns": monotonic, "wall_ns": monotonic + clock},
+                    "process_start_us": (process_start_ns() - monotonic) // 1000,
+                    "first_step": self.next_step,
+                    "flush_seconds": self._flush_seconds,
+                }
+            )
+        )
+
+    def _identity(self, launch: Optional[str], wall_ns: int) -> RunIdentity:
+        """A further session of this process goes on with its run; a first one joins the job's.
+
+        Steps that come again, or another place among the ranks, are a new generation: all ranks run
+        the same program, so all of them count alike.
+        """
+        key = str(self.log_dir)
+        past = _past.get(key)
+        if past is None:
+            run_id = os.environ.get("STALLSCOPE_RUN_ID") or None
+            identity = join_run(self.log_dir, run_id, launch, self._world.size, wall_ns)
+        elif past.world == self._world and self.next_step >= past.next_step:
+            identity = past.identity
+        else:
+            identity = past.identity._replace(generation=past.identity.generation + 1)
+        _past[key] = _Past(identity, self._world, self.next_step)
+        return identity
+
+    def _new_file(self, identity: RunIdentity) -> Tuple[int, Path, int]:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+        for part in range(_MOST_PARTS):
+            path = self.log_dir / file_name(self._world.rank, identity.generation, part)
+            try:
+                return os.open(str(path), flags, 0o644), path, part
+            except FileExistsError:
+                continue
+        raise OSError("%d logs of this rank are there already" % _MOST_PARTS)
+
+    def _line(self, row: Union[StepRow, IntervalRow, str]) -> str:
+        if isinstance(row, StepRow):
+            return self._formatter.step(row)
+        if isinstance(row, IntervalRow):
+            return self._formatter.interval(row)
+        return row
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        while data:
+            assert self._descriptor is not None
+            data = data[os.write(self._descriptor, data) :]
+
+    def _flush_regularly(self) -> None:
+        last = time.monotonic()
+        while not self._stop.wait(max(0.0, last + self._flush_seconds - time.monotonic())):
+            last = time.monotonic()
+            if self._before_flush is not None:
+                try:
+                    self._before_flush()
+                except Exception as error:  # as above: never into training
+                    self.fail("cannot read the stamps: %s" % error)
+            self.flush()

@@ -1,0 +1,45 @@
+"""The contract of a parser, and what it is given and gives back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pyarrow as pa
+
+from stallscope.run import Log, Problem
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What one file held: its log, steps and intervals (without the ``log`` column), and problems."""
+
+    log: Log
+    run_id: str
+    steps: pa.Table
+    intervals: pa.Table
+    problems: tuple[Problem, ...] = field(default=())
+
+
+class Parser(ABC):
+    """Reads one kind of log. A new kind is one file with one subclass, listed in ``registry.py``."""
+
+    #: The name for ``--read-as``.
+    name: ClassVar[str]
+    #: What it reads, in a few words.
+    title: ClassVar[str]
+    #: How its files' names end, for messages.
+    suffix: ClassVar[str]
+
+    @abstractmethod
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        """Whether a file of this name that begins with these bytes is of this kind."""
+
+    @abstractmethod
+    def parse(self, path: str, data: bytes) -> Parsed:
+        """Read one file.
+
+        Raises:
+            UnreadableError: where nothing in it can be read as this kind of log.
+        """

@@ -1,0 +1,97 @@
+"""Which files are one run: by run id, and by the launcher's name of the job where ids differ."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
+
+from .base import Parsed
+
+# Ranks of one launch begin together; a launcher that reuses a port does so much later.
+_ONE_LAUNCH_NS = 3_600 * 1_000_000_000
+
+
+def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) -> list[Run]:
+    """The runs that these files make up. Problems that belong to no run go to every one."""
+    files: dict[str, list[Parsed]] = defaultdict(list)
+    for one in parsed:
+        files[one.run_id].append(one)
+    shared = tuple(problems)
+    return [_run(source, run_id, group, shared) for run_id, group in _merged(files).items()]
+
+
+def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
+    """Ranks that do not share a folder each found a run of their own: join those of one launch."""
+    merged: dict[str, list[Parsed]] = {}
+    for run_id, group in sorted(files.items()):
+        partner = next((name for name, other in merged.items() if _one_launch(other, group)), None)
+        if partner is None:
+            merged[run_id] = list(group)
+        else:
+            merged[partner] += group
+    return merged
+
+
+def _one_launch(one: list[Parsed], other: list[Parsed]) -> bool:
+    launches = {str(p.log.facts["launch"]) for p in one if p.log.facts.get("launch")}
+    if not launches & {str(p.log.facts["launch"]) for p in other if p.log.facts.get("launch")}:
+        return False
+    if {p.log.rank for p in one} & {p.log.rank for p in other}:
+        return False
+    return abs(_wall(one) - _wall(other)) < _ONE_LAUNCH_NS
+
+
+def _wall(group: list[Parsed]) -> int:
+    return min(p.log.anchor + p.log.wall_minus_monotonic for p in group)
+
+
+def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:
+    # Later attempts last: where a step was recorded twice, the last one counts.
+    group = sorted(group, key=lambda p: (p.log.generation, p.log.rank, p.log.part, p.log.anchor))
+    steps = _stacked([p.steps for p in group], STEPS_SCHEMA)
+    intervals = _stacked([p.intervals for p in group], INTERVALS_SCHEMA)
+    problems = [problem for p in group for problem in p.problems]
+    logs = tuple(p.log for p in group)
+    steps, repeated = _last_attempts(steps)
+    for rank, count in repeated.items():
+        problems.append(
+            Problem(
+                f"rank {rank}",
+                f"{count} step(s) were recorded by more than one attempt; the last attempt counts",
+            )
+        )
+    return Run(run_id, source, logs, steps, intervals, (*problems, *shared))
+
+
+def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    numbered = [
+        table.add_column(0, "log", pa.array(np.full(table.num_rows, index, np.int32)))
+        for index, table in enumerate(tables)
+    ]
+    return pa.concat_tables(numbered).cast(schema).combine_chunks()
+
+
+def _last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
+    """Steps without those that a later log of the same rank and generation recorded again."""
+    key = [steps[name].to_numpy() for name in ("step", "rank", "generation")]
+    order = np.lexsort([np.arange(steps.num_rows), *key])
+    ordered = [column[order] for column in key]
+    again = np.ones(max(0, steps.num_rows - 1), bool)
+    for column in ordered:
+        again &= column[1:] == column[:-1]
+    dropped = order[:-1][again]
+    if not len(dropped):
+        return steps, {}
+    keep = np.ones(steps.num_rows, bool)
+    keep[dropped] = False
+    ranks, counts = np.unique(key[1][dropped], return_counts=True)
+    return (
+        steps.filter(pa.array(keep)).combine_chunks(),
+        dict(zip(ranks.tolist(), counts.tolist(), strict=True)),
+    )
+

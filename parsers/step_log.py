@@ -1,0 +1,221 @@
+"""Step logs, format 1: what Stallscope's own recorder writes (docs/step-log.md)."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
+
+from .base import Parsed, Parser
+
+_MAGIC = b"#stallscope "
+_KNOWN_VERSION = 1
+_COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
+_REQUIRED = ("kind", "step", "begin_us", "end_us")
+_NUMBERS = (
+    "step",
+    "epoch",
+    "begin_us",
+    "data_us",
+    "ready_us",
+    "reduced_us",
+    "end_us",
+    "micro",
+    "samples",
+)
+_NUMBER = re.compile(rb"-?\d{1,18}")
+
+
+class StepLogParser(Parser):
+    name: ClassVar[str] = "step-log"
+    title: ClassVar[str] = "step logs of Stallscope's recorder"
+    suffix: ClassVar[str] = ".steps.csv"
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return head.startswith(_MAGIC)
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        first, _, rest = data.partition(b"\n")
+        facts = _header(path, first)
+        # Writes are whole lines, so that only the last one can be torn: by a kill, or by reading
+        # while it is written.
+        whole, _, tail = rest.rpartition(b"\n")
+        torn = 1 if tail else 0
+        whole += b"\n"
+
+        bad_facts = 0
+        for line in _COMMENT.findall(whole):
+            try:
+                facts.update(_facts(line))
+            except ValueError:
+                bad_facts += 1
+        rows, bad_rows = _rows(path, _COMMENT.sub(b"", whole))
+        torn += bad_facts + bad_rows
+
+        log = Log(
+            path=path,
+            rank=_integer(facts.get("rank")),
+            generation=_integer(facts.get("generation")),
+            part=_integer(facts.get("part")),
+            facts=facts,
+            ended=bool(pc.any(pc.equal(rows["kind"], "end")).as_py()),
+            size=len(data),
+            torn=torn,
+        )
+        problems = [Problem(path, f"{torn} torn or unreadable line(s) skipped")] if torn else []
+        run_id = str(facts.get("run_id") or "unnamed")
+        return Parsed(log, run_id, _steps(log, rows), _intervals(log, rows), tuple(problems))
+
+
+def _header(path: str, line: bytes) -> dict[str, Any]:
+    version, _, text = line.removeprefix(_MAGIC).partition(b" ")
+    if not version.isdigit():
+        raise UnreadableError(f"{path}: the first line is no step log's header")
+    if int(version) > _KNOWN_VERSION:
+        raise UnknownVersionError(
+            f"{path}: step log format {int(version)} is newer than this Stallscope, which knows "
+            f"{_KNOWN_VERSION}: upgrade it with pip install --upgrade stallscope"
+        )
+    try:
+        return _facts(b"#facts " + text)
+    except ValueError:
+        raise UnreadableError(f"{path}: the header's facts are torn or no JSON") from None
+
+
+def _facts(line: bytes) -> dict[str, Any]:
+    facts = json.loads(line.partition(b" ")[2])
+    if not isinstance(facts, dict):
+        raise ValueError("facts are a JSON object")
+    return facts
+
+
+def _rows(path: str, text: bytes) -> tuple[pa.Table, int]:
+    """The rows as numbers, and how many lines were none."""
+    header, _, body = text.partition(b"\n")
+    columns = header.decode("utf-8", "replace").strip().split(",")
+    missing = [name for name in _REQUIRED if name not in columns]
+    if missing and text.strip():
+        raise UnreadableError(f"{path}: the step log has no column {', '.join(missing)}")
+    if not body.strip():
+        return _typed(_empty(columns)), 0
+    try:
+        return _read_csv(columns, body)
+    except pa.ArrowInvalid:
+        # Something in a cell is no number. Rare enough to look at every line.
+        good = [line for line in body.splitlines() if _well_formed(columns, line)]
+        bad = len([line for line in body.splitlines() if line]) - len(good)
+        if not good:
+            return _typed(_empty(columns)), bad
+        rows, more = _read_csv(columns, b"\n".join(good) + b"\n")
+        return rows, bad + more
+
+
+def _read_csv(columns: list[str], body: bytes) -> tuple[pa.Table, int]:
+    skipped = 0
+
+    def skip(row: pa.csv.InvalidRow) -> str:
+        nonlocal skipped
+        skipped += 1
+        return "skip"
+
+    table = pa.csv.read_csv(
+        io.BytesIO(body),
+        read_options=pa.csv.ReadOptions(column_names=columns, use_threads=True),
+        parse_options=pa.csv.ParseOptions(invalid_row_handler=skip, quote_char=False),
+        convert_options=pa.csv.ConvertOptions(
+            column_types={name: pa.int64() for name in _NUMBERS} | {"kind": pa.string()},
+            include_columns=[name for name in ("kind", *_NUMBERS) if name in columns],
+            null_values=[""],
+        ),
+    )
+    return _typed(table), skipped
+
+
+def _well_formed(columns: list[str], line: bytes) -> bool:
+    cells = line.split(b",")
+    return len(cells) == len(columns) and all(
+        cell == b"" or _NUMBER.fullmatch(cell) is not None
+        for name, cell in zip(columns, cells, strict=True)
+        if name in _NUMBERS
+    )
+
+
+def _empty(columns: list[str]) -> pa.Table:
+    return pa.table({name: pa.array([], pa.int64()) for name in columns if name in _NUMBERS})
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """The table with every known column, null where the log has none, and only complete rows."""
+    nulls = pa.nulls(table.num_rows, pa.int64())
+    names = table.column_names
+    kind = table["kind"] if "kind" in names else pa.nulls(table.num_rows, pa.string())
+    full = pa.table(
+        {"kind": kind} | {name: table[name] if name in names else nulls for name in _NUMBERS}
+    )
+    complete = pc.and_(
+        pc.is_valid(full["step"]), pc.and_(pc.is_valid(full["begin_us"]), pc.is_valid(full["end_us"]))
+    )
+    return full.filter(complete)
+
+
+def _steps(log: Log, rows: pa.Table) -> pa.Table:
+    rows = rows.filter(pc.equal(rows["kind"], "step"))
+    begin = _nanoseconds(log, rows["begin_us"])
+    stamp = {
+        name: pc.add(begin, pc.multiply(rows[f"{name}_us"], 1000))
+        for name in ("data", "ready", "reduced", "end")
+    }
+    return pa.table(
+        [
+            _constant(log.generation, rows),
+            _constant(log.rank, rows),
+            rows["step"],
+            rows["epoch"],
+            begin,
+            stamp["data"],
+            stamp["ready"],
+            stamp["reduced"],
+            stamp["end"],
+            pc.fill_null(rows["micro"], 1),
+            rows["samples"],
+        ],
+        names=STEPS_SCHEMA.names[1:],
+    ).cast(pa.schema(list(STEPS_SCHEMA)[1:]))
+
+
+def _intervals(log: Log, rows: pa.Table) -> pa.Table:
+    rows = rows.filter(pc.not_equal(rows["kind"], "step"))
+    begin = _nanoseconds(log, rows["begin_us"])
+    return pa.table(
+        [
+            _constant(log.generation, rows),
+            _constant(log.rank, rows),
+            rows["kind"],
+            rows["step"],
+            rows["epoch"],
+            begin,
+            pc.add(begin, pc.multiply(rows["end_us"], 1000)),
+        ],
+        names=INTERVALS_SCHEMA.names[1:],
+    ).cast(pa.schema(list(INTERVALS_SCHEMA)[1:]))
+
+
+def _nanoseconds(log: Log, microseconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.add(pc.multiply(microseconds, 1000), log.anchor)
+
+
+def _constant(value: int, rows: pa.Table) -> pa.Array:
+    return pa.array(np.full(rows.num_rows, value, np.int64))
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) else 0

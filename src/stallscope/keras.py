@@ -1,0 +1,6 @@
+"""The recorder for Keras: ``from stallscope.keras import StepLogger``."""
+
+from stallscope.collector.recorder.tf_keras.callback import StepLogger
+from stallscope.collector.recorder.tf_keras.synthetic import synthetic_like
+
+__all__ = ["StepLogger", "synthetic_like"]

@@ -1,0 +1,176 @@
+"""The Run: what was recorded of one job, between collecting and analysing.
+
+Times are int64 nanoseconds on the monotonic clock of the rank's own host; each log's anchor ties
+that clock to wall time. What was not measured is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+#: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
+STEPS_SCHEMA = pa.schema(
+    [
+        ("log", pa.int32()),
+        ("generation", pa.int32()),
+        ("rank", pa.int32()),
+        ("step", pa.int64()),
+        ("epoch", pa.int32()),
+        ("begin", pa.int64()),
+        ("data", pa.int64()),
+        ("ready", pa.int64()),
+        ("reduced", pa.int64()),
+        ("end", pa.int64()),
+        ("micro", pa.int32()),
+        ("samples", pa.int64()),
+    ]
+)
+
+#: One row per epoch, validation, checkpoint or end of a log; ``step`` is the step that comes next.
+INTERVALS_SCHEMA = pa.schema(
+    [
+        ("log", pa.int32()),
+        ("generation", pa.int32()),
+        ("rank", pa.int32()),
+        ("kind", pa.string()),
+        ("step", pa.int64()),
+        ("epoch", pa.int32()),
+        ("begin", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in the logs that was not read, or not as it was meant; never dropped in silence."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Log:
+    """One log of one rank."""
+
+    path: str
+    rank: int
+    generation: int
+    part: int
+    facts: Mapping[str, Any]
+    #: Whether the recorder closed it; a killed rank's log has no end.
+    ended: bool
+    #: Bytes on disk, and lines that could not be read.
+    size: int = 0
+    torn: int = 0
+
+    @property
+    def host(self) -> str:
+        return str(self.facts.get("host") or "unknown host")
+
+    @property
+    def clock_domain(self) -> str:
+        """Logs with the same clock domain have one monotonic clock."""
+        return str(self.facts.get("clock_domain") or self.host)
+
+    @property
+    def wall_minus_monotonic(self) -> int:
+        """Nanoseconds to add to this log's times to get wall time; 0 without an anchor."""
+        anchor = self.facts.get("anchor") or {}
+        return int(anchor.get("wall_ns", 0)) - int(anchor.get("monotonic_ns", 0))
+
+    @property
+    def anchor(self) -> int:
+        """Monotonic nanoseconds at which this log begins."""
+        return int((self.facts.get("anchor") or {}).get("monotonic_ns", 0))
+
+    @property
+    def process_start(self) -> int:
+        """Monotonic nanoseconds at which the process began."""
+        return self.anchor + int(self.facts.get("process_start_us") or 0) * 1000
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that was recorded of one job."""
+
+    id: str
+    source: str
+    logs: tuple[Log, ...]
+    steps: pa.Table
+    intervals: pa.Table
+    problems: tuple[Problem, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return str(self.fact("run_name") or self.id)
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that left a log."""
+        return sorted({log.rank for log in self.logs})
+
+    @property
+    def size(self) -> int:
+        """Ranks that trained, whether or not they left a log."""
+        last = max(log.generation for log in self.logs)
+        sizes = [int(log.facts.get("size") or 0) for log in self.logs if log.generation == last]
+        return max([*sizes, 1 + max(log.rank for log in self.logs if log.generation == last)])
+
+    @property
+    def missing_ranks(self) -> list[int]:
+        """Ranks that trained and left no log."""
+        return sorted(set(range(self.size)) - set(self.ranks))
+
+    @property
+    def hosts(self) -> list[str]:
+        return sorted({log.host for log in self.logs})
+
+    @property
+    def synthetic(self) -> bool:
+        return bool(self.fact("synthetic"))
+
+    @property
+    def status(self) -> str:
+        """``completed`` where every rank closed its last log; otherwise ``open``: running, or killed."""
+        last: dict[int, Log] = {}
+        for log in sorted(self.logs, key=lambda log: (log.generation, log.part)):
+            last[log.rank] = log
+        return "completed" if all(log.ended for log in last.values()) else "open"
+
+    @property
+    def started_at(self) -> datetime | None:
+        """Wall time at which the first log began, in UTC."""
+        walls = [int((log.facts.get("anchor") or {}).get("wall_ns", 0)) for log in self.logs]
+        known = [wall for wall in walls if wall > 0]
+        return datetime.fromtimestamp(min(known) / 1e9, tz=UTC) if known else None
+
+    def fact(self, name: str) -> Any:
+        """A fact as the lowest rank that knows it recorded it; None where no rank does."""
+        for log in sorted(self.logs, key=lambda log: (log.rank, -log.generation, -log.part)):
+            value = log.facts.get(name)
+            if value is not None:
+                return value
+        return None
+
+    def host_of(self, rank: int) -> str:
+        """The host on which the rank ran last."""
+        own = [log for log in self.logs if log.rank == rank]
+        return max(own, key=lambda log: (log.generation, log.part)).host
+
+
+def newest_first(runs: Iterable[Run]) -> list[Run]:
+    """Runs by the time at which they began, the latest first."""
+
+    def began(run: Run) -> float:
+        return run.started_at.timestamp() if run.started_at else 0.0
+
+    return sorted(runs, key=began, reverse=True)

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Makes the training side: TensorFlow, PyTorch and Horovod (Gloo, CPU) in one virtual environment.
+#
+#     tools/training-env.sh VENV
+#
+# Training pins packages of 2023, which the app does not: two environments, as real users have them.
+# Horovod is compiled once per set of versions and kept as a wheel in the cache folder
+# (STALLSCOPE_CACHE, otherwise ~/.cache/stallscope), so that a second environment takes a minute.
+set -euo pipefail
+
+venv=${1:?usage: tools/training-env.sh VENV}
+here=$(cd "$(dirname "$0")" && pwd)
+requirements=$here/training-requirements.txt
+horovod_version=0.28.1
+cache=${STALLSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stallscope}
+jobs=$(nproc)
+
+fail() { echo "training-env: $*" >&2; exit 1; }
+
+find_python() {
+    local candidate
+    for candidate in "${TRAINING_PYTHON:-}" python3.11 python3 python; do
+        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "TensorFlow 2.15 needs Python 3.11, and none was found. Install it ('apt-get install python3.11 python3.11-venv' on Debian 12, 'pyenv install 3.11' or 'uv python install 3.11' elsewhere) or name one: TRAINING_PYTHON=/path/to/python3.11."
+}
+
+# The wheel depends on these versions and on the mends below: all of them name it.
+stamp=$(cat "$requirements" "$here/training-env.sh" | sha256sum | cut -c1-16)
+wheels=$cache/wheels/horovod-$horovod_version-$stamp-$(uname -m)
+
+if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then
+    exit 0
+fi
+
+python=$(find_python)
+echo "training-env: making $venv with $python"
+rm -rf "$venv"
+"$python" -m venv "$venv"
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+# The CPU build of torch is taken where pip is configured to find one (find-links or an extra index).
+"${pip[@]}" install --quiet --requirement "$requirements"
+
+if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
+    for tool in cmake g++ make; do
+        command -v "$tool" >/dev/null || fail "$tool is needed to build Horovod: apt-get install cmake g++ make"
+    done
+    echo "training-env: building Horovod $horovod_version, about 10 minutes on 2 cores, once"
+    build=$(mktemp -d)
+    trap 'rm -rf "$build"' EXIT
+    "${pip[@]}" download --quiet --no-deps --no-build-isolation --no-binary :all: \
+        --dest "$build" "horovod==$horovod_version"
+    tar -xzf "$build/horovod-$horovod_version.tar.gz" -C "$build"
+    # torch's headers need C++17 since 2.1; Horovod 0.28.1 asks for 14 in these two places.
+    sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
+        "$build/horovod-$horovod_version/CMakeLists.txt" \
+        "$build/horovod-$horovod_version/horovod/torch/CMakeLists.txt"
+    mkdir -p "$wheels.part"
+    PATH="$(cd "$venv/bin" && pwd):$PATH" \
+    HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 MAKEFLAGS=-j$jobs \
+        "${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$wheels.part" \
+        "$build/horovod-$horovod_version" >"$build/log" 2>&1 ||
+        { tail -40 "$build/log" >&2; fail "building Horovod failed; the last lines are above"; }
+    rm -rf "$wheels"
+    mv "$wheels.part" "$wheels"
+fi
+"${pip[@]}" install --quiet --no-deps "$wheels"/horovod-*.whl
+echo "$stamp" >"$venv/.ready"
+echo "training-env: $venv is ready"
