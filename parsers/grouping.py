@@ -94,4 +94,3 @@ def _last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
         steps.filter(pa.array(keep)).combine_chunks(),
         dict(zip(ranks.tolist(), counts.tolist(), strict=True)),
     )
-

@@ -162,7 +162,8 @@ def _typed(table: pa.Table) -> pa.Table:
         {"kind": kind} | {name: table[name] if name in names else nulls for name in _NUMBERS}
     )
     complete = pc.and_(
-        pc.is_valid(full["step"]), pc.and_(pc.is_valid(full["begin_us"]), pc.is_valid(full["end_us"]))
+        pc.is_valid(full["step"]),
+        pc.and_(pc.is_valid(full["begin_us"]), pc.is_valid(full["end_us"])),
     )
     return full.filter(complete)
 

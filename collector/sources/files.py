@@ -45,7 +45,9 @@ def find_files(source: str) -> list[SourceFile]:
     try:
         file_system, path = fsspec.url_to_fs(source)
         if file_system.isfile(path):
-            return [SourceFile(Path(path).name, path, int(file_system.size(path) or 0), file_system)]
+            return [
+                SourceFile(Path(path).name, path, int(file_system.size(path) or 0), file_system)
+            ]
         if not file_system.exists(path):
             raise NotFoundError(f"{source}: there is no such file or folder")
         return sorted(_below(file_system, path), key=lambda file: file.name)

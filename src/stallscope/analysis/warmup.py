@@ -1,0 +1,46 @@
+"""Warm-up: the first steps of a session, which trace, allocate and connect."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .ledger import Ledger
+
+_MAD_TO_SD = 1.4826
+# A step belongs to the warm-up while it is slower than all but freak steps of the settled half.
+_SLOW_SDS = 6.0
+_SLOW_RATIO = 1.5
+# This many settled steps in a row end the warm-up.
+_SETTLED = 5
+# A run that is slow for longer than this is not warming up; that is a finding, not a warm-up.
+_LONGEST = 100
+_LONGEST_SHARE = 0.2
+
+
+def warm_up_steps(ledger: Ledger) -> npt.NDArray[np.bool_]:
+    """Per step: whether it belongs to the warm-up of its session.
+
+    The first step of a session always does: it traces. The first steps of later epochs do not: what
+    they lose, they lose in every epoch.
+    """
+    warm = np.zeros(len(ledger), bool)
+    starts = np.flatnonzero(ledger.session_start)
+    for begin, end in zip(starts, [*starts[1:], len(ledger)], strict=True):
+        warm[begin : begin + _length(ledger.total[begin:end])] = True
+    return warm
+
+
+def _length(total: npt.NDArray[np.int64]) -> int:
+    n = len(total)
+    if n < 2:
+        return n
+    settled_half = total[n // 2 :]
+    median = float(np.median(settled_half))
+    spread = _MAD_TO_SD * float(np.median(np.abs(settled_half - median)))
+    slow = total > max(median + _SLOW_SDS * spread, _SLOW_RATIO * median)
+    longest = max(1, min(_LONGEST, int(n * _LONGEST_SHARE)))
+    for length in range(1, longest):
+        if not slow[length : length + _SETTLED].any():
+            return length
+    return longest
