@@ -32,7 +32,10 @@ _NUMBERS = (
     "micro",
     "samples",
 )
+_KIND = re.compile(rb"[a-z][a-z_-]{0,31}")
 _NUMBER = re.compile(rb"-?\d{1,18}")
+# Further from zero no number of a step log can lie: 142 years of microseconds, 2^31 epochs.
+_FURTHEST = dict.fromkeys(_NUMBERS, 2 ** 52) | {"epoch": 2**31 - 1, "micro": 2**31 - 1}
 
 
 class StepLogParser(Parser):
@@ -63,10 +66,10 @@ class StepLogParser(Parser):
 
         log = Log(
             path=path,
-            rank=_integer(facts.get("rank")),
-            generation=_integer(facts.get("generation")),
-            part=_integer(facts.get("part")),
-            facts=facts,
+            rank=_place(path, facts, "rank"),
+            generation=_place(path, facts, "generation"),
+            part=_place(path, facts, "part"),
+            facts=_checked(facts),
             ended=bool(pc.any(pc.equal(rows["kind"], "end")).as_py()),
             size=len(data),
             torn=torn,
@@ -105,24 +108,29 @@ def _rows(path: str, text: bytes) -> tuple[pa.Table, int]:
     missing = [name for name in _REQUIRED if name not in columns]
     if missing and text.strip():
         raise UnreadableError(f"{path}: the step log has no column {', '.join(missing)}")
+    if len(set(columns)) < len(columns):
+        raise UnreadableError(f"{path}: the step log has two columns of one name")
     if not body.strip():
         return _typed(_empty(columns)), 0
     try:
-        return _read_csv(columns, body)
+        # Arrow's handler of bad rows cannot take what is no UTF-8, and a step log is ASCII.
+        if body.isascii():
+            return _read_csv(columns, body)
     except pa.ArrowInvalid:
         # Something in a cell is no number. Rare enough to look at every line.
-        good = [line for line in body.splitlines() if _well_formed(columns, line)]
-        bad = len([line for line in body.splitlines() if line]) - len(good)
-        if not good:
-            return _typed(_empty(columns)), bad
-        rows, more = _read_csv(columns, b"\n".join(good) + b"\n")
-        return rows, bad + more
+        pass
+    good = [line for line in body.splitlines() if _well_formed(columns, line)]
+    bad = len([line for line in body.splitlines() if line]) - len(good)
+    if not good:
+        return _typed(_empty(columns)), bad
+    rows, more = _read_csv(columns, b"\n".join(good) + b"\n")
+    return rows, bad + more
 
 
 def _read_csv(columns: list[str], body: bytes) -> tuple[pa.Table, int]:
     skipped = 0
 
-    def skip(row: pa.csv.InvalidRow) -> str:
+    def skip(_row: pa.csv.InvalidRow) -> str:
         nonlocal skipped
         skipped += 1
         return "skip"
@@ -137,14 +145,18 @@ def _read_csv(columns: list[str], body: bytes) -> tuple[pa.Table, int]:
             null_values=[""],
         ),
     )
-    return _typed(table), skipped
+    typed = _typed(table)
+    return typed, skipped + table.num_rows - typed.num_rows
 
 
 def _well_formed(columns: list[str], line: bytes) -> bool:
     cells = line.split(b",")
-    return len(cells) == len(columns) and all(
+    if len(cells) != len(columns):
+        return False
+    named = dict(zip(columns, cells, strict=True))
+    return _KIND.fullmatch(named["kind"]) is not None and all(
         cell == b"" or _NUMBER.fullmatch(cell) is not None
-        for name, cell in zip(columns, cells, strict=True)
+        for name, cell in named.items()
         if name in _NUMBERS
     )
 
@@ -154,18 +166,22 @@ def _empty(columns: list[str]) -> pa.Table:
 
 
 def _typed(table: pa.Table) -> pa.Table:
-    """The table with every known column, null where the log has none, and only complete rows."""
+    """The table with every known column, null where the log has none, and only possible rows."""
     nulls = pa.nulls(table.num_rows, pa.int64())
     names = table.column_names
     kind = table["kind"] if "kind" in names else pa.nulls(table.num_rows, pa.string())
     full = pa.table(
         {"kind": kind} | {name: table[name] if name in names else nulls for name in _NUMBERS}
     )
-    complete = pc.and_(
-        pc.is_valid(full["step"]),
-        pc.and_(pc.is_valid(full["begin_us"]), pc.is_valid(full["end_us"])),
-    )
-    return full.filter(complete)
+    for name in _REQUIRED:
+        if full[name].null_count:
+            full = full.filter(pc.is_valid(full[name]))
+    for name, furthest in _FURTHEST.items():
+        extremes = pc.min_max(full[name]).as_py()
+        if max(abs(extremes["min"] or 0), abs(extremes["max"] or 0)) > furthest:
+            near = pc.and_(pc.less_equal(full[name], furthest), pc.greater(full[name], -furthest))
+            full = full.filter(pc.or_kleene(pc.is_null(full[name]), near))
+    return full
 
 
 def _steps(log: Log, rows: pa.Table) -> pa.Table:
@@ -218,5 +234,26 @@ def _constant(value: int, rows: pa.Table) -> pa.Array:
     return pa.array(np.full(rows.num_rows, value, np.int64))
 
 
-def _integer(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def _place(path: str, facts: dict[str, Any], name: str) -> int:
+    """Rank, generation or part: 0 where an old recorder did not write it."""
+    value = facts.get(name, 0)
+    if not isinstance(value, int) or not 0 <= value < 2**31:
+        raise UnreadableError(f"{path}: the header says {name} is {value!r}, which is no number of one")
+    return value
+
+
+def _checked(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts without those that the analysis computes with and that are no numbers."""
+    anchor = facts.get("anchor")
+    usable = isinstance(anchor, dict) and all(
+        isinstance(anchor.get(name), int) and abs(anchor[name]) < 2**62
+        for name in ("monotonic_ns", "wall_ns")
+    )
+    dropped = {"anchor"} if not usable else set()
+    for name in ("size", "batch_size", "process_start_us"):
+        value = facts.get(name)
+        if not isinstance(value, int) or not -(2**52) < value < 2**52:
+            dropped.add(name)
+    if not isinstance(facts.get("stamps"), dict):
+        dropped.add("stamps")
+    return {name: value for name, value in facts.items() if name not in dropped}

@@ -29,8 +29,9 @@ find_python() {
     fail "TensorFlow 2.15 needs Python 3.11, and none was found. Install it ('apt-get install python3.11 python3.11-venv' on Debian 12, 'pyenv install 3.11' or 'uv python install 3.11' elsewhere) or name one: TRAINING_PYTHON=/path/to/python3.11."
 }
 
-# The wheel depends on these versions and on the mends below: all of them name it.
-stamp=$(cat "$requirements" "$here/training-env.sh" | sha256sum | cut -c1-16)
+# The wheel depends on these versions and on how it is built below: raise the recipe's number with it.
+recipe=1
+stamp=$( (cat "$requirements"; echo "horovod $horovod_version, recipe $recipe") | sha256sum | cut -c1-16)
 wheels=$cache/wheels/horovod-$horovod_version-$stamp-$(uname -m)
 
 if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then
@@ -40,12 +41,15 @@ fi
 python=$(find_python)
 echo "training-env: making $venv with $python"
 rm -rf "$venv"
-"$python" -m venv "$venv"
+"$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"
+headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 # The CPU build of torch is taken where pip is configured to find one (find-links or an extra index).
 "${pip[@]}" install --quiet --requirement "$requirements"
 
 if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
+    "$here/system-packages.sh" cmake g++ make
+    [ -f "$headers/Python.h" ] || "$here/system-packages.sh" python3-dev
     for tool in cmake g++ make; do
         command -v "$tool" >/dev/null || fail "$tool is needed to build Horovod: apt-get install cmake g++ make"
     done
@@ -70,5 +74,7 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     mv "$wheels.part" "$wheels"
 fi
 "${pip[@]}" install --quiet --no-deps "$wheels"/horovod-*.whl
+# The recorder has no dependencies, and the app's would not fit in here.
+"${pip[@]}" install --quiet --no-deps --no-build-isolation --editable "$here/.."
 echo "$stamp" >"$venv/.ready"
 echo "training-env: $venv is ready"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +106,7 @@ def align(run: Run, generation: int) -> AlignedSteps:
         clocks=HostClocks.same(len(steps), len(ranks)),
     )
     domains = [log.clock_domain for log in own]
-    return aligned if len(set(domains)) == 1 else _on_one_clock(aligned, domains)
+    return _on_one_clock(aligned, domains) if len(set(domains)) > 1 else aligned
 
 
 def _positions(step: Ints) -> tuple[Ints, Ints]:
@@ -139,7 +140,7 @@ def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
 
 def _on_one_clock(aligned: AlignedSteps, domains: list[str]) -> AlignedSteps:
     clocks = align_clocks(aligned.reduced, domains, NULL)
-    shifted = {
+    shifted: dict[str, Any] = {
         name: np.where(getattr(aligned, name) == NULL, NULL, getattr(aligned, name) - clocks.offset)
         for name in _STAMPS
     }

@@ -32,7 +32,8 @@ Ints = npt.NDArray[np.int64]
 def analyse(run: Run, baseline: Run | None = None) -> Analysis:
     """Take a run apart, against a baseline where there is one."""
     base = None if baseline is None else analyse(baseline)
-    generations = sorted({log.generation for log in run.logs})
+    # A log without any step yet is no world of its own.
+    generations = np.unique(run.steps["generation"].to_numpy()).tolist()
     worlds = [align(run, generation) for generation in generations]
     ledgers = [build_ledger(world) for world in worlds]
     warm = [warm_up_steps(ledger) for ledger in ledgers]
@@ -44,16 +45,15 @@ def analyse(run: Run, baseline: Run | None = None) -> Analysis:
     if steady is not None and not len(steady):
         steady = None
     match = None if baseline is None else match_baseline(run, baseline)
-    last = worlds[-1]
     base_steady = None if base is None else base.steady
-    found = None if steady is None else replay(steady, last.hosts, base_steady)
+    found = None if steady is None else replay(steady, worlds[-1].hosts, base_steady)
     throughput = _throughput(run, steady)
     return Analysis(
         run=run,
         job=job,
         step=_step_time(worlds, steady),
         entries=() if steady is None else _entries(steady, base),
-        ranks=_rank_summaries(last, steady),
+        ranks=_rank_summaries(worlds[-1], steady) if worlds else (),
         bottleneck=_bottleneck(run, steady, found, base_steady is not None),
         what_if=() if found is None else found.gains,
         findings=find(run, base is not None),
@@ -74,7 +74,10 @@ def _bottleneck(
 ) -> Bottleneck:
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
-        reason = stamps.get("reason") or "no step has all of its stamps on every rank"
+        nothing = "no step was recorded" if not run.steps.num_rows else None
+        reason = (
+            nothing or stamps.get("reason") or "no step has all of its stamps on every rank"
+        )
         return Bottleneck(
             "insufficient_data", None, f"The stages of the steps were not measured: {reason}."
         )
@@ -111,7 +114,7 @@ def _step_time(worlds: list[AlignedSteps], steady: Ledger | None) -> StepTime | 
     if steady is not None:
         total = steady.total
     else:
-        total = np.concatenate([host_step_times(world) for world in worlds])
+        total = np.concatenate([np.zeros(0, np.int64), *map(host_step_times, worlds)])
     if not len(total):
         return None
     p50, p95, p99 = (np.percentile(total, (50, 95, 99)) / 1e6).tolist()
@@ -124,7 +127,18 @@ def _rank_summaries(world: AlignedSteps, steady: Ledger | None) -> tuple[RankSum
     uncertainty = world.clocks.uncertainty / 1e6
     if steady is None:
         return tuple(
-            RankSummary(rank, host, *[None] * 6, float(offset[r]), float(uncertainty[r]))
+            RankSummary(
+                rank,
+                host,
+                input_ms=None,
+                compute_ms=None,
+                wait_ms=None,
+                allreduce_ms=None,
+                other_ms=None,
+                critical_share=None,
+                clock_offset_ms=float(offset[r]),
+                clock_uncertainty_ms=float(uncertainty[r]),
+            )
             for r, (rank, host) in enumerate(zip(world.ranks, world.hosts, strict=True))
         )
     means = {

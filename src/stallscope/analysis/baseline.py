@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stallscope.run import Run
+from collections.abc import Iterable
+
+from stallscope.run import Run, newest_first
 
 from .result import BaselineMatch
 
@@ -29,3 +31,13 @@ def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
         f"{name}: {own} here, {other} in the baseline" for name, own, other in pairs if own != other
     )
     return BaselineMatch(same, differs)
+
+
+def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
+    """The newest synthetic run that is the same job; None where there is none."""
+    if run.synthetic:
+        return None
+    for candidate in newest_first(candidates):
+        if candidate.synthetic and not match_baseline(run, candidate).differs:
+            return candidate
+    return None

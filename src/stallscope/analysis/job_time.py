@@ -101,4 +101,4 @@ def host_step_times(aligned: AlignedSteps) -> npt.NDArray[np.int64]:
     usable &= (begin[1:] != NULL) & (begin[:-1] != NULL)
     # The first step of a session traces; without a ledger nothing finer is known of warm-up.
     usable &= ~aligned.session_start[:-1]
-    return np.diff(begin)[usable]
+    return np.asarray(np.diff(begin)[usable])

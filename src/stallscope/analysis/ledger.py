@@ -10,6 +10,7 @@ takes from the wall clock has a row of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +70,7 @@ class Ledger:
             - self._of(getattr(self, stage), self.reference)
             for stage in STAGES
         ]
-        return np.argmax(np.stack(excess), axis=0)
+        return np.asarray(np.argmax(np.stack(excess), axis=0))
 
     def entry(self, name: str) -> Ints:
         """One entry of the ledger, per step: input, compute, other, imbalance or allreduce."""
@@ -79,7 +80,7 @@ class Ledger:
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Ledger:
         """The same for some of the steps."""
-        values = {
+        values: dict[str, Any] = {
             name: value[chosen] if isinstance(value, np.ndarray) else value
             for name, value in vars(self).items()
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +137,7 @@ def concatenated(ledgers: Sequence[Ledger]) -> Ledger | None:
     same = [ledger for ledger in filled if ledger.ranks == filled[-1].ranks]
     if len(same) == 1:
         return same[0]
-    values = {
+    values: dict[str, Any] = {
         name: np.concatenate([getattr(ledger, name) for ledger in same])
         if isinstance(value, np.ndarray)
         else value

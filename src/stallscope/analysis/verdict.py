@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .ledger import STAGES, Ledger
 from .result import Bottleneck
-from .stragglers import Stragglers, slow_hosts, slow_ranks
+from .stragglers import slow_hosts, slow_ranks
 from .what_if import WhatIf, healed_arrival, saved_by, what_if, without_excess
 
 Ints = npt.NDArray[np.int64]
@@ -49,8 +49,10 @@ _ADVICE = {
 class Replay:
     """What the run's steps say when replayed without each fault."""
 
-    stragglers: Stragglers
+    #: Positions of the named ranks: those that are slow, and those of slow hosts.
+    named: tuple[int, ...]
     hosts: tuple[str, ...]
+    too_few_steps: bool
     gains: tuple[WhatIf, ...]
     #: The stage that makes the named ranks slow.
     cause: str | None
@@ -67,14 +69,16 @@ def replay(ledger: Ledger, hosts: tuple[str, ...], baseline: Ledger | None) -> R
         baseline: steady steps of the baseline.
     """
     arrival = ledger.arrival
-    stragglers = slow_ranks(arrival)
-    named = list(stragglers.named)
     named_hosts = slow_hosts(arrival, hosts)
+    # Ranks of a slow host hide each other; the other ranks are tested among themselves.
+    others = [index for index, host in enumerate(hosts) if host not in named_hosts]
+    stragglers = slow_ranks(arrival[:, others])
+    named = sorted({*(others[r] for r in stragglers.named), *set(range(len(hosts))) - set(others)})
     healed = healed_arrival(arrival, named)
     gains = []
     if named:
         gains.append(what_if("imbalance", ledger, saved_by(arrival, healed)))
-        for rank in named:
+        for rank in (others[r] for r in stragglers.named):
             alone = healed_arrival(arrival, [rank])
             gains.append(what_if(f"rank:{ledger.ranks[rank]}", ledger, saved_by(arrival, alone)))
     for host in named_hosts:
@@ -88,7 +92,9 @@ def replay(ledger: Ledger, hosts: tuple[str, ...], baseline: Ledger | None) -> R
         gains.append(what_if("allreduce", ledger, ledger.allreduce))
     excess = _excess(ledger, named)
     cause = max(excess, key=excess.__getitem__) if excess else None
-    return Replay(stragglers, named_hosts, tuple(gains), cause, excess)
+    return Replay(
+        tuple(named), named_hosts, stragglers.too_few_steps, tuple(gains), cause, excess
+    )
 
 
 def _stage_as_baseline(
@@ -132,7 +138,7 @@ def decide(
         gain for gain in found.gains if gain.fix in ("imbalance", "input", "other", "allreduce")
     ]
     candidates.sort(key=lambda gain: gain.saved_ms.value, reverse=True)
-    if found.stragglers.too_few_steps and len(ledger.ranks) > 1:
+    if found.too_few_steps and len(ledger.ranks) > 1:
         return _insufficient(
             f"{len(ledger)} steady steps are too few to tell a fault from chance; "
             "a few hundred are enough in most runs"
@@ -162,13 +168,14 @@ def _verdict(
 ) -> Bottleneck:
     gain = f"{best.saved_ms.value:.1f} of {step_ms:.1f} ms per step"
     if best.fix == "imbalance":
-        ranks = tuple(ledger.ranks[r] for r in found.stragglers.named)
+        ranks = tuple(ledger.ranks[r] for r in found.named)
+        who = f"host {', '.join(found.hosts)} ({_ranks(ranks)})" if found.hosts else _ranks(ranks)
         cause = found.cause or "compute"
-        critical = np.isin(ledger.critical, found.stragglers.named).mean()
+        critical = np.isin(ledger.critical, found.named).mean()
         return Bottleneck(
             "imbalance",
             cause,
-            f"The others wait for {_ranks(ranks)}: last to be ready in {critical:.0%} of steps, "
+            f"The others wait for {who}: last to be ready in {critical:.0%} of steps, "
             f"with {found.excess_ms.get(cause, 0.0):.1f} ms more {cause} than the others' median. "
             f"Healing that saves {gain}.",
             ranks=ranks,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +27,8 @@ def warm_up_steps(ledger: Ledger) -> npt.NDArray[np.bool_]:
     they lose, they lose in every epoch.
     """
     warm = np.zeros(len(ledger), bool)
-    starts = np.flatnonzero(ledger.session_start)
-    for begin, end in zip(starts, [*starts[1:], len(ledger)], strict=True):
+    edges = [*np.flatnonzero(ledger.session_start), len(ledger)]
+    for begin, end in pairwise(edges):
         warm[begin : begin + _length(ledger.total[begin:end])] = True
     return warm
 

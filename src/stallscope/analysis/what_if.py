@@ -56,7 +56,7 @@ def healed_arrival(arrival: Ints, faulty: Sequence[int]) -> Ints:
 
 def saved_by(arrival: Ints, better: Ints) -> Ints:
     """Nanoseconds per step by which the last arrival comes sooner."""
-    return arrival.max(axis=1) - better.max(axis=1)
+    return np.asarray(arrival.max(axis=1) - better.max(axis=1))
 
 
 def without_excess(arrival: Ints, stage: Ints, allowed: float) -> Ints:

@@ -1,0 +1,1 @@
+"""The commands, one file each: ``add_arguments(parser)`` and ``run(options)``."""

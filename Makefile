@@ -1,0 +1,54 @@
+# Everything that a developer runs. `make help` lists it.
+
+PYTHON ?= python3
+VENV := .venv
+TRAINING := .venv-horovod
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
+
+demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboard (ARGS=--no-serve ends after the reports)
+	$(BIN)/stallscope demo $(ARGS)
+
+test: lint browser ## set up everything and run all tests (ARGS go to pytest)
+	@# Without the training side the tests that need it say so at the end; in CI that is an error.
+	tools/training-env.sh $(TRAINING) || test -z "$$CI"
+	$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.ready-dev ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready-dev ## bring the code into shape
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+samples: training-env ## record sample_logs/ again on real Horovod (about 5 minutes)
+	tools/samples/record.sh
+
+bench: $(VENV)/.ready-dev training-env ## measure what the recorder costs, against the Horovod Timeline
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod (Horovod is compiled once)
+	tools/training-env.sh $(TRAINING)
+
+browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is missing
+	tools/system-packages.sh chromium
+
+clean: ## remove what the other targets made, except the cache of wheels
+	rm -rf $(VENV) $(TRAINING) .stallscope reports build dist
+
+$(VENV)/.ready: pyproject.toml tools/app-env.sh
+	tools/app-env.sh $(VENV) app
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	tools/app-env.sh $(VENV) app,test,dev
+	@touch $@
+
+.PHONY: help demo test lint format samples bench training-env browser clean

@@ -1,0 +1,7 @@
+"""``python -m stallscope``."""
+
+import sys
+
+from stallscope.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,63 @@
+"""The bundled sample runs: collected into a store, reported to reports/demo/, and served."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from stallscope.analysis import analyse
+from stallscope.analysis.baseline import find_baseline
+from stallscope.collector.store import collected_runs, load_run, save_run
+from stallscope.dashboard.server import serve
+from stallscope.dashboard.store import RunStore
+from stallscope.errors import NotFoundError, UsageError
+from stallscope.reports.write import write_reports
+from stallscope.runs import open_run
+
+from .dashboard import DEFAULT_PORT
+from .main import FINE
+from .opening import with_progress
+
+STORE = Path(".stallscope/demo")
+REPORTS = Path("reports/demo")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-serve", action="store_true", help="end after the reports")
+    parser.add_argument(
+        "--port", type=int, help=f"port to serve on ({DEFAULT_PORT}, or a free one)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    _collect_samples()
+    runs = [load_run(path) for path in collected_runs(STORE)]
+    analyses = [analyse(one, find_baseline(one, runs)) for one in with_progress(runs, "analysing")]
+    # These files are the demo's own; it may replace them.
+    written = write_reports(analyses, ["html"], REPORTS, force=True)
+    for analysis, path in zip(analyses, written, strict=True):
+        print(f"{analysis.run.name}: {analysis.bottleneck.kind}\n  {path.resolve()}")
+    if not options.no_serve:
+        _serve(RunStore(runs), options.port)
+    return FINE
+
+
+def _collect_samples() -> None:
+    with as_file(files("stallscope.sample_logs")) as samples:
+        folders = sorted(path for path in samples.iterdir() if list(path.glob("*.steps.csv")))
+        if not folders:
+            raise NotFoundError(f"{samples}: the sample runs are not there")
+        for folder in folders:
+            save_run(open_run(str(folder)), STORE)
+
+
+def _serve(store: RunStore, port: int | None) -> None:
+    if port is not None:
+        serve(store, port=port, announce=print)
+        return
+    try:
+        serve(store, port=DEFAULT_PORT, announce=print)
+    except UsageError:
+        # The usual port is taken; a demo takes another.
+        serve(store, port=0, announce=print)

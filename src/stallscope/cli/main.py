@@ -1,0 +1,77 @@
+"""The ``stallscope`` command: finds the sub-command, and turns errors into exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from stallscope import __version__
+from stallscope.errors import MissingExtraError, StallscopeError
+
+#: Sub-commands, one module of this package each, with what the overview says about them.
+COMMANDS = {
+    "report": "where a run's time goes: in the terminal, or as HTML, Markdown, JSON, CSV",
+    "dashboard": "look at runs in the browser",
+    "collect": "bring logs from where they are into a store",
+    "demo": "the bundled sample runs, reported and served",
+}
+
+FINE = 0
+FAILED = 2
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Returns:
+        The exit status: 0 done, 2 bad usage or unreadable input.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        command = importlib.import_module(f"stallscope.cli.{_command_of(words)}")
+        parser = argparse.ArgumentParser(prog=f"stallscope {words[0]}", description=command.__doc__)
+        command.add_arguments(parser)
+        return int(command.run(parser.parse_args(words[1:])))
+    except StallscopeError as error:
+        return _say(str(error))
+    except ModuleNotFoundError as error:
+        return _say(str(MissingExtraError("app", error.name or "a package")))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (| head): nothing is left to say, and nothing to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except Exception as error:
+        if os.environ.get("STALLSCOPE_DEBUG"):
+            raise
+        return _say(
+            f"a defect of Stallscope: {type(error).__name__}: {error}. "
+            "STALLSCOPE_DEBUG=1 shows where; please report it."
+        )
+
+
+def _command_of(words: list[str]) -> str:
+    """The sub-command; help, version and mistakes end here."""
+    overview = argparse.ArgumentParser(
+        prog="stallscope",
+        description="Where the time of every step of distributed training goes.",
+        epilog="commands:\n" + "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    overview.add_argument("--version", action="version", version=f"stallscope {__version__}")
+    overview.add_argument("command", choices=COMMANDS, metavar="command")
+    return str(overview.parse_args(words[:1]).command)
+
+
+def _say(message: str) -> int:
+    print(f"stallscope: {message}", file=sys.stderr)
+    return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

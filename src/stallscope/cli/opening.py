@@ -1,0 +1,37 @@
+"""What several commands share: opening the runs that were named, with progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import Progress
+
+from stallscope.errors import StallscopeError
+from stallscope.run import Run
+from stallscope.runs import open_runs
+
+T = TypeVar("T")
+
+
+def open_all(sources: Sequence[str], read_as: str | None) -> tuple[list[Run], list[str]]:
+    """The runs behind all sources, and a sentence for every source that could not be read."""
+    runs: list[Run] = []
+    failures: list[str] = []
+    for source in with_progress(sources, "reading"):
+        try:
+            runs += open_runs(source, read_as=read_as)
+        except StallscopeError as error:
+            failures.append(str(error))
+    return runs, failures
+
+
+def with_progress(items: Sequence[T], label: str) -> Iterable[T]:
+    """The items, with a progress bar on a terminal's standard error while they are worked through."""
+    if len(items) < 2 or not sys.stderr.isatty():
+        yield from items
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(items, description=label)

@@ -1,0 +1,116 @@
+"""The ledger adds up, and puts time where it was spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import ENTRIES, analyse
+from stallscope.analysis.alignment import align
+from stallscope.analysis.ledger import build_ledger
+from stallscope.parsers import read
+
+
+def ledger_of(folder: Path, job: Job):
+    write_job(folder, job)
+    return build_ledger(align(read(str(folder))[0], job.generation))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(ranks=1, steps=50),
+        Job(ranks=2, steps=50, noise=0.3),
+        Job(ranks=5, steps=200, noise=0.5, epochs=4, validation_ms=40, checkpoint_ms=15),
+        Job(ranks=8, hosts=("a", "b"), clock_offset_ms=(0, 5000), noise=0.1),
+    ],
+)
+def test_every_step_adds_up_to_the_nanosecond(tmp_path: Path, job: Job) -> None:
+    ledger = ledger_of(tmp_path, job)
+    assert len(ledger) == job.steps
+    parts = sum(ledger.entry(name) for name in ENTRIES)
+    np.testing.assert_array_equal(parts, ledger.total)
+    assert (ledger.imbalance >= 0).all()
+    assert (ledger.allreduce >= 0).all()
+
+
+def test_steps_and_what_lies_between_them_cover_the_wall_clock_once(tmp_path: Path) -> None:
+    job = Job(ranks=3, steps=90, epochs=3, validation_ms=40, checkpoint_ms=15, noise=0.2)
+    ledger = ledger_of(tmp_path, job)
+    elapsed = np.diff(ledger.reduced)
+    np.testing.assert_array_equal(elapsed, (ledger.total + ledger.gaps.sum(axis=1))[1:])
+    assert (ledger.gaps >= 0).all()
+
+
+def test_validation_and_checkpoints_are_no_part_of_steps(tmp_path: Path) -> None:
+    plain = ledger_of(tmp_path / "plain", Job(steps=60, epochs=3))
+    busy = ledger_of(
+        tmp_path / "busy", Job(steps=60, epochs=3, validation_ms=400, checkpoint_ms=100)
+    )
+    np.testing.assert_allclose(busy.total[1:], plain.total[1:], rtol=0.05)
+    between = busy.gaps.sum(axis=0) / 1e6
+    # Three epochs, of which the last is followed by no step.
+    assert between[0] == pytest.approx(2 * 400, rel=0.01)
+    assert between[1] == pytest.approx(2 * 100, rel=0.01)
+
+
+def test_a_slow_rank_is_critical_and_its_stage_the_cause(tmp_path: Path) -> None:
+    for stage, expected in (("input", 0), ("compute", 1), ("other", 2)):
+        ledger = ledger_of(tmp_path / stage, Job(ranks=4, slow={(2, stage): 10.0}))
+        assert (ledger.critical[1:] == 2).mean() > 0.99
+        assert (ledger.cause[1:] == expected).mean() > 0.99
+        assert ledger.imbalance[1:].mean() / 1e6 == pytest.approx(10, rel=0.1)
+
+
+def test_waiting_is_not_booked_as_communication(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, Job(ranks=4, slow={(0, "compute"): 30.0}))
+    assert ledger.allreduce[1:].mean() / 1e6 == pytest.approx(3.0, rel=0.05)
+    waits = ledger.wait[1:].mean(axis=0) / 1e6
+    assert waits[0] == pytest.approx(0, abs=0.1)
+    assert waits[1:] == pytest.approx([30, 30, 30], rel=0.05)
+
+
+def test_hosts_with_different_clocks_are_aligned(tmp_path: Path) -> None:
+    one = ledger_of(tmp_path / "one", Job(ranks=4, slow={(3, "compute"): 8.0}))
+    two = ledger_of(
+        tmp_path / "two",
+        Job(ranks=4, slow={(3, "compute"): 8.0}, hosts=("a", "b"), clock_offset_ms=(0, 86_400_000)),
+    )
+    for name in ENTRIES:
+        np.testing.assert_allclose(two.entry(name).mean(), one.entry(name).mean(), rtol=0.02)
+
+
+def test_steps_that_a_rank_lacks_are_left_out_and_counted(tmp_path: Path) -> None:
+    paths = write_job(tmp_path, Job(ranks=2, steps=100))
+    lines = paths[1].read_text().splitlines(keepends=True)
+    paths[1].write_text("".join(line for line in lines if not line.startswith("step,50,")))
+    analysis = analyse(read(str(tmp_path))[0])
+    assert analysis.ledger is not None
+    assert 50 not in analysis.ledger.steps
+    # Step 51 still begins where step 50 was reduced, which rank 0 knows.
+    assert 51 in analysis.ledger.steps
+    assert any("1 of 100 steps" in warning for warning in analysis.warnings)
+
+
+def test_a_repeated_first_epoch_step_is_no_warm_up(tmp_path: Path) -> None:
+    write_job(tmp_path, Job(steps=200, epochs=4))
+    analysis = analyse(read(str(tmp_path))[0])
+    assert analysis.warm_up[0]
+    assert not analysis.warm_up[[50, 100, 150]].any()
+    assert analysis.warm_up.sum() < 5
+
+
+def test_the_jobs_time_adds_up(tmp_path: Path) -> None:
+    write_job(tmp_path, Job(steps=200, epochs=4, validation_ms=100, checkpoint_ms=50))
+    job = analyse(read(str(tmp_path))[0]).job
+    parts = (
+        job.startup + job.warmup + job.steps + job.validation + job.checkpoint + job.epoch_gap
+    )
+    assert parts == pytest.approx(job.total, abs=1e-9)
+    assert job.validation == pytest.approx(0.4, rel=0.02)
+    assert job.checkpoint == pytest.approx(0.2, rel=0.02)
+    # The process began half a second before its log, the first step a tenth after that.
+    assert job.startup == pytest.approx(0.6, abs=0.01)

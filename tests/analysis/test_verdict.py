@@ -1,0 +1,158 @@
+"""The verdict names what costs most, and nobody without evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.parsers import read
+
+CLEAN = Job(ranks=4, steps=300, allreduce_ms=0.5)
+
+
+def analysis_of(folder: Path, job: Job, baseline: Job | None = None) -> Analysis:
+    write_job(folder / "run", job)
+    run = read(str(folder / "run"))[0]
+    if baseline is None:
+        return analyse(run)
+    write_job(folder / "base", replace(baseline, facts={"synthetic": True}))
+    return analyse(run, read(str(folder / "base"))[0])
+
+
+@pytest.mark.parametrize("stage", ["input", "compute", "other"])
+@pytest.mark.parametrize("ranks", [2, 4, 40])
+def test_one_slow_rank_is_named_with_its_cause(tmp_path: Path, stage: str, ranks: int) -> None:
+    job = replace(CLEAN, ranks=ranks, slow={(1, stage): 6.0})
+    found = analysis_of(tmp_path, job, replace(CLEAN, ranks=ranks))
+    assert (found.bottleneck.kind, found.bottleneck.cause) == ("imbalance", stage)
+    assert found.bottleneck.ranks == (1,)
+    gain = next(gain for gain in found.what_if if gain.fix == "rank:1")
+    healthy = analysis_of(tmp_path / "healthy", replace(job, slow={}))
+    assert found.step is not None
+    assert healthy.step is not None
+    assert gain.saved_ms.value == pytest.approx(found.step.mean - healthy.step.mean, rel=0.05)
+    assert gain.ci95 is not None
+    assert gain.ci95[0] < gain.speedup < gain.ci95[1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+def test_a_slow_loader_on_all_ranks_is_input_and_names_no_rank(tmp_path: Path, ranks: int) -> None:
+    slow = replace(CLEAN, ranks=ranks, input_ms=13.0)
+    found = analysis_of(tmp_path, slow, replace(CLEAN, ranks=ranks))
+    assert (found.bottleneck.kind, found.bottleneck.cause) == ("input", "input")
+    assert found.bottleneck.ranks == ()
+    entry = found.entry("input")
+    assert entry is not None
+    assert entry.excess_ms == pytest.approx(12.0, rel=0.05)
+
+
+def test_without_a_baseline_the_assumption_is_said(tmp_path: Path) -> None:
+    found = analysis_of(tmp_path, replace(CLEAN, input_ms=13.0))
+    assert found.bottleneck.kind == "input"
+    assert "a synthetic baseline would tell" in found.bottleneck.evidence
+    assert "no_baseline" in [finding.code for finding in found.findings]
+
+
+def test_slow_communication_is_allreduce(tmp_path: Path) -> None:
+    found = analysis_of(tmp_path, replace(CLEAN, allreduce_ms=15.0), CLEAN)
+    assert found.bottleneck.kind == "allreduce"
+
+
+def test_work_between_steps_on_all_ranks_is_other(tmp_path: Path) -> None:
+    found = analysis_of(tmp_path, replace(CLEAN, other_ms=9.0), CLEAN)
+    assert (found.bottleneck.kind, found.bottleneck.ranks) == ("other", ())
+
+
+def test_a_run_like_its_baseline_is_compute(tmp_path: Path) -> None:
+    found = analysis_of(tmp_path, replace(CLEAN, seed=2), CLEAN)
+    assert found.bottleneck.kind == "compute"
+    assert found.gap == pytest.approx(0, abs=0.01)
+
+
+def test_a_clean_run_without_baseline_is_balanced(tmp_path: Path) -> None:
+    assert analysis_of(tmp_path, CLEAN).bottleneck.kind == "balanced"
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("noise", [0.02, 0.2])
+def test_nobody_is_blamed_in_a_clean_run(tmp_path: Path, seed: int, noise: float) -> None:
+    found = analysis_of(tmp_path, replace(CLEAN, noise=noise, seed=seed))
+    assert found.bottleneck.ranks == ()
+    assert found.bottleneck.kind != "imbalance"
+
+
+def test_a_slow_host_is_named(tmp_path: Path) -> None:
+    slow = {(rank, "compute"): 5.0 for rank in (4, 5, 6, 7)}
+    job = replace(CLEAN, ranks=12, hosts=("a", "b", "c"), clock_offset_ms=(0, 9000, 70), slow=slow)
+    found = analysis_of(tmp_path, job)
+    assert found.bottleneck.hosts == ("b",)
+    assert found.bottleneck.ranks == (4, 5, 6, 7)
+    assert "host:b" in [gain.fix for gain in found.what_if]
+
+
+def test_one_ranks_log_of_many_is_no_basis(tmp_path: Path) -> None:
+    paths = write_job(tmp_path, CLEAN)
+    for path in paths[1:]:
+        path.unlink()
+    found = analyse(read(str(tmp_path))[0])
+    assert found.bottleneck.kind == "insufficient_data"
+    assert "the callback was added on rank 0 only" in found.bottleneck.evidence
+    assert found.findings[0].code == "one_rank_only"
+
+
+def test_a_missing_rank_keeps_the_blame_from_communication(tmp_path: Path) -> None:
+    paths = write_job(tmp_path, replace(CLEAN, allreduce_ms=15.0))
+    paths[2].unlink()
+    found = analyse(read(str(tmp_path))[0])
+    assert found.bottleneck.kind == "insufficient_data"
+    assert "rank 2" in found.bottleneck.evidence
+    assert "missing_ranks" in [finding.code for finding in found.findings]
+
+
+def test_logs_without_stamps_have_step_times_and_no_stages(tmp_path: Path) -> None:
+    facts = {"stamps": {"placed": [], "reason": "jit_compile=True: XLA has no clock"}}
+    found = analysis_of(tmp_path, replace(CLEAN, stamps=False, facts=facts))
+    assert found.bottleneck.kind == "insufficient_data"
+    assert "XLA" in found.bottleneck.evidence
+    assert found.entries == ()
+    assert all(rank.input_ms is None for rank in found.ranks)
+    assert found.step is not None
+    assert found.step.mean == pytest.approx(22.7, rel=0.05)
+
+
+def test_a_few_steps_are_too_few_for_a_verdict(tmp_path: Path) -> None:
+    found = analysis_of(tmp_path, replace(CLEAN, steps=8, slow={(1, "input"): 30.0}))
+    assert found.bottleneck.kind == "insufficient_data"
+    assert "too few" in found.bottleneck.evidence
+
+
+def test_another_kind_of_baseline_is_said(tmp_path: Path) -> None:
+    found = analysis_of(tmp_path, CLEAN, replace(CLEAN, ranks=2, batch_size=64))
+    assert found.match is not None
+    assert {text.split(":")[0] for text in found.match.differs} == {"ranks", "batch_size"}
+    assert any("batch_size: 32 here, 64 in the baseline" in text for text in found.warnings)
+
+
+def test_throughput_counts_all_ranks(tmp_path: Path) -> None:
+    found = analysis_of(tmp_path, CLEAN)
+    assert found.step is not None
+    expected = 4 * 32 / (found.step.mean / 1000)
+    assert found.samples_per_second == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"gradients_reduced": False}, "gradients_not_reduced"),
+        ({"timeline": True}, "timeline_on"),
+        ({"learning_rate_scaled": False, "learning_rate": 0.001}, "learning_rate_not_scaled"),
+    ],
+)
+def test_silent_faults_are_findings(tmp_path: Path, facts: dict[str, object], code: str) -> None:
+    found = analysis_of(tmp_path, replace(CLEAN, facts=facts))
+    assert code in [finding.code for finding in found.findings]
+    assert code not in [f.code for f in analysis_of(tmp_path / "clean", CLEAN).findings]

@@ -1,0 +1,105 @@
+"""Collected runs are whole, equal to their logs, and stay inside the store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.collector.store import collected_runs, load_run, save_run
+from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
+from stallscope.parsers import read
+from stallscope.runs import open_run, open_runs
+
+JOB = Job(ranks=3, steps=20, epochs=2)
+
+
+def collected(tmp_path: Path, job: Job = JOB) -> Path:
+    write_job(tmp_path / "logs", job)
+    return save_run(read(str(tmp_path / "logs"))[0], tmp_path / "store")
+
+
+def test_a_collected_run_equals_its_logs(tmp_path: Path) -> None:
+    place = collected(tmp_path)
+    original, back = read(str(tmp_path / "logs"))[0], load_run(place)
+    assert back.steps.equals(original.steps)
+    assert back.intervals.equals(original.intervals)
+    assert back.logs == original.logs
+    assert (back.id, back.name, back.size) == (original.id, original.name, original.size)
+
+
+def test_one_rank_can_be_read_alone(tmp_path: Path) -> None:
+    file = pq.ParquetFile(collected(tmp_path) / "steps.parquet")
+    groups = [set(file.read_row_group(i)["rank"].to_pylist()) for i in range(file.num_row_groups)]
+    assert groups == [{0}, {1}, {2}]
+
+
+def test_collecting_again_replaces_the_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    collected(tmp_path)
+    collected(tmp_path, replace(JOB, steps=30))
+    (place,) = collected_runs(tmp_path / "store")
+    assert load_run(place).steps.num_rows == 90
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["run-a"]
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "..", "a/b", ".hidden", "\0", ""])
+def test_a_hostile_run_id_stays_in_the_store(tmp_path: Path, name: str) -> None:
+    write_job(tmp_path / "logs", JOB)
+    run = replace(read(str(tmp_path / "logs"))[0], id=name)
+    place = save_run(run, tmp_path / "deep" / "store")
+    assert place.parent == tmp_path / "deep" / "store"
+    assert {path.name for path in tmp_path.iterdir()} == {"logs", "deep"}
+    assert load_run(place).id == name
+
+
+def test_a_damaged_run_says_so(tmp_path: Path) -> None:
+    place = collected(tmp_path)
+    steps = place / "steps.parquet"
+    steps.write_bytes(steps.read_bytes()[:100])
+    with pytest.raises(UnreadableError, match=r"damaged .* collect it again"):
+        load_run(place)
+    steps.unlink()
+    with pytest.raises(UnreadableError, match="damaged"):
+        load_run(place)
+
+
+def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
+    manifest = collected(tmp_path) / "manifest.json"
+    manifest.write_text(
+        manifest.read_text().replace('"stallscope_collected": 1', '"stallscope_collected": 9')
+    )
+    with pytest.raises(UnknownVersionError, match="format 9"):
+        load_run(manifest.parent)
+
+
+def test_a_store_stands_for_all_of_its_runs(tmp_path: Path) -> None:
+    for name in ("run-a", "run-b"):
+        write_job(tmp_path / name, replace(JOB, run_id=name))
+        save_run(read(str(tmp_path / name))[0], tmp_path / "store")
+    store = str(tmp_path / "store")
+    assert [run.id for run in open_runs(store)] == ["run-a", "run-b"]
+    assert open_run(store + "#run-b").id == "run-b"
+    with pytest.raises(NotFoundError, match="2 runs in this store; name one"):
+        open_run(store)
+    with pytest.raises(NotFoundError, match="no run nonsense; there are run-a, run-b"):
+        open_run(store + "#nonsense")
+
+
+def test_a_folder_that_two_jobs_used_is_the_newest_one_and_says_so(tmp_path: Path) -> None:
+    write_job(tmp_path / "1", JOB)
+    later = {"anchor": {"monotonic_ns": 0, "wall_ns": 1_800_000_000_000_000_000}}
+    write_job(tmp_path / "2", replace(JOB, run_id="run-b", facts=later))
+    run = open_run(str(tmp_path))
+    assert run.id == "run-b"
+    assert any("#run-a" in str(problem) for problem in run.problems)
+    assert open_run(f"{tmp_path}#run-a").id == "run-a"
+
+
+def test_a_url_is_a_run(tmp_path: Path) -> None:
+    write_job(tmp_path, JOB)
+    assert open_run(tmp_path.as_uri()).id == "run-a"
+    with pytest.raises(UnreadableError, match="cannot be opened"):
+        open_run("nonsense://bucket/run")

@@ -1,0 +1,59 @@
+"""The package is what pyproject.toml says, and nothing more comes along."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import tomllib
+
+import stallscope
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_the_packages_on_disk_are_those_that_are_installed() -> None:
+    on_disk = {"stallscope"}
+    for base, folder in {
+        "stallscope": ROOT / "src" / "stallscope",
+        "stallscope.collector": ROOT / "collector",
+        "stallscope.parsers": ROOT / "parsers",
+        "stallscope.dashboard": ROOT / "dashboard",
+        "stallscope.sample_logs": ROOT / "sample_logs",
+    }.items():
+        on_disk.add(base)
+        for init in folder.rglob("__init__.py"):
+            inner = init.parent.relative_to(folder)
+            # The symlinks are for editors; their packages are counted where they really are.
+            if not any((folder / part).is_symlink() for part in inner.parts[:1]):
+                on_disk.add(".".join([base, *inner.parts]))
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == on_disk
+
+
+def test_no_room_is_imported_by_its_bare_name() -> None:
+    names = [
+        name
+        for _, name, _ in pkgutil.walk_packages(stallscope.__path__, "stallscope.")
+        # Recorders import the framework they record, which is not installed beside the app.
+        if not name.startswith(("stallscope.keras", "stallscope.collector.recorder.tf_keras"))
+        and not name.endswith("__main__")
+    ]
+    program = (
+        f"import importlib, sys\n[importlib.import_module(n) for n in {names!r}]\n"
+        "bare = {'collector', 'parsers', 'dashboard', 'sample_logs'} & set(sys.modules)\n"
+        "sys.exit(', '.join(bare))"
+    )
+    assert len(names) > 30
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version_is_said_once() -> None:
+    assert PROJECT["project"]["version"] == stallscope.__version__
+
+
+def test_the_base_install_brings_nothing() -> None:
+    assert PROJECT["project"]["dependencies"] == []
