@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from stallscope.collector.sources.files import SourceFile, find_files
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Problem, Run, newest_first
@@ -10,8 +12,8 @@ from .base import Parsed, Parser
 from .grouping import group
 from .registry import HEAD_BYTES, PARSERS, by_name, recognise
 
-# What the recorder itself writes beside its logs.
-_RECORDERS_OWN = ("run.json", "run-")
+# What the recorder writes beside its logs, and what people write about them.
+_NO_LOG = re.compile(r"run(-\d+)?\.json|README(\.\w+)?")
 
 
 def read(source: str, *, read_as: str | None = None) -> list[Run]:
@@ -31,7 +33,7 @@ def read(source: str, *, read_as: str | None = None) -> list[Run]:
     problems: list[Problem] = []
     failures: list[StallscopeError] = []
     for file in files:
-        if _is_recorders_own(file.name):
+        if _NO_LOG.fullmatch(file.name.rsplit("/", 1)[-1]):
             continue
         try:
             parser, data = _choose(file, forced)
@@ -54,8 +56,3 @@ def read(source: str, *, read_as: str | None = None) -> list[Run]:
 def _choose(file: SourceFile, forced: Parser | None) -> tuple[Parser | None, bytes]:
     data = file.read()
     return forced or recognise(file.name, data[:HEAD_BYTES]), data
-
-
-def _is_recorders_own(name: str) -> bool:
-    base = name.rsplit("/", 1)[-1]
-    return base.endswith(".json") and base.startswith(_RECORDERS_OWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -117,7 +118,7 @@ class Analysis:
     #: Fraction of the baseline's throughput that is lost.
     gap: float | None = None
 
-    @property
+    @cached_property
     def steady(self) -> Ledger | None:
         """The ledger without warm-up."""
         return None if self.ledger is None else self.ledger.take(~self.warm_up)

@@ -1,0 +1,27 @@
+"""What could not be tested on this machine is said by name at the end; in CI that is a failure."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    missed: dict[str, list[str]] = defaultdict(list)
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        missed[reason.removeprefix("Skipped: ")].append(report.nodeid)
+    if missed:
+        terminalreporter.section("not tested on this machine")
+        for reason, tests in missed.items():
+            files = sorted({test.split("::")[0] for test in tests})
+            terminalreporter.line(f"{reason}: {len(tests)} test(s) in {', '.join(files)}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,53 @@
+"""The docs name every command, option, column, fact and finding there is."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from stallscope.analysis import findings
+from stallscope.cli.main import COMMANDS
+from stallscope.collector.recorder.format import COLUMNS
+from stallscope.parsers import read
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_option_is_documented(command: str) -> None:
+    section = re.split(r"^## ", (DOCS / "commands.md").read_text(), flags=re.MULTILINE)
+    (own,) = [text for text in section if text.startswith(f"stallscope {command}\n")]
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"stallscope.cli.{command}").add_arguments(parser)
+    for option in re.findall(r"--[a-z-]+", parser.format_help()):
+        assert option in own or option == "--help"
+
+
+def test_every_column_is_documented() -> None:
+    text = (DOCS / "step-log.md").read_text()
+    for column in COLUMNS:
+        assert f"| `{column}` |" in text
+
+
+def test_every_fact_of_a_recorded_run_is_documented() -> None:
+    text = (DOCS / "step-log.md").read_text()
+    documented = set(re.findall(r"`(\w+)`", text.partition("## Facts")[2]))
+    (run,) = read(str(ROOT / "sample_logs" / "clean"))
+    for log in run.logs:
+        assert set(log.facts) <= documented
+
+
+def test_every_finding_is_documented() -> None:
+    codes = re.findall(r'^ +"([a-z_]+)",\n +"(?:info|warning|error)"', _source(), re.MULTILINE)
+    assert len(codes) > 5
+    documented = re.findall(r"^\| `([a-z_]+)` \|", (DOCS / "report.md").read_text(), re.MULTILINE)
+    assert set(codes) <= set(documented)
+
+
+def _source() -> str:
+    return Path(findings.__file__).read_text()
