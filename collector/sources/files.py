@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
+from fsspec.core import url_to_fs
 
 from stallscope.errors import NotFoundError, UnreadableError
 
@@ -43,7 +44,7 @@ def find_files(source: str) -> list[SourceFile]:
         UnreadableError: if the place cannot be reached.
     """
     try:
-        file_system, path = fsspec.url_to_fs(source)
+        file_system, path = url_to_fs(source)
         if file_system.isfile(path):
             return [
                 SourceFile(Path(path).name, path, int(file_system.size(path) or 0), file_system)

@@ -106,9 +106,7 @@ def test_a_repeated_first_epoch_step_is_no_warm_up(tmp_path: Path) -> None:
 def test_the_jobs_time_adds_up(tmp_path: Path) -> None:
     write_job(tmp_path, Job(steps=200, epochs=4, validation_ms=100, checkpoint_ms=50))
     job = analyse(read(str(tmp_path))[0]).job
-    parts = (
-        job.startup + job.warmup + job.steps + job.validation + job.checkpoint + job.epoch_gap
-    )
+    parts = job.startup + job.warmup + job.steps + job.validation + job.checkpoint + job.epoch_gap
     assert parts == pytest.approx(job.total, abs=1e-9)
     assert job.validation == pytest.approx(0.4, rel=0.02)
     assert job.checkpoint == pytest.approx(0.2, rel=0.02)

@@ -224,7 +224,9 @@ def test_a_parser_can_be_forced_by_name(tmp_path: Path) -> None:
     body=st.lists(
         st.one_of(
             st.binary(max_size=60),
-            st.sampled_from([b"step,1,0,5,6\n", b"#facts {}\n", b"#facts [\n", b"step,,,,\n", b"\r\n"]),
+            st.sampled_from(
+                [b"step,1,0,5,6\n", b"#facts {}\n", b"#facts [\n", b"step,,,,\n", b"\r\n"]
+            ),
             st.tuples(*[st.integers()] * 4).map(lambda n: b"step,%d,%d,%d,%d\n" % n),
         ),
         max_size=12,

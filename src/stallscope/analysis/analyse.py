@@ -75,9 +75,7 @@ def _bottleneck(
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
         nothing = "no step was recorded" if not run.steps.num_rows else None
-        reason = (
-            nothing or stamps.get("reason") or "no step has all of its stamps on every rank"
-        )
+        reason = nothing or stamps.get("reason") or "no step has all of its stamps on every rank"
         return Bottleneck(
             "insufficient_data", None, f"The stages of the steps were not measured: {reason}."
         )

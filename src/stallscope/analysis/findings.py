@@ -91,12 +91,13 @@ def _timeline_on(run: Run) -> Iterator[Finding]:
 
 
 def _learning_rate_not_scaled(run: Run) -> Iterator[Finding]:
-    if run.fact("learning_rate_scaled") is False:
+    rate = run.fact("learning_rate")
+    if run.fact("learning_rate_scaled") is False and isinstance(rate, (int, float)):
         yield Finding(
             "learning_rate_not_scaled",
             "info",
             "The learning rate is the optimizer's default",
-            f"{run.fact('learning_rate'):g} on {run.size} ranks, the same as on one.",
+            f"{rate:g} on {run.size} ranks, the same as on one.",
             "With N times the batch, N times the rate (with a warm-up) is the usual start.",
         )
 

@@ -120,8 +120,9 @@ class Analysis:
 
     @cached_property
     def steady(self) -> Ledger | None:
-        """The ledger without warm-up."""
-        return None if self.ledger is None else self.ledger.take(~self.warm_up)
+        """The ledger without warm-up; None where nothing is left."""
+        steady = None if self.ledger is None else self.ledger.take(~self.warm_up)
+        return steady if steady is not None and len(steady) else None
 
     def entry(self, name: str) -> LedgerEntry | None:
         return next((entry for entry in self.entries if entry.name == name), None)

@@ -24,6 +24,21 @@ WORTHWHILE = 0.05
 #: Without a baseline, what dispatching a step and a plain optimizer update are taken to need.
 ASSUMED_MS = 2.0
 
+_ADVICE_FOR_A_RANK = {
+    "input": (
+        "Look at this rank's share of the data and the disk or network it reads from: shards of "
+        "another size, larger files, a cold cache, fewer loader processes.",
+    ),
+    "compute": (
+        "Look at this rank's device and host: throttling, other processes on it, fewer or wrongly "
+        "pinned cores (threads, OMP_NUM_THREADS), more work per sample than the others.",
+    ),
+    "other": (
+        "Look at what only this rank does between steps: logging, checkpoints, metrics fetched in "
+        "every batch, extra callbacks.",
+    ),
+}
+
 _ADVICE = {
     "input": (
         "Prefetch and parallelise the input pipeline: dataset.map(…, num_parallel_calls=tf.data."
@@ -92,9 +107,7 @@ def replay(ledger: Ledger, hosts: tuple[str, ...], baseline: Ledger | None) -> R
         gains.append(what_if("allreduce", ledger, ledger.allreduce))
     excess = _excess(ledger, named)
     cause = max(excess, key=excess.__getitem__) if excess else None
-    return Replay(
-        tuple(named), named_hosts, stragglers.too_few_steps, tuple(gains), cause, excess
-    )
+    return Replay(tuple(named), named_hosts, stragglers.too_few_steps, tuple(gains), cause, excess)
 
 
 def _stage_as_baseline(
@@ -180,7 +193,7 @@ def _verdict(
             f"Healing that saves {gain}.",
             ranks=ranks,
             hosts=found.hosts,
-            advice=_ADVICE[cause],
+            advice=_ADVICE_FOR_A_RANK[cause],
         )
     evidence = {
         "input": f"Batches come late on all ranks: input costs {gain}",

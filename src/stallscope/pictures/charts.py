@@ -193,8 +193,10 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
     )
 
 
-def job_chart(analysis: Analysis) -> StackedBars:
-    """Where the whole job's time went."""
+def job_chart(analysis: Analysis) -> StackedBars | None:
+    """Where the whole job's time went. None without stages: nothing tells steps from the rest."""
+    if analysis.ledger is None:
+        return None
     job = analysis.job
     names = [field.name for field in fields(job) if field.name != "total"]
     segments = tuple(Segment(name, getattr(job, name)) for name in names)

@@ -1,0 +1,27 @@
+"""One function for all kinds of charts."""
+
+from __future__ import annotations
+
+from ..charts import Chart, StackedArea, StackedBars
+from .area import draw_area
+from .bars import draw_bars
+from .waterfall import draw_waterfall
+
+#: Widths in pixels at which texts have their natural size: for desktops, and for phones.
+WIDE = 960
+NARROW = 380
+
+
+def draw(chart: Chart, key: str, width: int = WIDE) -> str:
+    """A chart as an SVG element, to be styled by ``stylesheet``.
+
+    Args:
+        chart: what to draw.
+        key: begins the ids within the picture; unlike any other picture's on the page.
+        width: in pixels; the picture scales, its texts with it.
+    """
+    if isinstance(chart, StackedBars):
+        return draw_bars(chart, key, width)
+    if isinstance(chart, StackedArea):
+        return draw_area(chart, key, width)
+    return draw_waterfall(chart, key, width)

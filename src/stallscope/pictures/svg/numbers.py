@@ -1,0 +1,121 @@
+"""Numbers as people read them: three significant digits, the unit that reads well, intervals."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+NOT_MEASURED = "not measured"
+
+Interval = tuple[float, float]
+
+_DIGITS = 3
+# An interval much smaller than its value earns the value this many more digits, and no more.
+_MORE_DIGITS = 2
+
+# Units of time: their length in milliseconds, and up to where they read well.
+_TIMES = (
+    ("µs", 1e-3, 0.1),
+    ("ms", 1.0, 1e3),
+    ("s", 1e3, 180e3),
+    ("min", 60e3, 180 * 60e3),
+    ("h", 3600e3, 72 * 3600e3),
+    ("d", 86400e3, math.inf),
+)
+_LENGTHS = {name: length for name, length, _ in _TIMES}
+
+
+class Scale(NamedTuple):
+    """A unit, and what values are multiplied with to be in it."""
+
+    unit: str
+    factor: float
+
+
+def scale_for(largest: float, unit: str) -> Scale:
+    """The unit in which values up to ``largest`` read well; units that are no times stay."""
+    length = _LENGTHS.get(unit)
+    if length is None or not math.isfinite(largest) or largest == 0:
+        return Scale(unit, 1.0)
+    milliseconds = abs(largest) * length
+    name, own, _ = next(time for time in _TIMES if milliseconds < time[2])
+    return Scale(name, length / own)
+
+
+def finite(value: float | None) -> float | None:
+    """The value; None where it is none that can be shown."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def significant(value: float, beside: float | None = None) -> str:
+    """Three significant digits without exponents; from 1,000 on, whole numbers.
+
+    Args:
+        value: what is written.
+        beside: a total that it is shown beside; below a ten-thousandth of it no digits are shown.
+    """
+    decimals = _decimals(value)
+    if beside is not None and decimals > _decimals(beside) + 1:
+        decimals = _decimals(beside) + 1
+        smallest = 10.0**-decimals
+        if 0 < value < smallest / 2:
+            return f"<{_fixed(smallest, decimals)}"
+    return _fixed(value, decimals)
+
+
+def signed(value: float, beside: float | None = None) -> str:
+    """As ``significant``, always with a sign unless it is zero."""
+    text = significant(value, beside)
+    return f"+{text}" if value > 0 and text[0].isdigit() else text
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage: 51.5%, 6.1%, <0.1%."""
+    if 0 < abs(fraction) < 0.0005:
+        return "<0.1%" if fraction > 0 else ">−0.1%"
+    text = f"{fraction:.1%}" if abs(fraction) < 0.9995 else f"{fraction:.0%}"
+    return text.replace("-", "−")
+
+
+def plus_minus(value: float, ci95: Interval | None) -> str:
+    """A value and the half width of its 95 % interval, to the half width's first digit: 38.2 ± 0.6."""
+    if ci95 is None:
+        return significant(value)
+    half = (ci95[1] - ci95[0]) / 2
+    usual = _decimals(value)
+    decimals = min(_decimals(half, digits=1), usual + _MORE_DIGITS) if half else usual
+    smallest = 10.0**-decimals
+    if 0 < half < smallest / 2:
+        return f"{_fixed(value, decimals)} ± <{_fixed(smallest, decimals)}"
+    return f"{_fixed(value, decimals)} ± {_fixed(half, decimals)}"
+
+
+def between(low: float, high: float) -> str:
+    """The ends of an interval, with one more digit where they are alike without it: 1.25–1.26."""
+    usual = _decimals(low)
+    texts = _fixed(low, usual), _fixed(high, usual)
+    if texts[0] == texts[1]:
+        texts = _fixed(low, usual + 1), _fixed(high, usual + 1)
+    return "–".join(dict.fromkeys(texts))
+
+
+def amount(value: float | None, unit: str, ci95: Interval | None = None) -> str:
+    """A value in the unit that reads well, with its interval: 9.70 ± 0.33 ms."""
+    if finite(value) is None or value is None:
+        return NOT_MEASURED
+    scale = scale_for(value, unit)
+    inside = None if ci95 is None else (ci95[0] * scale.factor, ci95[1] * scale.factor)
+    return f"{plus_minus(value * scale.factor, inside)} {scale.unit}"
+
+
+def _decimals(value: float, digits: int = _DIGITS) -> int:
+    if value == 0:
+        return 0
+    rounded = float(f"{abs(value):.{digits - 1}e}")
+    return max(0, digits - 1 - math.floor(math.log10(rounded)))
+
+
+def _fixed(value: float, decimals: int) -> str:
+    text = f"{value:,.{decimals}f}"
+    # What rounds to zero has no sign.
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")

@@ -1,0 +1,167 @@
+"""What every report chooses from an analysis: gains, advice, ranks that matter, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.result import RankSummary
+from stallscope.analysis.what_if import WhatIf
+from stallscope.pictures.charts import Chart, charts_of
+from stallscope.pictures.svg.numbers import finite, significant
+
+from .wording import counted, fix_title, listed
+
+_MOST_LATEST = 4
+_MOST_NAMED = 8
+# Smaller gains round to nothing.
+_WORTH_MENTIONING = 1.005
+
+_TEXTS = (
+    ("model", "Model"),
+    ("parameters", "Parameters"),
+    ("optimizer", "Optimizer"),
+    ("learning_rate", "Learning rate"),
+    ("batch_size", "Batch size per rank"),
+    ("backward_passes_per_step", "Backward passes per step"),
+    ("steps_per_execution", "Steps per execution"),
+    ("gradient_tensors", "Gradient tensors"),
+    ("gradient_bytes", "Gradient bytes"),
+    ("python", "Python"),
+    ("cpu_count", "Processors per host"),
+    ("threads", "Threads"),
+    ("loader_workers", "Loader workers"),
+    ("devices", "Devices"),
+)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a fix gains, with its title for people."""
+
+    title: str
+    what_if: WhatIf
+
+
+def gains(analysis: Analysis) -> list[Gain]:
+    """What fixing gains, the most first; nothing where the logs cannot tell."""
+    if analysis.bottleneck.kind == "insufficient_data":
+        return []
+    slow = [one.fix for one in analysis.what_if if one.fix.startswith(("rank:", "host:"))]
+    # Healing all that are slow is healing the one, where there is one.
+    shown = [one for one in analysis.what_if if len(slow) != 1 or one.fix not in slow]
+    shown.sort(key=lambda one: one.speedup, reverse=True)
+    return [Gain(fix_title(one.fix, slow), one) for one in shown]
+
+
+def main_gain(analysis: Analysis) -> Gain | None:
+    """What fixing the bottleneck gains; None where the verdict names none that can be fixed."""
+    kind = analysis.bottleneck.kind
+    return next((gain for gain in gains(analysis) if gain.what_if.fix == kind), None)
+
+
+def other_gains(analysis: Analysis) -> list[Gain]:
+    """What else gains enough to be mentioned, the most first."""
+    main = main_gain(analysis)
+    return [
+        gain
+        for gain in gains(analysis)
+        if gain != main and gain.what_if.speedup >= _WORTH_MENTIONING
+    ]
+
+
+def advice(analysis: Analysis) -> Sequence[str]:
+    """What to do: the verdict's advice, otherwise that of the severest findings."""
+    if analysis.bottleneck.advice:
+        return analysis.bottleneck.advice
+    for severity in ("error", "warning", "info"):
+        own = [f.advice for f in analysis.findings if f.severity == severity and f.advice]
+        if own:
+            return own
+    return ()
+
+
+def ranks_that_matter(analysis: Analysis) -> tuple[str, list[RankSummary]]:
+    """The named ranks, otherwise those that others wait for most; and what they are."""
+    named = [rank for rank in analysis.ranks if rank.rank in analysis.bottleneck.ranks]
+    if named:
+        return "Named ranks", named[:_MOST_NAMED]
+    stamped = [rank for rank in analysis.ranks if rank.wait_ms is not None]
+    latest = sorted(stamped, key=lambda rank: rank.wait_ms or 0.0)[:_MOST_LATEST]
+    return "Latest ranks (no rank is named)", latest
+
+
+def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:
+    """Seconds of the job by what they went to; None for all where steps have no stages."""
+    job = analysis.job
+    split = analysis.ledger is not None
+    return [
+        (field.name, getattr(job, field.name) if split else None)
+        for field in fields(job)
+        if field.name != "total"
+    ]
+
+
+def charts(analysis: Analysis) -> Sequence[Chart]:
+    """The pictures; none where steps have no stages and the job's time is not split."""
+    return charts_of(analysis) if analysis.ledger is not None else ()
+
+
+def facts(analysis: Analysis) -> list[tuple[str, str]]:
+    """The run's facts that are known, with their names."""
+    run = analysis.run
+    written = [
+        ("Run", run.id),
+        ("Read from", run.source),
+        ("Started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC" if run.started_at else ""),
+        ("Status", "completed" if run.status == "completed" else "open: running, or killed"),
+        ("Framework", _framework(analysis)),
+        ("Ranks", _ranks(analysis)),
+        ("Hosts", listed("host", run.hosts)),
+        ("Steps", f"{analysis.steps:,} in {counted(analysis.epochs, 'epoch')}"),
+        ("Throughput", throughput(analysis)),
+        ("Data", "synthetic" if run.synthetic else "real"),
+        *((title, _written(run.fact(name))) for name, title in _TEXTS),
+    ]
+    return [(title, text) for title, text in written if text]
+
+
+def settings(analysis: Analysis) -> list[tuple[str, str]]:
+    """Environment settings as recorded."""
+    recorded = analysis.run.fact("settings")
+    if not isinstance(recorded, Mapping):
+        return []
+    return [(str(name), str(value)) for name, value in recorded.items()]
+
+
+def throughput(analysis: Analysis) -> str:
+    """Samples per second; empty where not known."""
+    rate = finite(analysis.samples_per_second)
+    return "" if rate is None else f"{significant(rate)} samples/s"
+
+
+def _framework(analysis: Analysis) -> str:
+    name = _written(analysis.run.fact("framework"))
+    versions = _written(analysis.run.fact("versions"))
+    return f"{name} ({versions})" if name and versions else name or versions
+
+
+def _ranks(analysis: Analysis) -> str:
+    run = analysis.run
+    missing = run.missing_ranks
+    if not missing:
+        return f"{run.size:,}"
+    return f"{len(run.ranks):,} of {run.size:,}; no log of {listed('rank', missing)}"
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_written(own)}" for name, own in value.items())
+    if isinstance(value, list):
+        return ", ".join(_written(own) for own in value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return str(value)

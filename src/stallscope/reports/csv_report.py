@@ -1,0 +1,113 @@
+"""CSV for spreadsheets: one row per figure, in long form."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import ClassVar
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.result import RankSummary
+from stallscope.pictures.svg.numbers import Interval, finite
+
+from .base import Report, ReportOptions
+from .plain import plain
+
+COLUMNS = (
+    "run_id",
+    "scope",
+    "rank",
+    "host",
+    "name",
+    "ms",
+    "share",
+    "ci_low_ms",
+    "ci_high_ms",
+    "baseline_ms",
+    "excess_ms",
+)
+
+# Spreadsheets run what begins like this, in ASCII or in full width (OWASP, "CSV injection").
+_FORMULA = tuple("=+-@＝＋－＠")
+_RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
+
+Row = dict[str, str | int | float | None]
+
+
+class CsvReport(Report):
+    """Scopes: ``step`` (mean and percentiles), ``ledger`` (adds up to the mean), ``rank``.
+
+    Cells of what was not measured are empty.
+    """
+
+    name: ClassVar[str] = "csv"
+    suffix: ClassVar[str] = ".csv"
+
+    def render(self, analysis: Analysis, options: ReportOptions) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\r\n")
+        writer.writeheader()
+        run_id = _cell(analysis.run.id)
+        for row in (*_step_rows(analysis), *_ledger_rows(analysis), *_rank_rows(analysis)):
+            writer.writerow({"run_id": run_id, **row})
+        return text.getvalue()
+
+
+def _step_rows(analysis: Analysis) -> Iterator[Row]:
+    step = analysis.step
+    base = None if analysis.baseline is None else analysis.baseline.step
+    for name in ("mean", "p50", "p95", "p99"):
+        own = None if step is None else getattr(step, name)
+        other = None if base is None else getattr(base, name)
+        interval = step.ci95 if step is not None and name == "mean" else None
+        yield {"scope": "step", "name": name, **_figures(own, interval), **_against(own, other)}
+
+
+def _ledger_rows(analysis: Analysis) -> Iterator[Row]:
+    for entry in analysis.entries:
+        yield {
+            "scope": "ledger",
+            "name": entry.name,
+            "share": finite(entry.share),
+            **_figures(entry.ms, entry.ci95_ms),
+            **_against(entry.ms, entry.baseline_ms),
+        }
+
+
+def _rank_rows(analysis: Analysis) -> Iterator[Row]:
+    base = analysis.baseline
+    others = {} if base is None else {rank.rank: rank for rank in base.ranks}
+    whole = None if analysis.step is None else analysis.step.mean
+    for rank in analysis.ranks:
+        for name in _RANK_STAGES:
+            own = _stage(rank, name)
+            yield {
+                "scope": "rank",
+                "rank": rank.rank,
+                "host": _cell(rank.host),
+                "name": name,
+                "share": own / whole if own is not None and whole else None,
+                **_figures(own, None),
+                **_against(own, _stage(others.get(rank.rank), name)),
+            }
+
+
+def _stage(rank: RankSummary | None, name: str) -> float | None:
+    return None if rank is None else getattr(rank, f"{name}_ms")
+
+
+def _figures(value: float | None, ci95: Interval | None) -> Row:
+    low, high = (None, None) if ci95 is None else ci95
+    return {"ms": finite(value), "ci_low_ms": finite(low), "ci_high_ms": finite(high)}
+
+
+def _against(value: float | None, other: float | None) -> Row:
+    excess = None if value is None or other is None else value - other
+    return {"baseline_ms": finite(other), "excess_ms": finite(excess)}
+
+
+def _cell(text: str) -> str:
+    """Text from logs that no spreadsheet takes for a formula."""
+    shown = plain(text)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown

@@ -1,0 +1,100 @@
+"""HTML: one page that needs nothing else, neither network nor scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from stallscope.analysis import Analysis
+from stallscope.pictures.charts import Chart
+from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
+from stallscope.pictures.svg.numbers import amount
+
+from . import contents, wording
+from .base import Report, ReportOptions
+from .plain import plain
+from .tables import gains_table, job_table, ledger_table, ranks_table, step_table
+
+# Tables longer than this, and lists of warnings, are folded.
+_LONG = 16
+_MOST_GAINS = 4
+
+# Light and dark text colours exist for these kinds; the others are no stage.
+_STAGE_KINDS = ("input", "compute", "other", "imbalance", "allreduce")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart, drawn for wide pages and for phones."""
+
+    title: str
+    sentence: str
+    wide: Markup
+    narrow: Markup
+
+
+class HtmlReport(Report):
+    name: ClassVar[str] = "html"
+    suffix: ClassVar[str] = ".html"
+
+    def render(self, analysis: Analysis, options: ReportOptions) -> str:
+        template = _environment().get_template("report.html.j2")
+        return template.render(**_view(analysis), options=options)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("stallscope.reports"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        wording=wording, amount=amount, picture_styles=Markup(stylesheet()), long=_LONG
+    )
+    return environment
+
+
+def _shown(value: object) -> object:
+    """Text as it is put into the page; Jinja escapes it after this."""
+    return plain(value) if type(value) is str else value
+
+
+def _view(analysis: Analysis) -> dict[str, Any]:
+    kind = analysis.bottleneck.kind
+    return {
+        "analysis": analysis,
+        "run": analysis.run,
+        "bottleneck": analysis.bottleneck,
+        "tone": kind if kind in _STAGE_KINDS else "unknown",
+        "main_gain": contents.main_gain(analysis),
+        "other_gains": contents.other_gains(analysis)[:_MOST_GAINS],
+        "advice": contents.advice(analysis),
+        "pictures": [
+            _picture(chart, index) for index, chart in enumerate(contents.charts(analysis))
+        ],
+        "ledger": ledger_table(analysis),
+        "gains": gains_table(analysis),
+        "ranks": ranks_table(analysis),
+        "step": step_table(analysis),
+        "job": job_table(analysis),
+        "facts": contents.facts(analysis),
+        "settings": contents.settings(analysis),
+        "throughput": contents.throughput(analysis),
+    }
+
+
+def _picture(chart: Chart, index: int) -> Picture:
+    return Picture(
+        chart.title,
+        chart.sentence,
+        Markup(draw(chart, f"wide-{index}", WIDE)),
+        Markup(draw(chart, f"narrow-{index}", NARROW)),
+    )

@@ -1,0 +1,118 @@
+"""Markdown for pull requests: verdict, ledger, gains, findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from stallscope.analysis import Analysis
+
+from .base import Report, ReportOptions
+from .contents import advice, main_gain, throughput
+from .plain import plain
+from .tables import Table, gains_table, ledger_table
+from .wording import basis, counted, headline, saving, speedup, speedup_interval
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
+# Renderers of pull requests link and notify at these.
+_LIVE = re.compile(r"([@#])(?=\w)|(?<=\w)(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
+_MOST_WARNINGS = 10
+
+
+class MarkdownReport(Report):
+    name: ClassVar[str] = "md"
+    suffix: ClassVar[str] = ".md"
+
+    def render(self, analysis: Analysis, options: ReportOptions) -> str:
+        parts = (
+            *_verdict(analysis),
+            *_table(ledger_table(analysis)),
+            *_table(gains_table(analysis)),
+            *_findings(analysis),
+            *_warnings(analysis),
+            f"<sub>Stallscope {escaped(options.version)}, "
+            f"{options.generated_at:%Y-%m-%d %H:%M} UTC; {escaped(basis(analysis))}.</sub>",
+        )
+        return "\n\n".join(parts) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Text that shows as itself, on one line: no markup, no HTML, no links, nobody notified."""
+    text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = _LIVE.sub(lambda found: f"{found[0]}<!-- -->", text)
+    return _outside_comments(text)
+
+
+def _outside_comments(text: str) -> str:
+    return "<!-- -->".join(_SPECIAL.sub(r"\\\1", piece) for piece in text.split("<!-- -->"))
+
+
+def _verdict(analysis: Analysis) -> Iterator[str]:
+    yield f"## {escaped(headline(analysis.bottleneck))}"
+    yield f"**{escaped(analysis.run.name)}**: {escaped(_about(analysis))}"
+    yield escaped(analysis.bottleneck.evidence)
+    gain = main_gain(analysis)
+    if gain is not None:
+        yield (
+            f"**{escaped(gain.title)}, steps would be {speedup(gain.what_if)} as fast** "
+            f"(95% interval: {speedup_interval(gain.what_if)}): that saves "
+            f"{saving(gain.what_if, analysis)}."
+        )
+    steps = advice(analysis)
+    if steps:
+        yield "**What to do**\n\n" + "\n".join(f"- {escaped(step)}" for step in steps)
+
+
+def _about(analysis: Analysis) -> str:
+    run = analysis.run
+    parts = [
+        f"{counted(run.size, 'rank')} on {counted(len(run.hosts), 'host')}",
+        f"{counted(analysis.steps, 'step')} in {counted(analysis.epochs, 'epoch')}",
+        throughput(analysis),
+    ]
+    if analysis.baseline is not None:
+        parts.append(f"against baseline {analysis.baseline.run.name}")
+    return ", ".join(part for part in parts if part)
+
+
+def _table(table: Table | None) -> Iterator[str]:
+    if table is None:
+        return
+    rule = ("---" if index in table.words else "---:" for index in range(len(table.columns)))
+    lines = [_row(table.columns), _row(rule)]
+    for index, row in enumerate(table.rows):
+        cells = map(escaped, row)
+        lines.append(
+            _row(f"**{cell}**" for cell in cells) if index in table.emphasised else _row(cells)
+        )
+    yield f"### {table.title}"
+    yield "\n".join(lines)
+    if table.note:
+        yield table.note
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _findings(analysis: Analysis) -> Iterator[str]:
+    if not analysis.findings:
+        return
+    yield "### Findings"
+    yield "\n".join(
+        f"- **{finding.severity}: {escaped(finding.title)}.** {escaped(finding.evidence)} "
+        f"{escaped(finding.advice)}"
+        for finding in analysis.findings
+    )
+
+
+def _warnings(analysis: Analysis) -> Iterator[str]:
+    warnings = list(analysis.warnings)
+    if not warnings:
+        return
+    lines = [f"- {escaped(warning)}" for warning in warnings[:_MOST_WARNINGS]]
+    if len(warnings) > _MOST_WARNINGS:
+        lines.append(f"- and {len(warnings) - _MOST_WARNINGS} more")
+    yield "### Warnings"
+    yield "\n".join(lines)

@@ -1,0 +1,42 @@
+"""The formats there are."""
+
+from __future__ import annotations
+
+from stallscope.errors import UsageError
+
+from .base import Report
+from .csv_report import CsvReport
+from .html import HtmlReport
+from .json_report import JsonReport
+from .markdown import MarkdownReport
+
+REPORTS: tuple[Report, ...] = (HtmlReport(), MarkdownReport(), JsonReport(), CsvReport())
+
+
+def names() -> list[str]:
+    """The names for ``--format``."""
+    return [report.name for report in REPORTS]
+
+
+def by_name(name: str) -> Report:
+    """The format of that name.
+
+    Raises:
+        UsageError: if there is none; the message lists those there are.
+    """
+    for report in REPORTS:
+        if report.name == name:
+            return report
+    raise UsageError(f"no report format {name!r}: there are {', '.join(names())}")
+
+
+def parse(text: str) -> list[str]:
+    """The names in a list such as ``html,md``, each once, in the order given.
+
+    Raises:
+        UsageError: if one of them is no format, or there is none at all.
+    """
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError(f"no report format in {text!r}: there are {', '.join(names())}")
+    return list(dict.fromkeys(by_name(word).name for word in words))

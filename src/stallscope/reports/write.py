@@ -1,0 +1,105 @@
+"""Reports as files: safely named, written whole or not at all, overwriting nothing unasked."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stallscope.analysis import Analysis
+from stallscope.errors import UsageError, WouldOverwriteError
+from stallscope.run import Run
+from stallscope.safe_names import safe_name
+
+from .base import ReportOptions
+from .registry import by_name
+
+
+def write_reports(
+    analyses: Sequence[Analysis],
+    formats: Sequence[str],
+    out: Path,
+    force: bool = False,
+    options: ReportOptions | None = None,
+) -> list[Path]:
+    """Write every analysis in every format, into one folder.
+
+    Args:
+        analyses: what is reported.
+        formats: names of formats, as ``registry.names()`` lists them.
+        out: the folder; it is made where it is missing.
+        force: whether files that are there may be replaced.
+        options: without them, reports say that they were made now and by this version.
+
+    Returns:
+        The files, run by run.
+
+    Raises:
+        UsageError: if a format is unknown, or the folder cannot be written to.
+        WouldOverwriteError: if a file is there already; then none is written.
+    """
+    reports = [by_name(name) for name in dict.fromkeys(formats)]
+    options = options or ReportOptions(generated_at=datetime.now(UTC))
+    stems = _stems([analysis.run for analysis in analyses])
+    paths = [out / f"{stem}{report.suffix}" for stem in stems for report in reports]
+    if not force:
+        _refuse_to_overwrite(paths)
+    pairs = ((analysis, report) for analysis in analyses for report in reports)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, (analysis, report) in zip(paths, pairs, strict=True):
+            _write(path, report.render(analysis, options))
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or out}: reports cannot be written here ({error.strerror}); "
+            "name another folder with --out"
+        ) from error
+    return paths
+
+
+def _stems(runs: Sequence[Run]) -> list[str]:
+    """A file name per run, without its suffix: different ones even where case is ignored."""
+    named = [safe_name(run.name) for run in runs]
+    shared = _clashing(named)
+    with_ids = [
+        f"{name}-{safe_name(run.id)}" if name.lower() in shared else name
+        for name, run in zip(named, runs, strict=True)
+    ]
+    taken: set[str] = set()
+    stems = []
+    for name in with_ids:
+        number, stem = 1, name
+        while stem.lower() in taken:
+            number += 1
+            stem = f"{name}-{number}"
+        taken.add(stem.lower())
+        stems.append(stem)
+    return stems
+
+
+def _clashing(names: Sequence[str]) -> set[str]:
+    counts = Counter(name.lower() for name in names)
+    return {name for name, count in counts.items() if count > 1}
+
+
+def _refuse_to_overwrite(paths: Sequence[Path]) -> None:
+    there = [path for path in paths if os.path.lexists(path)]
+    if there:
+        more = f" (and {len(there) - 1} more)" if len(there) > 1 else ""
+        raise WouldOverwriteError(
+            f"{there[0]} is there already{more}: add --force to replace it, or name another folder "
+            "with --out; nothing was written"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the file and put it in its place: readers see the old one or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(text.encode("utf-8"))
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

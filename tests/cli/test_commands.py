@@ -1,0 +1,184 @@
+"""The commands as a user types them, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+JOB = Job(ranks=2, steps=200, allreduce_ms=0.5)
+
+
+def stallscope(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "stallscope", *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    write_job(tmp_path / "slow", replace(JOB, slow={(1, "input"): 9.0}))
+    write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
+    return tmp_path
+
+
+def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
+    done = stallscope("report", "slow", "--baseline", "base", cwd=logs)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rank 1" in done.stdout
+    for name in ("input", "compute", "other", "imbalance", "allreduce"):
+        assert name in done.stdout.lower()
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_json_goes_to_standard_output_alone(logs: Path) -> None:
+    done = stallscope("report", "slow", "--baseline", "base", "--format", "json", cwd=logs)
+    assert done.returncode == 0
+    (document,) = json.loads(done.stdout)
+    assert document["bottleneck"]["kind"] == "imbalance"
+    assert document["bottleneck"]["ranks"] == [1]
+    assert document["baseline"]["id"] == "base"
+    assert not (logs / "reports").exists()
+
+
+def test_a_baseline_among_the_runs_is_found(logs: Path) -> None:
+    done = stallscope("report", "slow", "base", "--format", "json", cwd=logs)
+    slow, base = json.loads(done.stdout)
+    assert slow["baseline"]["id"] == "base"
+    assert base["baseline"] is None
+
+
+def test_files_are_written_once_and_not_overwritten(logs: Path) -> None:
+    words = ("report", "slow", "--format", "html,md,json,csv")
+    done = stallscope(*words, cwd=logs)
+    assert done.returncode == 0, done.stderr
+    written = sorted(path.name for path in (logs / "reports").iterdir())
+    assert written == ["run-a.csv", "run-a.html", "run-a.json", "run-a.md"]
+    again = stallscope(*words, cwd=logs)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert stallscope(*words, "--force", cwd=logs).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("report", "nowhere"), "nowhere: there is no such file or folder"),
+        (("report", "empty"), "no logs in an empty folder; looked for"),
+        (("report", "notes.txt"), "no logs in 1 file"),
+        (("report", "slow", "--format", "pdf"), "no report format 'pdf': there are html, md"),
+        (("report", "slow", "--read-as", "x"), "no parser 'x': there are step-log"),
+        (("report", "slow", "--out", "x"), "--out needs --format"),
+        (("report", "slow#nonsense"), "there is no run nonsense; there are run-a"),
+        (("report", "s3://"), "cannot be opened"),
+        (("dashboard", "nowhere"), "nowhere: there is no such file or folder"),
+        (("dashboard", "slow", "--host", "0.0.0.0"), "0.0.0.0"),
+        (("collect", "nowhere", "--to", "store"), "nowhere: there is no such file or folder"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_status_2(
+    logs: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    (logs / "empty").mkdir()
+    (logs / "notes.txt").write_text("remember the milk")
+    done = stallscope(*words, cwd=logs)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("nonsense",), ("report",), ("report", "--nonsense", "x")])
+def test_bad_usage_is_status_2(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = stallscope(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "usage: stallscope" in done.stderr
+
+
+def test_one_bad_run_does_not_stop_the_others(logs: Path) -> None:
+    done = stallscope("report", "nowhere", "slow", "--format", "json", cwd=logs)
+    assert done.returncode == 2
+    assert [document["run"]["id"] for document in json.loads(done.stdout)] == ["run-a"]
+    assert done.stderr.count("\n") == 1
+
+
+def test_collected_runs_report_like_their_logs(logs: Path) -> None:
+    done = stallscope("collect", "slow", "base", "--to", "store", cwd=logs)
+    assert done.returncode == 0, done.stderr
+    (direct,) = json.loads(stallscope("report", "slow", "--format", "json", cwd=logs).stdout)
+    again = stallscope("report", "store#run-a", "--format", "json", cwd=logs)
+    (stored,) = json.loads(again.stdout)
+    assert stored == direct
+
+
+def test_the_dashboard_serves_what_it_announces_and_stops_cleanly(logs: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "stallscope", "dashboard", "slow", "--port", "0"],
+        cwd=logs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                assert answer.status == 200
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        assert process.returncode in (0, 130)
+        assert "Traceback" not in errors
+
+
+def test_a_missing_extra_is_named(logs: Path, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden" / "rich"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module 'rich'\", name='rich')"
+    )
+    done = stallscope("report", "slow", cwd=logs, PYTHONPATH=str(hidden.parent))
+    assert done.returncode == 2
+    assert "pip install 'stallscope[app]'" in done.stderr
+
+
+def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
+    done = stallscope("demo", "--no-serve", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    reports = sorted(path.stem for path in (tmp_path / "reports" / "demo").glob("*.html"))
+    assert reports == [
+        "busy-rank-0",
+        "clean",
+        "ranks-1",
+        "ranks-4",
+        "slow-compute-rank",
+        "slow-input-all-ranks",
+        "slow-input-one-rank",
+        "synthetic",
+    ]
+    for line in done.stdout.splitlines():
+        if line.endswith(".html"):
+            assert Path(line.strip()).is_file()
+    assert (tmp_path / ".stallscope" / "demo").is_dir()
+
+
+def test_the_version_and_help_are_there(tmp_path: Path) -> None:
+    assert stallscope("--version", cwd=tmp_path).stdout.startswith("stallscope ")
+    listed = stallscope("--help", cwd=tmp_path).stdout
+    for command in ("report", "dashboard", "collect", "demo"):
+        assert command in listed
+        assert stallscope(command, "--help", cwd=tmp_path).returncode == 0

@@ -1,0 +1,107 @@
+"""The kinds of runs that every report is shown: made-up logs, damaged on purpose, really read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.parsers import read
+from stallscope.run import Run
+
+TWO = Job(ranks=2, steps=200, epochs=2, validation_ms=400, checkpoint_ms=100)
+FOUR = replace(TWO, ranks=4, slow={(2, "input"): 12.0})
+SYNTHETIC = replace(TWO, ranks=4, input_ms=0.5, seed=2, run_id="base", facts={"synthetic": True})
+MANY = replace(TWO, ranks=1000, steps=60, slow={(17, "compute"): 20.0})
+TWO_HOSTS = {"hosts": ("alpha", "beta"), "clock_offset_ms": (0.0, 7000.0)}
+
+SCRIPT = "<script>alert(1)</script>"
+IMAGE = '"><img src=x onerror=alert(1)>'
+UNSEEN = "\u202eevil\u202c \u200bzero \x1b[31m red\x07"
+HOSTILE = replace(
+    TWO,
+    stamps=False,
+    run_id=f"=HYPERLINK('{SCRIPT}')",
+    facts={
+        "run_name": f"{SCRIPT}{IMAGE}{UNSEEN}",
+        "host": f"=cmd|'{IMAGE}\u202e\n",
+        "framework": f"{SCRIPT}\ud800",
+        "model": f"a|b `c` *d* {IMAGE} @everyone https://evil.example",
+        "versions": {SCRIPT: IMAGE},
+        "settings": {f"HOROVOD_{IMAGE}": SCRIPT},
+        "stamps": {"placed": [], "reason": f"{SCRIPT}\n# heading | {IMAGE}"},
+    },
+)
+
+Damage = Callable[[Path], None]
+
+
+def _without(*ranks: int) -> Damage:
+    def lose(folder: Path) -> None:
+        for rank in ranks:
+            (folder / f"rank-{rank:05d}.0.0.steps.csv").unlink()
+
+    return lose
+
+
+def _torn(folder: Path) -> None:
+    log = folder / "rank-00001.0.0.steps.csv"
+    log.write_bytes(log.read_bytes()[:-9])
+
+
+def _torn_in_a_hostile_file(folder: Path) -> None:
+    _torn(folder)
+    log = folder / "rank-00001.0.0.steps.csv"
+    log.rename(log.with_name("<img src=x onerror=alert(2)>.steps.csv"))
+
+
+@dataclass(frozen=True)
+class Case:
+    job: Job
+    baseline: Job | None = None
+    damage: Damage | None = None
+
+
+CASES = {
+    "one rank": Case(replace(TWO, ranks=1)),
+    "two ranks": Case(TWO),
+    "two hosts": Case(replace(TWO, **TWO_HOSTS)),
+    "a slow rank": Case(FOUR),
+    "a slow rank and a baseline": Case(FOUR, SYNTHETIC),
+    "a baseline without stages": Case(FOUR, replace(SYNTHETIC, stamps=False)),
+    "a slow host": Case(
+        replace(TWO, ranks=8, hosts=("a", "b", "c", "d"), slow={(r, "compute"): 9 for r in (2, 3)})
+    ),
+    "a thousand ranks": Case(MANY),
+    "host stamps only": Case(replace(TWO, stamps=False)),
+    "host stamps only, and a baseline": Case(replace(TWO, stamps=False), SYNTHETIC),
+    "host stamps only, on two hosts": Case(replace(TWO, stamps=False, **TWO_HOSTS)),
+    "few steps": Case(replace(TWO, steps=12)),
+    "one step": Case(replace(TWO, steps=1, epochs=1)),
+    "no steps": Case(replace(TWO, steps=0)),
+    "a missing rank": Case(FOUR, damage=_without(1)),
+    "rank 0 only": Case(TWO, damage=_without(1)),
+    "a torn line": Case(TWO, damage=_torn),
+    "hostile names": Case(HOSTILE, damage=_torn_in_a_hostile_file),
+    "hostile names with stages": Case(
+        replace(HOSTILE, ranks=4, stamps=True, slow={(2, "input"): 12.0}),
+        damage=_torn_in_a_hostile_file,
+    ),
+}
+
+
+def analysis_of(folder: Path, case: Case) -> Analysis:
+    """The case's logs, written, damaged, read and taken apart."""
+    run = run_of(folder / "run", case.job, case.damage)
+    return analyse(run, case.baseline and run_of(folder / "baseline", case.baseline))
+
+
+def run_of(folder: Path, job: Job, damage: Damage | None = None) -> Run:
+    """A job's logs, written and read."""
+    write_job(folder, job)
+    if damage is not None:
+        damage(folder)
+    return read(str(folder))[0]

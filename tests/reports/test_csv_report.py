@@ -1,0 +1,100 @@
+"""CSV: one figure per row, for pivot tables; no cell that a spreadsheet would run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+
+import pytest
+
+from stallscope.analysis import Analysis
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.csv_report import CsvReport
+
+from .cases import CASES
+
+COLUMNS = [
+    "run_id",
+    "scope",
+    "rank",
+    "host",
+    "name",
+    "ms",
+    "share",
+    "ci_low_ms",
+    "ci_high_ms",
+    "baseline_ms",
+    "excess_ms",
+]
+
+Rows = list[dict[str, str]]
+
+
+@pytest.fixture
+def rows(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[str], Rows]:
+    def read(name: str) -> Rows:
+        text = CsvReport().render(case(name), options)
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        assert reader.fieldnames == COLUMNS
+        return list(reader)
+
+    return read
+
+
+def test_ledger_rows_add_up_to_the_mean_step(rows: Callable[[str], Rows]) -> None:
+    found = rows("a slow rank and a baseline")
+    ledger = [row for row in found if row["scope"] == "ledger"]
+    (mean,) = [row for row in found if (row["scope"], row["name"]) == ("step", "mean")]
+    for column in ("ms", "baseline_ms", "excess_ms"):
+        assert sum(float(row[column]) for row in ledger) == pytest.approx(float(mean[column]))
+    assert float(mean["ci_low_ms"]) < float(mean["ms"]) < float(mean["ci_high_ms"])
+
+
+def test_every_rank_has_a_row_per_stage(rows: Callable[[str], Rows]) -> None:
+    ranks = [row for row in rows("a thousand ranks") if row["scope"] == "rank"]
+    assert len(ranks) == 1000 * 5
+    assert {row["rank"] for row in ranks} == {str(rank) for rank in range(1000)}
+    slow = {row["name"]: float(row["ms"]) for row in ranks if row["rank"] == "17"}
+    assert slow["compute"] == pytest.approx(40, rel=0.02)
+    assert slow["wait"] == 0
+
+
+def test_a_rank_is_held_against_the_same_rank_of_the_baseline(rows: Callable[[str], Rows]) -> None:
+    (row,) = [
+        row
+        for row in rows("a slow rank and a baseline")
+        if (row["scope"], row["rank"], row["name"]) == ("rank", "2", "input")
+    ]
+    assert float(row["baseline_ms"]) == pytest.approx(0.5, rel=0.05)
+    assert float(row["excess_ms"]) == pytest.approx(12.5, rel=0.02)
+
+
+def test_what_was_not_measured_is_empty_and_not_zero(rows: Callable[[str], Rows]) -> None:
+    found = rows("host stamps only")
+    assert {row["ms"] for row in found if row["scope"] == "rank"} == {""}
+    assert [row for row in found if row["scope"] == "ledger"] == []
+    assert float(found[0]["ms"]) > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_cell_is_a_formula(name: str, rows: Callable[[str], Rows]) -> None:
+    for row in rows(name):
+        for column in ("run_id", "host", "name"):
+            assert not row[column].startswith(("=", "+", "-", "@", "\t", "\r", "＝"))
+
+
+def test_a_formula_from_a_log_is_shown_as_text(rows: Callable[[str], Rows]) -> None:
+    found = rows("hostile names")
+    assert found[0]["run_id"].startswith("'=HYPERLINK(")
+    assert {row["host"] for row in found if row["scope"] == "rank"} == {
+        "'=cmd|'\"><img src=x onerror=alert(1)>\\u202e "
+    }
+
+
+def test_lines_end_as_spreadsheets_expect(
+    case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    text = CsvReport().render(case("hostile names"), options)
+    assert text.count("\n") == text.count("\r\n")
+    assert text.endswith("\r\n")

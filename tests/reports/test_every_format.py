@@ -1,0 +1,70 @@
+"""What holds for every format and every kind of run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from stallscope.analysis import Analysis
+from stallscope.errors import UsageError
+from stallscope.reports import registry
+from stallscope.reports.base import Report, ReportOptions
+
+from .cases import CASES
+
+every_case = pytest.mark.parametrize("name", CASES)
+every_report = pytest.mark.parametrize("report", registry.REPORTS, ids=lambda report: report.name)
+
+
+@every_case
+@every_report
+def test_every_run_can_be_reported(
+    report: Report, name: str, case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    text = report.render(case(name), options)
+    assert text.encode("utf-8").decode("utf-8") == text
+    # Neither Python's nor numpy's words for "nothing" reach a reader.
+    assert not re.search(r"\b(None|nan|NaN|inf|Infinity|np\.float64)\b", text)
+
+
+@every_report
+def test_a_report_is_the_same_every_time(
+    report: Report, case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    analysis = case("a slow rank and a baseline")
+    assert report.render(analysis, options) == report.render(analysis, options)
+
+
+@pytest.mark.parametrize("name", ["html", "md"])
+def test_readers_see_when_and_by_what_it_was_made(
+    name: str, case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    text = registry.by_name(name).render(case("two ranks"), options)
+    assert "Stallscope 1.2.3, 2026-11-21 06:30 UTC" in text
+
+
+def test_formats_are_found_by_name() -> None:
+    assert registry.names() == ["html", "md", "json", "csv"]
+    assert [registry.by_name(name).suffix for name in registry.names()] == [
+        ".html",
+        ".md",
+        ".json",
+        ".csv",
+    ]
+
+
+def test_an_unknown_format_lists_those_there_are() -> None:
+    with pytest.raises(UsageError, match="'pdf': there are html, md, json, csv"):
+        registry.by_name("pdf")
+
+
+def test_a_list_of_formats_takes_each_once() -> None:
+    assert registry.parse("md, HTML,md,") == ["md", "html"]
+
+
+@pytest.mark.parametrize("text", ["", " , ", "html,pdf"])
+def test_a_list_with_no_format_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="there are html, md, json, csv"):
+        registry.parse(text)

@@ -1,0 +1,216 @@
+"""The HTML page: verdict first, no scripts, no network, hostile text harmless, sound structure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+import pytest
+
+from stallscope.analysis import Analysis
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.html import HtmlReport
+
+from .cases import CASES
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+every_case = pytest.mark.parametrize("name", CASES)
+
+
+@dataclass
+class Page(HTMLParser):
+    """A page as a browser sees it: elements in order, and the text between them."""
+
+    source: str
+    elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    unclosed: list[str] = field(default_factory=list)
+    texts: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.unclosed.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.unclosed.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and self.unclosed:
+            self.texts.append((self.unclosed[-1], " ".join(data.split())))
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def visible(self) -> str:
+        return " ".join(text for tag, text in self.texts if tag not in ("style", "title", "desc"))
+
+
+@pytest.fixture
+def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[str], Page]:
+    return lambda name: Page(HtmlReport().render(case(name), options))
+
+
+@every_case
+def test_the_page_is_sound(name: str, page: Callable[[str], Page]) -> None:
+    found = page(name)
+    assert found.unclosed == []
+    ids = Counter(attributes["id"] for _, attributes in found.elements if "id" in attributes)
+    assert [key for key, count in ids.items() if count > 1] == []
+    for _, attributes in found.elements:
+        for key in attributes.get("aria-labelledby", "").split():
+            assert key in ids
+    levels = [int(tag[1]) for tag, _ in found.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+
+
+@every_case
+def test_it_needs_neither_scripts_nor_the_network(name: str, page: Callable[[str], Page]) -> None:
+    found = page(name)
+    assert not {tag for tag, _ in found.elements} & {"script", "img", "iframe", "object", "form"}
+    for tag, attributes in found.elements:
+        assert not [key for key in attributes if key.startswith("on") or key == "src"]
+        if "href" in attributes:
+            assert (tag, attributes["href"]) in {("a", "#verdict"), ("link", "data:,")}
+    assert "url(" not in found.source
+    assert "@import" not in found.source
+    (policy,) = [
+        attributes["content"]
+        for attributes in found.all("meta")
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@every_case
+def test_it_is_small_enough_to_be_mailed(
+    name: str, case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    assert len(HtmlReport().render(case(name), options).encode()) < 500_000
+
+
+def test_the_first_screen_answers_what_how_sure_and_what_to_do(
+    page: Callable[[str], Page],
+) -> None:
+    text = page("a slow rank and a baseline").visible
+    first = text[: text.index("Where a step's time goes")]
+    assert "Rank 2 holds this run back: its input is slow" in first
+    assert "The others wait for rank 2: last to be ready in 100% of steps" in first
+    assert "What to do Look at this rank's" in first
+    assert re.search(r"What fixing it gains 1\.\d\d× as fast", first)
+    assert re.search(r"With rank 2 as fast as the others\. 95% interval: 1\.\d+–1\.\d+×\.", first)
+    assert re.search(r"Saves \d+\.\d+ ± \d+\.\d+ ms of the step's \d+\.\d ms", first)
+    assert "199 steady steps of 4 ranks" in first
+
+
+def test_pictures_come_before_tables(page: Callable[[str], Page]) -> None:
+    order = [tag for tag, _ in page("a slow rank and a baseline").elements]
+    assert order.index("svg") < order.index("table")
+    titles = [text for tag, text in page("a slow rank and a baseline").texts if tag == "h2"]
+    assert titles == [
+        "Rank 2 holds this run back: its input is slow",
+        "Where a step's time goes",
+        "Against the synthetic baseline",
+        "Ranks side by side",
+        "Step time over the run",
+        "Where the job's time went",
+        "Figures",
+        "About the run",
+    ]
+
+
+def test_every_table_has_a_caption_and_scoped_heads(page: Callable[[str], Page]) -> None:
+    found = page("a slow rank and a baseline")
+    assert len(found.all("caption")) == len(found.all("table")) >= 4
+    assert {attributes.get("scope") for attributes in found.all("th")} == {"col", "row"}
+
+
+def test_keyboards_reach_the_verdict_and_every_scrolled_table(page: Callable[[str], Page]) -> None:
+    found = page("a thousand ranks")
+    links = [attributes["href"] for attributes in found.all("a")]
+    assert links == ["#verdict"]
+    scrolled = [a for tag, a in found.elements if a.get("class") == "scroll"]
+    assert scrolled
+    assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-label"] for a in scrolled)
+    assert ":focus-visible" in found.source
+
+
+def test_light_dark_and_paper_have_styles(page: Callable[[str], Page]) -> None:
+    source = page("two ranks").source
+    assert "@media screen and (prefers-color-scheme:dark)" in source
+    assert "@media print" in source
+    assert '<html lang="en">' in source
+
+
+def test_all_ranks_are_in_the_table_and_the_named_one_stands_out(
+    page: Callable[[str], Page],
+) -> None:
+    source = page("a thousand ranks").source
+    rows = re.findall(r'<tr( class="strong")?><th scope="row">(\d+)</th>', source)
+    assert [int(rank) for _, rank in rows] == list(range(1000))
+    assert [rank for strong, rank in rows if strong] == ["17"]
+
+
+def test_stages_that_were_not_measured_say_so(page: Callable[[str], Page]) -> None:
+    found = page("host stamps only")
+    cells = re.findall(r"<td>(.*?)</td>", found.source)
+    # The ledger's five, six for each of two ranks, six parts of the job.
+    assert cells.count("not measured") == 5 + 2 * 6 + 6
+    assert "These logs cannot tell what holds the run back" in found.visible
+    assert "Not to be told from these logs." in found.visible
+    assert found.all("svg") == []
+
+
+def test_a_baseline_without_stages_is_not_measured(page: Callable[[str], Page]) -> None:
+    cells = re.findall(r"<td>(.*?)</td>", page("a baseline without stages").source)
+    assert cells.count("not measured") == 5 * 2
+
+
+def test_an_error_is_shown_beside_the_verdict(page: Callable[[str], Page]) -> None:
+    text = page("rank 0 only").visible
+    assert text.index("Only rank 0 was recorded") < text.index("Where a step's time goes")
+
+
+@pytest.mark.parametrize("name", ["hostile names", "hostile names with stages"])
+def test_names_from_logs_stay_text(name: str, page: Callable[[str], Page]) -> None:
+    found = page(name)
+    assert "<script>alert(1)</script>" in found.visible
+    assert '"><img src=x onerror=alert(1)>' in found.visible
+    assert "<img src=x onerror=alert(2)>.steps.csv: 1 torn" in found.visible
+
+
+@pytest.mark.parametrize("name", ["hostile names", "hostile names with stages"])
+def test_characters_that_hide_or_reorder_text_are_written_out(
+    name: str, page: Callable[[str], Page]
+) -> None:
+    source = page(name).source
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", source)
+    assert r"\u202eevil\u202c \u200bzero \u001b[31m red\u0007" in source
+
+
+def test_hosts_and_run_names_are_set_apart_from_the_text_around_them(
+    page: Callable[[str], Page],
+) -> None:
+    tags = {tag for tag, text in page("hostile names with stages").texts if "onerror" in text}
+    assert "bdi" in tags
+
+
+def test_warnings_are_all_there(
+    page: Callable[[str], Page], case: Callable[[str], Analysis]
+) -> None:
+    assert "Warnings (1)" in page("a torn line").visible
+    assert case("a torn line").warnings[0] in page("a torn line").visible

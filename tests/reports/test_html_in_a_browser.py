@@ -1,0 +1,116 @@
+"""The page in a real browser: fits phones, follows light and dark, asks nobody for anything."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from stallscope.analysis import Analysis
+from stallscope.reports.write import write_reports
+
+CHROMIUM = shutil.which("chromium")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield launched
+        launched.close()
+
+
+class Opened:
+    """A report in a browser, and what the browser asked for and complained about."""
+
+    def __init__(self, page: Page, path: Path) -> None:
+        self.page = page
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        page.goto(path.as_uri())
+
+
+@pytest.fixture
+def opened(
+    browser: Browser, case: Callable[[str], Analysis], tmp_path: Path
+) -> Callable[..., Opened]:
+    def open_report(
+        name: str, width: int = 1300, scheme: Literal["dark", "light"] = "light"
+    ) -> Opened:
+        (path,) = write_reports([case(name)], ["html"], tmp_path, force=True)
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        return Opened(page, path)
+
+    return open_report
+
+
+@pytest.mark.parametrize("width", [1300, 400])
+@pytest.mark.parametrize(
+    "name", ["a slow rank and a baseline", "a thousand ranks", "hostile names with stages"]
+)
+def test_nothing_sticks_out_to_the_side(
+    name: str, width: int, opened: Callable[..., Opened]
+) -> None:
+    page = opened(name, width).page
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide == width
+
+
+@pytest.mark.parametrize("name", ["a slow rank and a baseline", "hostile names with stages"])
+def test_the_browser_asks_for_nothing_and_complains_about_nothing(
+    name: str, opened: Callable[..., Opened]
+) -> None:
+    found = opened(name)
+    assert [url for url in found.asked if not url.startswith(("file:", "data:"))] == []
+    assert len([url for url in found.asked if url.startswith("file:")]) == 1
+    assert found.complaints == []
+
+
+def test_verdict_and_first_picture_are_on_the_first_screen(opened: Callable[..., Opened]) -> None:
+    page = opened("a slow rank and a baseline").page
+    for seen in ("#headline", ".big", "svg >> nth=0"):
+        box = page.locator(seen).first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 900
+
+
+def test_phones_get_their_own_pictures(opened: Callable[..., Opened]) -> None:
+    for width, shown in ((1300, "wide"), (400, "narrow")):
+        page = opened("two ranks", width).page
+        visible = page.locator("svg:visible")
+        assert visible.count() == page.locator(f".{shown} svg").count() > 0
+        size = visible.first.locator("text").first.evaluate("e => e.getBoundingClientRect().height")
+        assert size > 11
+
+
+def test_dark_pages_are_dark_and_paper_is_white(opened: Callable[..., Opened]) -> None:
+    def ground(page: Page) -> str:
+        return str(page.locator(".card").first.evaluate("e => getComputedStyle(e).backgroundColor"))
+
+    assert ground(opened("two ranks").page) == "rgb(255, 255, 255)"
+    dark = opened("two ranks", scheme="dark").page
+    assert ground(dark) == "rgb(27, 31, 38)"
+    dark.emulate_media(media="print")
+    assert ground(dark) == "rgb(255, 255, 255)"
+    assert dark.locator("details:not([open]) table").first.is_visible()

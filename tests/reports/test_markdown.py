@@ -1,0 +1,99 @@
+"""Markdown for pull requests: the verdict, tables that stay tables, text that stays text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from stallscope.analysis import Analysis
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.markdown import MarkdownReport, escaped
+
+from .cases import CASES
+
+
+@pytest.fixture
+def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[str], str]:
+    return lambda name: MarkdownReport().render(case(name), options)
+
+
+def test_the_verdict_comes_first_with_what_fixing_gains(page: Callable[[str], str]) -> None:
+    text = page("a slow rank and a baseline")
+    assert text.startswith("## Rank 2 holds this run back: its input is slow\n")
+    promised = re.search(r"\*\*With rank 2 as fast as the others, steps would be (\S+)×", text)
+    assert promised is not None
+    assert float(promised[1]) > 1.2
+    assert re.search(r"95% interval: 1\.\d+–1\.\d+×\): that saves \S+ ± \S+ ms", text)
+    assert "**What to do**\n\n- Look at this rank's" in text
+
+
+def test_the_ledger_has_baseline_and_excess_only_where_there_is_one(
+    page: Callable[[str], str],
+) -> None:
+    assert "| Entry | ms per step | Share | Baseline, ms | Excess, ms |" in page(
+        "a slow rank and a baseline"
+    )
+    assert "| Entry | ms per step | Share |\n| --- | ---: | ---: |" in page("a slow rank")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_table_row_has_as_many_cells_as_its_head(
+    name: str, page: Callable[[str], str]
+) -> None:
+    tables = re.findall(r"(?:^\|.*\|\n)+", page(name), re.MULTILINE)
+    assert tables
+    for table in tables:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1
+
+
+def test_stages_that_were_not_measured_say_so(page: Callable[[str], str]) -> None:
+    text = page("host stamps only")
+    assert text.count("| not measured |") == 5
+    assert "### What fixing gains" not in text
+
+
+def test_names_from_logs_are_neither_html_nor_links_nor_mentions(
+    page: Callable[[str], str],
+) -> None:
+    for name in ("hostile names", "hostile names with stages"):
+        text = page(name)
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+        assert set(re.findall(r"<[^>]*>", text)) == {"<sub>", "</sub>"} | (
+            {"<!-- -->"} if "<!-- -->" in text else set()
+        )
+        assert "\n# " not in text
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\u200b-\u200f\u202a-\u202e]", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b", r"a\|b"),
+        ("`c`", r"\`c\`"),
+        ("*d* _e_ ~f~ $g$", r"\*d\* \_e\_ \~f\~ \$g\$"),
+        ("[x](http://y)", r"\[x\](http:<!-- -->//y)"),
+        ("www.evil.example", "www.<!-- -->evil.example"),
+        ("@everyone", "@<!-- -->everyone"),
+        ("see #12", r"see \#<!-- -->12"),
+        ("&lt;b>", "&amp;lt;b&gt;"),
+        ("<!-- -->", "&lt;!-- --&gt;"),
+        ("a\nb", "a b"),
+        ("\u202eevil", r"\\u202eevil"),
+        ("9.7 of 18.8 ms", "9.7 of 18.8 ms"),
+    ],
+)
+def test_text_shows_as_itself(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_warnings_are_listed_and_many_are_cut(
+    page: Callable[[str], str], case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    assert "### Warnings\n\n- rank-00001.0.0.steps.csv: 1 torn" in page("a torn line")
+    many = replace(case("a torn line"), warnings=tuple(f"file {n}: torn" for n in range(30)))
+    text = MarkdownReport().render(many, options)
+    assert "- file 9: torn\n- and 20 more\n" in text

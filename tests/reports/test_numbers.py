@@ -1,0 +1,113 @@
+"""Numbers in reports: few digits, units that read well, and no zero that was not measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from stallscope.pictures.svg.numbers import (
+    amount,
+    between,
+    percent,
+    plus_minus,
+    signed,
+    significant,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (9.698765, "9.70"),
+        (38.21, "38.2"),
+        (9.999, "10.0"),
+        (0.000321, "0.000321"),
+        (1234.5, "1,234"),
+        (-3.2, "−3.20"),
+        (999.96, "1,000"),
+    ],
+)
+def test_three_digits_are_enough(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "beside", "text"),
+    [(0.639, 54.1, "0.64"), (0.0105, 54.1, "0.01"), (0.0007, 54.1, "<0.01"), (0.0, 54.1, "0")],
+)
+def test_small_figures_beside_large_ones_have_no_more_digits_than_count(
+    value: float, beside: float, text: str
+) -> None:
+    assert significant(value, beside) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(3.0, "+3.00"), (-0.639, "−0.64"), (0.0, "0"), (-0.0001, "0.00")]
+)
+def test_an_excess_has_a_sign(value: float, text: str) -> None:
+    assert signed(value, beside=54.1) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "ci95", "text"),
+    [
+        (38.21, (37.6, 38.82), "38.2 ± 0.6"),
+        (30.03, (29.96, 30.10), "30.03 ± 0.07"),
+        (0.773, (0.707, 0.839), "0.77 ± 0.07"),
+        (120.0, (100.0, 140.0), "120 ± 20"),
+        (5.0, (5.0, 5.0), "5.00 ± 0.00"),
+        (38.2, (38.2 - 1e-9, 38.2 + 1e-9), "38.200 ± <0.001"),
+        (38.2, None, "38.2"),
+    ],
+)
+def test_an_interval_says_how_many_digits_count(
+    value: float, ci95: tuple[float, float] | None, text: str
+) -> None:
+    assert plus_minus(value, ci95) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.25, 1.31, "1.25–1.31"),
+        (1.1287, 1.1297, "1.129–1.130"),
+        (1.1288, 1.1289, "1.129"),
+        (1.0, 1.0, "1.000"),
+    ],
+)
+def test_ends_of_an_interval_are_told_apart(low: float, high: float, text: str) -> None:
+    assert between(low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0523, "ms", "52.3 µs"),
+        (0.369, "ms", "0.369 ms"),
+        (1240.0, "ms", "1.24 s"),
+        (13.28, "s", "13.3 s"),
+        (0.12, "s", "120 ms"),
+        (1500.0, "s", "25.0 min"),
+        (30_000.0, "s", "8.33 h"),
+        (1e6, "s", "11.6 d"),
+        (0.0, "ms", "0 ms"),
+        (-1240.0, "ms", "−1.24 s"),
+    ],
+)
+def test_times_are_in_the_unit_that_reads_well(value: float, unit: str, text: str) -> None:
+    assert amount(value, unit) == text
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_what_was_not_measured_is_not_zero(value: float | None) -> None:
+    assert amount(value, "ms") == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0.515, "51.5%"), (1.0, "100%"), (0.0, "0.0%"), (0.0001, "<0.1%"), (-0.05, "−5.0%")],
+)
+def test_shares_are_percentages(fraction: float, text: str) -> None:
+    assert percent(fraction) == text
