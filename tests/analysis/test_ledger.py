@@ -73,6 +73,14 @@ def test_waiting_is_not_booked_as_communication(tmp_path: Path) -> None:
     assert waits[1:] == pytest.approx([30, 30, 30], rel=0.05)
 
 
+def test_every_ranks_own_stages_and_its_waiting_fill_the_step(tmp_path: Path) -> None:
+    job = Job(ranks=3, steps=90, epochs=3, noise=0.3, validation_ms=40, slow={(1, "other"): 5.0})
+    ledger = ledger_of(tmp_path, job)
+    filled = ledger.arrival + ledger.wait + ledger.allreduce[:, None]
+    np.testing.assert_array_equal(filled, np.repeat(ledger.total[:, None], 3, axis=1))
+    assert (ledger.wait >= 0).all()
+
+
 def test_hosts_with_different_clocks_are_aligned(tmp_path: Path) -> None:
     one = ledger_of(tmp_path / "one", Job(ranks=4, slow={(3, "compute"): 8.0}))
     two = ledger_of(

@@ -94,6 +94,22 @@ def test_a_slow_host_is_named(tmp_path: Path) -> None:
     assert "host:b" in [gain.fix for gain in found.what_if]
 
 
+@pytest.mark.parametrize("hosts", [("a", "b"), ("a", "b", "c")])
+def test_a_slow_rank_does_not_make_its_hosts_other_rank_slow(
+    tmp_path: Path, hosts: tuple[str, ...]
+) -> None:
+    job = replace(CLEAN, ranks=2 * len(hosts), hosts=hosts, slow={(2, "compute"): 5.0})
+    found = analysis_of(tmp_path, replace(job, clock_offset_ms=(0, 70, 9000)))
+    assert (found.bottleneck.ranks, found.bottleneck.hosts) == ((2,), ())
+
+
+def test_a_slow_host_beside_a_single_rank_is_named(tmp_path: Path) -> None:
+    slow = {(0, "compute"): 5.0, (1, "compute"): 5.0}
+    job = replace(CLEAN, ranks=3, hosts=("a", "b"), clock_offset_ms=(0, 70), slow=slow)
+    found = analysis_of(tmp_path, job)
+    assert (found.bottleneck.ranks, found.bottleneck.hosts) == ((0, 1), ("a",))
+
+
 def test_one_ranks_log_of_many_is_no_basis(tmp_path: Path) -> None:
     paths = write_job(tmp_path, CLEAN)
     for path in paths[1:]:
@@ -122,6 +138,7 @@ def test_logs_without_stamps_have_step_times_and_no_stages(tmp_path: Path) -> No
     assert all(rank.input_ms is None for rank in found.ranks)
     assert found.step is not None
     assert found.step.mean == pytest.approx(22.7, rel=0.05)
+    assert found.samples_per_second == pytest.approx(4 * 32 / (found.step.mean / 1000))
 
 
 def test_a_few_steps_are_too_few_for_a_verdict(tmp_path: Path) -> None:

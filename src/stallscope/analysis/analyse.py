@@ -47,11 +47,12 @@ def analyse(run: Run, baseline: Run | None = None) -> Analysis:
     match = None if baseline is None else match_baseline(run, baseline)
     base_steady = None if base is None else base.steady
     found = None if steady is None else replay(steady, worlds[-1].hosts, base_steady)
-    throughput = _throughput(run, steady)
+    step = _step_time(worlds, steady)
+    throughput = _throughput(run, steady, step)
     return Analysis(
         run=run,
         job=job,
-        step=_step_time(worlds, steady),
+        step=step,
         entries=() if steady is None else _entries(steady, base),
         ranks=_rank_summaries(worlds[-1], steady) if worlds else (),
         bottleneck=_bottleneck(run, steady, found, base_steady is not None),
@@ -162,22 +163,19 @@ def _rank_summaries(world: AlignedSteps, steady: Ledger | None) -> tuple[RankSum
     )
 
 
-def _throughput(run: Run, steady: Ledger | None) -> float | None:
+def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float | None:
     """Samples per second of all ranks together, over the steady steps."""
-    if steady is None:
+    if step is None or not step.mean:
         return None
-    seconds = float(steady.total.sum()) / 1e9
-    if not seconds:
-        return None
-    known = steady.samples != NULL
-    if known.all():
-        samples = float(steady.samples.sum())
+    if steady is not None and (steady.samples != NULL).all():
+        # Ranks whose logs are missing work through as much as those that are there.
+        per_step = float(steady.samples.mean()) * run.size / len(steady.ranks)
+    elif run.fact("batch_size") is not None:
+        turns = float(np.mean(run.steps["micro"].to_numpy()))
+        per_step = float(run.fact("batch_size")) * turns * run.size
     else:
-        batch = run.fact("batch_size")
-        if batch is None:
-            return None
-        samples = float(batch) * run.size * len(steady)
-    return samples * run.size / len(steady.ranks) / seconds
+        return None
+    return per_step / (step.mean / 1e3)
 
 
 def _gap(throughput: float | None, base: Analysis | None) -> float | None:

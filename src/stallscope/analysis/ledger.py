@@ -121,7 +121,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         input=data - begin,
         compute=ready - data,
         other=other,
-        wait=last_ready[:, None] - ready,
+        wait=arrival.max(axis=1, initial=NULL)[:, None] - arrival,
         allreduce=allreduce,
         critical=critical,
         reference=reference,

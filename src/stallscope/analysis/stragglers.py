@@ -68,8 +68,9 @@ def slow_hosts(laps: npt.NDArray[np.int64], hosts: tuple[str, ...]) -> tuple[str
     if len(names) < 2 or len(names) == len(hosts):
         return ()
     own = np.array(hosts)
-    medians = np.stack([np.median(laps[:, own == name], axis=1) for name in names], axis=1)
-    return tuple(names[index] for index in slow_ranks(medians.astype(np.int64)).named)
+    # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
+    medians = [np.quantile(laps[:, own == name], 0.5, axis=1, method="lower") for name in names]
+    return tuple(names[index] for index in slow_ranks(np.stack(medians, axis=1)).named)
 
 
 def _noise(x: Floats) -> tuple[float, float]:

@@ -88,6 +88,7 @@ def replay(ledger: Ledger, hosts: tuple[str, ...], baseline: Ledger | None) -> R
     # Ranks of a slow host hide each other; the other ranks are tested among themselves.
     others = [index for index, host in enumerate(hosts) if host not in named_hosts]
     stragglers = slow_ranks(arrival[:, others])
+    too_few_steps = stragglers.too_few_steps and not named_hosts
     named = sorted({*(others[r] for r in stragglers.named), *set(range(len(hosts))) - set(others)})
     healed = healed_arrival(arrival, named)
     gains = []
@@ -107,7 +108,7 @@ def replay(ledger: Ledger, hosts: tuple[str, ...], baseline: Ledger | None) -> R
         gains.append(what_if("allreduce", ledger, ledger.allreduce))
     excess = _excess(ledger, named)
     cause = max(excess, key=excess.__getitem__) if excess else None
-    return Replay(tuple(named), named_hosts, stragglers.too_few_steps, tuple(gains), cause, excess)
+    return Replay(tuple(named), named_hosts, too_few_steps, tuple(gains), cause, excess)
 
 
 def _stage_as_baseline(

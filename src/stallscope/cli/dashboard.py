@@ -34,5 +34,5 @@ def run(options: argparse.Namespace) -> int:
         print(f"stallscope: {failure}", file=sys.stderr)
     if not runs:
         raise UsageError("none of the runs can be shown")
-    serve(RunStore(runs), host=options.host, port=options.port, announce=print)
+    serve(RunStore(runs), host=options.host, port=options.port)
     return FINE

@@ -54,10 +54,10 @@ def _collect_samples() -> None:
 
 def _serve(store: RunStore, port: int | None) -> None:
     if port is not None:
-        serve(store, port=port, announce=print)
+        serve(store, port=port)
         return
     try:
-        serve(store, port=DEFAULT_PORT, announce=print)
+        serve(store, port=DEFAULT_PORT)
     except UsageError:
         # The usual port is taken; a demo takes another.
-        serve(store, port=0, announce=print)
+        serve(store, port=0)

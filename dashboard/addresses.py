@@ -1,0 +1,55 @@
+"""Addresses of pages: how they are built and what they say. Everything in them is untrusted text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+RUNS = "/"
+_PLACE = re.compile(r"<(\w+)>")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A page's address, taken apart: what stands in its path's places, and its query."""
+
+    places: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_address(run_id: str, baseline_id: str | None = None) -> str:
+    """The address of a run's overview."""
+    path = f"/run/{quote(run_id, safe='')}"
+    return path + with_baseline("", baseline_id)
+
+
+def with_baseline(search: str, baseline_id: str | None) -> str:
+    """A query that names this baseline, or none, and is otherwise as ``search``."""
+    query = query_of(search)
+    query.pop("baseline", None)
+    if baseline_id:
+        query["baseline"] = baseline_id
+    return f"?{urlencode(query)}" if query else ""
+
+
+def read_address(pattern: str, pathname: str, search: str) -> Address | None:
+    """What an address says, if its path has the pattern (``/run/<run_id>``); None otherwise."""
+    expected = pattern.strip("/").split("/")
+    found = pathname.strip("/").split("/")
+    if len(expected) != len(found):
+        return None
+    places = {}
+    for want, have in zip(expected, found, strict=True):
+        place = _PLACE.fullmatch(want)
+        if place:
+            places[place[1]] = unquote(have)
+        elif want != have:
+            return None
+    return Address(places, query_of(search))
+
+
+def query_of(search: str) -> dict[str, str]:
+    """What an address's query (``?baseline=…``) says, by name."""
+    return dict(parse_qsl(search.removeprefix("?")))

@@ -1,0 +1,55 @@
+"""The app: shell, pages, callbacks and headers, for one store of runs."""
+
+from __future__ import annotations
+
+from dash import Dash
+
+from .components.chart_card import add_chart_callbacks
+from .layout import add_shell_callbacks, shell
+from .pages import PAGES
+from .routing import add_routing
+from .security import add_security_headers
+from .store import RunStore
+
+_INDEX = """<!DOCTYPE html>
+<html lang="en">
+    <head>
+        {%metas%}
+        <title>{%title%}</title>
+        <link rel="icon" type="image/svg+xml" href="/assets/icon.svg">
+        {%css%}
+    </head>
+    <body>
+        {%app_entry%}
+        <noscript>Stallscope's dashboard needs JavaScript; its reports do not.</noscript>
+        <footer>{%config%}{%scripts%}{%renderer%}</footer>
+    </body>
+</html>"""
+
+
+def create_app(store: RunStore) -> Dash:
+    """A Dash app that shows the runs of a store; there may be several in a process."""
+    app = Dash(
+        __name__,
+        title="Stallscope",
+        update_title="",
+        index_string=_INDEX,
+        serve_locally=True,
+        use_pages=False,
+        # The components that callbacks name come with their pages.
+        suppress_callback_exceptions=True,
+        add_log_handler=False,
+        enable_mcp=False,
+        meta_tags=[
+            {"name": "viewport", "content": "width=device-width, initial-scale=1"},
+            {"name": "color-scheme", "content": "light dark"},
+        ],
+    )
+    app.layout = shell()
+    add_shell_callbacks(app)
+    add_chart_callbacks(app)
+    add_routing(app, store)
+    for page in PAGES:
+        page.add_callbacks(app, store)
+    add_security_headers(app)
+    return app

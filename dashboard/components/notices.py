@@ -1,0 +1,62 @@
+"""Findings, warnings, and pages that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+
+from stallscope.analysis.result import Finding
+
+_COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
+
+
+def findings_card(findings: Sequence[Finding]) -> Any:
+    """What the logs say besides the ledger."""
+    content = (
+        [_finding(finding) for finding in findings]
+        if findings
+        else [dmc.Text("Nothing stands out in these logs.", size="sm", c="dimmed")]
+    )
+    return dmc.Card(
+        [dmc.Title("Findings", order=2, size="h4", mb="xs"), dmc.Stack(content, gap="md")],
+        withBorder=True,
+        h="100%",
+    )
+
+
+def warnings_card(warnings: Sequence[str]) -> Any:
+    """What limits the numbers; nothing where nothing does."""
+    if not warnings:
+        return None
+    return dmc.Card(
+        [
+            dmc.Title("What limits these numbers", order=2, size="h4", mb="xs"),
+            dmc.List([dmc.ListItem(warning) for warning in warnings], size="sm", spacing=4),
+        ],
+        withBorder=True,
+    )
+
+
+def notice(title: str, text: str) -> Any:
+    """A page's head that says what went wrong."""
+    return dmc.Box(
+        [dmc.Title(title, order=1, size="h2", tabIndex=-1), dmc.Text(text, mt="xs", maw=680)]
+    )
+
+
+def _finding(finding: Finding) -> Any:
+    return dmc.Box(
+        [
+            dmc.Group(
+                [
+                    dmc.Badge(finding.severity, color=_COLOURS[finding.severity], variant="light"),
+                    dmc.Title(finding.title, order=3, size="h6"),
+                ],
+                gap="xs",
+            ),
+            dmc.Text(finding.evidence, size="sm", mt=4),
+            dmc.Text(finding.advice, size="sm", c="dimmed", mt=2),
+        ]
+    )

@@ -1,0 +1,28 @@
+"""The colour of a stage beside its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from stallscope.pictures.charts import TITLES
+from stallscope.pictures.palette import COLOURS
+
+
+def colours_of(name: str) -> dict[str, str]:
+    """The stage's colours as style; the stylesheet picks the one for light or dark."""
+    colour = COLOURS[name]
+    return {"--light": colour.light, "--dark": colour.dark}
+
+
+def named_swatch(name: str) -> Any:
+    """A stage's colour and its title."""
+    return labelled_swatch(name, TITLES[name])
+
+
+def labelled_swatch(name: str, label: str) -> Any:
+    """A stage's colour and words of one's own."""
+    return html.Span(
+        [html.Span(className="swatch", style=colours_of(name)), label], className="named-swatch"
+    )

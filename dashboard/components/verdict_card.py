@@ -1,0 +1,77 @@
+"""The verdict: what holds the run back, what to do, and what that gains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.what_if import WhatIf
+
+from .numbers import milliseconds, speedup, speedup_interval
+from .swatch import colours_of
+from .words import headline
+
+# Verdicts that are no stage take a quiet colour.
+_QUIET = "other"
+
+
+def verdict_card(analysis: Analysis) -> Any:
+    """The verdict as a card; the first thing that a reader sees."""
+    bottleneck = analysis.bottleneck
+    stage = bottleneck.kind if analysis.entry(bottleneck.kind) else _QUIET
+    return dmc.Card(
+        [
+            dmc.Text("Verdict", size="sm", fw=600, c="dimmed"),
+            dmc.Title(headline(bottleneck), order=2, size="h3"),
+            dmc.Text(bottleneck.evidence, mt="xs"),
+            _gain(analysis),
+            _advice(bottleneck.advice),
+        ],
+        withBorder=True,
+        className="verdict-card",
+        style=colours_of(stage),
+        h="100%",
+    )
+
+
+def _gain(analysis: Analysis) -> Any:
+    kind = analysis.bottleneck.kind
+    gain = next((gain for gain in analysis.what_if if gain.fix == kind), None)
+    if gain is None:
+        return None
+    return dmc.Group(
+        [
+            dmc.Text(speedup(gain.speedup), className="gain", span=True),
+            dmc.Text(_gain_sentence(kind, gain), size="sm", flex=1, miw=200),
+        ],
+        gap="md",
+        mt="md",
+        align="center",
+    )
+
+
+def _gain_sentence(kind: str, gain: WhatIf) -> str:
+    most = "at most " if kind == "allreduce" else ""
+    interval = (
+        f"95% interval {speedup_interval(gain.ci95)}"
+        if gain.ci95
+        else "too few steps for an interval"
+    )
+    return (
+        f"as fast, {most}{milliseconds(gain.saved_ms.value)} less per step, once this is fixed "
+        f"({interval})."
+    )
+
+
+def _advice(advice: tuple[str, ...]) -> Any:
+    if not advice:
+        return None
+    return dmc.Box(
+        [
+            dmc.Title("What to do", order=3, size="h6", mt="md", mb=4),
+            dmc.List([dmc.ListItem(line) for line in advice], size="sm", spacing=4),
+        ],
+        className="advice",
+    )

@@ -1,0 +1,125 @@
+"""The shell around every page: header, light and dark, and where the page goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+
+from .addresses import RUNS
+from .components.aria import aria
+from .components.chart_card import COLOUR_SCHEME
+from .components.swatch import colours_of
+
+#: Ids of the shell's parts: the address bar, the place of the page, and which page has come.
+ADDRESS = "address"
+PAGE = "page"
+ARRIVAL = "arrival"
+_SCHEME_SWITCH = "colour-scheme-switch"
+
+# Shades that keep text at 4.5 : 1 against its background.
+_THEME = {
+    "primaryColor": "blue",
+    "primaryShade": {"light": 8, "dark": 4},
+    "defaultRadius": "md",
+    "autoContrast": True,
+    "respectReducedMotion": True,
+    "cursorType": "pointer",
+}
+
+
+def shell() -> Any:
+    """The layout of the app, without a page."""
+    return dmc.MantineProvider(
+        [
+            html.A("Skip to content", href="#content", className="skip-link"),
+            dcc.Location(id=ADDRESS, refresh="callback-nav"),
+            dcc.Store(id=COLOUR_SCHEME),
+            dcc.Store(id=ARRIVAL),
+            dmc.AppShell(
+                [
+                    dmc.AppShellHeader(_header(), className="header"),
+                    dmc.AppShellMain(_content(), id="content"),
+                ],
+                header={"height": 56},
+                mode="static",
+                padding=0,
+            ),
+        ],
+        theme=_THEME,
+        defaultColorScheme="auto",
+    )
+
+
+def add_shell_callbacks(app: Dash) -> None:
+    """Tell pages whether they are light or dark, and name the window after the page."""
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("stallscope", "followColourScheme"),
+        Output(COLOUR_SCHEME, "data"),
+        Input(_SCHEME_SWITCH, "computedColorScheme"),
+    )
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("stallscope", "arriveAt"),
+        Input(ARRIVAL, "data"),
+    )
+
+
+def _header() -> Any:
+    return dmc.Container(
+        dmc.Group(
+            [
+                dmc.Anchor(
+                    [_logo(), "Stallscope"],
+                    href=RUNS,
+                    refresh=False,
+                    underline="never",
+                    className="brand",
+                ),
+                dmc.Group(
+                    [
+                        dmc.Anchor("Runs", href=RUNS, refresh=False, size="sm"),
+                        dmc.ColorSchemeToggle(
+                            id=_SCHEME_SWITCH,
+                            lightIcon=html.Span("☀", **aria(hidden="true")),
+                            darkIcon=html.Span("☾", **aria(hidden="true")),
+                            variant="default",
+                            size="lg",
+                            **aria(label="Switch between light and dark"),
+                        ),
+                    ],
+                    gap="md",
+                ),
+            ],
+            justify="space-between",
+            h="100%",
+        ),
+        size="xl",
+        h="100%",
+    )
+
+
+def _logo() -> Any:
+    bars = [
+        html.Span(className="swatch", style=colours_of(name))
+        for name in ("compute", "input", "imbalance", "allreduce")
+    ]
+    return html.Span(bars, className="logo", **aria(hidden="true"))
+
+
+def _content() -> Any:
+    waits_for: Any = {PAGE: "children"}
+    return dmc.Container(
+        dcc.Loading(
+            html.Div(id=PAGE),
+            custom_spinner=dmc.Group(
+                [dmc.Loader(size="sm"), dmc.Text("Reading the steps…")], className="reading"
+            ),
+            delay_show=300,
+            show_initially=False,
+            overlay_style={"visibility": "visible", "opacity": 0.5},
+            target_components=waits_for,
+        ),
+        size="xl",
+        py="lg",
+    )

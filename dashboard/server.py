@@ -1,0 +1,165 @@
+"""Serves the dashboard to this machine's browser."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple
+
+from waitress import wasyncore
+from waitress.server import create_server
+
+from stallscope.errors import UsageError
+
+from .app import create_app
+from .security import OwnHosts, answer_only
+from .store import RunStore
+
+# Browsers ask for six things at a time; slow first analyses leave room for what is quick.
+_THREADS = 8
+# Bytes; Plotly's script has 5 MB. What is larger goes through temporary files.
+_LARGEST_ANSWER = 32 * 2**20
+
+
+def _print_at_once(line: str) -> None:
+    # Into a pipe, print alone would wait for more.
+    print(line, flush=True)
+
+
+def serve(
+    store: RunStore,
+    host: str = "127.0.0.1",
+    port: int = 8050,
+    announce: Callable[[str], None] = _print_at_once,
+    *,
+    allow_remote: bool = False,
+) -> None:
+    """Serve the dashboard until Ctrl-C or SIGTERM; to be called from the main thread.
+
+    Args:
+        store: the runs to show.
+        host: a name or address of this machine.
+        port: 0 takes any free one.
+        announce: is called once, with a line that holds the address, when the dashboard answers.
+        allow_remote: whether ``host`` may be one that other machines reach.
+
+    Raises:
+        UsageError: if the host is not this machine's own, or host or port cannot be had.
+    """
+    server = DashboardServer(store, host, port, allow_remote=allow_remote)
+    with _sigterm_as_ctrl_c(), suppress(KeyboardInterrupt):
+        announce(f"Dashboard at {server.url} (Ctrl-C stops it)")
+        server.run()
+
+
+class DashboardServer:
+    """A dashboard that listens from the start and answers while ``run`` runs.
+
+    Raises:
+        UsageError: if the host is not this machine's own, or host or port cannot be had.
+    """
+
+    def __init__(
+        self, store: RunStore, host: str, port: int, *, allow_remote: bool = False
+    ) -> None:
+        listener = _listen(_resolve(host, port), allow_remote)
+        port = listener.getsockname()[1]
+        wildcard = ipaddress.ip_address(listener.getsockname()[0]).is_unspecified
+        shown = socket.gethostname() if wildcard else f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{port}/"
+        app = create_app(store)
+        answer_only(
+            app.server,
+            OwnHosts(shown, port, any_address=wildcard),
+            f"This dashboard answers at {self.url} only. Through a tunnel, keep the port: "
+            f"ssh -L {port}:127.0.0.1:{port} HOST",
+        )
+        # Its warnings about queues and threads are for those who run servers.
+        logging.getLogger("waitress").setLevel(logging.ERROR)
+        self._connections: dict[int, Any] = {}
+        self._server = create_server(
+            app.server,
+            map=self._connections,
+            sockets=[listener],
+            threads=_THREADS,
+            outbuf_overflow=_LARGEST_ANSWER,
+            ident="",
+        )
+
+    def run(self) -> None:
+        """Answer requests until ``stop``; a KeyboardInterrupt comes through."""
+        try:
+            wasyncore.loop(timeout=1, map=self._connections)
+        finally:
+            wasyncore.close_all(self._connections)
+            # Whoever is still analysing has nobody left to tell.
+            self._server.task_dispatcher.shutdown(timeout=1)
+
+    def stop(self) -> None:
+        """Let ``run`` return; from any thread."""
+        self._server.trigger.pull_trigger(lambda: wasyncore.close_all(self._connections))
+
+
+class _Place(NamedTuple):
+    """Where to listen: as the user said it, and as the machine knows it."""
+
+    host: str
+    port: int
+    family: socket.AddressFamily
+    address: str
+
+
+def _resolve(host: str, port: int) -> _Place:
+    if not 0 <= port <= 65535:
+        raise UsageError(f"there is no port {port}: choose one from 0 to 65535 with --port")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise UsageError(
+            f"{host!r} is no name or address of this machine: leave out --host"
+        ) from None
+    # localhost is often both; browsers try IPv4 in any case.
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return _Place(host, port, family, str(address[0]))
+
+
+def _listen(place: _Place, allow_remote: bool) -> socket.socket:
+    if not (allow_remote or ipaddress.ip_address(place.address).is_loopback):
+        raise UsageError(
+            f"at {place.host} other machines could reach the dashboard, and it has no access control "
+            "yet: leave out --host, and come through ssh -L from elsewhere"
+        )
+    try:
+        return socket.create_server((place.address, place.port), family=place.family)
+    except OSError as error:
+        raise UsageError(_why_not(place, error)) from None
+
+
+def _why_not(place: _Place, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {place.port} is taken: choose another one with --port (0 takes any that is free)"
+        )
+    if error.errno == errno.EACCES:
+        return f"port {place.port} needs privileges: choose one above 1023 with --port"
+    return f"cannot listen at {place.host}, port {place.port}: {error.strerror}"
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM, which schedulers and containers send, stop the server as cleanly as Ctrl-C."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,49 @@
+"""What a page says: its texts and components, found by walking through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dash.development.base_component import Component
+
+
+def components(content: Any) -> Iterator[Component]:
+    """All components of a content, from the outermost, in the order in which they are read."""
+    if isinstance(content, Component):
+        yield content
+        yield from components(getattr(content, "children", None))
+    elif isinstance(content, list | tuple):
+        for part in content:
+            yield from components(part)
+
+
+def texts(content: Any) -> list[str]:
+    """All texts of a content, tables included."""
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list | tuple):
+        return [text for part in content for text in texts(part)]
+    if isinstance(content, Component):
+        data = getattr(content, "data", None)
+        table = data if isinstance(data, dict) and "body" in data else {}
+        return [
+            *texts(getattr(content, "children", None)),
+            *texts(table.get("head")),
+            *[text for row in table.get("body", []) for text in texts(row)],
+        ]
+    return []
+
+
+def of_type(content: Any, name: str) -> list[Component]:
+    """The components of a type, by its name: ``Graph``, ``Anchor``."""
+    return [one for one in components(content) if type(one).__name__ == name]
+
+
+def charts(content: Any) -> dict[str, Any]:
+    """The light figures of the chart cards, by name."""
+    return {
+        one.id["name"]: one.data["light"]
+        for one in of_type(content, "Store")
+        if isinstance(one.id, dict) and one.id.get("type") == "chart-figures"
+    }

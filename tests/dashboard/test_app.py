@@ -1,0 +1,348 @@
+"""What the pages say, without a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from dash import Dash, no_update
+from support.step_logs import write_job
+
+from stallscope.analysis import ENTRIES
+from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.pages import PAGES
+from stallscope.dashboard.pages.overview import search_with_baseline
+from stallscope.dashboard.pages.runs import summary_cells
+from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.security import OwnHosts, answer_only
+from stallscope.errors import UnreadableError
+from stallscope.parsers import read
+from stallscope.pictures.charts import TITLES
+from stallscope.run import Run
+
+from .cases import IMAGE, JOBS, REAL, SCRIPT, SYNTHETIC, run_of
+from .content import charts, components, of_type, texts
+
+
+def _ask(app: Dash, pathname: str, search: str = "") -> Any:
+    """The content of the page at an address, through the app's own callback."""
+    body = {
+        "output": "..page.children...arrival.data..",
+        "outputs": [
+            {"id": "page", "property": "children"},
+            {"id": "arrival", "property": "data"},
+        ],
+        "inputs": [
+            {"id": "address", "property": "pathname", "value": pathname},
+            {"id": "address", "property": "search", "value": search},
+        ],
+        "changedPropIds": ["address.pathname"],
+    }
+    answer = app.server.test_client().post("/_dash-update-component", json=body)
+    assert answer.status_code == 200
+    return answer.get_json()["response"]
+
+
+def test_two_apps_in_one_process_show_each_its_own_runs(tmp_path: Path) -> None:
+    apps = {
+        name: create_app(RunStore([run_of(tmp_path / name, replace(REAL, ranks=1, run_id=name))]))
+        for name in ("first", "second")
+    }
+    for name, other in (("first", "second"), ("second", "first")):
+        listed = json.dumps(_ask(apps[name], "/"))
+        assert f"/run/{name}" in listed
+        assert f"/run/{other}" not in listed
+        assert "No such run" in json.dumps(_ask(apps[name], f"/run/{other}"))
+
+
+def test_the_list_says_what_holds_each_run_back(store: RunStore) -> None:
+    view = view_at(store, "/", "")
+    links = {anchor.children: anchor.href for anchor in of_type(view.content, "Anchor")}
+    assert links["resnet on pictures"] == "/run/real?baseline=synthetic"
+    assert links["resnet on noise"] == "/run/synthetic"
+    verdict, step_time, throughput = summary_cells(store, "slow")
+    assert texts(verdict)[-1] == "Slow rank 2"
+    assert step_time.endswith(" ms")
+    assert throughput.endswith(" samples/s")
+
+
+def test_the_overview_begins_with_the_verdict_and_what_fixing_it_gains(store: RunStore) -> None:
+    said = texts(view_at(store, "/run/real", "?baseline=synthetic").content)
+    verdict = said.index("Input holds this run back: batches come late on all ranks")
+    gain = next(number for number, text in enumerate(said) if "less per step" in text)
+    assert verdict < gain < said.index("Where a step's time goes")
+    assert re.fullmatch(r"1\.3\d×", said[gain - 1])
+    assert "95% interval" in said[gain]
+    assert "What to do" in said
+
+
+def test_the_overview_shows_every_picture_with_its_sentence(store: RunStore) -> None:
+    content = view_at(store, "/run/real", "?baseline=synthetic").content
+    assert set(charts(content)) == {"ledger", "baseline", "ranks", "step-time", "job"}
+    labelled = [
+        one for one in of_type(content, "Div") if getattr(one, "role", "") in ("img", "figure")
+    ]
+    said = texts(content)
+    assert len(labelled) == 5
+    for picture in labelled:
+        title, _, sentence = getattr(picture, "aria-label").partition(". ")
+        assert title in said
+        assert sentence in said
+
+
+def test_without_a_baseline_there_is_no_comparison(store: RunStore) -> None:
+    content = view_at(store, "/run/real", "").content
+    assert "baseline" not in charts(content)
+    assert "Baseline, ms" not in texts(content)
+    assert "Lost against the baseline" not in texts(content)
+
+
+def test_the_ledger_table_holds_all_entries_and_their_sum(store: RunStore) -> None:
+    content = view_at(store, "/run/real", "?baseline=synthetic").content
+    region = next(
+        one
+        for one in of_type(content, "Div")
+        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == "Ledger"
+    )
+    rows = [texts(row) for row in of_type(region, "TableTr")]
+    assert [row[0] for row in rows[1:]] == [*(TITLES[name] for name in ENTRIES), "Step"]
+    assert rows[0][-2:] == ["Baseline, ms", "Excess, ms"]
+    parts = [float(row[1]) for row in rows[1:]]
+    assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=0.1)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_kind_of_run_has_an_overview(name: str, made: Callable[[str], Run]) -> None:
+    run = made(name)
+    store = RunStore([run])
+    key = store.runs()[0].id
+    content = view_at(store, f"/run/{key}", "").content
+    said = texts(content)
+    assert run.name in said
+    assert "This page cannot be shown" not in said
+    assert f"{run.size:,} rank" in next(text for text in said if " on " in text and " host" in text)
+
+
+def test_a_baseline_without_stages_compares_step_times_only(store: RunStore) -> None:
+    content = view_at(store, "/run/real", "?baseline=without-stamps").content
+    assert "baseline" not in charts(content)
+    assert len(charts(content)["ledger"].layout.yaxis.ticktext) == 1
+    assert "not measured" in texts(content)
+
+
+def test_logs_of_rank_0_only_are_told_apart_from_a_slow_network(tmp_path: Path) -> None:
+    for log in write_job(tmp_path, REAL)[1:]:
+        log.unlink()
+    content = view_at(RunStore(read(str(tmp_path))), "/run/real", "").content
+    assert "Only rank 0 was recorded" in texts(content)
+    assert "These logs cannot tell what holds the run back" in texts(content)
+
+
+def test_a_thousand_ranks_are_all_in_the_table_and_the_latest_in_the_picture(
+    made: Callable[[str], Run],
+) -> None:
+    content = view_at(RunStore([made("a thousand ranks")]), "/run/thousand", "").content
+    table = next(one for one in of_type(content, "Table") if getattr(one, "data", None))
+    assert len(table.data["body"]) == 1000
+    assert table.data["body"][0][0] == "700 (slow)"
+    labels = charts(content)["ranks"].layout.yaxis.ticktext
+    assert len(labels) == 32
+    assert "<b>rank 700</b>" in labels
+
+
+def test_what_was_not_measured_says_so_and_is_never_nought(store: RunStore) -> None:
+    content = view_at(store, "/run/without-stamps", "").content
+    table = next(one for one in of_type(content, "Table") if getattr(one, "data", None))
+    for row in table.data["body"]:
+        assert row[2:8] == ["not measured"] * 6
+    assert charts(content) == {}
+    assert "These logs cannot tell what holds the run back" in texts(content)
+
+
+@pytest.mark.parametrize(
+    "pathname",
+    ["/run/nobody", "/run/..%2F..%2Fetc%2Fpasswd", "/run/%2e%2e", f"/run/{quote(SCRIPT, safe='')}"],
+)
+def test_an_unknown_run_leads_back_to_those_there_are(store: RunStore, pathname: str) -> None:
+    view = view_at(store, pathname, "")
+    assert view.title == "No such run"
+    assert "This address names a run that is not open here." in texts(view.content)
+    assert len(of_type(view.content, "Anchor")) == len(store.runs())
+
+
+def test_an_unknown_page_leads_back_to_the_runs(store: RunStore) -> None:
+    view = view_at(store, "/run/real/unheard-of", "")
+    assert view.title == "No such page"
+    assert len(of_type(view.content, "Anchor")) == len(store.runs())
+
+
+def test_an_unknown_baseline_is_named_and_left_out(store: RunStore) -> None:
+    content = view_at(store, "/run/real", "?baseline=nobody").content
+    assert "there is no run 'nobody' here to compare with" in texts(content)
+    assert "baseline" not in charts(content)
+
+
+def test_a_run_that_cannot_be_analysed_is_a_page_and_a_line(
+    made: Callable[[str], Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(run: Run, baseline: Run | None) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    def unreadable(run: Run, baseline: Run | None) -> Any:
+        raise UnreadableError("the logs are gone; collect them again")
+
+    store = RunStore([made("two ranks")], broken)
+    with caplog.at_level(logging.ERROR):
+        assert view_at(store, "/run/two", "").title == "This page cannot be shown"
+        assert "could not be analysed" in summary_cells(store, "two")[0]
+    assert "ZeroDivisionError" in caplog.text
+    assert "a bug" not in " ".join(texts(view_at(store, "/run/two", "").content))
+
+    store = RunStore([made("two ranks")], unreadable)
+    assert "the logs are gone; collect them again" in texts(view_at(store, "/run/two", "").content)
+
+
+def test_hostile_names_are_text_and_nothing_else(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("hostile names")])
+    key = store.runs()[0].id
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", key)
+    content = view_at(store, f"/run/{key}", "").content
+    assert SCRIPT in texts(content)
+    allowed = {"Div", "Span", "Strong", "Graph", "Store"}
+    for one in components(content):
+        assert type(one).__module__.startswith("dash_mantine_components") or (
+            type(one).__name__ in allowed
+        )
+    app = create_app(store)
+    answer = _ask(app, f"/run/{key}")
+    assert answer["page"]["children"]["props"]["children"]
+    for address in ("/", f"/run/{key}", f"/run/{SCRIPT}"):
+        index = app.server.test_client().get(address).get_data(as_text=True)
+        assert SCRIPT not in index
+        assert IMAGE not in index
+
+
+def test_choosing_a_baseline_changes_the_address() -> None:
+    assert search_with_baseline("synthetic", "") == "?baseline=synthetic"
+    assert search_with_baseline("other", "?from=3&baseline=synthetic") == "?from=3&baseline=other"
+    assert search_with_baseline(None, "?baseline=synthetic") == ""
+    assert search_with_baseline("a&b=c", "") == "?baseline=a%26b%3Dc"
+
+
+def test_a_select_that_appears_with_its_value_changes_nothing() -> None:
+    assert search_with_baseline("synthetic", "?baseline=synthetic") is no_update
+    assert search_with_baseline(None, "") is no_update
+
+
+def test_pages_have_paths_of_their_own() -> None:
+    assert len({page.path for page in PAGES}) == len(PAGES)
+
+
+def test_every_answer_carries_the_headers(store: RunStore) -> None:
+    app = create_app(store)
+    answer_only(app.server, OwnHosts("127.0.0.1", 8050), "elsewhere")
+    client = app.server.test_client()
+    own = "127.0.0.1:8050"
+    answers = [
+        client.open(address, method=method, headers={"Host": host}, buffered=True)
+        for address, method, host in (
+            ("/", "GET", own),
+            ("/run/real", "GET", own),
+            ("/assets/stallscope.css", "GET", own),
+            ("/assets/none.css", "GET", own),
+            ("/_dash-layout", "GET", own),
+            ("/", "POST", own),
+            ("/", "GET", "evil.example"),
+        )
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 404, 200, 405, 403]
+    for answer in answers:
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+
+
+def test_the_policy_allows_the_inline_scripts_there_are_and_no_other_host(store: RunStore) -> None:
+    client = create_app(store).server.test_client()
+    answer = client.get("/")
+    index = answer.get_data(as_text=True)
+    policy = dict(
+        part.split(" ", 1) for part in answer.headers["Content-Security-Policy"].split("; ")
+    )
+    assert policy["default-src"] == "'none'"
+    assert "unsafe" not in policy["script-src"]
+    assert not re.search(r"https?:|\*", answer.headers["Content-Security-Policy"])
+    scripts = re.findall(r"<script([^>]*)>(.*?)</script>", index, re.DOTALL)
+    inline = [text for given, text in scripts if "src=" not in given and "json" not in given]
+    assert inline
+    for text in inline:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy["script-src"]
+    assert all(
+        address.startswith("/") for address in re.findall(r"(?:src|href)=\"([^\"]*)\"", index)
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8050", 200),
+        ("localhost:8050", 200),
+        ("LOCALHOST:8050", 200),
+        ("[::1]:8050", 200),
+        ("alpha.example:8050", 200),
+        ("127.0.0.1", 403),
+        ("127.0.0.1:8051", 403),
+        ("evil.example:8050", 403),
+        ("127.0.0.1.evil.example:8050", 403),
+        ("192.168.0.7:8050", 403),
+        ("", 403),
+    ],
+)
+def test_only_its_own_names_are_answered(store: RunStore, host: str, status: int) -> None:
+    app = create_app(store)
+    answer_only(app.server, OwnHosts("alpha.example", 8050), "this dashboard is elsewhere")
+    client = app.server.test_client()
+    answer = client.get("/_dash-layout", headers={"Host": host})
+    assert answer.status_code == status
+    if status == 403:
+        assert answer.get_data(as_text=True) == "this dashboard is elsewhere\n"
+
+
+def test_on_every_address_any_address_is_answered_and_no_foreign_name() -> None:
+    hosts = OwnHosts("alpha", 8050, any_address=True)
+    assert "192.168.0.7:8050" in hosts
+    assert "[fe80::1]:8050" in hosts
+    assert "alpha:8050" in hosts
+    assert "evil.example:8050" not in hosts
+    assert "192.168.0.7:80" not in hosts
+
+
+def test_on_the_usual_port_the_name_alone_will_do() -> None:
+    assert "localhost" in OwnHosts("127.0.0.1", 80)
+    assert "localhost" not in OwnHosts("127.0.0.1", 8050)
+
+
+def test_no_development_tool_is_on(store: RunStore) -> None:
+    app = create_app(store)
+    index = app.server.test_client().get("/").get_data(as_text=True)
+    config = json.loads(re.search(r'id="_dash-config"[^>]*>(.*?)</script>', index)[1])  # type: ignore[index]
+    assert not app.server.debug
+    assert config["ui"] is False
+    assert config["props_check"] is False
+    assert "hot_reload" not in config
+
+
+def test_the_synthetic_run_of_the_same_job_is_the_baseline(store: RunStore) -> None:
+    assert store.baseline_of("real") == "synthetic"
+    assert store.baseline_of("synthetic") is None
+    assert SYNTHETIC.run_id in store

@@ -1,0 +1,333 @@
+"""What a user sees, in a real Chromium that talks to a real server."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+
+from stallscope.analysis import ENTRIES
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.server import DashboardServer
+from stallscope.pictures.charts import TITLES
+from stallscope.pictures.palette import COLOURS
+
+from .cases import SCRIPT
+
+pytestmark = pytest.mark.browser
+
+PATIENCE_S = 60
+WIDE, NARROW = 1300, 400
+
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+# Every graph of the page has been drawn with something in it.
+_DRAWN = """() => {
+    const graphs = [...document.querySelectorAll("#page .js-plotly-plot")];
+    return graphs.length > 0 && graphs.every(graph => graph.querySelector(".trace"));
+}"""
+
+# How many pixels of a picture have which colour, as #rrggbb.
+_COLOURS_OF = """async (source) => {
+    const image = new Image();
+    image.src = source;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    canvas.width = image.width;
+    canvas.height = image.height;
+    const context = canvas.getContext("2d");
+    context.drawImage(image, 0, 0);
+    const pixels = context.getImageData(0, 0, image.width, image.height).data;
+    const counts = {};
+    for (let at = 0; at < pixels.length; at += 4) {
+        const colour = "#" + [0, 1, 2]
+            .map(part => pixels[at + part].toString(16).padStart(2, "0")).join("");
+        counts[colour] = (counts[colour] || 0) + 1;
+    }
+    return counts;
+}"""
+
+Open = Callable[..., Page]
+
+
+def _chromium() -> str:
+    found = shutil.which("chromium")
+    if found is None:
+        reason = "there is no Chromium to look through: apt-get install chromium"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(store: RunStore) -> Iterator[str]:
+    server = DashboardServer(store, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield server.url
+    server.stop()
+    thread.join(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=_chromium(), args=_ARGUMENTS)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[Open]:
+    """Opens a page of the dashboard; afterwards nothing may have gone wrong, or elsewhere."""
+    complaints: list[str] = []
+    elsewhere: list[str] = []
+    contexts = []
+
+    def opened(path: str, *, width: int = WIDE, scheme: str = "light") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_S * 1000)
+        page.on(
+            "console",
+            lambda said: (
+                complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda asked: (
+                None
+                if asked.url.startswith((address, "data:", "blob:"))
+                else elsewhere.append(asked.url)
+            ),
+        )
+        page.goto(address.rstrip("/") + path)
+        page.locator("#page h1").wait_for()
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert elsewhere == []
+
+
+def _drawn(page: Page) -> Page:
+    page.wait_for_function(_DRAWN)
+    return page
+
+
+def _colours(browser: Browser, picture: Path) -> dict[str, int]:
+    page = browser.new_page()
+    source = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+    counts: dict[str, int] = page.evaluate(_COLOURS_OF, source)
+    page.close()
+    return counts
+
+
+def test_from_the_list_to_a_run_and_back(open_page: Open) -> None:
+    page = open_page("/")
+    row = page.get_by_role("row").filter(has_text="resnet with a slow rank")
+    expect(row).to_contain_text("Slow rank 2")
+    expect(row).to_contain_text("samples/s")
+    page.get_by_role("link", name="resnet on pictures").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("resnet on pictures")
+    expect(page).to_have_title("resnet on pictures · Stallscope")
+    expect(page).to_have_url(re.compile(r"/run/real\?baseline=synthetic$"))
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+
+
+def test_a_run_against_its_baseline(open_page: Open) -> None:
+    page = _drawn(open_page("/run/real?baseline=synthetic"))
+    headings = page.get_by_role("heading", level=2).all_inner_texts()
+    assert headings[0] == "Input holds this run back: batches come late on all ranks"
+    assert page.get_by_text(re.compile(r"less per step, once this is fixed")).is_visible()
+
+    ledger = page.get_by_role("region", name="Ledger")
+    for name in ENTRIES:
+        expect(ledger.get_by_role("rowheader", name=TITLES[name])).to_be_visible()
+
+    ranks = page.get_by_role("img", name=re.compile("^Ranks side by side"))
+    assert ranks.locator(".ytick").all_text_contents() == [f"rank {rank}" for rank in range(4)]
+
+    waterfall = page.get_by_role("img", name=re.compile("^Against the synthetic baseline"))
+    assert waterfall.locator(".ytick").all_text_contents() == [
+        "baseline",
+        *(TITLES[name] for name in ENTRIES),
+        "this run",
+    ]
+    assert len(waterfall.locator(".bars .point").all()) == 7
+
+    over_time = page.get_by_role("figure", name=re.compile("^Step time over the run"))
+    assert over_time.locator(".annotation").all_text_contents() == ["epoch 0", "epoch 1", "epoch 2"]
+
+
+def test_a_slow_rank_is_named_and_stands_out(open_page: Open) -> None:
+    page = _drawn(open_page("/run/slow"))
+    expect(page.get_by_role("heading", level=2).first).to_contain_text("Rank 2")
+    ranks = page.get_by_role("img", name=re.compile("^Ranks side by side"))
+    assert len(ranks.locator(".ytick").all()) == 8
+    assert len(ranks.locator(".shapelayer path").all()) == 1
+    expect(page.get_by_role("cell", name="2 (slow)")).to_be_visible()
+
+
+def test_a_hostile_name_is_shown_as_it_is(open_page: Open, store: RunStore) -> None:
+    key = next(run.id for run in store.runs() if run.name == SCRIPT)
+    page = _drawn(open_page(f"/run/{key}"))
+    expect(page.get_by_role("heading", level=1)).to_have_text(SCRIPT)
+    expect(page).to_have_title(f"{SCRIPT} · Stallscope")
+    assert len(page.locator("#page img, #page b, #page script").all()) == 0
+
+
+def test_an_unknown_run_shows_those_there_are(open_page: Open) -> None:
+    page = open_page("/run/nobody")
+    expect(page.get_by_role("heading", level=1)).to_have_text("No such run")
+    expect(page.get_by_role("link", name="resnet on pictures")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_drawn_in_the_colours_of_the_system(
+    open_page: Open, browser: Browser, tmp_path: Path, scheme: str, width: int
+) -> None:
+    page = _drawn(open_page("/run/real?baseline=synthetic", width=width, scheme=scheme))
+    picture = tmp_path / f"overview-{scheme}-{width}.png"
+    # Mantine and Plotly fade in.
+    page.wait_for_timeout(500)
+    page.screenshot(path=picture, full_page=True)
+    counts = _colours(browser, picture)
+    assert len(counts) > 50
+    for name in (*ENTRIES, "wait", "steps"):
+        assert counts.get(getattr(COLOURS[name], scheme), 0) > 100, name
+    background = max(counts, key=counts.__getitem__)
+    brightness = sum(bytes.fromhex(background[1:])) / 3
+    assert (brightness < 60) if scheme == "dark" else (brightness > 240)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_the_list_fits_every_screen(open_page: Open, width: int) -> None:
+    page = open_page("/", width=width)
+    expect(page.get_by_text("Slow rank 2").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_light_and_dark_follow_the_system_and_then_the_switch(open_page: Open) -> None:
+    page = _drawn(open_page("/run/slow"))
+    bars = page.locator("#page .bars path").first
+    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].light))
+    page.emulate_media(color_scheme="dark")
+    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].dark))
+    page.get_by_role("button", name="Switch between light and dark").click()
+    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].light))
+    page.reload()
+    _drawn(page)
+    expect(bars).to_have_css("fill", _rgb(COLOURS["input"].light))
+
+
+def test_a_baseline_is_chosen_by_keyboard_and_the_address_can_be_sent(
+    open_page: Open,
+) -> None:
+    page = _drawn(open_page("/run/real"))
+    assert _tab_stops(page, 5) == [
+        "Skip to content",
+        "Stallscope",
+        "Runs",
+        "Switch between light and dark",
+        "Baseline",
+    ]
+    page.keyboard.type("noise")
+    expect(page.get_by_role("option")).to_have_text(["resnet on noise"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/run/real\?baseline=synthetic$"))
+    expect(page.get_by_role("img", name=re.compile("^Against the synthetic"))).to_be_visible()
+    baseline = page.get_by_role("textbox", name="Baseline")
+    expect(baseline).to_have_value("resnet on noise")
+    expect(baseline).to_be_focused()
+
+    sent = open_page(page.url.removeprefix(page.url.split("/run/")[0]))
+    expect(sent.get_by_role("img", name=re.compile("^Against the synthetic"))).to_be_visible()
+
+
+def test_a_baseline_is_put_away_by_keyboard(open_page: Open) -> None:
+    page = _drawn(open_page("/run/real?baseline=synthetic"))
+    assert _tab_stops(page, 6)[-1] == "No baseline"
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/run/real$"))
+    expect(page.get_by_role("img", name=re.compile("^Against the synthetic"))).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+
+
+def test_the_list_is_walked_and_opened_by_keyboard(open_page: Open) -> None:
+    page = open_page("/")
+    stops = _tab_stops(page, 6)
+    assert stops[4:] == ["resnet on pictures", "resnet on noise"]
+    page.keyboard.press("Enter")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text("resnet on noise")
+    expect(heading).to_be_focused()
+
+
+def test_the_skip_link_leads_past_the_header(open_page: Open) -> None:
+    page = _drawn(open_page("/run/real"))
+    assert _tab_stops(page, 1) == ["Skip to content"]
+    expect(page.get_by_role("link", name="Skip to content")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    assert _tab_stops(page, 1) == ["Baseline"]
+
+
+def _tab_stops(page: Page, number: int) -> list[str]:
+    """The names of what the next tabs reach, each with a focus that can be seen."""
+    stops = []
+    for _ in range(number):
+        page.keyboard.press("Tab")
+        name, seen = page.evaluate(
+            """() => {
+                const focused = document.activeElement;
+                const style = getComputedStyle(focused);
+                const name = focused.getAttribute("aria-label")
+                    || (focused.labels && focused.labels[0] && focused.labels[0].innerText)
+                    || focused.innerText;
+                return [name.trim(), style.outlineStyle !== "none" || focused.matches("input")];
+            }"""
+        )
+        assert seen, f"{name} does not show its focus"
+        stops.append(name)
+    return stops
+
+
+def _rgb(colour: str) -> str:
+    red, green, blue = bytes.fromhex(colour[1:])
+    return f"rgb({red}, {green}, {blue})"

@@ -1,0 +1,131 @@
+"""The server: where it listens, how it stops."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.server import DashboardServer, serve
+from stallscope.errors import UsageError
+from stallscope.run import Run
+
+PATIENCE_S = 60
+
+_PROGRAM = """
+import sys
+from stallscope.dashboard import RunStore, serve
+from stallscope.parsers import read
+serve(RunStore(read(sys.argv[1])), port=0)
+print("stopped", flush=True)
+"""
+
+
+@pytest.fixture
+def runs(made: Callable[[str], Run]) -> RunStore:
+    return RunStore([made("two ranks")])
+
+
+def test_a_taken_port_is_named_with_the_way_out(runs: RunStore) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"port {port} is taken.*--port"):
+            serve(runs, port=port)
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_cannot_be_is_refused(runs: RunStore, port: int) -> None:
+    with pytest.raises(UsageError, match=rf"no port {port}: .*--port"):
+        serve(runs, port=port)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_other_machines_are_not_let_in(runs: RunStore, host: str) -> None:
+    with pytest.raises(UsageError, match="no access control"):
+        serve(runs, host=host, port=0)
+
+
+def test_a_host_that_nobody_knows_is_refused(runs: RunStore) -> None:
+    with pytest.raises(UsageError, match=r"'no such host' is no name or address"):
+        serve(runs, host="no such host", port=0)
+
+
+def test_it_may_be_told_to_let_other_machines_in(runs: RunStore) -> None:
+    server = DashboardServer(runs, "0.0.0.0", 0, allow_remote=True)
+    assert server.url.startswith(f"http://{socket.gethostname()}:")
+    _while_running(server, lambda: None)
+
+
+def test_it_answers_at_its_own_name_and_no_other(runs: RunStore) -> None:
+    server = DashboardServer(runs, "localhost", 0)
+    port = _port(server.url)
+    statuses = {}
+
+    def ask() -> None:
+        for host in (f"localhost:{port}", f"127.0.0.1:{port}", "evil.example"):
+            statuses[host], body = _get(port, host)
+        assert f"ssh -L {port}:127.0.0.1:{port}" in body
+
+    _while_running(server, ask)
+    assert list(statuses.values()) == [200, 200, 403]
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_cleanly(tmp_path: Path, how: signal.Signals) -> None:
+    write_job(tmp_path, Job(steps=60))
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", _PROGRAM, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        port = _port(line)
+        assert _get(port, f"127.0.0.1:{port}")[0] == 200
+        process.send_signal(how)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert (out, err, process.returncode) == ("stopped\n", "", 0)
+
+
+def _get(port: int, host: str) -> tuple[int, str]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
+        connection.request("GET", "/", headers={"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def _port(text: str) -> int:
+    found = re.search(r"http://[^:]+:(\d+)/", text)
+    assert found, text
+    return int(found[1])
+
+
+def _while_running(server: DashboardServer, do: Callable[[], None]) -> None:
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        do()
+    finally:
+        server.stop()
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive()

@@ -1,0 +1,123 @@
+"""The store of runs, asked by many at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.dashboard import RunStore
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.run import Run
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def run(made: Callable[[str], Run]) -> Run:
+    return made("two ranks")
+
+
+def _copies(run: Run, number: int) -> list[Run]:
+    return [replace(run, id=f"run-{index}") for index in range(number)]
+
+
+def test_runs_are_listed_as_they_were_given(store: RunStore) -> None:
+    first = store.runs()[0]
+    assert (first.id, first.name, first.synthetic, first.size) == (
+        "real",
+        "resnet on pictures",
+        False,
+        4,
+    )
+
+
+def test_ids_are_safe_in_addresses_and_differ(run: Run) -> None:
+    ids = ["a", "a", "a-2", "../../etc/passwd", "<script>", "", "?#%2e"]
+    store = RunStore(replace(run, id=one) for one in ids)
+    found = [info.id for info in store.runs()]
+    assert found[:3] == ["a", "a-2", "a-2-2"]
+    assert found[3] == "etc-passwd"
+    assert len(set(found)) == len(ids)
+    assert all(one.replace("-", "").replace(".", "").replace("_", "").isalnum() for one in found)
+
+
+@pytest.mark.parametrize(("run_id", "baseline_id"), [("nobody", None), ("run-0", "nobody")])
+def test_an_unknown_id_is_not_found(run: Run, run_id: str, baseline_id: str | None) -> None:
+    with pytest.raises(NotFoundError, match="there is no run 'nobody' here"):
+        RunStore(_copies(run, 1)).analysis(run_id, baseline_id)
+
+
+def test_an_analysis_is_made_once_however_many_ask(run: Run) -> None:
+    made: list[str] = []
+    together = threading.Barrier(8)
+
+    def slowly(run: Run, baseline: Run | None) -> Analysis:
+        made.append(run.id)
+        return analyse(run, baseline)
+
+    store = RunStore(_copies(run, 1), slowly)
+
+    def ask(_: int) -> Analysis:
+        together.wait(PATIENCE_S)
+        return store.analysis("run-0")
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    assert made == ["run-0"]
+    assert all(answer is answers[0] for answer in answers)
+
+
+def test_a_slow_analysis_keeps_nobody_else_waiting(run: Run) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_for_the_first(run: Run, baseline: Run | None) -> Analysis:
+        if run.id == "run-0":
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+        return analyse(run, baseline)
+
+    store = RunStore(_copies(run, 2), slow_for_the_first)
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(store.analysis, "run-0")
+        assert begun.wait(PATIENCE_S)
+        assert pool.submit(store.analysis, "run-1").result(PATIENCE_S).run.id == "run-1"
+        assert not slow.done()
+        go_on.set()
+        assert slow.result(PATIENCE_S).run.id == "run-0"
+
+
+def test_the_oldest_analyses_are_dropped(run: Run) -> None:
+    made: list[str] = []
+
+    def counted(run: Run, baseline: Run | None) -> Analysis:
+        made.append(run.id)
+        return analyse(run, baseline)
+
+    store = RunStore(_copies(run, 20), counted)
+    for index in range(20):
+        store.analysis(f"run-{index}")
+    store.analysis("run-19")
+    assert len(made) == 20
+    store.analysis("run-0")
+    assert made[20:] == ["run-0"]
+
+
+def test_after_a_failure_it_is_tried_again(run: Run) -> None:
+    answers: list[Any] = [UnreadableError("not yet"), None]
+
+    def at_the_second_try(run: Run, baseline: Run | None) -> Analysis:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return analyse(run, baseline)
+
+    store = RunStore(_copies(run, 1), at_the_second_try)
+    with pytest.raises(UnreadableError, match="not yet"):
+        store.analysis("run-0")
+    assert store.analysis("run-0").run.id == "run-0"
