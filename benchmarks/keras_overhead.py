@@ -71,7 +71,6 @@ def run_arm(arm: str, model: tf.keras.Model, data: tf.data.Dataset, steps: int, 
     return clock.median_ms()
 
 
-
 def main() -> None:
     out = Path(sys.argv[1])
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 8
@@ -96,7 +95,9 @@ def main() -> None:
                 time.sleep(0.5)  # the Timeline's writer is a thread of its own
                 suffix = ".steps.csv" if arm == "callback" else ".json"
                 ranks = hvd.size() if arm == "callback" else 1
-                own = sum(p.stat().st_size for p in folder.glob(f"*{suffix}") if p.name != "run.json")
+                own = sum(
+                    p.stat().st_size for p in folder.glob(f"*{suffix}") if p.name != "run.json"
+                )
                 sizes[arm].append(own / steps / ranks)
     if hvd.rank() == 0:
         result = {

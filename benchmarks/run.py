@@ -1,6 +1,6 @@
 """Runs the benchmarks and prints one table; ``make bench`` calls it.
 
-    python benchmarks/run.py [--rounds N] [--steps N]
+python benchmarks/run.py [--rounds N] [--steps N]
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def overhead(rounds: int, steps: int) -> dict:
         )
         result = Path(out) / "result.json"
         if done.returncode or not result.exists():
-            sys.exit(f"the benchmark's training failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            sys.exit(
+                f"the benchmark's training failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
         return json.loads(result.read_text())
 
 
@@ -80,7 +82,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
     console = Console(width=100)
-    console.print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     console.print(table(overhead(options.rounds, options.steps)))
 
 

@@ -35,7 +35,7 @@ _NUMBERS = (
 _KIND = re.compile(rb"[a-z][a-z_-]{0,31}")
 _NUMBER = re.compile(rb"-?\d{1,18}")
 # Further from zero no number of a step log can lie: 142 years of microseconds, 2^31 epochs.
-_FURTHEST = dict.fromkeys(_NUMBERS, 2 ** 52) | {"epoch": 2**31 - 1, "micro": 2**31 - 1}
+_FURTHEST = dict.fromkeys(_NUMBERS, 2**52) | {"epoch": 2**31 - 1, "micro": 2**31 - 1}
 
 
 class StepLogParser(Parser):
@@ -238,7 +238,9 @@ def _place(path: str, facts: dict[str, Any], name: str) -> int:
     """Rank, generation or part: 0 where an old recorder did not write it."""
     value = facts.get(name, 0)
     if not isinstance(value, int) or not 0 <= value < 2**31:
-        raise UnreadableError(f"{path}: the header says {name} is {value!r}, which is no number of one")
+        raise UnreadableError(
+            f"{path}: the header says {name} is {value!r}, which is no number of one"
+        )
     return value
 
 

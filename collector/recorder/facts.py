@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import socket
+from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
 _RECORDED_SETTINGS = re.compile(r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_")
@@ -26,7 +27,7 @@ def host_facts() -> Dict[str, Any]:
 
 
 def settings(env: Mapping[str, str]) -> Dict[str, str]:
-    """Environment settings that decide about speed; values of names that look like secrets are masked."""
+    """Environment settings that decide about speed, masked where the name looks like a secret's."""
     return {
         name: MASK if _SECRET_NAMES.search(name) else value
         for name, value in sorted(env.items())
@@ -41,8 +42,7 @@ def timeline_is_on(env: Mapping[str, str]) -> bool:
 def _clock_domain() -> Optional[str]:
     """What names the monotonic clock: processes with the same one can be compared directly."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
 

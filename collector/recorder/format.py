@@ -68,8 +68,25 @@ def file_name(rank: int, generation: int, part: int) -> str:
     return "rank-%05d.%d.%d%s" % (rank, generation, part, SUFFIX)
 
 
+def file_name_pattern(rank: int, generation: int) -> str:
+    """For glob: the names of all parts."""
+    return "rank-%05d.%d.*%s" % (rank, generation, SUFFIX)
+
+
 def header(facts: Dict[str, Any]) -> str:
     return "#stallscope %d %s\n%s\n" % (VERSION, _json(facts), ",".join(COLUMNS))
+
+
+def header_facts(line: bytes) -> Dict[str, Any]:
+    """The facts in a log's first line.
+
+    Raises:
+        ValueError: if the line is no header.
+    """
+    facts = json.loads(line.partition(b" ")[2].partition(b" ")[2])
+    if not isinstance(facts, dict):
+        raise ValueError("facts are a JSON object")
+    return facts
 
 
 def facts_line(facts: Dict[str, Any]) -> str:

@@ -17,6 +17,8 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
+from .format import file_name_pattern, header_facts
+
 # Without any name of the job from a launcher, ranks that start within this time are taken as one job.
 _SAME_JOB_SECONDS = 600
 # How long a rank waits for the first one to finish writing a run.json of a few hundred bytes.
@@ -77,9 +79,9 @@ def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
 def process_start_ns() -> int:
     """Monotonic time at which this process began, in nanoseconds; now where the system does not say."""
     try:
-        with open("/proc/self/stat", "rb") as stat:
-            # The command's name, in parentheses, may hold blanks; starttime is the 20th field after it.
-            ticks = int(stat.read().rsplit(b")", 1)[1].split()[19])
+        stat = Path("/proc/self/stat").read_bytes()
+        # The command's name, in parentheses, may hold blanks; starttime is the 20th field after it.
+        ticks = int(stat.rsplit(b")", 1)[1].split()[19])
         boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         age_ns = boot_ns - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         return time.monotonic_ns() - age_ns
@@ -88,52 +90,67 @@ def process_start_ns() -> int:
 
 
 def join_run(
-    log_dir: Path, run_id: Optional[str], launch: Optional[str], size: int, wall_ns: int
+    log_dir: Path,
+    world: World,
+    run_id: Optional[str],
+    launch: Optional[str],
+    wall_ns: int,
+    elastic: bool = False,
 ) -> RunIdentity:
     """The run that this process takes part in; the first process of a job founds it.
 
     A folder that an earlier job has used gets a further file, ``run-1.json`` and so on: a new run,
-    or with the same ``run_id`` a new generation of it.
+    or with the same ``run_id`` a new generation of it. In an elastic job a rank that was replaced
+    comes back to its run.
     """
-    previous: Optional[Dict[str, Any]] = None
+    generation = 0
     for number in itertools.count():
         path = log_dir / ("run.json" if number == 0 else "run-%d.json" % number)
-        founder = _founding(run_id, previous, launch, size, wall_ns)
-        if _create_exclusively(path, founder):
-            return RunIdentity(founder["run_id"], founder["generation"])
+        new = RunIdentity(run_id or uuid.uuid4().hex[:12], generation)
+        about = {"launch": launch, "size": world.size, "wall_ns": wall_ns}
+        if _create_exclusively(path, {**new._asdict(), **about}):
+            return new
         found = _read(path)
-        if found is not None and _same_job(found, run_id, launch, size, wall_ns):
-            return RunIdentity(str(found["run_id"]), int(found["generation"]))
-        previous = found or previous
+        if found is None:
+            continue
+        there = RunIdentity(found["run_id"], found["generation"])
+        if _same_job(found, world, run_id, launch, wall_ns) and (
+            elastic or not _has_log(log_dir, world.rank, there)
+        ):
+            return there
+        if there.run_id == run_id:
+            generation = max(generation, there.generation + 1)
     raise AssertionError("unreachable: itertools.count() does not end")
 
 
-def _founding(
-    run_id: Optional[str],
-    previous: Optional[Dict[str, Any]],
-    launch: Optional[str],
-    size: int,
-    wall_ns: int,
-) -> Dict[str, Any]:
-    again = previous is not None and run_id is not None and previous.get("run_id") == run_id
-    return {
-        "run_id": run_id or uuid.uuid4().hex[:12],
-        "generation": int(previous["generation"]) + 1 if again and previous else 0,
-        "launch": launch,
-        "size": size,
-        "wall_ns": wall_ns,
-    }
-
-
 def _same_job(
-    found: Dict[str, Any], run_id: Optional[str], launch: Optional[str], size: int, wall_ns: int
+    found: Dict[str, Any],
+    world: World,
+    run_id: Optional[str],
+    launch: Optional[str],
+    wall_ns: int,
 ) -> bool:
-    if run_id is not None and found.get("run_id") != run_id:
+    if run_id is not None and found["run_id"] != run_id:
         return False
     if launch is not None or found.get("launch") is not None:
         return bool(found.get("launch") == launch)
-    age_seconds = abs(wall_ns - int(found.get("wall_ns", 0))) / 1e9
-    return found.get("size") == size and age_seconds < _SAME_JOB_SECONDS
+    age_seconds = abs(wall_ns - found["wall_ns"]) / 1e9
+    return found.get("size") == world.size and age_seconds < _SAME_JOB_SECONDS
+
+
+def _has_log(log_dir: Path, rank: int, identity: RunIdentity) -> bool:
+    """Whether a process of this rank took part in the run before: then this one is a later job's.
+
+    Launchers' names come again: the port of a rendezvous is often the same for every job.
+    """
+    for path in log_dir.glob(file_name_pattern(rank, identity.generation)):
+        try:
+            with path.open("rb") as file:
+                if header_facts(file.readline()).get("run_id") == identity.run_id:
+                    return True
+        except (OSError, ValueError):
+            continue
+    return False
 
 
 def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:
@@ -155,7 +172,12 @@ def _read(path: Path) -> Optional[Dict[str, Any]]:
         except (OSError, ValueError):
             time.sleep(_READ_PAUSE_SECONDS)
             continue
-        usable = isinstance(found, dict) and {"run_id", "generation"} <= set(found)
+        usable = (
+            isinstance(found, dict)
+            and isinstance(found.get("run_id"), str)
+            and isinstance(found.get("generation"), int)
+            and isinstance(found.get("wall_ns"), int)
+        )
         return found if usable else None
     return None
 

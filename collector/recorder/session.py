@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple, Union
 
 from .clock import read_clocks
 from .format import END, IntervalRow, RowFormatter, StepRow, facts_line, file_name, header
@@ -25,49 +25,63 @@ logger = logging.getLogger("stallscope")
 # A process that records more parts than this into one folder is looping, not training.
 _MOST_PARTS = 100_000
 
+# A file system that takes longer than this to take the last lines must not hold the end of training.
+_PATIENCE_SECONDS = 5.0
 
-class _Past:
-    """What an earlier session of this process left, per log folder: its run goes on."""
 
-    def __init__(self, identity: RunIdentity, world: World, next_step: int) -> None:
-        self.identity = identity
-        self.world = world
-        self.next_step = next_step
+class _Past(NamedTuple):
+    """What the last session of this process in a log folder left: its run goes on."""
+
+    identity: RunIdentity
+    world: World
+    next_step: int
+    #: Steps that the framework had counted when the session closed; None where nobody said.
+    counted: Optional[int]
 
 
 _past: Dict[str, _Past] = {}
 
 
 class Session:
-    """Rows and facts of one rank, written to one step log."""
+    """Rows and facts of one rank, written to one step log.
+
+    ``counted`` is how many steps the framework has counted so far; the first step of the session
+    gets that number, unless an earlier session in the folder knows better. ``before_flush`` is
+    called before every flush, from the flushing thread, and once more at the end.
+    """
 
     def __init__(
         self,
         log_dir: Path,
         world: World,
         facts: Dict[str, Any],
-        first_step: int,
+        counted: int,
         flush_seconds: float,
         before_flush: Optional[Callable[[], None]] = None,
     ) -> None:
+        self.log_dir = log_dir
+        self.path: Optional[Path] = None
+        self.next_step = counted
+        self._world = world
         self._flush_seconds = flush_seconds
         self._before_flush = before_flush
         # A deque: the training thread appends while the other one takes, without a lock.
         self._rows: Deque[Union[StepRow, IntervalRow, str]] = deque()
         self._write_lock = threading.Lock()
+        self._fail_lock = threading.Lock()
         self._stop = threading.Event()
         self._descriptor: Optional[int] = None
         self._failed = False
-        self.next_step = first_step
-        self.log_dir = log_dir
-        self.path: Optional[Path] = None
-        self._world = world
+        self._closed = False
+        # A forked child, such as a loader's worker, has a copy of all this and must leave it alone.
+        self._pid = os.getpid()
         monotonic, clock = read_clocks()
         self._formatter = RowFormatter(monotonic, clock)
         try:
             self._open(facts, monotonic, clock)
-        except OSError as error:
+        except Exception as error:
             self.fail("cannot write to %s: %s" % (log_dir, error))
+            self._release()
             return
         self._thread = threading.Thread(
             target=self._flush_regularly, name="stallscope-flush", daemon=True
@@ -94,47 +108,55 @@ class Session:
         """Facts that are only known after the start; later ones win over earlier ones."""
         self._rows.append(facts_line(facts))
 
+    def renumber(self, first_step: int) -> None:
+        """Before the first step: it has this number, and not the one that was counted."""
+        self.next_step = first_step
+        self.facts({"first_step": first_step})
+
     def flush(self) -> None:
         """Write everything that was recorded so far, as whole lines in one write."""
         with self._write_lock:
-            lines = []
-            try:
-                while self._rows:
-                    lines.append(self._line(self._rows.popleft()))
-                if lines and self.recording:
-                    self._write("".join(lines))
-            except Exception as error:  # nothing that goes wrong here may reach training
-                self.fail("cannot write %s: %s" % (self.path, error))
+            self._flush_locked()
 
-    def close(self) -> None:
-        """Write the end row and close the file; calling it again does nothing."""
-        if self._descriptor is None:
+    def close(self, counted: Optional[int] = None) -> None:
+        """Write the end row and close the file; calling it again does nothing.
+
+        ``counted`` is how many steps the framework has counted by now, where the caller knows.
+        """
+        if self._closed or self._descriptor is None or os.getpid() != self._pid:
             return
+        self._closed = True
+        atexit.unregister(self.close)
         self._stop.set()
         if self._thread is not threading.current_thread():
-            self._thread.join(timeout=5.0)
+            self._thread.join(timeout=_PATIENCE_SECONDS)
+        self._take_what_is_pending()
         now, clock = read_clocks()
         self.interval(END, None, now, now, clock)
-        self.flush()
-        with self._write_lock:
-            descriptor, self._descriptor = self._descriptor, None
-            if descriptor is not None:
-                os.close(descriptor)
-        atexit.unregister(self.close)
-        past = _past.get(str(self.log_dir))
-        if past is not None:
-            past.next_step = self.next_step
+        if not self._write_lock.acquire(timeout=_PATIENCE_SECONDS):
+            self.fail("%s takes no more lines" % self.path)
+            return
+        try:
+            self._flush_locked()
+            self._release()
+        finally:
+            self._write_lock.release()
+        key = str(self.log_dir)
+        if key in _past:
+            _past[key] = _past[key]._replace(next_step=self.next_step, counted=counted)
 
     def fail(self, reason: str) -> None:
         """Stop recording and say so, once."""
-        if not self._failed:
+        with self._fail_lock:
+            if self._failed:
+                return
             self._failed = True
-            self._rows.clear()
-            logger.warning(
-                "stallscope: %s; rank %d is no longer recorded, training goes on",
-                reason,
-                self._world.rank,
-            )
+        self._rows.clear()
+        logger.warning(
+            "stallscope: %s; rank %d is no longer recorded, training goes on",
+            reason,
+            self._world.rank,
+        )
 
     def _open(self, facts: Dict[str, Any], monotonic: int, clock: int) -> None:
         self.log_dir.mkdir(parents=True, exist_ok=True)
@@ -170,12 +192,16 @@ class Session:
         past = _past.get(key)
         if past is None:
             run_id = os.environ.get("STALLSCOPE_RUN_ID") or None
-            identity = join_run(self.log_dir, run_id, launch, self._world.size, wall_ns)
-        elif past.world == self._world and self.next_step >= past.next_step:
+            elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+            identity = join_run(self.log_dir, self._world, run_id, launch, wall_ns, elastic)
+        elif past.world == self._world and self.next_step >= _counted_before(past):
             identity = past.identity
+            # The framework's count can lag behind (an optimizer that it does not know) or run ahead
+            # (an update for a batch that never came): what counts is what was recorded.
+            self.next_step += past.next_step - _counted_before(past)
         else:
             identity = past.identity._replace(generation=past.identity.generation + 1)
-        _past[key] = _Past(identity, self._world, self.next_step)
+        _past[key] = _Past(identity, self._world, self.next_step, None)
         return identity
 
     def _new_file(self, identity: RunIdentity) -> Tuple[int, Path, int]:
@@ -195,19 +221,47 @@ class Session:
             return self._formatter.interval(row)
         return row
 
+    def _flush_locked(self) -> None:
+        lines = []
+        try:
+            while self._rows:
+                lines.append(self._line(self._rows.popleft()))
+            if lines and self.recording:
+                self._write("".join(lines))
+        except Exception as error:  # nothing that goes wrong here may reach training
+            self.fail("cannot write %s: %s" % (self.path, error))
+
     def _write(self, text: str) -> None:
         data = text.encode()
         while data:
             assert self._descriptor is not None
             data = data[os.write(self._descriptor, data) :]
 
+    def _release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            try:
+                os.close(descriptor)
+            except OSError as error:  # network file systems report failed writes only here
+                self.fail("cannot close %s: %s" % (self.path, error))
+
+    def _take_what_is_pending(self) -> None:
+        if self._before_flush is not None and not self._failed:
+            try:
+                self._before_flush()
+            except Exception as error:  # as above: never into training
+                self.fail("cannot read the stamps: %s" % error)
+
     def _flush_regularly(self) -> None:
         last = time.monotonic()
         while not self._stop.wait(max(0.0, last + self._flush_seconds - time.monotonic())):
+            if self._failed:
+                return
             last = time.monotonic()
-            if self._before_flush is not None:
-                try:
-                    self._before_flush()
-                except Exception as error:  # as above: never into training
-                    self.fail("cannot read the stamps: %s" % error)
+            self._take_what_is_pending()
             self.flush()
+
+
+def _counted_before(past: _Past) -> int:
+    """Steps that the framework had counted at the end of the last session."""
+    return past.next_step if past.counted is None else past.counted

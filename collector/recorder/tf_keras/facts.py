@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional, TypeVar
 
 import tensorflow as tf
 
 from ..identity import World
-from .instrument import innermost, passes_per_step
+from .optimizers import innermost, passes_per_step
+
+_Fact = TypeVar("_Fact")
 
 _HOROVOD_MODULES = (
     "horovod.tensorflow.keras",
@@ -29,8 +31,9 @@ def horovod_world() -> Optional[World]:
 
 
 def model_facts(model: Any, size: int) -> Dict[str, Any]:
-    optimizer = innermost(model.optimizer)
-    rate = _learning_rate(optimizer)
+    """Facts of the model and its optimizer; None for what a model keeps in a way of its own."""
+    optimizer = innermost(getattr(model, "optimizer", None))
+    rate = _known(lambda: _learning_rate(optimizer))
     return {
         "framework": "tensorflow",
         "versions": {
@@ -38,13 +41,13 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
             "keras": keras_version(),
             "horovod": _version("horovod"),
         },
-        "model": model.name,
-        "parameters": model.count_params() if model.built else None,
-        "optimizer": type(optimizer).__name__,
+        "model": _known(lambda: model.name),
+        "parameters": parameters(model),
+        "optimizer": None if optimizer is None else type(optimizer).__name__,
         "learning_rate": rate,
-        "learning_rate_scaled": _scaled(optimizer, rate, size),
+        "learning_rate_scaled": _known(lambda: _scaled(optimizer, rate, size)),
         "backward_passes_per_step": passes_per_step(optimizer),
-        "steps_per_execution": steps_per_execution(model),
+        "steps_per_execution": _known(lambda: steps_per_execution(model)),
         "threads": {
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
@@ -52,6 +55,27 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
         "loader_workers": None,
         "devices": [device.device_type for device in tf.config.list_logical_devices()],
     }
+
+
+def parameters(model: Any) -> Optional[int]:
+    """Numbers in the model's weights; None before it is built."""
+    return _known(lambda: int(model.count_params()) if model.built else None)
+
+
+def why_no_stamps(model: Any, stages: bool) -> Optional[str]:
+    """Why stamps must not go into this model's graph; None where they may.
+
+    An error inside a running graph cannot be caught, so this is decided before the trace.
+    """
+    if not stages:
+        return "switched off with stages=False"
+    if not keras_version().startswith("2."):
+        return "Keras %s builds its train step otherwise" % keras_version()
+    if getattr(model, "_jit_compile", None):
+        return "jit_compile=True: XLA has no clock"
+    if type(model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
+        return "tf.distribute runs the train step in replicas"
+    return None
 
 
 def keras_version() -> str:
@@ -64,13 +88,10 @@ def steps_per_execution(model: Any) -> int:
     return 1 if variable is None else int(variable.numpy())
 
 
-def _learning_rate(optimizer: Any) -> Optional[float]:
-    """The rate at the start; None where a schedule sets it."""
-    rate = getattr(optimizer, "learning_rate", None)
-    try:
-        return float(rate.numpy() if hasattr(rate, "numpy") else rate)
-    except (TypeError, ValueError):
-        return None
+def _learning_rate(optimizer: Any) -> float:
+    """The rate at the start."""
+    rate = optimizer.learning_rate
+    return float(rate.numpy() if hasattr(rate, "numpy") else rate)
 
 
 def _scaled(optimizer: Any, rate: Optional[float], size: int) -> Optional[bool]:
@@ -78,13 +99,31 @@ def _scaled(optimizer: Any, rate: Optional[float], size: int) -> Optional[bool]:
 
     None where nothing can be said: any other rate may be a tuned one.
     """
-    parameter = inspect.signature(type(optimizer).__init__).parameters.get("learning_rate")
-    if rate is None or size < 2 or parameter is None or not isinstance(parameter.default, float):
+    default = _default_rate(type(optimizer))
+    if rate is None or size < 2 or default is None:
         return None
-    for expected, scaled in ((parameter.default * size, True), (parameter.default, False)):
+    for expected, scaled in ((default * size, True), (default, False)):
         if abs(rate - expected) <= 1e-6 * expected:
             return scaled
     return None
+
+
+def _default_rate(optimizer: type) -> Optional[float]:
+    """The default of the class that first has one: Horovod's subclass takes any keywords."""
+    for base in optimizer.__mro__:
+        own = vars(base).get("__init__")
+        parameter = inspect.signature(own).parameters.get("learning_rate") if own else None
+        if parameter is not None:
+            return parameter.default if isinstance(parameter.default, float) else None
+    return None
+
+
+def _known(read: Callable[[], _Fact]) -> Optional[_Fact]:
+    """A fact, or None where it cannot be had: no fact is worth the recording."""
+    try:
+        return read()
+    except Exception:
+        return None
 
 
 def _version(module: str) -> Optional[str]:

@@ -11,32 +11,62 @@ Where a stamp sits decides what it means (the traps are described in docs/step-l
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
+try:
+    from tensorflow.python.ops import control_flow_util
+except ImportError:  # not public: without it only what Keras itself compiles is noticed
+    control_flow_util = None
+
+from .optimizers import innermost, own_attributes, reductions_of
 from .ring import DONE, READY, REDUCED, StampRing
 
-_ORIGINAL = "_stallscope_original"
+# Every op that is added lies in a scope of this name. Horovod names tensors after their ops: the
+# names of the model's own ops must be the same on ranks with the callback and on ranks without.
+_SCOPE = "stallscope"
+
+
+def _while_tracing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What cannot be stamped is left alone, and its first argument handed on as it came.
+
+    An error that a trace lets through ends the training, and autograph must not convert any of this.
+    """
+
+    @functools.wraps(method)
+    def guarded(self: "Instrumentation", first: Any, *more: Any) -> Any:
+        try:
+            return method(self, first, *more)
+        except Exception as error:
+            self.active = False
+            self.trouble = "the train step could not be stamped: %r" % error
+            return first
+
+    return tf.autograph.experimental.do_not_convert(guarded)  # type: ignore[no-any-return]
 
 
 class Instrumentation:
     """The stamps of one training session in one model.
 
     With ``ring`` None nothing is added to the graph; it is only noticed what gets traced.
+    ``several_per_call`` says that one call of the train function may run more than one step.
     """
 
     def __init__(
-        self, ring: Optional[StampRing], steps_per_call: int, single_process: bool
+        self, ring: Optional[StampRing], several_per_call: bool, single_process: bool
     ) -> None:
         self._ring = ring
-        self._steps_per_call = steps_per_call
+        self._several_per_call = several_per_call
         self._single_process = single_process
         self._undo: List[Callable[[], None]] = []
         #: Whether this session still wants stamps when something is traced.
         self.active = True
         #: Whether a reduction of gradients by Horovod's optimizer was traced.
         self.reduction_traced = False
+        #: Why a stamp that was to be placed was not; None where nothing came in the way.
+        self.trouble: Optional[str] = None
         #: Facts about the gradients, known after the first trace.
         self.gradients: Dict[str, Any] = {}
         #: Stamps that were placed, in order.
@@ -44,11 +74,13 @@ class Instrumentation:
 
     def install(self, model: Any) -> None:
         """Wrap the train step and the place where gradients are reduced, on the instances only."""
+        optimizer = getattr(model, "optimizer", None)
         self._replace(model, "train_step", self._train_step)
-        for owner, name in reductions_of(model.optimizer):
+        reductions = reductions_of(optimizer)
+        for owner, name in reductions:
             self._replace(owner, name, self._reduction)
-        if self._single_process and not reductions_of(model.optimizer):
-            owner = innermost(model.optimizer)
+        if self._single_process and not reductions:
+            owner = innermost(optimizer)
             for name in ("compute_gradients", "_compute_gradients"):
                 if callable(getattr(owner, name, None)):
                     self._replace(owner, name, self._gradients_only)
@@ -61,18 +93,15 @@ class Instrumentation:
             self._undo.pop()()
 
     def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        had_own = name in vars(owner)
-        current = getattr(owner, name)
-        # A session that ended with an exception leaves its wrapper behind: take the one inside.
-        original = getattr(current, _ORIGINAL, current)
-        if original is not current:
-            had_own = getattr(current, _ORIGINAL + "_own")
+        had_own = name in own_attributes(owner)
+        original = getattr(owner, name)
         wrapper = wrap(original)
-        setattr(wrapper, _ORIGINAL, original)
-        setattr(wrapper, _ORIGINAL + "_own", had_own)
         setattr(owner, name, wrapper)
 
         def undo() -> None:
+            # Whoever has put something else there meanwhile meant it.
+            if own_attributes(owner).get(name) is not wrapper:
+                return
             if had_own:
                 setattr(owner, name, original)
             else:
@@ -93,7 +122,7 @@ class Instrumentation:
 
     def _reduction(self, original: Any) -> Any:
         def allreduce_grads(gradients: Any, *args: Any, **kwargs: Any) -> Any:
-            self._gradients_are_ready(gradients)
+            self._gradients_are_ready(gradients, args[0] if args else None)
             reduced = original(gradients, *args, **kwargs)
             self._gradients_are_reduced(reduced)
             return reduced
@@ -103,86 +132,70 @@ class Instrumentation:
     def _gradients_only(self, original: Any) -> Any:
         def compute_gradients(*args: Any, **kwargs: Any) -> Any:
             gradients_and_variables = list(original(*args, **kwargs))
-            self._gradients_are_ready([gradient for gradient, _ in gradients_and_variables])
+            self._gradients_are_ready(*_unzipped(gradients_and_variables))
             return gradients_and_variables
 
         return compute_gradients
 
-    @tf.autograph.experimental.do_not_convert
+    @_while_tracing
     def _data_is_there(self, data: Any) -> Any:
         """Stamp the batch, and hand it on only then: on busy cores the stamp would come late."""
-        if self._ring is None or not self.active:
+        ring = self._ring_here()
+        if ring is None:
             return data
-        with tf.control_dependencies(_done(tensors_of(data))):
-            stamp = self._ring.begin_step(_samples(data))
-        self._place("data")
-        with tf.control_dependencies([stamp]):
-            return tf.nest.map_structure(_same, data, expand_composites=True)
+        with tf.name_scope(_SCOPE):
+            with tf.control_dependencies(_done(tensors_of(data))):
+                stamp = ring.begin_step(_samples(data))
+            self._place("data")
+            with tf.control_dependencies([stamp]):
+                return tf.nest.map_structure(_same, data, expand_composites=True)
 
-    @tf.autograph.experimental.do_not_convert
+    @_while_tracing
     def _step_is_done(self, outputs: Any) -> None:
         """Stamp the end of a step inside a call of several: the host only sees the last one's."""
-        if self._ring is None or not self.active or self._steps_per_call == 1:
-            return
-        with tf.control_dependencies(_done(tensors_of(outputs))):
-            self._ring.stamp(DONE)
+        ring = self._ring_here()
+        if ring is not None and self._several_per_call:
+            self._stamp(ring, DONE, tensors_of(outputs))
 
-    @tf.autograph.experimental.do_not_convert
-    def _gradients_are_ready(self, gradients: Any) -> None:
+    @_while_tracing
+    def _gradients_are_ready(self, gradients: Any, variables: Any) -> None:
         if not self.active:
             return
-        tensors = tensors_of(gradients)
         self.gradients = {
             "gradient_tensors": len([gradient for gradient in gradients if gradient is not None]),
-            "gradient_bytes": _bytes(tensors),
+            "gradient_bytes": _bytes(gradients, variables),
         }
-        if self._ring is not None and tensors:
-            with tf.control_dependencies(_done(tensors)):
-                self._ring.stamp(READY)
+        ring = self._ring_here()
+        tensors = tensors_of(gradients)
+        if ring is not None and tensors:
+            self._stamp(ring, READY, tensors)
             self._place("ready")
 
-    @tf.autograph.experimental.do_not_convert
+    @_while_tracing
     def _gradients_are_reduced(self, reduced: Any) -> None:
         self.reduction_traced = True
-        if self._ring is None or not self.active:
-            return
+        ring = self._ring_here()
         tensors = tensors_of(reduced)
-        if tensors:
-            with tf.control_dependencies(_done(tensors)):
-                self._ring.stamp(REDUCED)
+        if ring is not None and tensors:
+            self._stamp(ring, REDUCED, tensors)
             self._place("reduced")
+
+    def _ring_here(self) -> Optional[StampRing]:
+        """The ring, where a stamp may be put into what is traced right now."""
+        if self._ring is None or not self.active:
+            return None
+        if _in_xla():
+            self.trouble = "XLA compiles a part of the train step, and has no clock"
+            return None
+        return self._ring
+
+    def _stamp(self, ring: StampRing, column: int, after: List[Any]) -> None:
+        with tf.name_scope(_SCOPE), tf.control_dependencies(_done(after)):
+            ring.stamp(column)
 
     def _place(self, stamp: str) -> None:
         if stamp not in self.placed:
             self.placed.append(stamp)
-
-
-def innermost(optimizer: Any) -> Any:
-    """The optimizer inside loss-scaling wrappers."""
-    while getattr(optimizer, "inner_optimizer", None) is not None:
-        optimizer = optimizer.inner_optimizer
-    return optimizer
-
-
-def reductions_of(optimizer: Any) -> List[Tuple[Any, str]]:
-    """Where Horovod's Keras optimizer keeps the function that reduces gradients: owner and name.
-
-    With ``backward_passes_per_step`` the function was captured by the aggregation helper when the
-    optimizer was made, so the helper's is the one that is called.
-    """
-    owner = innermost(optimizer)
-    if getattr(owner, "_allreduce_grads", None) is None:
-        return []
-    helper = getattr(owner, "_agg_helper", None)
-    if helper is None:
-        return [(owner, "_allreduce_grads")]
-    return [(helper, name) for name in ("allreduce_grads", "_allreduce_grads") if name in vars(helper)]
-
-
-def passes_per_step(optimizer: Any) -> int:
-    """Backward passes that Horovod sums into one reduction."""
-    helper = getattr(innermost(optimizer), "_agg_helper", None)
-    return int(getattr(helper, "backward_passes_per_step", 1) or 1)
 
 
 def tensors_of(structure: Any) -> List[Any]:
@@ -209,25 +222,45 @@ def _same(leaf: Any) -> Any:
 
 
 def _samples(data: Any) -> Any:
-    """Samples in a batch: the first dimension of its first tensor, -1 where it has none."""
-    flat = tf.nest.flatten(data)
-    first = flat[0] if flat else None
-    if isinstance(first, tf.RaggedTensor):
-        return first.nrows()
-    if isinstance(first, tf.SparseTensor):
-        return first.dense_shape[0]
-    if isinstance(first, (tf.Tensor, tf.Variable)) and first.shape.rank not in (None, 0):
-        static = first.shape[0]
-        return tf.shape(first)[0] if static is None else static
+    """Samples in a batch: the first dimension of the first tensor that has one, otherwise -1."""
+    for leaf in tf.nest.flatten(data):
+        if isinstance(leaf, tf.RaggedTensor):
+            return leaf.nrows()
+        if isinstance(leaf, tf.SparseTensor):
+            return leaf.dense_shape[0]
+        if isinstance(leaf, (tf.Tensor, tf.Variable)) and leaf.shape.rank not in (None, 0):
+            static = leaf.shape[0]
+            return tf.shape(leaf)[0] if static is None else static
     return -1
 
 
-def _bytes(tensors: List[Any]) -> Optional[int]:
-    """Bytes of tensors whose shapes are known while tracing; None where one is not."""
+def _bytes(gradients: Any, variables: Any) -> Optional[int]:
+    """Bytes of all gradients; None where a shape is not known while tracing.
+
+    A dense gradient has its variable's shape, known or not.
+    """
+    gradients = list(gradients)
+    variables = list(variables) if variables is not None else []
+    if len(variables) != len(gradients):
+        variables = [None] * len(gradients)
     total = 0
-    for tensor in tensors:
-        elements = tensor.shape.num_elements()
-        if elements is None:
-            return None
-        total += elements * tensor.dtype.size
+    for gradient, variable in zip(gradients, variables):
+        for tensor in tensors_of(gradient):
+            elements = tensor.shape.num_elements()
+            if elements is None and tensor is gradient and variable is not None:
+                elements = variable.shape.num_elements()
+            if elements is None:
+                return None
+            total += elements * tensor.dtype.size
     return total
+
+
+def _unzipped(pairs: List[Any]) -> Tuple[List[Any], List[Any]]:
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def _in_xla() -> bool:
+    """Whether XLA will compile what is traced now: it has no clock, and fails where there is one."""
+    return control_flow_util is not None and bool(
+        control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    )

@@ -6,9 +6,11 @@ the graph writes every step and the host reads once for many steps.
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, Optional
 
 import tensorflow as tf
+
+from .steps import LOST, GraphStep
 
 # Columns of one slot. What is 0 was not written in that step.
 DATA, READY, REDUCED, DONE, SAMPLES = range(5)
@@ -20,25 +22,20 @@ _FIRST = 1
 CAPACITY = 128
 
 
-class GraphStep(NamedTuple):
-    """Stamps of one step as the graph wrote them: wall time in nanoseconds, None where unwritten."""
-
-    data: Optional[int]
-    ready: Optional[int]
-    reduced: Optional[int]
-    done: Optional[int]
-    samples: Optional[int]
-
-
 class StampRing:
-    """Slots of stamps in one variable on the host; slot of step i is i modulo the capacity."""
+    """Slots of stamps in one variable on the host; slot of step i is i modulo the capacity.
 
-    def __init__(self, steps_per_execution: int = 1) -> None:
-        self.capacity = max(CAPACITY, 4 * steps_per_execution)
+    Reading is not safe against another thread's: callers hold a lock.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
         self._read = 0
+        #: Steps that had begun at the last look and were not taken.
+        self.left = 0
         with tf.init_scope(), tf.device("/CPU:0"):
             self._cells = tf.Variable(
-                tf.zeros([_FIRST + self.capacity * _COLUMNS], tf.float64),
+                tf.zeros([_FIRST + capacity * _COLUMNS], tf.float64),
                 trainable=False,
                 name="stallscope_stamps",
             )
@@ -62,18 +59,23 @@ class StampRing:
             now = tf.timestamp()
             self._put(self._slot_start() + column, [now])
 
+    def look(self) -> int:
+        """On the host: how many steps have begun that were not taken yet."""
+        self.left = int(self._cells.numpy()[0]) - self._read
+        return self.left
+
     def take(self, count: Optional[int] = None) -> List[GraphStep]:
         """On the host: the next ``count`` steps that were not taken yet, otherwise all that have begun.
 
-        Fewer come back where the graph has begun fewer. A step that was overwritten before anybody
-        read it comes back without stamps.
+        Fewer come back where the graph has begun fewer.
         """
         cells = self._cells.numpy()
         begun = int(cells[0])
         first = self._read
         self._read = begun if count is None else min(begun, first + count)
+        self.left = begun - self._read
         overwritten = max(0, min(self._read, begun - self.capacity) - first)
-        steps = [GraphStep(None, None, None, None, None)] * overwritten
+        steps = [LOST] * overwritten
         for step in range(first + overwritten, self._read):
             start = _FIRST + (step % self.capacity) * _COLUMNS
             data, ready, reduced, done, samples = cells[start : start + _COLUMNS].tolist()

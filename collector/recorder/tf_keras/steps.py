@@ -6,7 +6,20 @@ from typing import List, NamedTuple, Optional
 
 from ..clock import JUMP_NS
 from ..format import StepRow
-from .ring import GraphStep
+
+
+class GraphStep(NamedTuple):
+    """Stamps of one step as the graph wrote them: wall time in nanoseconds, None where unwritten."""
+
+    data: Optional[int]
+    ready: Optional[int]
+    reduced: Optional[int]
+    done: Optional[int]
+    samples: Optional[int]
+
+
+#: A step that was overwritten before anybody read it.
+LOST = GraphStep(None, None, None, None, None)
 
 
 class Call(NamedTuple):
@@ -20,47 +33,58 @@ class Call(NamedTuple):
     #: Wall minus monotonic clock at begin and at end.
     clock_begin: int
     clock_end: int
-    #: Steps that the call ran.
-    count: int
+    #: Steps that the call was to run.
+    steps: int
 
 
 class StepAssembler:
-    """Turns calls and graph steps into rows; keeps what a step needs across turns."""
+    """Turns calls and graph steps into rows; keeps what a step needs across turns.
 
-    def __init__(self, first_step: int, passes_per_step: int, reduces: bool) -> None:
-        self._next = first_step
+    ``next_step`` is the number of the next row, ``passes_per_step`` how many turns make a step,
+    ``turns_done`` how many of those the optimizer had already done before the first row.
+    """
+
+    def __init__(
+        self, next_step: int, passes_per_step: int, reduces: bool, turns_done: int = 0
+    ) -> None:
+        self.next_step = next_step
         self._passes = passes_per_step
         self._reduces = reduces
         self._turns: List[StepRow] = []
+        self._missing = passes_per_step - turns_done % passes_per_step
 
     def host_rows(self, calls: List[Call]) -> List[StepRow]:
         """Rows of calls without any stamps: only begin and end are known.
 
         The steps inside one call cannot be told apart: they are one row, ``micro`` says how many.
         """
-        rows = []
+        turns = []
         for call in calls:
             if call.end is not None:
                 begin, end, clock = call.begin, call.end, call.clock_begin
-                rows.append(
-                    StepRow(0, call.epoch, begin, None, None, None, end, call.count, None, clock)
+                turns.append(
+                    StepRow(0, call.epoch, begin, None, None, None, end, call.steps, None, clock)
                 )
-        return self._summed(rows)
+        return self._summed(turns)
 
     def stamped_rows(self, call: Call, steps: List[GraphStep]) -> List[StepRow]:
         """Rows of one call whose steps the graph stamped."""
+        jumped = abs(call.clock_end - call.clock_begin) > JUMP_NS
+        if jumped and len(steps) > 1:
+            # Nothing tells the inner steps apart: one row, and the numbers of the others are left out.
+            self.next_step += (len(steps) - 1) // self._passes
+            return self.host_rows([call._replace(steps=len(steps))])
         turns: List[StepRow] = []
         begin = call.begin
-        jumped = abs(call.clock_end - call.clock_begin) > JUMP_NS
         for index, step in enumerate(steps):
             last = index == len(steps) - 1
-            done = None if jumped else _on_monotonic(step.done, call)
-            end = call.end if last and call.end is not None else done
-            if end is None:
-                # Inner steps whose end nobody stamped cannot be told apart.
-                continue
-            turns.append(self._turn(call, step, begin, end, jumped))
-            begin = end
+            end = call.end if last and call.end is not None else _on_monotonic(step.done, call)
+            if end is not None:
+                turns.append(self._turn(call, step, begin, end, jumped))
+                begin = end
+            elif step == LOST:
+                self.next_step += 1
+            # Otherwise the step was begun and never done: the call was aborted in it.
         return self._summed(turns)
 
     def _turn(self, call: Call, step: GraphStep, begin: int, end: int, jumped: bool) -> StepRow:
@@ -81,10 +105,11 @@ class StepAssembler:
         rows = []
         for turn in turns:
             self._turns.append(turn)
-            if len(self._turns) >= self._passes:
-                rows.append(self._sum(self._turns)._replace(step=self._next))
+            if len(self._turns) >= self._missing:
+                rows.append(self._sum(self._turns)._replace(step=self.next_step))
                 self._turns = []
-                self._next += 1
+                self._missing = self._passes
+                self.next_step += 1
         return rows
 
     @staticmethod

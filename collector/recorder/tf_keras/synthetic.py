@@ -71,15 +71,15 @@ def _random_like(structure: Any, generator: np.random.Generator) -> Any:
 
 
 def _random_leaf(leaf: Any, generator: np.random.Generator) -> Any:
-    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        # Row lengths decide how much work there is: they stay as they are.
-        values = _random_leaf(leaf.flat_values if isinstance(leaf, tf.RaggedTensor) else leaf.values, generator)
-        if isinstance(leaf, tf.RaggedTensor):
-            return leaf.with_flat_values(values)
-        return tf.SparseTensor(leaf.indices, values, leaf.dense_shape)
+    # Row lengths and places of values decide how much work there is: they stay as they are.
+    if isinstance(leaf, tf.RaggedTensor):
+        return leaf.with_flat_values(_random_leaf(leaf.flat_values, generator))
+    if isinstance(leaf, tf.SparseTensor):
+        return tf.SparseTensor(leaf.indices, _random_leaf(leaf.values, generator), leaf.dense_shape)
     if isinstance(leaf, (tf.Tensor, tf.Variable)):
         if leaf.dtype == tf.bfloat16:
-            return tf.cast(_random_array(np.asarray(tf.cast(leaf, tf.float32)), generator), leaf.dtype)
+            numbers = _random_array(tf.cast(leaf, tf.float32).numpy(), generator)
+            return tf.cast(numbers, leaf.dtype)
         return tf.constant(_random_array(leaf.numpy(), generator), dtype=leaf.dtype)
     if isinstance(leaf, np.ndarray):
         return _random_array(leaf, generator)
@@ -90,11 +90,13 @@ def _random_array(real: Any, generator: np.random.Generator) -> Any:
     real = np.asarray(real)
     if real.size == 0:
         return real
-    if real.dtype.kind == "f":
+    kind = real.dtype.kind
+    if kind == "f":
         low, high = _finite_range(real)
         return (low + (high - low) * generator.random(real.shape)).astype(real.dtype)
-    if real.dtype.kind in "iu":
-        return generator.integers(real.min(), real.max(), size=real.shape, dtype=real.dtype, endpoint=True)
+    if kind in "iu":
+        low, high = real.min(), real.max()
+        return generator.integers(low, high, real.shape, real.dtype, endpoint=True)
     return generator.permutation(real.reshape(-1)).reshape(real.shape)
 
 

@@ -1,0 +1,83 @@
+"""How Keras and Horovod build optimizers: what is inside what, and who reduces gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+
+def layers_of(optimizer: Any) -> List[Any]:
+    """The optimizer and those inside it (loss scaling wraps another one), from the outside in."""
+    layers = []
+    while optimizer is not None:
+        layers.append(optimizer)
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return layers
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer inside loss-scaling wrappers; None where there is none."""
+    return layers_of(optimizer)[-1] if optimizer is not None else None
+
+
+def reductions_of(optimizer: Any) -> List[Tuple[Any, str]]:
+    """Where Horovod's Keras optimizer keeps the function that reduces gradients: owner and name.
+
+    With ``backward_passes_per_step`` the function was captured by the aggregation helper when the
+    optimizer was made, so the helper's is the one that is called.
+    """
+    for owner in layers_of(optimizer):
+        if getattr(owner, "_allreduce_grads", None) is not None:
+            helper = getattr(owner, "_agg_helper", None)
+            if helper is None:
+                return [(owner, "_allreduce_grads")]
+            names = ("allreduce_grads", "_allreduce_grads")
+            return [(helper, name) for name in names if name in own_attributes(helper)]
+    return []
+
+
+def passes_per_step(optimizer: Any) -> int:
+    """Backward passes that Horovod sums into one reduction."""
+    return int(getattr(_aggregation(optimizer), "backward_passes_per_step", 1) or 1)
+
+
+def passes_done(optimizer: Any) -> int:
+    """Backward passes that an earlier training left summed up, for the next reduction to take."""
+    counter = getattr(_aggregation(optimizer), "counter", None)
+    return 0 if counter is None else int(counter.numpy())
+
+
+def passes_counted(optimizer: Any) -> int:
+    """Backward passes that the optimizer has counted in its life; 0 where it counts none."""
+    iterations = getattr(optimizer, "iterations", None)
+    return 0 if iterations is None else int(iterations.numpy())
+
+
+def graph_reduces(model: Any) -> Optional[bool]:
+    """Whether the traced train function holds any of Horovod's ops; None where that is unknown."""
+    function = getattr(model, "train_tf_function", None)
+    if function is None or model.run_eagerly or not hasattr(function, _CONCRETE):
+        return None
+    for concrete in getattr(function, _CONCRETE)():
+        graph = concrete.graph.as_graph_def()
+        nodes = list(graph.node)
+        for inner in graph.library.function:
+            nodes.extend(inner.node_def)
+        if any(node.op.startswith("Horovod") for node in nodes):
+            return True
+    return False
+
+
+def own_attributes(owner: Any) -> Dict[str, Any]:
+    """The attributes of the instance itself; none where its class has slots instead."""
+    attributes: Dict[str, Any] = getattr(owner, "__dict__", {})
+    return attributes
+
+
+# Not public, and absent from functions that a model makes otherwise.
+_CONCRETE = "_list_all_concrete_functions"
+
+
+def _aggregation(optimizer: Any) -> Any:
+    """Horovod's helper that sums gradients over passes; None where nothing is summed."""
+    helpers = [getattr(layer, "_agg_helper", None) for layer in layers_of(optimizer)]
+    return next((helper for helper in helpers if helper is not None), None)

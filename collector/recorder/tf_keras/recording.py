@@ -1,0 +1,392 @@
+"""One recording: what is put into a model for one ``fit``, and what comes out of it as rows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+
+from ..clock import read_clocks
+from ..facts import host_facts, settings, timeline_is_on
+from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
+from ..identity import World, world_from_environment
+from ..session import Session
+from .facts import horovod_world, model_facts, parameters, steps_per_execution, why_no_stamps
+from .instrument import Instrumentation
+from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
+from .ring import CAPACITY, StampRing
+from .steps import Call, StepAssembler
+from .stream import StepStream
+from .timing import TimedFunction, TimedSaving
+
+logger = logging.getLogger("stallscope")
+
+# Keras' tuner may raise the steps of a call to anything; those of one call must fit into the ring.
+_TUNED_CAPACITY = 4096
+
+# Recordings that nobody has stopped yet: an exception ends fit without a word to its callbacks.
+_open: List["Recording"] = []
+
+
+class Options(NamedTuple):
+    """What the user asked for."""
+
+    log_dir: Path
+    run_name: Optional[str]
+    synthetic: bool
+    batch_size: Optional[int]
+    flush_seconds: float
+    stages: bool
+
+
+def recording_of(model: Any) -> Optional["Recording"]:
+    """The recording that still has its hands in the model."""
+    return next((recording for recording in _open if recording.model is model), None)
+
+
+def stop_abandoned() -> None:
+    """Stop recordings whose fit an exception has ended: they would keep their models for ever."""
+    for recording in list(_open):
+        if recording.abandoned:
+            recording.stop()
+
+
+def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
+    """Whatever fails inside ends the recording with one warning, and nothing else."""
+
+    @functools.wraps(method)
+    def guarded(self: "Recording", *args: Any, **kwargs: Any) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.fail(error)
+
+    return guarded
+
+
+class Recording:
+    """One ``fit`` of one model: its stamps and timers, and what they see on its way to the log.
+
+    Whatever fails in here stays in here: none of its methods raises.
+    """
+
+    def __init__(self, model: Any, options: Options) -> None:
+        self.model = model
+        #: The epoch that runs.
+        self.epoch: Optional[int] = None
+        #: Steps that the next call of the train function will run, as far as the host can tell.
+        self.steps_of_next_call = 1
+        self._options = options
+        self._optimizer = getattr(model, "optimizer", None)
+        # Keras makes a new history for every fit: it tells this fit from another one.
+        self._history = getattr(model, "history", None)
+        self._thread = threading.get_ident() if _is_fitting(model) else None
+        self._active = False
+        self._failed = False
+        self._batch_size = options.batch_size
+        self._announced: Optional[Tuple[Any, ...]] = None
+        self._graph_reduces: Optional[bool] = None
+        self._undo: List[Callable[[], None]] = []
+        self._session: Optional[Session] = None
+        self._stream: Optional[StepStream] = None
+        self._instrumentation: Optional[Instrumentation] = None
+
+    @property
+    def running(self) -> bool:
+        """Whether calls are to be recorded."""
+        return self._active and self._session is not None and self._session.recording
+
+    @property
+    def is_of_this_fit(self) -> bool:
+        """Whether the fit that is just beginning is the one that it was made for."""
+        fresh = self._stream is None or self._stream.calls_seen == 0
+        return fresh and self._history is getattr(self.model, "history", None)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its fit began on this thread, and is on it no more."""
+        return self._thread == threading.get_ident() and not _is_fitting(self.model)
+
+    # -- begin and end ---------------------------------------------------------------------------
+
+    @_never_raises
+    def start(self) -> None:
+        """Open the log, then put stamps and timers into the model."""
+        model, optimizer = self.model, self._optimizer
+        world = horovod_world() or world_from_environment(os.environ)
+        tuned = bool(getattr(model, "autotune_steps_per_execution", False))
+        self._size = world.size
+        self._several_per_call = tuned or steps_per_execution(model) != 1
+        self._passes = passes_per_step(optimizer)
+        self._counted_before = passes_counted(optimizer)
+        self._no_stamps = why_no_stamps(model, self._options.stages)
+        ring = None if self._no_stamps else StampRing(_capacity(model, tuned))
+        session = self._session = self._open_session(world)
+        if not session.recording:
+            return
+        assembler = StepAssembler(
+            session.next_step, self._passes, world.size > 1, passes_done(optimizer)
+        )
+        self._stream = StepStream(ring, assembler, self._several_per_call, self._emit)
+        _open.append(self)
+        self._active = True
+        self._instrumentation = Instrumentation(
+            ring, self._several_per_call, single_process=world.size == 1
+        )
+        self._undo.append(self._instrumentation.remove)
+        self._instrumentation.install(model)
+        saving = TimedSaving(model, self._saved)
+        self._undo.append(saving.remove)
+        saving.install()
+        self._time_train_function()
+
+    def stop(self) -> None:
+        """Leave the model as it was found, write what is left and close the log."""
+        if self in _open:
+            _open.remove(self)
+        while self._undo:
+            self._undo_one(self._undo.pop())
+        self._finish()
+        self._active = False
+        self._close()
+
+    def fail(self, error: Exception) -> None:
+        """Record no more, and say so once; the model is restored when training ends."""
+        self._active = False
+        if self._instrumentation is not None:
+            self._instrumentation.active = False
+        if self._session is not None:
+            self._session.fail("recording failed: %r" % error)
+        elif not self._failed:
+            logger.warning("stallscope: recording could not start, training goes on: %r", error)
+        self._failed = True
+
+    @_never_raises
+    def drain(self, between_calls: bool = False) -> None:
+        """Turn calls that have ended into rows; from the flushing thread as well."""
+        if self.running and self._stream is not None:
+            self._stream.drain(between_calls)
+
+    def _open_session(self, world: World) -> Session:
+        options = self._options
+        facts = {
+            **host_facts(),
+            **model_facts(self.model, world.size),
+            "run_name": options.run_name,
+            "synthetic": options.synthetic,
+            "batch_size": options.batch_size,
+            "settings": settings(os.environ),
+            "timeline": timeline_is_on(os.environ),
+            "stamps": {"placed": [], "reason": self._no_stamps},
+        }
+        return Session(
+            options.log_dir,
+            world,
+            facts,
+            self._counted_before // self._passes,
+            options.flush_seconds,
+            before_flush=self.drain,
+        )
+
+    def _time_train_function(self) -> None:
+        """Put a timer around a train function that is traced with the stamps in it.
+
+        Fit has made its own already, and an earlier fit may have traced it: another one is made.
+        One that the user has put into the model stays, and nobody can know what it does.
+        """
+        model = self.model
+        found, graph = model.train_function, getattr(model, "train_tf_function", None)
+        timed: Optional[TimedFunction] = None
+
+        def undo() -> None:
+            # Whoever has put something else there meanwhile meant it.
+            if model.train_function is timed:
+                model.train_function = found
+                model.train_tf_function = graph
+
+        self._undo.append(undo)
+        model.train_function = None
+        made = model.make_train_function()
+        own = found is not None and _code(found) is not _code(made)
+        timed = TimedFunction(found if own else made, self)
+        model.train_function = timed
+
+    @_never_raises
+    def _undo_one(self, undo: Callable[[], None]) -> None:
+        undo()
+
+    @_never_raises
+    def _finish(self) -> None:
+        if self.running:
+            self._settle()
+            self.drain()
+
+    @_never_raises
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close(passes_counted(self._optimizer) // self._passes)
+
+    # -- what Keras does between steps -----------------------------------------------------------
+
+    @_never_raises
+    def epoch_begins(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._epoch_began = read_clocks()[0]
+
+    @_never_raises
+    def epoch_ends(self) -> None:
+        self._interval(EPOCH, self._epoch_began, read_clocks()[0])
+
+    @_never_raises
+    def validation_begins(self) -> None:
+        self._validation_began = read_clocks()[0]
+
+    @_never_raises
+    def validation_ends(self) -> None:
+        self._interval(VALIDATION, self._validation_began, read_clocks()[0])
+
+    @_never_raises
+    def _saved(self, begin: int, end: int) -> None:
+        self._interval(CHECKPOINT, begin, end)
+
+    def _interval(self, kind: str, begin: int, end: int) -> None:
+        if self.running and self._session is not None:
+            self._settle()
+            # The steps before it first: the row says which one comes next.
+            self.drain()
+            self._session.interval(kind, self.epoch, begin, end)
+
+    # -- one call of the train function ----------------------------------------------------------
+
+    @_never_raises
+    def before_call(self) -> None:
+        if getattr(self.model, "history", None) is not self._history:
+            self._give_way()
+        elif self.running and self._stream is not None:
+            if self._stream.calls_seen and not self._stream.settled:
+                self._settle()
+                self.drain(between_calls=True)
+            if self._several_per_call:
+                # The last call of an epoch may run fewer steps than the others.
+                self.steps_of_next_call = steps_per_execution(self.model)
+
+    @_never_raises
+    def called(self, call: Call) -> None:
+        assert self._stream is not None
+        self._stream.add(call)
+        if self._news() != self._announced:
+            self._announce()
+
+    @_never_raises
+    def aborted(self, call: Call) -> None:
+        assert self._stream is not None
+        self._stream.abort(call)
+
+    def _give_way(self) -> None:
+        """Another fit trains the model, without this callback: an exception ended the one before."""
+        self.stop()
+        # Where there was none before the recording.
+        self.model.make_train_function()
+
+    def _settle(self) -> None:
+        assert self._stream is not None
+        assert self._session is not None
+        if not self._stream.settled:
+            counted = passes_counted(self._optimizer)
+            self._stream.settle(self._counted_before, counted, self._passes, self._session.renumber)
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        session = self._session
+        assert session is not None
+        for row in rows:
+            session.step(row)
+        if self._batch_size is None:
+            # The first batch tells; the last one of an epoch may be smaller.
+            whole = (row.samples for row in rows if row.micro == self._passes)
+            self._batch_size = next(whole, None)
+            if self._batch_size is not None:
+                session.facts({"batch_size": self._batch_size})
+
+    # -- what is known only once the graph is traced ---------------------------------------------
+
+    def _news(self) -> Tuple[Any, ...]:
+        """Changes whenever there is something to announce; looked at after every call."""
+        instrumentation, stream = self._instrumentation, self._stream
+        assert instrumentation is not None
+        assert stream is not None
+        return (
+            len(instrumentation.placed),
+            instrumentation.reduction_traced,
+            instrumentation.trouble,
+            stream.trouble,
+        )
+
+    def _announce(self) -> None:
+        instrumentation, stream, session = self._instrumentation, self._stream, self._session
+        assert instrumentation is not None
+        assert stream is not None
+        assert session is not None
+        reduced = self._reduced(instrumentation)
+        trouble = self._no_stamps or instrumentation.trouble or stream.trouble
+        session.facts(
+            {
+                **instrumentation.gradients,
+                "gradients_reduced": reduced,
+                "parameters": parameters(self.model),
+                "stamps": {
+                    "placed": list(instrumentation.placed) if stream.stamped else [],
+                    "reason": trouble or self._why_not_ready(instrumentation, reduced),
+                },
+            }
+        )
+        self._announced = self._news()
+
+    def _reduced(self, instrumentation: Instrumentation) -> Optional[bool]:
+        """Whether the ranks' gradients are reduced; None where that cannot be seen."""
+        if self._size == 1 or instrumentation.reduction_traced:
+            return True
+        if self._announced is None:
+            self._graph_reduces = graph_reduces(self.model)
+            if self._graph_reduces is False:
+                logger.error(
+                    "stallscope: %d ranks train, but their gradients are not reduced: each rank "
+                    "trains a model of its own. A custom train_step must reduce them itself, with "
+                    "hvd.DistributedGradientTape or optimizer.minimize().",
+                    self._size,
+                )
+        return self._graph_reduces
+
+    def _why_not_ready(
+        self, instrumentation: Instrumentation, reduced: Optional[bool]
+    ) -> Optional[str]:
+        if "ready" in instrumentation.placed:
+            return None
+        if self._size == 1:
+            return "the train step takes its gradients from elsewhere than the optimizer"
+        if reduced is False:
+            return "the gradients are not reduced"
+        return "the gradients are reduced elsewhere than in the optimizer"
+
+
+def _is_fitting(model: Any) -> bool:
+    """Whether this thread is inside the model's ``fit``."""
+    frame: Optional[FrameType] = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _capacity(model: Any, tuned: bool) -> int:
+    return max(CAPACITY, 4 * steps_per_execution(model), _TUNED_CAPACITY if tuned else 0)
+
+
+def _code(function: Any) -> Any:
+    """What tells functions of one definition from those of another."""
+    return getattr(getattr(function, "python_function", function), "__code__", function)

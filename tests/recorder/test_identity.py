@@ -1,0 +1,202 @@
+"""Which logs belong together, without any word between the ranks."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from pathlib import Path
+
+import pytest
+
+from stallscope.collector.recorder import identity
+from stallscope.collector.recorder.format import file_name, header
+from stallscope.collector.recorder.identity import (
+    RunIdentity,
+    World,
+    join_run,
+    launch_name,
+    world_from_environment,
+)
+
+NOON = 1_700_000_000_000_000_000
+MINUTE = 60 * 1_000_000_000
+
+
+def join(
+    folder: Path,
+    rank: int = 0,
+    *,
+    size: int = 2,
+    run_id: str | None = None,
+    launch: str | None = "job-1",
+    wall_ns: int = NOON,
+    elastic: bool = False,
+) -> RunIdentity:
+    return join_run(folder, World(rank, size, rank), run_id, launch, wall_ns, elastic)
+
+
+def leave_log(folder: Path, rank: int, of: RunIdentity, part: int = 0) -> None:
+    text = header({"run_id": of.run_id, "generation": of.generation})
+    (folder / file_name(rank, of.generation, part)).write_text(text)
+
+
+def test_the_first_rank_founds_the_run_and_the_others_join_it(tmp_path: Path) -> None:
+    founded = join(tmp_path, 0)
+    assert join(tmp_path, 1) == founded
+    assert founded.generation == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert json.loads((tmp_path / "run.json").read_text())["run_id"] == founded.run_id
+
+
+def test_a_later_job_in_the_same_folder_is_a_new_run(tmp_path: Path) -> None:
+    first = join(tmp_path, launch="job-1")
+    later = join(tmp_path, launch="job-2")
+    assert later.run_id != first.run_id
+    assert later.generation == 0
+    assert join(tmp_path, 1, launch="job-2") == later
+    assert join(tmp_path, 1, launch="job-1") == first
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "run-1.json"}
+
+
+def test_a_later_job_whose_launcher_gives_it_the_same_name_is_a_new_run(tmp_path: Path) -> None:
+    """The port of a rendezvous often comes again; a rank that has a log there already does not."""
+    first = join(tmp_path, 0)
+    leave_log(tmp_path, 0, first)
+    leave_log(tmp_path, 1, join(tmp_path, 1))
+    later = join(tmp_path, 1)
+    assert later.run_id != first.run_id
+    leave_log(tmp_path, 1, later, part=1)
+    assert join(tmp_path, 0) == later
+
+
+def test_a_replaced_rank_of_an_elastic_job_comes_back_to_its_run(tmp_path: Path) -> None:
+    first = join(tmp_path, 0)
+    leave_log(tmp_path, 0, first)
+    assert join(tmp_path, 0, elastic=True) == first
+
+
+def test_another_log_of_the_rank_says_nothing(tmp_path: Path) -> None:
+    first = join(tmp_path, 0)
+    leave_log(tmp_path, 1, RunIdentity("another run", 0))
+    (tmp_path / file_name(1, 0, 1)).write_text("torn")
+    assert join(tmp_path, 1) == first
+
+
+def test_the_same_run_id_is_the_run_and_again_a_further_generation(tmp_path: Path) -> None:
+    assert join(tmp_path, run_id="mine", launch="job-1") == RunIdentity("mine", 0)
+    assert join(tmp_path, 1, run_id="mine", launch="job-1") == RunIdentity("mine", 0)
+    assert join(tmp_path, run_id="mine", launch="job-2") == RunIdentity("mine", 1)
+    assert join(tmp_path, run_id="other", launch="job-3") == RunIdentity("other", 0)
+    # Also with another run in between.
+    assert join(tmp_path, run_id="mine", launch="job-4") == RunIdentity("mine", 2)
+
+
+def test_without_a_launchers_name_ranks_that_start_together_are_one_job(tmp_path: Path) -> None:
+    first = join(tmp_path, 0, launch=None)
+    assert join(tmp_path, 1, launch=None, wall_ns=NOON + 9 * MINUTE) == first
+    assert join(tmp_path, 1, launch=None, wall_ns=NOON + 11 * MINUTE) != first
+
+
+def test_without_a_launchers_name_another_number_of_ranks_is_another_job(tmp_path: Path) -> None:
+    assert join(tmp_path, size=2, launch=None) != join(tmp_path, size=4, launch=None)
+
+
+def test_a_rank_waits_until_the_founder_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.json"
+    path.touch()
+    content = {"run_id": "slow", "generation": 0, "launch": "job-1", "size": 2, "wall_ns": NOON}
+    monkeypatch.setattr(identity.time, "sleep", lambda _: path.write_text(json.dumps(content)))
+    assert join(tmp_path, 1) == RunIdentity("slow", 0)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"run_id": 3, "generation": 0, "wall_ns": 1}'])
+def test_a_run_file_that_stays_unreadable_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    (tmp_path / "run.json").write_text(content)
+    monkeypatch.setattr(identity.time, "sleep", lambda _: None)
+    founded = join(tmp_path)
+    assert (tmp_path / "run.json").read_text() == content
+    assert json.loads((tmp_path / "run-1.json").read_text())["run_id"] == founded.run_id
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="Not a directory"):
+        join(tmp_path / "file")
+
+
+def test_many_processes_at_once_agree_on_one_run(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(25)]
+    for folder in folders:
+        folder.mkdir()
+    ranks = 8
+    # Ranks of one folder one after the other, so that the workers get them at the same time.
+    tasks = [
+        (folder, World(rank, ranks, None), None, "job-1", NOON)
+        for folder in folders
+        for rank in range(ranks)
+    ]
+    with multiprocessing.get_context("spawn").Pool(ranks) as pool:
+        joined = pool.starmap(join_run, tasks, chunksize=1)
+    for number, folder in enumerate(folders):
+        assert len(set(joined[number * ranks : (number + 1) * ranks])) == 1
+        assert [path.name for path in folder.iterdir()] == ["run.json"]
+    assert len(set(joined)) == len(folders)
+
+
+@pytest.mark.parametrize(
+    ("settings", "world"),
+    [
+        ({}, World(0, 1, None)),
+        (
+            {"HOROVOD_RANK": "3", "HOROVOD_SIZE": "8", "HOROVOD_LOCAL_RANK": "1"},
+            World(3, 8, 1),
+        ),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, World(1, 2, None)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"}, World(1, 4, 0)),
+        ({"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "2"}, World(5, 6, 2)),
+        # torchrun's plain names mean something else without the number of ranks.
+        ({"RANK": "5"}, World(0, 1, None)),
+        ({"RANK": "first", "WORLD_SIZE": "two"}, World(0, 1, None)),
+        (
+            {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "RANK": "7", "WORLD_SIZE": "9"},
+            World(0, 2, None),
+        ),
+    ],
+)
+def test_the_launchers_variables_tell_the_rank(settings: dict[str, str], world: World) -> None:
+    assert world_from_environment(settings) == world
+
+
+def test_all_ranks_of_a_launch_give_it_the_same_name_and_another_launch_another() -> None:
+    launch = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "4242"}
+    name = launch_name({**launch, "HOROVOD_RANK": "0"}, 2)
+    assert name == launch_name({**launch, "HOROVOD_RANK": "1"}, 2)
+    assert name != launch_name({**launch, "HOROVOD_GLOO_RENDEZVOUS_PORT": "4243"}, 2)
+    assert launch_name({"SLURM_JOB_ID": "7"}, 2) is None
+    assert launch_name({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, 2) is not None
+
+
+def test_one_process_is_a_launch_of_its_own() -> None:
+    name = launch_name({}, 1)
+    assert name is not None
+    assert name.startswith("process:")
+    assert launch_name({}, 2) is None
+
+
+def test_a_process_began_before_now_and_less_than_a_day_ago() -> None:
+    age_seconds = (time.monotonic_ns() - identity.process_start_ns()) / 1e9
+    assert 0 < age_seconds < 86_400
+
+
+def test_a_system_without_proc_takes_now_as_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bytes:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(identity.Path, "read_bytes", refuse)
+    before = time.monotonic_ns()
+    assert before <= identity.process_start_ns() <= time.monotonic_ns()

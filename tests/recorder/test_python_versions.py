@@ -1,0 +1,79 @@
+"""The recorder runs on every Python that people train with, and on nothing but it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECORDER = ROOT / "collector" / "recorder"
+FILES = sorted(RECORDER.rglob("*.py"))
+#: Those that import no framework.
+MODULES = [f"stallscope.collector.recorder.{path.stem}" for path in RECORDER.glob("[!_]*.py")]
+
+PROGRAM = """
+import importlib, json, sys, sysconfig
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+paths = sysconfig.get_paths()
+print(json.dumps({
+    "version": list(sys.version_info[:2]),
+    "files": [file for file in files if file],
+    "standard": [paths["stdlib"], paths["platstdlib"]],
+    "modules": sorted(sys.modules),
+}))
+"""
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of that version that runs: on PATH, or one of pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = shutil.which(f"python{version}")
+    candidates = [
+        *([found] if found else []),
+        *map(str, pyenv.glob(f"versions/{version}.*/bin/python")),
+    ]
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        candidates.insert(0, sys.executable)
+    for candidate in candidates:
+        # pyenv puts names on PATH that only say that they are not there.
+        if subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_the_recorder_imports_the_standard_library_and_nothing_else(version: str) -> None:
+    python = interpreter(version)
+    if python is None:
+        assert version != "3.11", "Horovod's own Python must be tested"
+        pytest.skip(f"there is no python{version} here to import the recorder with")
+    command = [python, "-I", "-S", "-c", PROGRAM, str(ROOT / "src"), *MODULES]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert ".".join(map(str, found["version"])) == version
+    assert set(MODULES) <= set(found["modules"])
+    allowed = tuple(f"{path}{os.sep}" for path in [*found["standard"], str(ROOT)])
+    assert [file for file in found["files"] if not file.startswith(allowed)] == []
+    assert [file for file in found["files"] if "site-packages" in file] == []
+    ours = [name for name in found["modules"] if name.startswith("stallscope.")]
+    assert set(ours) == {"stallscope.collector", "stallscope.collector.recorder", *MODULES}
+
+
+def test_there_is_something_to_test() -> None:
+    assert {"session", "format", "identity"} <= {name.rsplit(".", 1)[1] for name in MODULES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RECORDER)))
+def test_every_file_is_python_3_8(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 8))

@@ -1,0 +1,386 @@
+"""Rows on their way to one file: whole lines, in time, and never an error into training."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.collector.recorder import session as session_module
+from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.session import Session
+from stallscope.parsers import read
+
+#: Long enough that only a test's own flush or the end writes anything.
+NEVER = 3600.0
+ALONE = World(0, 1, None)
+
+Opener = Callable[..., Session]
+
+
+@pytest.fixture
+def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
+    """Opens sessions in one folder; those that are still open at the end are closed."""
+    for name in list(os.environ):
+        if name.startswith(("HOROVOD_", "STALLSCOPE_", "SLURM_", "MASTER_")):
+            monkeypatch.delenv(name)
+    sessions: list[Session] = []
+
+    def open_one(counted: int = 0, *, world: World = ALONE, **options: Any) -> Session:
+        folder = options.pop("folder", tmp_path / "logs")
+        flush_seconds = options.pop("flush_seconds", NEVER)
+        sessions.append(Session(folder, world, {"model": "m"}, counted, flush_seconds, **options))
+        return sessions[-1]
+
+    yield open_one
+    for session in sessions:
+        session.close()
+
+
+def step(number: int) -> StepRow:
+    begin = time.monotonic_ns()
+    return StepRow(number, 0, begin, None, None, None, begin + 1000, 1, 8, 0)
+
+
+def lines_of(session: Session) -> list[str]:
+    assert session.path is not None
+    return session.path.read_text().splitlines()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_session_is_read_back_as_it_was_recorded(open_session: Opener, tmp_path: Path) -> None:
+    session = open_session(5)
+    session.facts({"batch_size": 8})
+    for number in range(5, 8):
+        session.step(step(number))
+    session.interval("epoch", 0, 10, 20)
+    session.close()
+    [run] = read(str(tmp_path / "logs"))
+    assert run.problems == ()
+    assert run.status == "completed"
+    assert run.fact("batch_size") == 8
+    assert run.fact("first_step") == 5
+    assert run.steps["step"].to_pylist() == [5, 6, 7]
+    assert run.intervals.select(["kind", "step"]).to_pylist() == [
+        {"kind": "epoch", "step": 8},
+        {"kind": "end", "step": 8},
+    ]
+
+
+def test_rows_are_on_disk_in_time_without_anybody_asking(open_session: Opener) -> None:
+    session = open_session(flush_seconds=0.05)
+    session.step(step(0))
+    recorded_at = time.monotonic()
+    wait_until(lambda: lines_of(session)[-1].startswith("step,0"))
+    # Ten times the time that was asked for, for machines that others keep busy.
+    assert time.monotonic() - recorded_at < 0.5
+
+
+def test_what_is_pending_elsewhere_is_fetched_before_every_flush(open_session: Opener) -> None:
+    fetched: list[int] = []
+
+    def fetch() -> None:
+        if not fetched:
+            fetched.append(0)
+            session.step(step(0))
+
+    session = open_session(flush_seconds=0.05, before_flush=fetch)
+    wait_until(lambda: lines_of(session)[-1].startswith("step,0"))
+
+
+def test_what_is_pending_elsewhere_is_fetched_at_the_end(open_session: Opener) -> None:
+    session = open_session(before_flush=lambda: session.step(step(0)))
+    session.close()
+    assert [line.split(",")[0] for line in lines_of(session)[2:]] == ["step", "end"]
+
+
+def test_no_row_is_lost_between_training_and_flushing(open_session: Opener, tmp_path: Path) -> None:
+    session = open_session(flush_seconds=0.001)
+    count = 20_000
+    for number in range(count):
+        session.step(step(number))
+    session.close()
+    [run] = read(str(tmp_path / "logs"))
+    assert run.steps["step"].to_pylist() == list(range(count))
+
+
+def test_every_write_is_whole_lines_even_if_the_system_takes_them_in_pieces(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(
+        session_module.os, "write", lambda descriptor, data: write(descriptor, data[:7])
+    )
+    session = open_session()
+    for number in range(50):
+        session.step(step(number))
+    session.close()
+    assert [line.split(",")[1] for line in lines_of(session)[2:-1]] == [
+        str(number) for number in range(50)
+    ]
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """A disk that takes so many bytes more, and then none."""
+    write = os.write
+    left = [free]
+
+    def write_some(descriptor: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done = write(descriptor, data[: left[0]])
+        left[0] -= done
+        return done
+
+    monkeypatch.setattr(session_module.os, "write", write_some)
+
+
+def test_a_full_disk_is_one_warning_and_the_log_can_be_read_up_to_there(
+    open_session: Opener,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = open_session(flush_seconds=0.005)
+    session.step(step(0))
+    session.flush()
+    fill_disk(monkeypatch, free=30)
+    for number in range(1, 10):
+        session.step(step(number))
+    wait_until(lambda: not session.recording)
+    session.step(step(10))
+    session.flush()
+    session.close()
+    [message] = warnings_in(caplog)
+    assert "No space left on device; rank 0 is no longer recorded, training goes on" in message
+    monkeypatch.undo()
+    [run] = read(str(tmp_path / "logs"))
+    assert run.steps["step"].to_pylist() == [0]
+    assert run.status == "open"
+    assert run.logs[0].torn == 1
+
+
+def test_a_disk_that_is_full_from_the_start_is_one_warning(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill_disk(monkeypatch, free=10)
+    session = open_session()
+    assert not session.recording
+    session.step(step(0))
+    session.flush()
+    session.close()
+    assert len(warnings_in(caplog)) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_one_warning(
+    open_session: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    session = open_session(folder=tmp_path / "file" / "logs")
+    assert not session.recording
+    session.close()
+    [message] = warnings_in(caplog)
+    assert "file/logs" in message
+    assert "Not a directory" in message
+
+
+def test_two_threads_that_fail_at_once_warn_once(
+    open_session: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = open_session()
+    together = threading.Barrier(8)
+
+    def fail() -> None:
+        together.wait()
+        session.fail("broken")
+
+    threads = [threading.Thread(target=fail) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(warnings_in(caplog)) == 1
+
+
+def test_an_error_while_fetching_ends_the_recording_and_nothing_else(
+    open_session: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+    session = open_session(flush_seconds=0.005, before_flush=broken)
+    wait_until(lambda: not session.recording)
+    session.close()
+    [message] = warnings_in(caplog)
+    assert "cannot read the stamps: broken on purpose" in message
+
+
+def test_a_row_that_cannot_be_written_as_a_line_ends_the_recording(
+    open_session: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = open_session()
+    session.step(step(0)._replace(end="never"))  # type: ignore[arg-type]
+    session.flush()
+    assert not session.recording
+    assert len(warnings_in(caplog)) == 1
+
+
+def test_a_file_system_that_hangs_does_not_hold_the_end_of_training(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session_module, "_PATIENCE_SECONDS", 0.05)
+    session = open_session(flush_seconds=0.005)
+    release = threading.Event()
+    write = os.write
+
+    def hang(descriptor: int, data: bytes) -> int:
+        release.wait(30)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(session_module.os, "write", hang)
+    session.step(step(0))
+    wait_until(session._write_lock.locked)
+    began = time.monotonic()
+    session.close()
+    took = time.monotonic() - began
+    release.set()
+    assert took < 5
+    [message] = warnings_in(caplog)
+    assert "takes no more lines" in message
+
+
+def test_closing_twice_writes_one_end(open_session: Opener) -> None:
+    session = open_session()
+    session.close()
+    session.close()
+    assert [line.split(",")[0] for line in lines_of(session)[2:]] == ["end"]
+
+
+def test_a_forked_child_leaves_the_log_to_its_parent(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session()
+    with monkeypatch.context() as child:
+        child.setattr(session_module.os, "getpid", lambda: -1)
+        session.close()
+    assert session.recording
+    session.close()
+    assert [line.split(",")[0] for line in lines_of(session)[2:]] == ["end"]
+
+
+def test_a_log_that_is_there_already_is_never_written_into(
+    open_session: Opener, tmp_path: Path
+) -> None:
+    there = tmp_path / "logs" / "rank-00000.0.0.steps.csv"
+    there.parent.mkdir()
+    there.write_text("of somebody else")
+    session = open_session()
+    assert session.path is not None
+    assert session.path.name == "rank-00000.0.1.steps.csv"
+    assert there.read_text() == "of somebody else"
+
+
+def identity_of(session: Session) -> tuple[Any, Any, Any]:
+    [run] = read(str(session.path))
+    facts = run.logs[0].facts
+    return facts["run_id"], facts["generation"], facts["part"]
+
+
+def test_a_further_session_goes_on_with_the_run(open_session: Opener) -> None:
+    first = open_session(0)
+    first.step(step(0))
+    first.close(counted=1)
+    second = open_session(1)
+    second.close(counted=1)
+    run_id, generation, part = identity_of(first)
+    assert (generation, part) == (0, 0)
+    assert identity_of(second) == (run_id, 0, 1)
+    assert second.next_step == 1
+
+
+def test_steps_that_come_again_are_a_further_generation(open_session: Opener) -> None:
+    first = open_session(0)
+    for number in range(10):
+        first.step(step(number))
+    first.close(counted=10)
+    again = open_session(4)
+    again.close(counted=4)
+    run_id, _, _ = identity_of(first)
+    assert identity_of(again) == (run_id, 1, 0)
+    assert again.next_step == 4
+
+
+def test_another_place_among_the_ranks_is_a_further_generation(open_session: Opener) -> None:
+    first = open_session(0, world=World(0, 2, 0))
+    first.close(counted=0)
+    other = open_session(0, world=World(1, 2, 1))
+    other.close(counted=0)
+    run_id, _, _ = identity_of(first)
+    assert identity_of(other) == (run_id, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "counted", "counted_next", "next_step"),
+    [
+        (10, 10, 10, 10),
+        # Trained on without the callback.
+        (10, 10, 15, 15),
+        # The framework does not count these steps.
+        (10, 0, 0, 10),
+        # It counted an update for a batch that never came.
+        (10, 11, 11, 10),
+    ],
+)
+def test_a_further_session_counts_on_from_what_was_recorded(
+    open_session: Opener, recorded: int, counted: int, counted_next: int, next_step: int
+) -> None:
+    first = open_session(0)
+    for number in range(recorded):
+        first.step(step(number))
+    first.close(counted=counted)
+    second = open_session(counted_next)
+    second.close()
+    assert second.next_step == next_step
+    assert identity_of(second)[1] == 0
+
+
+def test_the_first_step_can_be_renumbered_before_it_comes(open_session: Opener) -> None:
+    session = open_session(0)
+    session.renumber(1000)
+    session.interval("checkpoint", 0, 10, 20)
+    session.close()
+    [run] = read(str(session.path))
+    assert run.fact("first_step") == 1000
+    assert run.intervals["step"].to_pylist() == [1000, 1000]
+
+
+def test_a_given_run_id_is_the_runs_and_a_later_process_its_next_generation(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STALLSCOPE_RUN_ID", "mine")
+    first = open_session()
+    first.close()
+    # What a later process does not know of.
+    monkeypatch.setattr(session_module, "_past", {})
+    later = open_session()
+    later.close()
+    assert identity_of(first) == ("mine", 0, 0)
+    assert identity_of(later) == ("mine", 1, 0)

@@ -1,0 +1,286 @@
+"""Calls of the train function and stamps of its graph become rows of steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stallscope.collector.recorder.clock import JUMP_NS
+from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.tf_keras.steps import LOST, Call, GraphStep, StepAssembler
+from stallscope.collector.recorder.tf_keras.stream import StepStream
+
+CLOCK = 1_700_000_000_000_000_000
+MS = 1_000_000
+
+
+def call(begin: float, end: float | None, steps: int = 1, jump: int = 0) -> Call:
+    """A call between two moments in milliseconds."""
+    ended = None if end is None else int(end * MS)
+    return Call(0, int(begin * MS), ended, CLOCK, CLOCK + jump, steps)
+
+
+def stamps(*moments: float | None, samples: int | None = 8) -> GraphStep:
+    """Data, ready, reduced and done, in milliseconds of the monotonic clock."""
+    wall = [None if moment is None else CLOCK + int(moment * MS) for moment in moments]
+    data, ready, reduced, done = [*wall, None, None, None, None][:4]
+    return GraphStep(data, ready, reduced, done, samples)
+
+
+def assembler(**options: Any) -> StepAssembler:
+    defaults = {"next_step": 0, "passes_per_step": 1, "reduces": True}
+    return StepAssembler(**{**defaults, **options})
+
+
+def times(row: StepRow) -> list[float | None]:
+    moments = (row.begin, row.data, row.ready, row.reduced, row.end)
+    return [None if moment is None else moment / MS for moment in moments]
+
+
+def test_stamps_of_the_graph_are_put_on_the_hosts_clock() -> None:
+    [row] = assembler(next_step=3).stamped_rows(call(0, 10), [stamps(1, 4, 9)])
+    assert times(row) == [0, 1, 4, 9, 10]
+    assert (row.step, row.micro, row.samples, row.clock) == (3, 1, 8, CLOCK)
+
+
+def test_a_stamp_that_was_not_written_is_none() -> None:
+    [row] = assembler().stamped_rows(call(0, 10), [stamps(1, None, None)])
+    assert times(row) == [0, 1, None, None, 10]
+
+
+@pytest.mark.parametrize("late", [10.2, 500, -0.2])
+def test_a_stamp_outside_of_its_step_is_none(late: float) -> None:
+    [row] = assembler().stamped_rows(call(0, 10), [stamps(1, late, 9)])
+    assert times(row) == [0, 1, None, 9, 10]
+
+
+def test_a_stamp_that_is_outside_by_its_resolution_is_at_the_edge() -> None:
+    [row] = assembler().stamped_rows(call(0, 10), [stamps(-0.05, 4, 10.05)])
+    assert times(row) == [0, 0, 4, 10, 10]
+
+
+def test_a_wall_clock_that_jumps_in_a_step_makes_its_stages_none() -> None:
+    jumped = call(0, 10, jump=JUMP_NS + 1)
+    [row] = assembler().stamped_rows(jumped, [stamps(1, 4, 9)])
+    assert times(row) == [0, None, None, None, 10]
+    assert row.samples == 8
+
+
+def test_one_process_has_reduced_what_is_ready() -> None:
+    [row] = assembler(reduces=False).stamped_rows(call(0, 10), [stamps(1, 4, 9)])
+    assert times(row) == [0, 1, 4, 4, 10]
+
+
+def test_steps_inside_a_call_follow_one_another() -> None:
+    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
+    rows = assembler().stamped_rows(call(0, 10, steps=3), inside)
+    assert [row.step for row in rows] == [0, 1, 2]
+    assert [times(row) for row in rows] == [
+        [0, 1, 2, 3, 4],
+        [4, 5, 6, 7, 8],
+        [8, 8.5, 9, 9.5, 10],
+    ]
+
+
+def test_a_clock_that_jumps_inside_a_call_of_several_leaves_one_row_and_the_right_numbers() -> None:
+    joined = assembler()
+    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8)]
+    [row] = joined.stamped_rows(call(0, 10, steps=2, jump=JUMP_NS + 1), inside)
+    assert times(row) == [0, None, None, None, 10]
+    assert (row.step, row.micro) == (1, 2)
+    assert joined.next_step == 2
+
+
+def test_steps_that_were_done_before_the_data_ended_are_rows() -> None:
+    aborted = call(0, None, steps=4)
+    inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(9, None, None, None)]
+    rows = assembler().stamped_rows(aborted, inside)
+    assert [times(row) for row in rows] == [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8]]
+
+
+def test_steps_that_were_overwritten_unread_keep_their_numbers() -> None:
+    inside = [LOST, LOST, stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
+    rows = assembler().stamped_rows(call(0, 10, steps=4), inside)
+    assert [row.step for row in rows] == [2, 3]
+
+
+def test_passes_without_a_reduction_are_summed_into_the_step() -> None:
+    summing = assembler(passes_per_step=2)
+    assert summing.stamped_rows(call(0, 5), [stamps(1, None, None)]) == []
+    [row] = summing.stamped_rows(call(10, 20), [stamps(12, 15, 18)])
+    # Both inputs, 1 and 2 ms, are the step's.
+    assert times(row) == [0, 3, 15, 18, 20]
+    assert (row.step, row.micro, row.samples) == (0, 2, 16)
+
+
+def test_a_pass_with_no_input_time_leaves_the_step_without() -> None:
+    summing = assembler(passes_per_step=2)
+    summing.stamped_rows(call(0, 5), [stamps(None, None, None, samples=None)])
+    [row] = summing.stamped_rows(call(10, 20), [stamps(12, 15, 18)])
+    assert times(row) == [0, None, 15, 18, 20]
+    assert row.samples is None
+
+
+def test_passes_that_were_done_before_count_for_the_first_step() -> None:
+    summing = assembler(passes_per_step=3, turns_done=2)
+    [first] = summing.stamped_rows(call(0, 5), [stamps(1, 2, 3)])
+    assert first.micro == 1
+    assert summing.stamped_rows(call(10, 15), [stamps(11, None, None)]) == []
+
+
+def test_without_stamps_a_call_is_one_row_that_says_how_many_steps_it_ran() -> None:
+    [row] = assembler().host_rows([call(0, 10, steps=5), call(10, None)])
+    assert times(row) == [0, None, None, None, 10]
+    assert (row.micro, row.samples) == (5, None)
+
+
+class FakeRing:
+    """Stands in for the variable that the graph writes."""
+
+    def __init__(self) -> None:
+        self.steps: list[GraphStep] = []
+        self.left = 0
+
+    def look(self) -> int:
+        return len(self.steps)
+
+    def take(self, count: int | None = None) -> list[GraphStep]:
+        end = len(self.steps) if count is None else count
+        taken, self.steps = self.steps[:end], self.steps[end:]
+        self.left = len(self.steps)
+        return taken
+
+
+class Stream:
+    """A stream, its ring and what came out of it."""
+
+    def __init__(self, several_per_call: bool = False, **options: Any) -> None:
+        self.ring = FakeRing()
+        self.rows: list[StepRow] = []
+        self.assembler = assembler(**options)
+        self.stream = StepStream(
+            self.ring,  # type: ignore[arg-type]
+            self.assembler,
+            several_per_call,
+            self.rows.extend,
+        )
+
+    def run(self, begin: float, *, in_graph: int = 1) -> None:
+        """One call of 10 ms that ran so many steps in the graph."""
+        self.ring.steps += [stamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
+        self.stream.add(call(begin, begin + 10, steps=max(1, in_graph)))
+
+    def settle(self, before: int, now: int, passes: int = 1) -> list[int]:
+        renumbered: list[int] = []
+        self.stream.settle(before, now, passes, renumbered.append)
+        return renumbered
+
+    @property
+    def numbers(self) -> list[int]:
+        return [row.step for row in self.rows]
+
+
+def test_nothing_comes_out_before_the_number_of_the_first_step_is_known() -> None:
+    a = Stream()
+    a.run(0)
+    a.stream.drain()
+    assert a.rows == []
+    assert a.settle(0, 1) == []
+    a.stream.drain()
+    assert a.numbers == [0]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "renumbered"),
+    [
+        (0, 1, []),
+        # A skipped update.
+        (7, 7, []),
+        # Rank 0's checkpoint came with the broadcast, after the first batch.
+        (0, 1001, [1000]),
+        (500, 101, [100]),
+    ],
+)
+def test_the_first_step_is_numbered_by_what_all_ranks_count(
+    before: int, now: int, renumbered: list[int]
+) -> None:
+    a = Stream(next_step=before)
+    a.run(0)
+    assert a.settle(before, now) == renumbered
+    a.stream.drain()
+    assert a.numbers == (renumbered or [before])
+    # It is decided once.
+    assert a.settle(0, 5000) == []
+
+
+def test_accumulated_passes_are_renumbered_as_steps() -> None:
+    a = Stream(passes_per_step=2)
+    a.run(0)
+    assert a.settle(0, 2001, passes=2) == [1000]
+
+
+def test_many_calls_are_drained_before_the_ring_runs_over() -> None:
+    a = Stream()
+    a.run(0)
+    a.settle(0, 1)
+    for number in range(1, 64):
+        a.run(10 * number)
+    assert a.numbers == list(range(64))
+
+
+def test_a_step_that_is_running_is_left_for_later() -> None:
+    a = Stream()
+    a.run(0)
+    a.settle(0, 1)
+    a.ring.steps.append(stamps(11, None, None))
+    a.stream.drain()
+    assert a.numbers == [0]
+    assert a.stream.trouble is None
+
+
+def test_a_step_that_the_data_ended_leaves_nothing_behind() -> None:
+    a = Stream()
+    a.run(0)
+    a.ring.steps.append(stamps(11, None, None))
+    a.stream.abort(call(10, None))
+    a.run(20)
+    a.stream.drain()
+    assert [times(row)[0] for row in a.rows] == [0, 20]
+    assert [row.data for row in a.rows] == [1 * MS, 21 * MS]
+
+
+def test_calls_of_several_steps_are_rows_at_once() -> None:
+    a = Stream(several_per_call=True)
+    a.run(0, in_graph=3)
+    a.settle(0, 3)
+    a.stream.drain()
+    a.run(10, in_graph=2)
+    assert a.numbers == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("ran", [0, 2])
+def test_a_train_function_of_another_kind_is_noticed_at_its_first_call(ran: int) -> None:
+    a = Stream()
+    a.run(0, in_graph=ran)
+    assert a.stream.trouble == f"the first call of the train function ran train_step {ran} times"
+    assert not a.stream.stamped
+    assert a.settle(0, ran) == []
+    a.stream.drain()
+    [row] = a.rows
+    assert times(row) == [0, None, None, None, 10]
+
+
+@pytest.mark.parametrize("ran", [0, 2])
+def test_a_train_function_that_changes_its_ways_is_noticed_later(ran: int) -> None:
+    a = Stream()
+    a.run(0)
+    a.settle(0, 1)
+    a.run(10, in_graph=ran)
+    a.stream.drain(between_calls=True)
+    assert a.stream.trouble is not None
+    assert a.numbers == [0, 1]
+    assert all(row.data is None for row in a.rows)
+    a.run(20)
+    a.stream.drain()
+    assert a.numbers == [0, 1, 2]

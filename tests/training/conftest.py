@@ -1,0 +1,62 @@
+"""One launch of ranks, and one of a single process, for all tests that read what cases recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from training.launching import ENVIRONMENT, Launch, launch
+from training.recorded import Recorded
+
+# Several times what the cases take on two cores, for machines on which others work as well.
+PATIENCE_SECONDS = 480.0
+
+
+@pytest.fixture(scope="session")
+def training_side() -> None:
+    """The environment with TensorFlow and Horovod; tests that need it are skipped without it."""
+    if (ENVIRONMENT / "bin" / "horovodrun").exists():
+        return
+    reason = "there is no .venv-horovod to train in: make training-env"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+Starter = Callable[..., Launch]
+
+
+@pytest.fixture
+def start(training_side: None, tmp_path: Path) -> Iterator[Starter]:
+    """Starts programs of this folder; what still runs when the test is over is ended."""
+    launches: list[Launch] = []
+
+    def begin(program: str, *arguments: str, ranks: int = 0) -> Launch:
+        printed = tmp_path / f"printed-{len(launches)}.txt"
+        launches.append(launch(printed, program, *arguments, ranks=ranks))
+        return launches[-1]
+
+    yield begin
+    for launched in launches:
+        launched.end()
+
+
+@pytest.fixture(scope="session")
+def recorded(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What two ranks recorded, case by case."""
+    return _recorded(tmp_path_factory.mktemp("ranks"), ranks=2)
+
+
+@pytest.fixture(scope="session")
+def recorded_alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What one process without Horovod recorded, case by case."""
+    return _recorded(tmp_path_factory.mktemp("alone"), ranks=0)
+
+
+def _recorded(folder: Path, ranks: int) -> Recorded:
+    out = folder / "cases"
+    launched = launch(folder / "printed.txt", "cases.py", str(out), ranks=ranks)
+    launched.succeed(PATIENCE_SECONDS)
+    return Recorded(out, launched.output)

@@ -1,0 +1,78 @@
+"""Starts training programs in the training side's own environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent
+ENVIRONMENT = PROGRAMS.parents[1] / ".venv-horovod"
+#: Set for every launch; it must be in no log.
+SECRET = "abc-that-no-log-may-hold"
+
+
+@dataclass
+class Launch:
+    """A program that runs, alone or as ranks of Horovod, and prints into a file."""
+
+    process: subprocess.Popen[bytes]
+    printed: Path
+
+    @property
+    def output(self) -> str:
+        return self.printed.read_text(errors="replace")
+
+    def wait(self, seconds: float) -> int:
+        """The exit status; a launch that takes longer is ended, and fails the test."""
+        try:
+            return self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise AssertionError(f"no end after {seconds} s; printed:\n{self.output}") from None
+
+    def succeed(self, seconds: float) -> None:
+        status = self.wait(seconds)
+        assert status == 0, f"exit status {status}; printed:\n{self.output}"
+
+    def end(self) -> None:
+        """End it with all its ranks: horovodrun passes the first signal on to them."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, number)
+                deadline = time.monotonic() + 10
+                while self.process.poll() is None and time.monotonic() < deadline:
+                    time.sleep(0.05)
+
+
+def launch(printed: Path, program: str, *arguments: str, ranks: int = 0) -> Launch:
+    """Start a program of this folder, under horovodrun where it is to have ranks."""
+    python = ["python", str(PROGRAMS / program), *arguments]
+    horovodrun = ["horovodrun", "--disable-cache", "-np", str(ranks)]
+    with printed.open("wb") as file:
+        process = subprocess.Popen(
+            [*horovodrun, *python] if ranks else python,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=_settings(),
+            start_new_session=True,
+        )
+    return Launch(process, printed)
+
+
+def _settings() -> dict[str, str]:
+    """The tests' own settings without those of an outer training, and what the tests look for."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HOROVOD_", "STALLSCOPE_", "PYTHON"))
+    }
+    return {
+        **kept,
+        "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "HOROVOD_SECRET_TOKEN": SECRET,
+    }

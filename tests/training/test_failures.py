@@ -1,0 +1,173 @@
+"""Something bad happens: training goes on where it can, and the logs hold what was."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from training.launching import Launch
+from training.recorded import check_ranks_together, check_steps, fits_of
+
+from stallscope.parsers import read
+
+pytestmark = pytest.mark.horovod
+
+Starter = Callable[..., Launch]
+
+FLUSH_SECONDS = 1.0
+# For the flushing thread to get a core on a machine that others keep busy.
+MARGIN_SECONDS = 0.5
+PATIENCE_SECONDS = 120.0
+
+
+def ended_steps(path: Path) -> dict[int, int]:
+    """When each step ended, as the training itself wrote down: step to monotonic nanoseconds."""
+    whole = [line.split() for line in path.read_text().splitlines(keepends=True) if "\n" in line]
+    return {int(step): int(moment) for step, moment in whole}
+
+
+def wait_for(condition: Callable[[], bool], launched: Launch) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert launched.process.poll() is None, f"it ended early; printed:\n{launched.output}"
+        assert time.monotonic() < deadline, f"nothing happens; printed:\n{launched.output}"
+        time.sleep(0.02)
+
+
+def pid_of(log: Path) -> int:
+    found = re.search(r'"pid":(\d+)', log.read_text())
+    assert found is not None
+    return int(found.group(1))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_after_kill_9_the_log_holds_all_but_the_last_flush(
+    start: Starter, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    rank = seed % 2
+    launched = start("failures.py", "killed", str(tmp_path), ranks=2)
+    truth = tmp_path / f"ended-{rank}.txt"
+    log = tmp_path / "logs" / f"rank-{rank:05d}.0.0.steps.csv"
+    wait_for(lambda: truth.exists() and len(ended_steps(truth)) > 20, launched)
+    pid = pid_of(log)
+
+    time.sleep(dice.uniform(2.0, 4.0))
+    killed_at = time.monotonic_ns()
+    os.kill(pid, signal.SIGKILL)
+    launched.wait(PATIENCE_SECONDS)
+
+    [run] = read(str(tmp_path / "logs"))
+    assert [problem for problem in run.problems if "torn" not in problem.what] == []
+    assert run.ranks == [0, 1]
+    assert run.status == "open"
+    fit = fits_of(run)[rank]
+    assert not fit.log.ended
+    due = killed_at - int((FLUSH_SECONDS + MARGIN_SECONDS) * 1e9)
+    must_be_there = [step for step, ended in ended_steps(truth).items() if ended < due]
+    assert len(must_be_there) > 10
+    check_steps(fit, 0, len(fit.steps))
+    assert len(fit.steps) >= len(must_be_there)
+    # The other rank's log is as good, up to where its peer was gone.
+    assert len(fits_of(run)[1 - rank].steps) > 10
+
+
+def test_slow_steps_and_bad_disks(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("no folder can be made below this\n")
+    launched = start("failures.py", "disk", str(tmp_path), ranks=2)
+    seen = watch(tmp_path / "slow" / "rank-00001.0.0.steps.csv", launched)
+    launched.succeed(PATIENCE_SECONDS)
+
+    check_slow_step(tmp_path / "slow", seen)
+    assert "stallscope: " not in printed_by(launched, rank=0)
+    slow, no_folder, full_disk, after = re.split(r"-- .* --\n", printed_by(launched, rank=1))
+    assert "stallscope: " not in slow
+    check_one_warning(no_folder, "cannot write to .*a file/logs")
+    check_one_warning(full_disk, "cannot write .*rank-00001.0.0.steps.csv: .*File too large")
+    assert "stallscope: " not in after
+    check_other_rank(tmp_path / "folder", 20)
+    check_full_disk(tmp_path / "full")
+
+
+def watch(log: Path, launched: Launch) -> dict[int, int]:
+    """When each step was first on disk, as somebody sees who looks at the file while it grows."""
+    seen: dict[int, int] = {}
+    wait_for(log.exists, launched)
+
+    def ended() -> bool:
+        now = time.monotonic_ns()
+        text = log.read_text()
+        for row in re.findall(r"^step,(\d+),.*\n", text, re.MULTILINE):
+            seen.setdefault(int(row), now)
+        return "\nend," in text
+
+    wait_for(ended, launched)
+    return seen
+
+
+def check_slow_step(folder: Path, seen: dict[int, int]) -> None:
+    """A step of 5 s does not hold back those before it."""
+    [run] = read(str(folder))
+    fit = fits_of(run)[1]
+    check_steps(fit, 0, 60)
+    slowest = fit.steps["data"] - fit.steps["begin"]
+    assert int(slowest.idxmax()) == 30
+    assert slowest.max() > 4.9e9
+    late = {
+        step: (seen[step] - end) / 1e9
+        for step, end in zip(fit.numbers, fit.steps["end"], strict=True)
+        # The first step's number is known, and its row written, when the second begins.
+        if step > 0
+    }
+    assert max(late.values()) <= FLUSH_SECONDS + MARGIN_SECONDS, late
+    check_ranks_together(run)
+
+
+def printed_by(launched: Launch, rank: int) -> str:
+    """What one rank has printed, without what horovodrun puts in front of every line."""
+    mark = f"[{rank}]<stderr>:"
+    lines = launched.output.splitlines(keepends=True)
+    return "".join(line.removeprefix(mark) for line in lines if line.startswith(mark))
+
+
+def check_one_warning(printed: str, what: str) -> None:
+    warnings = [line for line in printed.splitlines() if "stallscope: " in line]
+    assert len(warnings) == 1, warnings
+    assert re.search(f"{what}.*rank 1 is no longer recorded, training goes on", warnings[0])
+
+
+def check_other_rank(folder: Path, steps: int) -> None:
+    """The rank whose disk is fine records all of it."""
+    fits = fits_of(read(str(folder))[0])
+    assert fits[0].log.rank == 0
+    check_steps(fits[0], 0, steps)
+    assert fits[0].log.ended
+
+
+def check_full_disk(folder: Path) -> None:
+    """What was written before the disk was full can be read, but for the line that was torn."""
+    check_other_rank(folder, 300)
+    [run] = read(str(folder))
+    full = fits_of(run)[1]
+    assert full.log.size == 4000
+    assert not full.log.ended
+    assert full.log.torn <= 1
+    check_steps(full, 0, len(full.steps))
+    assert 10 < len(full.steps) < 300
+
+
+def test_an_exception_that_nobody_catches_loses_no_step(start: Starter, tmp_path: Path) -> None:
+    launched = start("failures.py", "crash", str(tmp_path))
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert "crashed on purpose" in launched.output
+    [run] = read(str(tmp_path / "logs"))
+    [fit] = fits_of(run)
+    # The exception came in a callback after the tenth step.
+    check_steps(fit, 0, 10)
+    assert "stallscope: " not in launched.output

@@ -1,0 +1,79 @@
+"""Whatever a user trains on, every step of every rank is in the log, stage by stage."""
+
+from __future__ import annotations
+
+import pytest
+from training.recorded import Recorded, check_ranks_together, check_steps
+
+pytestmark = pytest.mark.horovod
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "epochs"),
+    [
+        ("plain", 24, 2),
+        ("generator", 24, 2),
+        ("sequence", 24, 2),
+        ("class_weight", 12, 1),
+        ("structured", 12, 1),
+        ("ragged", 12, 1),
+    ],
+)
+def test_every_step_is_there(recorded: Recorded, case: str, steps: int, epochs: int) -> None:
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, steps)
+        assert set(fit.steps["micro"]) == {1}
+        assert set(fit.steps["samples"]) == {16}
+        assert fit.facts["batch_size"] == 16
+        assert fit.facts["stamps"] == {"placed": ["data", "ready", "reduced"], "reason": None}
+        per_epoch = [fit.numbers[row] for row in range(0, steps, steps // epochs)]
+        assert [int(step) for step in fit.steps.groupby("epoch")["step"].min()] == per_epoch
+        assert list(fit.of_kind("epoch")["epoch"]) == list(range(epochs))
+        assert list(fit.of_kind("epoch")["step"]) == [*per_epoch[1:], steps]
+    check_ranks_together(recorded.run(case))
+    recorded.clean(case)
+
+
+def test_the_last_batch_of_an_epoch_may_be_smaller(recorded: Recorded) -> None:
+    for fit in recorded.fits("arrays"):
+        check_steps(fit, 0, 24)
+        assert list(fit.steps["samples"]) == ([16] * 11 + [5]) * 2
+        assert fit.facts["batch_size"] == 16
+    recorded.clean("arrays")
+
+
+def test_data_of_unknown_length_leaves_no_half_step(recorded: Recorded) -> None:
+    """Keras begins a batch that never comes, and even counts an update for it."""
+    for fit in recorded.fits("unknown_length"):
+        check_steps(fit, 0, 20)
+        assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 10
+        assert list(fit.of_kind("epoch")["step"]) == [10, 20]
+    check_ranks_together(recorded.run("unknown_length"))
+    recorded.clean("unknown_length")
+
+
+def test_steps_before_the_data_ends_inside_a_call_are_there(recorded: Recorded) -> None:
+    for fit in recorded.fits("data_ends_inside_call"):
+        check_steps(fit, 0, 17)
+        assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 7
+    check_ranks_together(recorded.run("data_ends_inside_call"))
+    recorded.clean("data_ends_inside_call")
+
+
+def test_a_slow_loader_shows_as_input_of_its_rank(recorded: Recorded) -> None:
+    fast, slow = recorded.fits("slow_input")
+    assert slow.median_ms("begin", "data") >= 20
+    assert fast.median_ms("begin", "data") < 15
+    assert slow.median_ms("data", "ready") < 15
+    # The other rank waits for it inside the allreduce, and not in any stage of its own.
+    assert fast.median_ms("ready", "reduced") > 10
+    check_ranks_together(recorded.run("slow_input"))
+
+
+def test_slow_computing_shows_as_compute_of_its_rank(recorded: Recorded) -> None:
+    fast, slow = recorded.fits("slow_compute")
+    assert slow.median_ms("data", "ready") >= 20
+    assert fast.median_ms("data", "ready") < 15
+    assert slow.median_ms("begin", "data") < 15
+    assert fast.median_ms("ready", "reduced") > 10
+    check_ranks_together(recorded.run("slow_compute"))

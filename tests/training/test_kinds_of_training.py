@@ -1,0 +1,181 @@
+"""However a user trains, the stages are those that happened, or null with the reason."""
+
+from __future__ import annotations
+
+import pytest
+from training.recorded import Recorded, check_ranks_together, check_steps
+
+pytestmark = pytest.mark.horovod
+
+ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "tensors", "size"),
+    [
+        # 8·64 + 64 + 64·4 + 4 numbers of 4 bytes.
+        ("eager", 4, 4, 3344),
+        ("legacy_optimizer", 12, 4, 3344),
+        ("schedule", 12, 4, 3344),
+        ("none_gradient", 12, 4, 3344),
+        # What an embedding's gradient weighs depends on the batch.
+        ("embeddings", 12, 5, None),
+        ("embeddings_as_dense", 12, 5, None),
+        ("own_train_step_on_instance", 12, 4, 3344),
+        ("assigned_train_function", 12, 4, 3344),
+    ],
+)
+def test_every_stage_is_there(
+    recorded: Recorded, case: str, steps: int, tensors: int, size: int | None
+) -> None:
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, steps)
+        assert fit.facts["stamps"] == ALL
+        assert fit.facts["gradients_reduced"] is True
+        assert fit.facts["gradient_tensors"] == tensors
+        assert fit.facts["gradient_bytes"] == size
+    check_ranks_together(recorded.run(case))
+    recorded.clean(case)
+    assert recorded.same_weights(case)
+
+
+def test_recording_does_not_change_what_is_learned(recorded: Recorded) -> None:
+    for rank in range(2):
+        result = recorded.result("plain", rank)
+        assert result["weights"] == result["silent"]
+        assert result["batches"] == 24
+    assert recorded.same_weights("plain")
+
+
+@pytest.mark.parametrize("case", ["plain", "legacy_optimizer"])
+def test_the_optimizer_gets_its_own_reduction_back(recorded: Recorded, case: str) -> None:
+    assert recorded.result(case)["reduction_is_back"] is True
+
+
+@pytest.mark.parametrize("case", ["own_train_step_on_instance", "assigned_train_function"])
+def test_the_model_gets_the_users_own_functions_back(recorded: Recorded, case: str) -> None:
+    assert recorded.result(case)["own_is_back"] is True
+
+
+@pytest.mark.parametrize(("case", "steps"), [("accumulation", 6), ("eager_accumulation", 2)])
+def test_accumulated_passes_are_one_step(recorded: Recorded, case: str, steps: int) -> None:
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, steps)
+        assert set(fit.steps["micro"]) == {2}
+        assert set(fit.steps["samples"]) == {32}
+        assert fit.facts["batch_size"] == 32
+        assert fit.facts["backward_passes_per_step"] == 2
+        assert fit.facts["gradients_reduced"] is True
+        assert fit.facts["stamps"] == ALL
+    check_ranks_together(recorded.run(case))
+    recorded.clean(case)
+
+
+def test_a_pass_that_is_left_over_belongs_to_the_next_fits_first_step(recorded: Recorded) -> None:
+    for fit in recorded.fits("accumulation_left_over"):
+        assert fit.facts["batch_size"] == 32
+        if fit.log.part == 0:
+            check_steps(fit, 0, 3)
+            assert list(fit.steps["micro"]) == [2, 2, 2]
+        else:
+            check_steps(fit, 3, 4)
+            assert list(fit.steps["micro"]) == [1, 2, 2, 2]
+    check_ranks_together(recorded.run("accumulation_left_over"))
+    recorded.clean("accumulation_left_over")
+
+
+def test_gradients_that_nobody_reduces_are_an_error_after_the_first_step(
+    recorded: Recorded,
+) -> None:
+    for fit in recorded.fits("not_reduced"):
+        check_steps(fit, 0, 12, stamps=("data",))
+        assert fit.facts["gradients_reduced"] is False
+        assert fit.facts["stamps"]["reason"] == "the gradients are not reduced"
+    for rank in range(2):
+        result = recorded.result("not_reduced", rank)
+        assert result["errors_after_step"] == [1] * 12
+        [[level, message]] = result["logged"]
+        assert level == "ERROR"
+        assert "2 ranks train, but their gradients are not reduced" in message
+        assert result["ours"] == []
+    assert not recorded.same_weights("not_reduced")
+
+
+def test_gradients_that_a_tape_reduces_are_no_error(recorded: Recorded) -> None:
+    for fit in recorded.fits("tape"):
+        check_steps(fit, 0, 12, stamps=("data",))
+        assert fit.facts["gradients_reduced"] is True
+        assert "elsewhere than in the optimizer" in fit.facts["stamps"]["reason"]
+    recorded.clean("tape")
+    assert recorded.same_weights("tape")
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "per_call"),
+    [("many_per_call", 50, 10), ("more_per_call_than_steps", 8, 10), ("tuned_per_call", 13, 1)],
+)
+def test_every_step_inside_a_call_of_several_is_there(
+    recorded: Recorded, case: str, steps: int, per_call: int
+) -> None:
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, steps)
+        assert set(fit.steps["micro"]) == {1}
+        assert set(fit.steps["samples"]) == {16}
+        assert fit.facts["steps_per_execution"] == per_call
+    check_ranks_together(recorded.run(case))
+    recorded.clean(case)
+
+
+def test_keras_gets_its_steps_per_call_back(recorded: Recorded) -> None:
+    assert recorded.result("more_per_call_than_steps")["steps_per_execution"] == 10
+
+
+def test_mixed_precision_is_recorded_through_its_loss_scaling(recorded: Recorded) -> None:
+    assert recorded.result("mixed_precision")["optimizer"].startswith("LossScaleOptimizer")
+    for fit in recorded.fits("mixed_precision"):
+        check_steps(fit, 12 * fit.log.part, 12)
+        assert fit.facts["optimizer"] == "Adam"
+        assert fit.facts["learning_rate"] == pytest.approx(0.002)
+    check_ranks_together(recorded.run("mixed_precision"))
+    recorded.clean("mixed_precision")
+
+
+def test_without_stages_only_the_hosts_times_are_there(recorded: Recorded) -> None:
+    for fit in recorded.fits("no_stages"):
+        check_steps(fit, 0, 12, stamps=())
+        assert fit.facts["stamps"] == {"placed": [], "reason": "switched off with stages=False"}
+        assert fit.facts["batch_size"] == 16
+        assert fit.facts["gradients_reduced"] is True
+        assert fit.facts["gradient_tensors"] == 4
+    recorded.clean("no_stages")
+
+
+def test_epochs_are_counted_from_the_initial_one(recorded: Recorded) -> None:
+    for fit in recorded.fits("initial_epoch"):
+        check_steps(fit, 0, 24)
+        assert list(fit.steps["epoch"]) == [3] * 12 + [4] * 12
+        assert list(fit.of_kind("epoch")["epoch"]) == [3, 4]
+    recorded.clean("initial_epoch")
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "ran"), [("own_train_function", 12, 0), ("two_steps_per_call", 5, 2)]
+)
+def test_a_train_function_of_another_kind_leaves_the_hosts_times_and_says_why(
+    recorded: Recorded, case: str, steps: int, ran: int
+) -> None:
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, steps, stamps=())
+        reason = f"the first call of the train function ran train_step {ran} times"
+        assert fit.facts["stamps"] == {"placed": [], "reason": reason}
+    recorded.clean(case)
+
+
+def test_with_the_callback_on_rank_0_only_all_ranks_train_on(recorded: Recorded) -> None:
+    """Horovod names a tensor after its op: what is added on one rank must not rename any."""
+    [fit] = recorded.fits("rank_0_only", ranks=1)
+    check_steps(fit, 0, 12)
+    assert recorded.run("rank_0_only").missing_ranks == [1]
+    recorded.clean("rank_0_only")
+    assert recorded.result("rank_0_only", 1)["iterations"] == 12
+    assert recorded.same_weights("rank_0_only")

@@ -1,0 +1,57 @@
+"""What other callbacks do is between steps: beside their stages, with rows of its own."""
+
+from __future__ import annotations
+
+import pytest
+from training.recorded import Fit, Recorded, check_steps
+
+pytestmark = pytest.mark.horovod
+
+
+@pytest.mark.parametrize("case", ["sleeper_before", "sleeper_after"])
+def test_time_in_other_callbacks_is_in_no_stage(recorded: Recorded, case: str) -> None:
+    """20 ms a batch, 10 in on_train_batch_begin and 10 in on_train_batch_end."""
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, 12)
+        between = fit.steps["begin"].to_numpy()[1:] - fit.steps["end"].to_numpy()[:-1]
+        assert between.min() >= 20e6
+        assert fit.median_ms("begin", "data") < 8
+        assert fit.median_ms("data", "ready") < 8
+    recorded.clean(case)
+
+
+def test_validation_has_rows_of_its_own(recorded: Recorded) -> None:
+    for fit in recorded.fits("validation"):
+        check_steps(fit, 0, 36)
+        rows = fit.of_kind("validation")
+        assert list(rows["epoch"]) == [0, 2]
+        assert list(rows["step"]) == [12, 36]
+        assert fit.kinds == ["validation", "epoch", "epoch", "validation", "epoch", "end"]
+        for begin, end in zip(rows["begin"], rows["end"], strict=True):
+            assert end > begin
+            assert not _overlaps_steps(fit, begin, end)
+    recorded.clean("validation")
+
+
+def test_checkpoints_have_rows_of_their_own_on_the_rank_that_saves(recorded: Recorded) -> None:
+    saving, other = recorded.fits("checkpoints")
+    check_steps(saving, 0, 24)
+    check_steps(other, 0, 24)
+    rows = saving.of_kind("checkpoint")
+    # In either epoch one after its sixth batch, and one in each of three formats at its end.
+    assert list(rows["step"]) == [6, 12, 12, 12, 18, 24, 24, 24]
+    assert list(rows["epoch"]) == [0, 0, 0, 0, 1, 1, 1, 1]
+    for begin, end in zip(rows["begin"], rows["end"], strict=True):
+        assert end > begin
+        assert not _overlaps_steps(saving, begin, end)
+    assert list(other.of_kind("checkpoint")["step"]) == []
+    recorded.clean("checkpoints")
+
+
+@pytest.mark.parametrize("saved", ["model.h5", "model.keras", "saved_model", "by-self", "resumed"])
+def test_what_is_saved_while_recording_loads_again(recorded: Recorded, saved: str) -> None:
+    assert recorded.result("checkpoints")["same"][saved] is True
+
+
+def _overlaps_steps(fit: Fit, begin: int, end: int) -> bool:
+    return bool(((fit.steps["begin"] < end) & (fit.steps["end"] > begin)).any())

@@ -1,0 +1,128 @@
+"""More than one ``fit``: one run goes on, what is not logged stays out, and nothing sticks."""
+
+from __future__ import annotations
+
+import pytest
+from training.recorded import Recorded, check_ranks_together, check_steps, fits_of
+
+from stallscope.parsers import read
+
+pytestmark = pytest.mark.horovod
+
+
+@pytest.mark.parametrize("case", ["second_fit", "mixed_precision", "optimizer_that_counts_nothing"])
+def test_a_second_fit_goes_on_with_the_run(recorded: Recorded, case: str) -> None:
+    fits = recorded.fits(case)
+    assert [(fit.log.rank, fit.log.generation, fit.log.part) for fit in fits] == [
+        (0, 0, 0),
+        (0, 0, 1),
+        (1, 0, 0),
+        (1, 0, 1),
+    ]
+    for fit in fits:
+        assert fit.numbers == list(range(12 * fit.log.part, 12 * fit.log.part + 12))
+        assert fit.facts["first_step"] == 12 * fit.log.part
+    recorded.clean(case)
+
+
+def test_a_second_fit_is_stamped_anew(recorded: Recorded) -> None:
+    for fit in recorded.fits("second_fit"):
+        check_steps(fit, 12 * fit.log.part, 12)
+    check_ranks_together(recorded.run("second_fit"))
+
+
+def test_the_same_callback_serves_two_fits(recorded: Recorded) -> None:
+    for fit in recorded.fits("second_fit_same_logger"):
+        first = fit.log.part == 0
+        check_steps(fit, 0 if first else 12, 12 if first else 24)
+        assert set(fit.steps["samples"]) == {16 if first else 8}
+        assert fit.facts["batch_size"] == (16 if first else 8)
+    recorded.clean("second_fit_same_logger")
+
+
+def test_fits_without_the_callback_train_and_write_nothing(recorded: Recorded) -> None:
+    for fit in recorded.fits("silent_fits"):
+        # The 5 steps in between are counted, and in no log.
+        check_steps(fit, 17 * fit.log.part, 12)
+    for rank in range(2):
+        result = recorded.result("silent_fits", rank)
+        assert result["own"] == 2
+        assert result["trained"] is True
+        assert result["iterations"] == 12 + 5 + 12 + 5
+    recorded.clean("silent_fits")
+
+
+def test_steps_that_come_again_are_a_new_generation_of_the_run(recorded: Recorded) -> None:
+    fits = recorded.fits("compiled_again")
+    assert [(fit.log.rank, fit.log.generation) for fit in fits] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for fit in fits:
+        check_steps(fit, 0, 12)
+    recorded.clean("compiled_again")
+
+
+def test_all_ranks_count_from_the_checkpoint_that_only_rank_0_loaded(recorded: Recorded) -> None:
+    for fit in recorded.fits("loaded_on_rank_0"):
+        check_steps(fit, 1000, 24)
+        assert fit.facts["first_step"] == 1000
+        assert list(fit.of_kind("epoch")["step"]) == [1012, 1024]
+    check_ranks_together(recorded.run("loaded_on_rank_0"))
+    recorded.clean("loaded_on_rank_0")
+
+
+def test_after_an_exception_in_a_callback_the_next_fit_is_recorded_afresh(
+    recorded: Recorded,
+) -> None:
+    for fit in recorded.fits("interrupted"):
+        if fit.log.part == 0:
+            check_steps(fit, 0, 5)
+            assert fit.kinds == ["end"]
+        else:
+            check_steps(fit, 5, 12)
+            assert sorted(fit.kinds) == ["checkpoint", "end", "epoch"]
+    check_ranks_together(recorded.run("interrupted"))
+    for rank in range(2):
+        assert recorded.result("interrupted", rank)["raised"] == "tripped"
+    recorded.clean("interrupted")
+
+
+def test_after_an_exception_a_fit_without_the_callback_is_not_recorded(
+    recorded: Recorded,
+) -> None:
+    for fit in recorded.fits("interrupted_then_silent"):
+        check_steps(fit, 0, 5)
+    for rank in range(2):
+        result = recorded.result("interrupted_then_silent", rank)
+        assert result["raised"] == "tripped"
+        assert result["iterations"] == 5 + 12
+    recorded.clean("interrupted_then_silent")
+
+
+def test_after_an_exception_the_next_fit_of_any_model_closes_the_log(recorded: Recorded) -> None:
+    case = "interrupted_then_another_model"
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, 5)
+    [other] = read(str(recorded.logs(case, "other")))
+    for fit in fits_of(other):
+        check_steps(fit, 0, 12)
+    assert recorded.result(case)["raised"] == "tripped"
+    recorded.clean(case)
+
+
+def test_a_fit_inside_a_fit_has_its_own_log_and_disturbs_no_other(recorded: Recorded) -> None:
+    for fit in recorded.fits("fit_inside_fit"):
+        check_steps(fit, 0, 24)
+    [inner] = read(str(recorded.logs("fit_inside_fit", "inner")))
+    assert [fit.numbers for fit in fits_of(inner)] == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
+    recorded.clean("fit_inside_fit")
+
+
+def test_a_second_callback_in_one_fit_steps_back_and_says_so(recorded: Recorded) -> None:
+    for fit in recorded.fits("two_loggers"):
+        check_steps(fit, 0, 12)
+    assert not recorded.logs("two_loggers", "second").exists()
+    for rank in range(2):
+        result = recorded.result("two_loggers", rank)
+        [[level, message]] = result["logged"]
+        assert level == "WARNING"
+        assert "one StepLogger is enough" in message
+        assert result["ours"] == []
