@@ -34,6 +34,9 @@ samples: training-env ## record sample_logs/ again on real Horovod (about 5 minu
 bench: $(VENV)/.ready-dev training-env ## measure what the recorder costs, against the Horovod Timeline
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+screenshots: $(VENV)/.ready-dev browser ## take the docs' pictures again
+	$(BIN)/python tools/screenshots.py
+
 training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod (Horovod is compiled once)
 	tools/training-env.sh $(TRAINING)
 
@@ -51,4 +54,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,test,dev
 	@touch $@
 
-.PHONY: help demo test lint format samples bench training-env browser clean
+.PHONY: help demo test lint format samples bench screenshots training-env browser clean

@@ -44,16 +44,6 @@ def percent(fraction: float | None) -> str:
     return NOT_MEASURED if fraction is None else f"{fraction:.0%}"
 
 
-def speedup(ratio: float) -> str:
-    """A ratio of speeds."""
-    return f"{ratio:.2f}×"
-
-
-def speedup_interval(ci95: tuple[float, float] | None) -> str:
-    """The interval of a ratio of speeds."""
-    return NO_INTERVAL if ci95 is None else f"{ci95[0]:.2f} to {ci95[1]:.2f}"
-
-
 def rate(samples_per_second: float | None) -> str:
     """A throughput."""
     if samples_per_second is None:

@@ -9,10 +9,10 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
 from stallscope.run import Run
+from stallscope.wording.verdicts import counted
 
 from ..store import RunInfo
 from .aria import aria
-from .words import counted
 
 #: The id of the select of baselines.
 BASELINE_SELECT = "baseline"

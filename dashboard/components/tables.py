@@ -10,11 +10,12 @@ from dash import html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import LedgerEntry, RankSummary
+from stallscope.wording.gains import gains
+from stallscope.wording.verdicts import speedup, speedup_interval
 
 from .aria import aria
-from .numbers import interval, percent, plain, signed, speedup, speedup_interval
+from .numbers import interval, percent, plain, signed
 from .swatch import named_swatch
-from .words import fix_title
 
 # Beyond this a table scrolls in its own frame, so that what follows it stays near.
 _TALLEST = 460
@@ -76,18 +77,14 @@ def ranks_table(analysis: Analysis) -> Any:
 
 def gains_table(analysis: Analysis) -> Any:
     """What fixing each thing gains, the most first."""
-    gains = sorted(analysis.what_if, key=lambda gain: gain.speedup, reverse=True)
-    if sum(gain.fix.startswith("rank:") for gain in gains) == 1:
-        # All slow ranks are that one.
-        gains = [gain for gain in gains if gain.fix != "imbalance"]
     rows = [
         [
-            fix_title(gain.fix),
-            plain(gain.saved_ms.value),
-            html.Strong(speedup(gain.speedup)),
-            speedup_interval(gain.ci95),
+            gain.title,
+            plain(gain.what_if.saved_ms.value),
+            html.Strong(speedup(gain.what_if)),
+            speedup_interval(gain.what_if),
         ]
-        for gain in gains
+        for gain in gains(analysis)
     ]
     return _small_table("What fixing gains", ["Fix", "Saves, ms", "Speed-up", "95% interval"], rows)
 

@@ -8,10 +8,11 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.what_if import WhatIf
+from stallscope.wording.gains import main_gain
+from stallscope.wording.verdicts import headline, speedup, speedup_interval
 
-from .numbers import milliseconds, speedup, speedup_interval
+from .numbers import milliseconds
 from .swatch import colours_of
-from .words import headline
 
 # Verdicts that are no stage take a quiet colour.
 _QUIET = "other"
@@ -37,14 +38,13 @@ def verdict_card(analysis: Analysis) -> Any:
 
 
 def _gain(analysis: Analysis) -> Any:
-    kind = analysis.bottleneck.kind
-    gain = next((gain for gain in analysis.what_if if gain.fix == kind), None)
+    gain = main_gain(analysis)
     if gain is None:
         return None
     return dmc.Group(
         [
-            dmc.Text(speedup(gain.speedup), className="gain", span=True),
-            dmc.Text(_gain_sentence(kind, gain), size="sm", flex=1, miw=200),
+            dmc.Text(speedup(gain.what_if), className="gain", span=True),
+            dmc.Text(_gain_sentence(gain.what_if), size="sm", flex=1, miw=200),
         ],
         gap="md",
         mt="md",
@@ -52,16 +52,11 @@ def _gain(analysis: Analysis) -> Any:
     )
 
 
-def _gain_sentence(kind: str, gain: WhatIf) -> str:
-    most = "at most " if kind == "allreduce" else ""
-    interval = (
-        f"95% interval {speedup_interval(gain.ci95)}"
-        if gain.ci95
-        else "too few steps for an interval"
-    )
+def _gain_sentence(gain: WhatIf) -> str:
+    most = "at most " if gain.fix == "allreduce" else ""
     return (
         f"as fast, {most}{milliseconds(gain.saved_ms.value)} less per step, once this is fixed "
-        f"({interval})."
+        f"(95% interval: {speedup_interval(gain)})."
     )
 
 

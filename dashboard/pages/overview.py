@@ -16,6 +16,7 @@ from stallscope.pictures.charts import (
     ranks_chart,
     step_time_chart,
 )
+from stallscope.wording.gains import gains
 
 from ..addresses import Address, query_of, with_baseline
 from ..components.chart_card import chart_card
@@ -91,7 +92,7 @@ def _chart(name: str, chart: Chart | None) -> Any:
 
 
 def _gains(analysis: Analysis) -> Any:
-    if not analysis.what_if:
+    if not gains(analysis):
         return None
     return table_card(
         "What fixing gains",

@@ -10,12 +10,12 @@ from dash import MATCH, Dash, Input, Output
 
 from stallscope.analysis import ENTRIES
 from stallscope.errors import StallscopeError
+from stallscope.wording.verdicts import counted, short_verdict
 
 from ..addresses import RUNS, Address
 from ..components.numbers import milliseconds, rate
 from ..components.runs_table import STEP_TIME, THROUGHPUT, VERDICT, cell_id, runs_table
 from ..components.swatch import labelled_swatch
-from ..components.words import counted, short_verdict
 from ..store import RunStore
 from .base import Page, View
 

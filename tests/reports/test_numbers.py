@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from stallscope.pictures.svg.numbers import (
+from stallscope.wording.numbers import (
     amount,
     between,
     percent,

@@ -17,8 +17,6 @@ import tensorflow as tf
 from stallscope.keras import StepLogger, synthetic_like
 
 BATCH = 32
-STEPS_PER_EPOCH = 200
-EPOCHS = 3
 
 SLOW_INPUT_SECONDS = 0.090
 SLOW_COMPUTE_SECONDS = 0.015
@@ -85,6 +83,8 @@ def main() -> None:
     parser.add_argument("--name", help="the run's name")
     parser.add_argument("--fault", choices=FAULTS, default="none")
     parser.add_argument("--synthetic", action="store_true")
+    parser.add_argument("--steps-per-epoch", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=3)
     options = parser.parse_args()
 
     hvd.init()
@@ -109,8 +109,8 @@ def main() -> None:
         callbacks.append(Busy())
     model.fit(
         data,
-        steps_per_epoch=STEPS_PER_EPOCH,
-        epochs=EPOCHS,
+        steps_per_epoch=options.steps_per_epoch,
+        epochs=options.epochs,
         validation_data=data.take(10),
         callbacks=callbacks,
         verbose=0,

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import RankSummary
-from stallscope.analysis.what_if import WhatIf
 from stallscope.pictures.charts import Chart, charts_of
-from stallscope.pictures.svg.numbers import finite, significant
-
-from .wording import counted, fix_title, listed
+from stallscope.wording.numbers import finite, significant
+from stallscope.wording.verdicts import counted, listed
 
 _MOST_LATEST = 4
 _MOST_NAMED = 8
-# Smaller gains round to nothing.
-_WORTH_MENTIONING = 1.005
 
 _TEXTS = (
     ("model", "Model"),
@@ -34,41 +30,6 @@ _TEXTS = (
     ("loader_workers", "Loader workers"),
     ("devices", "Devices"),
 )
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a fix gains, with its title for people."""
-
-    title: str
-    what_if: WhatIf
-
-
-def gains(analysis: Analysis) -> list[Gain]:
-    """What fixing gains, the most first; nothing where the logs cannot tell."""
-    if analysis.bottleneck.kind == "insufficient_data":
-        return []
-    slow = [one.fix for one in analysis.what_if if one.fix.startswith(("rank:", "host:"))]
-    # Healing all that are slow is healing the one, where there is one.
-    shown = [one for one in analysis.what_if if len(slow) != 1 or one.fix not in slow]
-    shown.sort(key=lambda one: one.speedup, reverse=True)
-    return [Gain(fix_title(one.fix, slow), one) for one in shown]
-
-
-def main_gain(analysis: Analysis) -> Gain | None:
-    """What fixing the bottleneck gains; None where the verdict names none that can be fixed."""
-    kind = analysis.bottleneck.kind
-    return next((gain for gain in gains(analysis) if gain.what_if.fix == kind), None)
-
-
-def other_gains(analysis: Analysis) -> list[Gain]:
-    """What else gains enough to be mentioned, the most first."""
-    main = main_gain(analysis)
-    return [
-        gain
-        for gain in gains(analysis)
-        if gain != main and gain.what_if.speedup >= _WORTH_MENTIONING
-    ]
 
 
 def advice(analysis: Analysis) -> Sequence[str]:

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import RankSummary
-from stallscope.pictures.svg.numbers import Interval, finite
+from stallscope.wording.numbers import Interval, finite
+from stallscope.wording.plain import plain
 
 from .base import Report, ReportOptions
-from .plain import plain
 
 COLUMNS = (
     "run_id",

@@ -12,11 +12,12 @@ from markupsafe import Markup
 from stallscope.analysis import Analysis
 from stallscope.pictures.charts import Chart
 from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
-from stallscope.pictures.svg.numbers import amount
+from stallscope.wording import gains, verdicts
+from stallscope.wording.numbers import amount
+from stallscope.wording.plain import plain
 
-from . import contents, wording
+from . import contents
 from .base import Report, ReportOptions
-from .plain import plain
 from .tables import gains_table, job_table, ledger_table, ranks_table, step_table
 
 # Tables longer than this, and lists of warnings, are folded.
@@ -57,7 +58,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        wording=wording, amount=amount, picture_styles=Markup(stylesheet()), long=_LONG
+        wording=verdicts, amount=amount, picture_styles=Markup(stylesheet()), long=_LONG
     )
     return environment
 
@@ -74,8 +75,8 @@ def _view(analysis: Analysis) -> dict[str, Any]:
         "run": analysis.run,
         "bottleneck": analysis.bottleneck,
         "tone": kind if kind in _STAGE_KINDS else "unknown",
-        "main_gain": contents.main_gain(analysis),
-        "other_gains": contents.other_gains(analysis)[:_MOST_GAINS],
+        "main_gain": gains.main_gain(analysis),
+        "other_gains": gains.other_gains(analysis)[:_MOST_GAINS],
         "advice": contents.advice(analysis),
         "pictures": [
             _picture(chart, index) for index, chart in enumerate(contents.charts(analysis))

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
+from stallscope.wording.gains import main_gain
+from stallscope.wording.plain import plain
+from stallscope.wording.verdicts import basis, counted, headline, saving, speedup, speedup_interval
 
 from .base import Report, ReportOptions
-from .contents import advice, main_gain, throughput
-from .plain import plain
+from .contents import advice, throughput
 from .tables import Table, gains_table, ledger_table
-from .wording import basis, counted, headline, saving, speedup, speedup_interval
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
 # Renderers of pull requests link and notify at these.

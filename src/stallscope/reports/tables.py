@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.result import LedgerEntry, RankSummary
 from stallscope.pictures.charts import TITLES
-from stallscope.pictures.svg.numbers import (
+from stallscope.wording.gains import gains
+from stallscope.wording.numbers import (
     NOT_MEASURED,
     Interval,
     Scale,
@@ -19,9 +20,9 @@ from stallscope.pictures.svg.numbers import (
     signed,
     significant,
 )
+from stallscope.wording.verdicts import speedup, speedup_interval
 
-from .contents import gains, job_parts
-from .wording import speedup, speedup_interval
+from .contents import job_parts
 
 #: Stands in a cell for which there is nothing to say.
 NOTHING = "–"

@@ -13,11 +13,10 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.result import LedgerEntry, RankSummary
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
-from stallscope.pictures.svg.numbers import amount, finite, percent, signed
-
-from .contents import advice, gains, job_parts, main_gain, ranks_that_matter
-from .plain import plain
-from .wording import (
+from stallscope.wording.gains import gains, main_gain
+from stallscope.wording.numbers import amount, finite, percent, signed
+from stallscope.wording.plain import plain
+from stallscope.wording.verdicts import (
     basis,
     counted,
     headline,
@@ -26,6 +25,8 @@ from .wording import (
     speedup,
     speedup_interval,
 )
+
+from .contents import advice, job_parts, ranks_that_matter
 
 _BAR = 22
 _MOST_GAINS = 5

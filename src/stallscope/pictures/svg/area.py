@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from stallscope.wording.numbers import Scale, amount, percent, scale_for, significant
+
 from ..charts import StackedArea
 from .axis import Axis, axis_over, horizontal, vertical
 from .frame import frame, legend, title_of
 from .markup import coordinate, element, line, text, text_width, tooltip
-from .numbers import Scale, amount, percent, scale_for, significant
 
 Floats = npt.NDArray[np.float64]
 

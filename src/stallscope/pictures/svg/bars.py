@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stallscope.wording.numbers import Scale, amount, finite, percent, scale_for, significant
+
 from ..charts import Bar, Segment, StackedBars
 from .axis import Axis, axis_over, horizontal
 from .frame import frame, legend, title_of
 from .markup import element, rectangle, shortened, text, text_width, tooltip
-from .numbers import Scale, amount, finite, percent, scale_for, significant
 
 # Bars get thinner the more there are: height and gap, for up to so many bars.
 _SIZES = ((3, 46.0, 14.0), (8, 28.0, 9.0), (16, 20.0, 6.0))

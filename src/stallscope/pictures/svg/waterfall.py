@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
+from stallscope.wording.numbers import finite, scale_for, signed, significant
+
 from ..charts import Waterfall
 from .axis import Axis, axis_over, horizontal
 from .frame import frame, title_of
 from .markup import element, line, rectangle, shortened, text, text_width, tooltip
-from .numbers import finite, scale_for, signed, significant
 
 _HEIGHT = 24.0
 _ROW = 34.0

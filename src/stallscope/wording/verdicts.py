@@ -1,4 +1,4 @@
-"""The sentences of reports: headlines, names of fixes, how sure a figure is."""
+"""Verdicts and fixes in sentences: headlines, names of fixes, how sure a figure is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import Bottleneck
 from stallscope.analysis.what_if import WhatIf
-from stallscope.pictures.svg.numbers import amount, between, significant
+
+from .numbers import amount, between, significant
 
 _MOST_NAMED = 4
 
@@ -42,6 +43,13 @@ _FIXES = {
 def kind_title(kind: str) -> str:
     """The verdict in two words."""
     return _KINDS.get(kind, kind)
+
+
+def short_verdict(bottleneck: Bottleneck) -> str:
+    """The verdict in a few words, with the ranks that it names."""
+    if bottleneck.kind == "imbalance":
+        return f"Slow {listed('rank', bottleneck.ranks)}"
+    return kind_title(bottleneck.kind)
 
 
 def headline(bottleneck: Bottleneck) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import Bottleneck
-from stallscope.reports.contents import advice, gains, main_gain, other_gains
-from stallscope.reports.wording import basis, fix_title, headline, listed
+from stallscope.reports.contents import advice
+from stallscope.wording.gains import gains, main_gain, other_gains
+from stallscope.wording.verdicts import basis, fix_title, headline, listed
 
 
 @pytest.mark.parametrize(
