@@ -1,6 +1,6 @@
 """Takes the pictures of the docs: the dashboard's overview of a sample run.
 
-    python tools/screenshots.py
+python tools/screenshots.py
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_the_list_says_what_holds_each_run_back(store: RunStore) -> None:
 
 def test_the_overview_begins_with_the_verdict_and_what_fixing_it_gains(store: RunStore) -> None:
     said = texts(view_at(store, "/run/real", "?baseline=synthetic").content)
-    verdict = said.index("Input holds this run back: batches come late on all ranks")
+    verdict = said.index("Input holds this run back: batches come late")
     gain = next(number for number, text in enumerate(said) if "less per step" in text)
     assert verdict < gain < said.index("Where a step's time goes")
     assert re.fullmatch(r"1\.3\d×", said[gain - 1])

@@ -171,7 +171,7 @@ def test_from_the_list_to_a_run_and_back(open_page: Open) -> None:
 def test_a_run_against_its_baseline(open_page: Open) -> None:
     page = _drawn(open_page("/run/real?baseline=synthetic"))
     headings = page.get_by_role("heading", level=2).all_inner_texts()
-    assert headings[0] == "Input holds this run back: batches come late on all ranks"
+    assert headings[0] == "Input holds this run back: batches come late"
     assert page.get_by_text(re.compile(r"less per step, once this is fixed")).is_visible()
 
     ledger = page.get_by_role("region", name="Ledger")

@@ -153,10 +153,13 @@ def decide(
     ]
     candidates.sort(key=lambda gain: gain.saved_ms.value, reverse=True)
     if found.too_few_steps and len(ledger.ranks) > 1:
-        return _insufficient(
-            f"{len(ledger)} steady steps are too few to tell a fault from chance; "
-            "a few hundred are enough in most runs"
-        )
+        # Nobody can be named, but what costs time on whichever rank may be plain all the same.
+        candidates = [gain for gain in candidates if _surely_worthwhile(gain, step_ms)]
+        if not candidates:
+            return _insufficient(
+                f"{len(ledger)} steady steps, each much like the one before, are too few to tell a "
+                "fault from chance; a few hundred are enough in most runs"
+            )
     if not candidates or candidates[0].saved_ms.value < WORTHWHILE * step_ms:
         return _nothing_to_gain(candidates, step_ms, has_baseline)
     best = candidates[0]
@@ -196,9 +199,10 @@ def _verdict(
             hosts=found.hosts,
             advice=_ADVICE_FOR_A_RANK[cause],
         )
+    where = "" if found.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
     evidence = {
-        "input": f"Batches come late on all ranks: input costs {gain}",
-        "other": f"Work between steps costs {gain} on all ranks",
+        "input": f"Batches come late{where}: input costs {gain}",
+        "other": f"Work between steps costs {gain}{where}",
         "allreduce": f"Exposed allreduce takes {gain}; if it cost nothing, that is what it would save",
     }[best.fix]
     if best.fix != "allreduce":
@@ -209,6 +213,10 @@ def _verdict(
         )
     else:
         evidence += "."
+    if found.too_few_steps and len(ledger.ranks) > 1:
+        evidence += (
+            " Whether a rank is slower than the others, so few independent steps cannot tell."
+        )
     return Bottleneck(
         best.fix,
         best.fix if best.fix in STAGES else None,
@@ -243,6 +251,12 @@ def _nothing_to_gain(
 
 def _insufficient(reason: str) -> Bottleneck:
     return Bottleneck("insufficient_data", None, reason[0].upper() + reason[1:] + ".")
+
+
+def _surely_worthwhile(gain: WhatIf, step_ms: float) -> bool:
+    """Whether even the low end of the gain's interval is worth a verdict."""
+    ci95 = gain.saved_ms.ci95
+    return ci95 is not None and ci95[0] >= WORTHWHILE * step_ms
 
 
 def _overlap(best: WhatIf, rival: WhatIf) -> bool:

@@ -23,7 +23,7 @@ _KINDS = {
 }
 
 _HEADLINES = {
-    "input": "Input holds this run back: batches come late on all ranks",
+    "input": "Input holds this run back: batches come late",
     "compute": "This run is bound by compute, as its baseline is",
     "other": "Work between steps holds this run back",
     "allreduce": "Exposed allreduce holds this run back",
