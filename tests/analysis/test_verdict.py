@@ -154,6 +154,24 @@ def test_another_kind_of_baseline_is_said(tmp_path: Path) -> None:
     assert any("batch_size: 32 here, 64 in the baseline" in text for text in found.warnings)
 
 
+def test_a_restart_with_other_ranks_is_taken_apart_over_the_last_ones(tmp_path: Path) -> None:
+    write_job(tmp_path, CLEAN)
+    write_job(tmp_path, replace(CLEAN, generation=1, ranks=3, slow={(2, "input"): 9.0}))
+    found = analyse(read(str(tmp_path))[0])
+    assert [rank.rank for rank in found.ranks] == [0, 1, 2]
+    assert found.bottleneck.ranks == (2,)
+    assert found.steps == 600
+    assert any("2 generations" in warning for warning in found.warnings)
+
+
+def test_a_restart_that_never_got_to_a_whole_step_changes_nothing(tmp_path: Path) -> None:
+    write_job(tmp_path, replace(CLEAN, slow={(3, "input"): 9.0}))
+    write_job(tmp_path, replace(CLEAN, generation=1, ranks=3, steps=1, stamps=False))
+    found = analyse(read(str(tmp_path))[0])
+    assert [rank.rank for rank in found.ranks] == [0, 1, 2, 3]
+    assert found.bottleneck.ranks == (3,)
+
+
 def test_throughput_counts_all_ranks(tmp_path: Path) -> None:
     found = analysis_of(tmp_path, CLEAN)
     assert found.step is not None

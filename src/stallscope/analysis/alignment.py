@@ -59,8 +59,10 @@ class AlignedSteps:
     @property
     def measured(self) -> Bools:
         """Per step: whether every rank has all five stamps."""
-        stamps = np.stack([getattr(self, name) for name in _STAMPS])
-        return np.asarray((stamps != NULL).all(axis=(0, 2)))
+        measured = np.ones(len(self.steps), bool)
+        for name in _STAMPS:
+            measured &= (getattr(self, name) != NULL).all(axis=1)
+        return measured
 
 
 def align(run: Run, generation: int) -> AlignedSteps:

@@ -40,13 +40,14 @@ def analyse(run: Run, baseline: Run | None = None) -> Analysis:
     job = job_time(run, worlds, ledgers, warm)
 
     ledger = concatenated(ledgers)
+    world = _last_world(worlds, ledgers)
     warm_up = np.zeros(0, bool) if ledger is None else warm_up_steps(ledger)
     steady = None if ledger is None else ledger.take(~warm_up)
     if steady is not None and not len(steady):
         steady = None
     match = None if baseline is None else match_baseline(run, baseline)
     base_steady = None if base is None else base.steady
-    found = None if steady is None else replay(steady, worlds[-1].hosts, base_steady)
+    found = replay(steady, world.hosts, base_steady) if world and steady else None
     step = _step_time(worlds, steady)
     throughput = _throughput(run, steady, step)
     return Analysis(
@@ -54,7 +55,7 @@ def analyse(run: Run, baseline: Run | None = None) -> Analysis:
         job=job,
         step=step,
         entries=() if steady is None else _entries(steady, base),
-        ranks=_rank_summaries(worlds[-1], steady) if worlds else (),
+        ranks=() if world is None else _rank_summaries(world, steady),
         bottleneck=_bottleneck(run, steady, found, base_steady is not None),
         what_if=() if found is None else found.gains,
         findings=find(run, base is not None),
@@ -66,8 +67,14 @@ def analyse(run: Run, baseline: Run | None = None) -> Analysis:
         warm_up=warm_up,
         baseline=base,
         match=match,
-        gap=_gap(throughput, base),
+        gap=_gap(run, throughput, base),
     )
+
+
+def _last_world(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> AlignedSteps | None:
+    """The generation whose ranks the figures are about: the last one with a ledger, or at all."""
+    with_ledger = [world for world, ledger in zip(worlds, ledgers, strict=True) if len(ledger)]
+    return (with_ledger or worlds or [None])[-1]
 
 
 def _bottleneck(
@@ -178,11 +185,11 @@ def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float
     return per_step / (step.mean / 1e3)
 
 
-def _gap(throughput: float | None, base: Analysis | None) -> float | None:
+def _gap(run: Run, throughput: float | None, base: Analysis | None) -> float | None:
+    """The fraction of the baseline's throughput that is lost; None between different sizes."""
     if throughput is None or base is None or not base.samples_per_second:
         return None
-    own_ranks, base_ranks = len(base.run.ranks), base.run.size
-    return None if own_ranks != base_ranks else 1 - throughput / base.samples_per_second
+    return 1 - throughput / base.samples_per_second if run.size == base.run.size else None
 
 
 def _epochs(worlds: list[AlignedSteps]) -> int:

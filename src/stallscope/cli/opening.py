@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -29,9 +28,13 @@ def open_all(sources: Sequence[str], read_as: str | None) -> tuple[list[Run], li
 
 
 def with_progress(items: Sequence[T], label: str) -> Iterable[T]:
-    """The items, with a progress bar on a terminal's standard error while they are worked through."""
-    if len(items) < 2 or not sys.stderr.isatty():
+    """The items, with a sign of life on a terminal's standard error while they are worked through."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
         yield from items
-        return
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        yield from progress.track(items, description=label)
+    elif len(items) < 2:
+        with console.status(f"{label} …"):
+            yield from items
+    else:
+        with Progress(console=console, transient=True) as progress:
+            yield from progress.track(items, description=label)
