@@ -74,7 +74,7 @@ def analyse(run: Run, baseline: Run | None = None) -> Analysis:
 def _last_world(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> AlignedSteps | None:
     """The generation whose ranks the figures are about: the last one with a ledger, or at all."""
     with_ledger = [world for world, ledger in zip(worlds, ledgers, strict=True) if len(ledger)]
-    return (with_ledger or worlds or [None])[-1]
+    return next(reversed(with_ledger or worlds), None)
 
 
 def _bottleneck(
