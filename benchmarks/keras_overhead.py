@@ -1,6 +1,6 @@
 """What recording costs per step: no callback, the callback, the Horovod Timeline, in turns.
 
-    HOROVOD_TIMELINE=DYNAMIC horovodrun -np 2 python benchmarks/keras_overhead.py OUT [ROUNDS] [STEPS]
+    HOROVOD_TIMELINE=DYNAMIC horovodrun -np 2 python benchmarks/keras_overhead.py OUT ROUNDS STEPS
 
 The arms take turns within one process, in another order every round, on the same model and data, so
 that what the machine does besides hits all of them alike. Writes OUT/result.json: for every arm and
@@ -73,10 +73,8 @@ def run_arm(arm: str, model: tf.keras.Model, data: tf.data.Dataset, steps: int, 
 
 def main() -> None:
     out = Path(sys.argv[1])
-    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 8
-    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 200
+    rounds, steps = int(sys.argv[2]), int(sys.argv[3])
     hvd.init()
-    tf.config.threading.set_intra_op_parallelism_threads(1)
     model = network()
     x = tf.random.stateless_normal((BATCH, WIDTH), (1, 2))
     data = tf.data.Dataset.from_tensors((x, tf.zeros(BATCH, tf.int32))).repeat()

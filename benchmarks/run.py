@@ -71,15 +71,18 @@ def table(result: dict) -> Table:
     for arm, title in titles.items():
         mean, half = added(medians[arm], none)
         rows.add_row(
-            title, f"{mean:+.3f} ± {half:.3f}", f"{mean / base:+.1%}", f"{sizes[arm]:,.0f}"
+            title,
+            f"{mean:+.2f} ± {half:.2f}",
+            f"{mean / base:+.1%} ± {half / base:.1%}",
+            f"{sizes[arm]:,.0f}",
         )
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
     console = Console(width=100)
     console.print(

@@ -21,6 +21,8 @@ Ints = npt.NDArray[np.int64]
 
 #: What cannot win back this share of the step is not worth a verdict.
 WORTHWHILE = 0.05
+# Fewer are an impression and no measurement, however alike they are.
+_FEWEST_STEPS = 20
 #: Without a baseline, what dispatching a step and a plain optimizer update are taken to need.
 ASSUMED_MS = 2.0
 
@@ -155,7 +157,7 @@ def decide(
     if found.too_few_steps and len(ledger.ranks) > 1:
         # Nobody can be named, but what costs time on whichever rank may be plain all the same.
         candidates = [gain for gain in candidates if _surely_worthwhile(gain, step_ms)]
-        if not candidates:
+        if not candidates or len(ledger) < _FEWEST_STEPS:
             return _insufficient(
                 f"{len(ledger)} steady steps, each much like the one before, are too few to tell a "
                 "fault from chance; a few hundred are enough in most runs"
