@@ -5,6 +5,7 @@ python tools/screenshots.py
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -17,7 +18,8 @@ from stallscope.dashboard.store import RunStore
 from stallscope.runs import open_run
 
 ROOT = Path(__file__).parents[1]
-SAMPLES = ROOT / "sample_logs"
+# Relative, as the page shows where a run is from.
+SAMPLES = Path("sample_logs")
 WINDOW = {"width": 1300, "height": 1030}
 
 
@@ -25,6 +27,7 @@ def main() -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("chromium is needed: apt-get install chromium")
+    os.chdir(ROOT)
     run = open_run(str(SAMPLES / "slow-input-one-rank"))
     baseline = open_run(str(SAMPLES / "synthetic"))
     server = DashboardServer(RunStore([run, baseline]), "127.0.0.1", 0)
@@ -36,7 +39,7 @@ def main() -> None:
         page.goto(f"{server.url.rstrip('/')}/run/{run.id}?baseline={baseline.id}")
         page.wait_for_selector(".js-plotly-plot .barlayer .point")
         page.wait_for_load_state("networkidle")
-        page.screenshot(path=ROOT / "docs" / "overview.png")
+        page.screenshot(path="docs/overview.png")
         browser.close()
     server.stop()
     thread.join()

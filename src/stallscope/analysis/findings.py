@@ -85,7 +85,8 @@ def _timeline_on(run: Run) -> Iterator[Finding]:
             "timeline_on",
             "warning",
             "The Horovod Timeline is on",
-            "HOROVOD_TIMELINE was set: it slows training by a third or more.",
+            "HOROVOD_TIMELINE was set: rank 0 logs every tensor of every step, about 100 KB a step with "
+            "160 gradients, and on a GPU waits for every device event.",
             "Leave it off except for the minutes in which you need it.",
         )
 
