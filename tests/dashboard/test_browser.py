@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
+from support.chromium import chromium
 
 from stallscope.analysis import ENTRIES
 from stallscope.dashboard import RunStore
@@ -27,16 +26,6 @@ PATIENCE_S = 60
 WIDE, NARROW = 1300, 400
 
 expect.set_options(timeout=PATIENCE_S * 1000)
-
-_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 # Every graph of the page has been drawn with something in it.
 _DRAWN = """() => {
@@ -67,16 +56,6 @@ _COLOURS_OF = """async (source) => {
 Open = Callable[..., Page]
 
 
-def _chromium() -> str:
-    found = shutil.which("chromium")
-    if found is None:
-        reason = "there is no Chromium to look through: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
-
-
 @pytest.fixture(scope="module")
 def address(store: RunStore) -> Iterator[str]:
     server = DashboardServer(store, "127.0.0.1", 0)
@@ -88,16 +67,9 @@ def address(store: RunStore) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    with sync_playwright() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(playwright: Playwright) -> Iterator[Browser]:
-    browser = playwright.chromium.launch(executable_path=_chromium(), args=_ARGUMENTS)
-    yield browser
-    browser.close()
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture
