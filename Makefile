@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 TRAINING := .venv-horovod
+LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 ARGS ?=
 
@@ -18,6 +19,12 @@ test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 	@# Without the training side the tests that need it say so at the end; in CI that is an error.
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
 	$(BIN)/pytest $(ARGS)
+	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
+
+test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
+	@# Those have wheels for Python 3.11, which the training side has.
+	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,test tools/lowest-requirements.txt
+	$(LOWEST)/bin/pytest -m "not horovod and not browser" $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -44,7 +51,7 @@ browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is 
 	tools/system-packages.sh chromium
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(LOWEST) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	tools/app-env.sh $(VENV) app
@@ -54,4 +61,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,test,dev
 	@touch $@
 
-.PHONY: help demo test lint format samples bench screenshots training-env browser clean
+.PHONY: help demo test test-lowest lint format samples bench screenshots training-env browser clean

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Makes the app's virtual environment, or adds extras to it.
 #
-#     tools/app-env.sh VENV EXTRAS
+#     tools/app-env.sh VENV EXTRAS [CONSTRAINTS]
 set -euo pipefail
 
 venv=${1:?usage: tools/app-env.sh VENV EXTRAS}
 extras=${2:?usage: tools/app-env.sh VENV EXTRAS}
+constraints=${3:-/dev/null}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
 find_python() {
@@ -31,4 +32,5 @@ if [ ! -x "$venv/bin/python" ]; then
         "$python" -m venv "$venv"
     fi
 fi
-"$venv/bin/python" -m pip --disable-pip-version-check install --quiet --editable "$root[$extras]"
+"$venv/bin/python" -m pip --disable-pip-version-check install --quiet \
+    --constraint "$constraints" --editable "$root[$extras]"
