@@ -33,13 +33,20 @@ def test_the_packages_on_disk_are_those_that_are_installed() -> None:
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == on_disk
 
 
+_NEEDS_A_FRAMEWORK = (
+    "stallscope.keras",
+    "stallscope.torch",
+    "stallscope.collector.recorder.tf_keras",
+    "stallscope.collector.recorder.pytorch",
+)
+
+
 def test_no_room_is_imported_by_its_bare_name() -> None:
     names = [
         name
         for _, name, _ in pkgutil.walk_packages(stallscope.__path__, "stallscope.")
         # Recorders import the framework they record, which is not installed beside the app.
-        if not name.startswith(("stallscope.keras", "stallscope.collector.recorder.tf_keras"))
-        and not name.endswith("__main__")
+        if not name.startswith(_NEEDS_A_FRAMEWORK) and not name.endswith("__main__")
     ]
     program = (
         f"import importlib, sys\n[importlib.import_module(n) for n in {names!r}]\n"

@@ -9,7 +9,9 @@ import socket
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-_RECORDED_SETTINGS = re.compile(r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_")
+_RECORDED_SETTINGS = re.compile(
+    r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_|^CUDA_LAUNCH_BLOCKING$"
+)
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 MASK = "***"
 

@@ -18,13 +18,19 @@ from stallscope.collector.recorder.facts import host_facts, settings, timeline_i
         "TF_NUM_INTEROP_THREADS",
         "OMP_NUM_THREADS",
         "_HOROVOD_STARTUP_TIMEOUT",
+        "TF_CPP_MAX_VLOG_LEVEL",
+        "TORCH_DISTRIBUTED_DEBUG",
+        "TORCH_CPP_LOG_LEVEL",
+        "CUDA_LAUNCH_BLOCKING",
     ],
 )
 def test_settings_that_decide_about_speed_are_recorded(name: str) -> None:
     assert settings({name: "12"}) == {name: "12"}
 
 
-@pytest.mark.parametrize("name", ["PATH", "AWS_SECRET_ACCESS_KEY", "MY_HOROVOD_THING", "HOME"])
+@pytest.mark.parametrize(
+    "name", ["PATH", "AWS_SECRET_ACCESS_KEY", "MY_HOROVOD_THING", "HOME", "CUDA_HOME"]
+)
 def test_other_settings_are_not(name: str) -> None:
     assert settings({name: "abc"}) == {}
 

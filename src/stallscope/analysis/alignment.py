@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,10 @@ import pyarrow as pa
 
 from stallscope.run import Run
 
-from .clocks import HostClocks, align_clocks
+from .clocks import NULL, Clocks, align_clocks
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-#: Stands for "not measured" in arrays of int64.
-NULL = np.iinfo(np.int64).min
 
 _STAMPS = ("begin", "data", "ready", "reduced", "end")
 
@@ -36,7 +33,10 @@ class Intervals:
 
 @dataclass(frozen=True)
 class AlignedSteps:
-    """One generation of a run: S steps × R ranks, int64 nanoseconds on one clock, NULL where missing."""
+    """One generation of a run: S steps × R ranks, int64 nanoseconds on one clock, NULL where missing.
+
+    The arrays lie in memory rank by rank, as logs do.
+    """
 
     generation: int
     steps: Ints
@@ -49,81 +49,97 @@ class AlignedSteps:
     ready: Ints
     reduced: Ints
     end: Ints
+    #: Samples that a rank worked through, S × R; NULL where not known.
     samples: Ints
-    micro: Ints
+    #: S × R: whether the rank has all five stamps.
+    measured: Bools
     #: Whether a new training session began with this step (a process, or a further fit).
     session_start: Bools
     intervals: Intervals
-    clocks: HostClocks
-
-    @property
-    def measured(self) -> Bools:
-        """Per step: whether every rank has all five stamps."""
-        measured = np.ones(len(self.steps), bool)
-        for name in _STAMPS:
-            measured &= (getattr(self, name) != NULL).all(axis=1)
-        return measured
+    clocks: Clocks
 
 
 def align(run: Run, generation: int) -> AlignedSteps:
     """One generation's steps, with the hosts' clocks brought together."""
-    table = run.steps.filter(run.steps.column("generation").to_numpy() == generation)
-    column = {
-        name: table[name].cast(pa.int64()).fill_null(NULL).to_numpy()
-        for name in ("step", "rank", "epoch", *_STAMPS, "micro", "samples", "log")
-    }
-
-    steps, row = _positions(column["step"])
-    ranks, rank = np.unique(column["rank"], return_inverse=True)
-    shape = (len(steps), len(ranks))
+    table = run.steps
+    own = table["generation"].to_numpy() == generation
+    if not own.all():
+        table = table.filter(own)
+    steps, row = _positions(table["step"].to_numpy())
+    ranks, rank = _positions(table["rank"].to_numpy().astype(np.int64))
+    # Rank by rank: the table has the rows in this order, and writing in order is fast.
+    position = rank * len(steps) + row
 
     def dense(name: str) -> Ints:
-        array = np.full(shape, NULL)
-        array[row, rank] = column[name]
-        return array
-
-    epochs = np.maximum(dense("epoch").max(axis=1, initial=NULL), -1)
-    logs = dense("log")
-    # A step from another log than the rank's step before it is the first of a session.
-    session_start = np.ones(len(steps), bool)
-    session_start[1:] = ((logs[1:] != logs[:-1]) & (logs[1:] != NULL) & (logs[:-1] != NULL)).any(1)
+        column = table[name]
+        if column.null_count:
+            column = column.cast(pa.int64()).fill_null(NULL)
+        array = np.empty(len(ranks) * len(steps), np.int64)
+        if len(position) < len(array):
+            array.fill(NULL)
+        array[position] = column.to_numpy()
+        return array.reshape(len(ranks), len(steps)).T
 
     last_log = {log.rank: log for log in run.logs if log.generation == generation}
-    own = [last_log[int(r)] for r in ranks]
-    aligned = AlignedSteps(
+    logs = [last_log[int(r)] for r in ranks]
+    stamps = {name: dense(name) for name in _STAMPS}
+    measured = np.ones((len(ranks), len(steps)), bool).T
+    for array in stamps.values():
+        measured &= array != NULL
+    intervals = _intervals(run, generation, ranks)
+    domains = [log.clock_domain for log in logs]
+    clocks = align_clocks(stamps["ready"], stamps["reduced"], domains)
+    if len(clocks.names) > 1:
+        stamps, intervals = _on_one_clock(stamps, intervals, clocks, steps)
+    for jump in clocks.jumps:
+        # Within this step the clock was set: its stages hold the jump.
+        measured[jump.at, clocks.of_rank == clocks.names.index(jump.clock)] = False
+    return AlignedSteps(
         generation=generation,
         steps=steps,
-        epochs=epochs,
+        epochs=_epochs(table["epoch"], row, len(steps)),
         ranks=tuple(int(r) for r in ranks),
-        hosts=tuple(log.host for log in own),
-        begin=dense("begin"),
-        data=dense("data"),
-        ready=dense("ready"),
-        reduced=dense("reduced"),
-        end=dense("end"),
+        hosts=tuple(log.host for log in logs),
+        **stamps,
         samples=dense("samples"),
-        micro=dense("micro"),
-        session_start=session_start,
-        intervals=_intervals(run, generation, ranks),
-        clocks=HostClocks.same(len(steps), len(ranks)),
+        measured=measured,
+        session_start=_session_starts(table["log"].to_numpy(), rank, row, len(steps)),
+        intervals=intervals,
+        clocks=clocks,
     )
-    domains = [log.clock_domain for log in own]
-    return _on_one_clock(aligned, domains) if len(set(domains)) > 1 else aligned
 
 
-def _positions(step: Ints) -> tuple[Ints, Ints]:
-    """The different steps, ascending, and the position of each row's step among them."""
-    if not len(step):
+def _positions(number: Ints) -> tuple[Ints, Ints]:
+    """The different numbers, ascending, and the position of each row's number among them."""
+    if not len(number):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    first, last = int(step.min()), int(step.max())
-    if last - first < 2 * len(step) + 1000:
+    first, last = int(number.min()), int(number.max())
+    if last - first < 2 * len(number) + 1000:
         # Counting is ten times faster than sorting; gaps in the numbers may cost it some memory.
         present = np.zeros(last - first + 1, bool)
-        present[step - first] = True
+        present[number - first] = True
         position = np.cumsum(present) - 1
-        return np.flatnonzero(present) + first, position[step - first]
-    steps, row = np.unique(step, return_inverse=True)
-    return steps, row
+        return np.flatnonzero(present) + first, position[number - first]
+    numbers, row = np.unique(number, return_inverse=True)
+    return numbers, row
+
+
+def _epochs(epoch: pa.ChunkedArray, row: Ints, steps: int) -> Ints:
+    """Per step the epoch that a rank put it in, the latest where they differ; -1 where none did."""
+    epochs = np.full(steps, -1, np.int64)
+    known = epoch.fill_null(-1).to_numpy() if epoch.null_count else epoch.to_numpy()
+    np.maximum.at(epochs, row, known.astype(np.int64, copy=False))
+    return epochs
+
+
+def _session_starts(log: Ints, rank: Ints, row: Ints, steps: int) -> Bools:
+    """Per step: whether it is the first of all, or a rank's first one in another log."""
+    starts = np.zeros(steps, bool)
+    starts[:1] = True
+    changes = np.flatnonzero((log[1:] != log[:-1]) & (rank[1:] == rank[:-1])) + 1
+    # Within a rank's rows a new log begins here; rows of one log follow each other.
+    starts[row[changes]] = True
+    return starts
 
 
 def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
@@ -140,18 +156,27 @@ def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
     )
 
 
-def _on_one_clock(aligned: AlignedSteps, domains: list[str]) -> AlignedSteps:
-    clocks = align_clocks(aligned.reduced, domains, NULL)
-    shifted: dict[str, Any] = {
-        name: np.where(getattr(aligned, name) == NULL, NULL, getattr(aligned, name) - clocks.offset)
-        for name in _STAMPS
-    }
-    intervals = aligned.intervals
-    at = np.clip(np.searchsorted(aligned.steps, intervals.step), 0, max(0, len(aligned.steps) - 1))
-    shift = clocks.offset[at, intervals.rank_index] if len(at) else np.zeros(0, np.int64)
-    return replace(
-        aligned,
-        **shifted,
-        intervals=replace(intervals, begin=intervals.begin - shift, end=intervals.end - shift),
-        clocks=clocks,
+def _on_one_clock(
+    stamps: dict[str, Ints], intervals: Intervals, clocks: Clocks, steps: Ints
+) -> tuple[dict[str, Ints], Intervals]:
+    for array in stamps.values():
+        for c in range(len(clocks.names)):
+            for rank in np.flatnonzero(clocks.of_rank == c):
+                column = array[:, rank]
+                np.subtract(column, clocks.offset[:, c], out=column, where=column != NULL)
+    at = np.clip(np.searchsorted(steps, intervals.step), 0, max(0, len(steps) - 1))
+    known = len(steps) > 0
+    shift = clocks.offset[at, clocks.of_rank[intervals.rank_index]] if known else 0
+    shifted = Intervals(
+        intervals.kind,
+        intervals.rank_index,
+        intervals.step,
+        intervals.begin - shift,
+        intervals.end - shift,
     )
+    return stamps, shifted
+
+
+def hosts_in_order(hosts: Sequence[str]) -> list[str]:
+    """The different hosts, each once, in the order of their lowest ranks."""
+    return list(dict.fromkeys(hosts))

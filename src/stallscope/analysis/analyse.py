@@ -2,73 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from stallscope.run import Run
 
-from .alignment import NULL, AlignedSteps, align
-from .baseline import match_baseline
-from .findings import find
+from .alignment import AlignedSteps, align
+from .attribution import Attribution, attribute
+from .baseline import decompose, match_baseline, match_single
+from .change_points import change_points
+from .clocks import NULL
+from .communication import Communication, communication
+from .findings import by_severity, find
+from .findings.clocks import clock_findings
+from .findings.slow_steps import step_findings
 from .job_time import host_step_times, job_time
-from .ledger import Ledger, build_ledger
+from .ledger import Ledger, build_ledger, concatenated, of_last_world
 from .result import (
     ENTRIES,
     Analysis,
     BaselineMatch,
     Bottleneck,
+    ChangePoint,
+    ClockSummary,
+    Coverage,
+    Finding,
     LedgerEntry,
     RankSummary,
     StepTime,
-    concatenated,
 )
-from .stats import mean_with_interval
-from .verdict import Replay, decide, replay
+from .stats import Mean, mean_with_interval
+from .verdict import decide
 from .warmup import warm_up_steps
 
-Ints = npt.NDArray[np.int64]
 
+def analyse(
+    run: Run,
+    baseline: Run | None = None,
+    single: Run | None = None,
+    network_bandwidth: float | None = None,
+) -> Analysis:
+    """Take a run apart.
 
-def analyse(run: Run, baseline: Run | None = None) -> Analysis:
-    """Take a run apart, against a baseline where there is one."""
+    Args:
+        run: the run.
+        baseline: the same job on synthetic data.
+        single: the same job on synthetic data and one rank.
+        network_bandwidth: GB/s of bus bandwidth that the network is known to give.
+    """
     base = None if baseline is None else analyse(baseline)
+    alone = None if single is None else analyse(single)
     # A log without any step yet is no world of its own.
     generations = np.unique(run.steps["generation"].to_numpy()).tolist()
     worlds = [align(run, generation) for generation in generations]
     ledgers = [build_ledger(world) for world in worlds]
     warm = [warm_up_steps(ledger) for ledger in ledgers]
-    job = job_time(run, worlds, ledgers, warm)
-
-    ledger = concatenated(ledgers)
+    kept = of_last_world(ledgers)
+    ledger = concatenated([ledgers[index] for index in kept])
+    warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
+    steady = _steady(ledger, warm_up)
     world = _last_world(worlds, ledgers)
-    warm_up = np.zeros(0, bool) if ledger is None else warm_up_steps(ledger)
-    steady = None if ledger is None else ledger.take(~warm_up)
-    if steady is not None and not len(steady):
-        steady = None
-    match = None if baseline is None else match_baseline(run, baseline)
+    clocks = None if world is None else _clocks(world)
     base_steady = None if base is None else base.steady
-    found = replay(steady, world.hosts, base_steady) if world and steady else None
+    found = None
+    if world is not None and steady is not None:
+        # On one clock arrivals need no completions: nothing is hidden.
+        blind = world.clocks.skew if len(world.clocks.names) > 1 else 0.0
+        found = attribute(steady, world.hosts, base_steady, blind)
     step = _step_time(worlds, steady)
     throughput = _throughput(run, steady, step)
+    changes = () if steady is None else change_points(steady)
+    match = None if baseline is None else match_baseline(run, baseline)
+    gap = _gap(run, throughput, step, base)
     return Analysis(
         run=run,
-        job=job,
+        job=job_time(run, worlds, ledgers, warm),
         step=step,
-        entries=() if steady is None else _entries(steady, base),
+        entries=() if steady is None else _entries(steady, base, alone),
         ranks=() if world is None else _rank_summaries(world, steady),
         bottleneck=_bottleneck(run, steady, found, base_steady is not None),
+        stragglers=() if found is None or _one_of_many(run) else found.stragglers,
         what_if=() if found is None else found.gains,
-        findings=find(run, base is not None),
-        warnings=_warnings(run, worlds, ledgers, match, baseline),
+        findings=_findings(run, base is not None, single, clocks, steady, changes),
+        warnings=_warnings(run, worlds, ledgers, match, baseline, single),
         samples_per_second=throughput,
         epochs=_epochs(worlds),
-        steps=sum(len(world.steps) for world in worlds),
+        coverage=_coverage(worlds, ledgers),
+        clocks=clocks,
+        changes=changes,
+        communication=_communication(run, steady, network_bandwidth),
         ledger=ledger,
         warm_up=warm_up,
+        steady=steady,
         baseline=base,
         match=match,
-        gap=_gap(run, throughput, base),
+        gap=None if gap is None else gap.value,
+        gap_ci95=None if gap is None else gap.ci95,
+        single=alone,
+        decomposition=(
+            decompose(steady, found, base_steady, None if alone is None else alone.steady)
+            if steady is not None and found is not None and base_steady is not None
+            else None
+        ),
     )
+
+
+def _steady(ledger: Ledger | None, warm_up: npt.NDArray[np.bool_]) -> Ledger | None:
+    steady = None if ledger is None else ledger.take(~warm_up)
+    return steady if steady is not None and len(steady) else None
 
 
 def _last_world(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> AlignedSteps | None:
@@ -77,8 +120,23 @@ def _last_world(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> AlignedSte
     return next(reversed(with_ledger or worlds), None)
 
 
+def _one_of_many(run: Run) -> bool:
+    return run.size > 1 and len(run.ranks) == 1
+
+
+def _clocks(world: AlignedSteps) -> ClockSummary:
+    clocks = world.clocks
+    return ClockSummary(
+        clocks.method,
+        clocks.skew / 1e6 if clocks.skew_seen else None,
+        None if clocks.bound is None else clocks.bound / 1e6,
+        tuple((jump.clock, int(world.steps[jump.at]), jump.ms) for jump in clocks.jumps),
+        float(clocks.violations),
+    )
+
+
 def _bottleneck(
-    run: Run, steady: Ledger | None, found: Replay | None, has_baseline: bool
+    run: Run, steady: Ledger | None, found: Attribution | None, has_baseline: bool
 ) -> Bottleneck:
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
@@ -87,7 +145,7 @@ def _bottleneck(
         return Bottleneck(
             "insufficient_data", None, f"The stages of the steps were not measured: {reason}."
         )
-    if run.size > 1 and len(run.ranks) == 1:
+    if _one_of_many(run):
         return Bottleneck(
             "insufficient_data",
             None,
@@ -97,12 +155,16 @@ def _bottleneck(
     return decide(steady, found, run.missing_ranks, has_baseline)
 
 
-def _entries(steady: Ledger, base: Analysis | None) -> tuple[LedgerEntry, ...]:
+def _entries(
+    steady: Ledger, base: Analysis | None, alone: Analysis | None
+) -> tuple[LedgerEntry, ...]:
     step = float(steady.total.mean()) / 1e6
     entries = []
     for name in ENTRIES:
         mean = mean_with_interval(steady.entry(name)).scaled(1e-6)
         other = None if base is None else base.entry(name)
+        one = None if alone is None else alone.entry(name)
+        excess = None if other is None else mean.minus(Mean(other.ms, other.ci95_ms))
         entries.append(
             LedgerEntry(
                 name,
@@ -110,7 +172,9 @@ def _entries(steady: Ledger, base: Analysis | None) -> tuple[LedgerEntry, ...]:
                 mean.value / step if step else 0.0,
                 mean.ci95,
                 None if other is None else other.ms,
-                None if other is None else mean.value - other.ms,
+                None if excess is None else excess.value,
+                None if excess is None else excess.ci95,
+                None if one is None else one.ms,
             )
         )
     return tuple(entries)
@@ -129,45 +193,41 @@ def _step_time(worlds: list[AlignedSteps], steady: Ledger | None) -> StepTime | 
 
 
 def _rank_summaries(world: AlignedSteps, steady: Ledger | None) -> tuple[RankSummary, ...]:
-    offset = world.clocks.mean_offset() / 1e6
+    offset = world.clocks.mean_offset / 1e6
     uncertainty = world.clocks.uncertainty / 1e6
-    if steady is None:
-        return tuple(
-            RankSummary(
-                rank,
-                host,
-                input_ms=None,
-                compute_ms=None,
-                wait_ms=None,
-                allreduce_ms=None,
-                other_ms=None,
-                critical_share=None,
-                clock_offset_ms=float(offset[r]),
-                clock_uncertainty_ms=float(uncertainty[r]),
-            )
-            for r, (rank, host) in enumerate(zip(world.ranks, world.hosts, strict=True))
-        )
-    means = {
-        name: getattr(steady, name).mean(axis=0) / 1e6
-        for name in ("input", "compute", "wait", "other")
-    }
-    allreduce = float(steady.allreduce.mean()) / 1e6
-    critical = np.bincount(steady.critical, minlength=len(world.ranks)) / len(steady)
+    means: dict[str, list[float | None]] = {}
+    nothing: list[float | None] = [None] * len(world.ranks)
+    if steady is not None:
+        for name in ("input", "compute", "wait", "other"):
+            means[name] = _means(getattr(steady, name), steady)
+        allreduce = float(steady.allreduce.mean()) / 1e6
+        means["allreduce"] = [allreduce] * len(world.ranks)
+        critical = np.bincount(steady.critical, minlength=len(world.ranks)) / len(steady)
+        means["critical"] = critical.tolist()
     return tuple(
         RankSummary(
             rank,
             host,
-            float(means["input"][r]),
-            float(means["compute"][r]),
-            float(means["wait"][r]),
-            allreduce,
-            float(means["other"][r]),
-            float(critical[r]),
-            float(offset[r]),
-            float(uncertainty[r]),
+            input_ms=means.get("input", nothing)[r],
+            compute_ms=means.get("compute", nothing)[r],
+            wait_ms=means.get("wait", nothing)[r],
+            allreduce_ms=means.get("allreduce", nothing)[r],
+            other_ms=means.get("other", nothing)[r],
+            critical_share=means.get("critical", nothing)[r],
+            clock_offset_ms=float(offset[r]),
+            clock_uncertainty_ms=float(uncertainty[r]),
         )
         for r, (rank, host) in enumerate(zip(world.ranks, world.hosts, strict=True))
     )
+
+
+def _means(stage: npt.NDArray[np.int64], steady: Ledger) -> list[float | None]:
+    """Per rank, milliseconds over the steps that it measured; None where it measured none."""
+    if steady.measured.all():
+        return [float(mean) for mean in stage.mean(axis=0) / 1e6]
+    count = steady.measured.sum(axis=0)
+    total = np.where(steady.measured, stage, 0).sum(axis=0)
+    return [float(t) / n / 1e6 if n else None for t, n in zip(total, count, strict=True)]
 
 
 def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float | None:
@@ -176,7 +236,7 @@ def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float
         return None
     if steady is not None and (steady.samples != NULL).all():
         # Ranks whose logs are missing work through as much as those that are there.
-        per_step = float(steady.samples.mean()) * run.size / len(steady.ranks)
+        per_step = float(steady.samples.sum(axis=1).mean()) * run.size / len(steady.ranks)
     elif run.fact("batch_size") is not None:
         turns = float(np.mean(run.steps["micro"].to_numpy()))
         per_step = float(run.fact("batch_size")) * turns * run.size
@@ -185,16 +245,57 @@ def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float
     return per_step / (step.mean / 1e3)
 
 
-def _gap(run: Run, throughput: float | None, base: Analysis | None) -> float | None:
+def _gap(
+    run: Run, throughput: float | None, step: StepTime | None, base: Analysis | None
+) -> Mean | None:
     """The fraction of the baseline's throughput that is lost; None between different sizes."""
-    if throughput is None or base is None or not base.samples_per_second:
+    if throughput is None or step is None or base is None or base.step is None:
         return None
-    return 1 - throughput / base.samples_per_second if run.size == base.run.size else None
+    if not base.samples_per_second or run.size != base.run.size:
+        return None
+    kept = throughput / base.samples_per_second
+    if step.ci95 is None or base.step.ci95 is None:
+        return Mean(1 - kept, None)
+    relative = np.hypot(
+        (step.ci95[1] - step.ci95[0]) / 2 / step.mean,
+        (base.step.ci95[1] - base.step.ci95[0]) / 2 / base.step.mean,
+    )
+    half = float(kept * relative)
+    return Mean(1 - kept, (1 - kept - half, 1 - kept + half))
 
 
 def _epochs(worlds: list[AlignedSteps]) -> int:
     seen = [world.epochs[world.epochs >= 0] for world in worlds]
     return len(np.unique(np.concatenate(seen))) if seen else 0
+
+
+def _coverage(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> Coverage:
+    steps = sum(len(world.steps) for world in worlds)
+    used = sum(len(ledger) for ledger in ledgers)
+    complete = sum(int(ledger.measured.all(axis=1).sum()) for ledger in ledgers)
+    return Coverage(steps, complete, used - complete)
+
+
+def _communication(
+    run: Run, steady: Ledger | None, network_bandwidth: float | None
+) -> Communication | None:
+    if steady is None or run.missing_ranks:
+        return None
+    return communication(steady, run.size, run.fact("gradient_bytes"), network_bandwidth)
+
+
+def _findings(
+    run: Run,
+    has_baseline: bool,
+    single: Run | None,
+    clocks: ClockSummary | None,
+    steady: Ledger | None,
+    changes: Sequence[ChangePoint],
+) -> tuple[Finding, ...]:
+    found = [*find(run, has_baseline, single=single)]
+    found += [] if clocks is None else clock_findings(clocks)
+    found += [] if steady is None else step_findings(steady, tuple(changes))
+    return by_severity(found)
 
 
 def _warnings(
@@ -203,14 +304,19 @@ def _warnings(
     ledgers: list[Ledger],
     match: BaselineMatch | None,
     baseline: Run | None,
+    single: Run | None,
 ) -> tuple[str, ...]:
     warnings = [str(problem) for problem in run.problems]
-    steps = sum(len(world.steps) for world in worlds)
-    used = sum(len(ledger) for ledger in ledgers)
-    if 0 < used < steps:
+    coverage = _coverage(worlds, ledgers)
+    if coverage.complete + coverage.partial and coverage.unused:
         warnings.append(
-            f"{steps - used} of {steps} steps are not in the ledger: not all ranks have all of their "
-            "stamps"
+            f"{coverage.unused} of {coverage.steps} steps are not in the ledger: too many ranks lack "
+            "stamps in them, or the step before is missing"
+        )
+    if coverage.partial:
+        warnings.append(
+            f"in {coverage.partial} of {coverage.steps} steps a few ranks' stamps are missing: they "
+            "are in the ledger with the ranks that are there"
         )
     if len(worlds) > 1:
         warnings.append(
@@ -221,4 +327,8 @@ def _warnings(
         warnings.append("the baseline is another kind of run: " + "; ".join(match.differs))
     if baseline is not None and not baseline.synthetic:
         warnings.append("the baseline was not recorded with synthetic=True")
+    if single is not None:
+        differs = match_single(run, single).differs
+        if differs:
+            warnings.append("the run on one rank is another kind of run: " + "; ".join(differs))
     return tuple(warnings)

@@ -1,12 +1,15 @@
-"""A run against its baseline: the same job on synthetic data."""
+"""A run against its baselines: the same job on synthetic data, on as many ranks and on one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stallscope.run import Run, newest_first
 
-from .result import BaselineMatch
+from .attribution import Attribution
+from .ledger import Ledger
+from .result import BaselineMatch, Decomposition
+from .stats import Mean, mean_with_interval
 
 # What must be alike for a comparison to say something; the rest of the facts may differ.
 _COMPARED = (
@@ -24,13 +27,13 @@ _COMPARED = (
 
 def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
     """Which facts are the same and which differ, the latter with both values."""
-    pairs = [("ranks", run.size, baseline.size), ("hosts", len(run.hosts), len(baseline.hosts))]
-    pairs += [(name, run.fact(name), baseline.fact(name)) for name in _COMPARED]
-    same = tuple(name for name, own, other in pairs if own == other and own is not None)
-    differs = tuple(
-        f"{name}: {own} here, {other} in the baseline" for name, own, other in pairs if own != other
-    )
-    return BaselineMatch(same, differs)
+    hosts = ("hosts", len(run.hosts), len(baseline.hosts))
+    return _match([("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)])
+
+
+def match_single(run: Run, single: Run) -> BaselineMatch:
+    """The same for a run on one rank, whose numbers of ranks and hosts are meant to differ."""
+    return _match(_facts(run, single))
 
 
 def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
@@ -41,3 +44,59 @@ def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
         if candidate.synthetic and not match_baseline(run, candidate).differs:
             return candidate
     return None
+
+
+def find_single(run: Run, candidates: Iterable[Run]) -> Run | None:
+    """The newest synthetic run of the same job on one rank; None where there is none."""
+    if run.size == 1:
+        return None
+    for candidate in newest_first(candidates):
+        if candidate.synthetic and candidate.size == 1 and not match_single(run, candidate).differs:
+            return candidate
+    return None
+
+
+def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run | None]:
+    """Of baselines that were named, the one on as many ranks and the one on a single rank."""
+    single = next((one for one in baselines if one.size == 1 and run.size > 1), None)
+    return next((one for one in baselines if one is not single), None), single
+
+
+def decompose(
+    real: Ledger, found: Attribution, synthetic: Ledger, single: Ledger | None
+) -> Decomposition:
+    """Where the step goes between the three runs; steady steps of each."""
+    step, base = _step(real), _step(synthetic)
+    loss = step.minus(base)
+    stall = next(gain.saved_ms for gain in found.gains if gain.fix == "input")
+    compute = _entry(real, "compute").minus(_entry(synthetic, "compute"))
+    rest = Mean(loss.value - stall.value - compute.value, None)
+    waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
+    return Decomposition(
+        loss,
+        stall,
+        compute,
+        rest,
+        waiting,
+        None if single is None else base.minus(_step(single)),
+    )
+
+
+def _step(ledger: Ledger) -> Mean:
+    return mean_with_interval(ledger.total).scaled(1e-6)
+
+
+def _entry(ledger: Ledger, name: str) -> Mean:
+    return mean_with_interval(ledger.entry(name)).scaled(1e-6)
+
+
+def _facts(run: Run, other: Run) -> list[tuple[str, object, object]]:
+    return [(name, run.fact(name), other.fact(name)) for name in _COMPARED]
+
+
+def _match(pairs: Sequence[tuple[str, object, object]]) -> BaselineMatch:
+    same = tuple(name for name, own, other in pairs if own == other and own is not None)
+    differs = tuple(
+        f"{name}: {own} here, {other} in the baseline" for name, own, other in pairs if own != other
+    )
+    return BaselineMatch(same, differs)

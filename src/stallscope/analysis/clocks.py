@@ -4,92 +4,323 @@ Ranks of one host share its monotonic clock; hosts do not. An allreduce complete
 together, so the offset of a host at a step is the median over its ranks of ``reduced`` minus the
 same of the reference host, smoothed by a running median: a single fit over the whole run fails under
 slewed and stepped clocks. Arrivals are never used: late arrival is what is looked for.
+
+Completions are not simultaneous. What scatters from step to step averages out; what is always there
+(a ring whose last link is slow) goes into the offset and cannot be seen between hosts, only among
+the ranks of one host. Both parts are carried in the uncertainty.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import median_filter
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+#: Stands for "not measured" in arrays of int64.
+NULL = np.iinfo(np.int64).min
 
 # Long enough to average over completion jitter, short enough to follow slewed clocks.
 _WINDOW = 51
 # The median of n normal values scatters √(π/2) more than their mean.
 _MEDIAN_LOSS = np.sqrt(np.pi / 2)
 _MAD_TO_SD = 1.4826
+# A clock that moves by this many SDs of the usual change from one step to the next, and stays there,
+# was set; a fast clock moves 0.1 ms in a second.
+_JUMP_SDS = 10.0
+_SMALLEST_JUMP = 500_000
+_BEFORE_AND_AFTER = 12
+# Stamps have microseconds, and are rounded on both sides.
+_ROUNDING = 5_000
+# With more broken causality than this, offsets from completions are worse than none.
+_BROKEN = 0.05
 
 
 @dataclass(frozen=True)
-class HostClocks:
-    """Clock offsets against the reference host."""
+class ClockJump:
+    """A clock that was set in the middle of the run, between two steps or within one."""
 
-    #: S × R nanoseconds; subtracting them brings a rank's times to the reference clock.
+    clock: str
+    #: Position of the step after which, or in which, it happened.
+    at: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """C clocks and what must be subtracted from their times to get the reference's, the first's.
+
+    ``method`` is ``one clock``, ``completions`` (a running median of the differences between the
+    completions of collectives), or ``every step`` (every rank's completion taken as the same moment,
+    which needs no clock at all: the fall-back where clocks are too unsteady to be followed).
+    """
+
+    method: str
+    names: tuple[str, ...]
+    #: Per rank, the index of its clock.
+    of_rank: Ints
+    #: S × C nanoseconds.
     offset: Ints
-    #: Per rank: nanoseconds by which the offset may be wrong, statistically and by completion skew.
-    uncertainty: npt.NDArray[np.float64]
+    #: Per clock, nanoseconds: what the running median may be off by chance, and the completion skew
+    #: that does not shrink with steps; infinite where a clock could not be compared.
+    statistical: Floats
+    systematic: Floats
+    #: Whether skew could be seen: it shows only among ranks that share a clock.
+    skew_seen: bool
+    #: The most by which any clock could be shifted before a rank would be reduced before the last one
+    #: is ready (in 99 of 100 steps), nanoseconds: skew between hosts cannot be larger than that.
+    bound: float | None = None
+    jumps: tuple[ClockJump, ...] = ()
+    #: Per step: whether a rank was reduced before the last rank was ready, beyond the uncertainty.
+    violated: Bools | None = None
 
-    @classmethod
-    def same(cls, steps: int, ranks: int) -> HostClocks:
-        """All ranks on one clock."""
-        return cls(np.zeros((steps, ranks), np.int64), np.zeros(ranks))
+    @property
+    def uncertainty(self) -> Floats:
+        """Per rank, nanoseconds by which its times may be shifted against the reference's."""
+        return np.asarray((self.statistical + self.systematic)[self.of_rank])
 
-    def mean_offset(self) -> npt.NDArray[np.float64]:
+    @property
+    def mean_offset(self) -> Floats:
         """Per rank, nanoseconds."""
         if not len(self.offset):
-            return np.zeros(self.offset.shape[1])
-        return np.asarray(self.offset.mean(axis=0))
+            return np.zeros(len(self.of_rank))
+        # Whole nanoseconds of days of uptime do not fit into the digits of a float's sum.
+        first = self.offset[0]
+        return np.asarray((first + (self.offset - first).mean(axis=0))[self.of_rank])
+
+    @property
+    def skew(self) -> float:
+        """The completion skew seen among ranks that share a clock, nanoseconds."""
+        finite = self.systematic[np.isfinite(self.systematic)]
+        return float(finite.max(initial=0.0)) if self.skew_seen else 0.0
+
+    @property
+    def violations(self) -> float:
+        """The share of steps in which causality is broken."""
+        return 0.0 if self.violated is None or not len(self.violated) else self.violated.mean()
 
 
-def align_clocks(reduced: Ints, domains: list[str], null: int) -> HostClocks:
-    """Offsets of every rank at every step.
+def align_clocks(ready: Ints, reduced: Ints, domains: Sequence[str]) -> Clocks:
+    """Bring the clocks of a job's ranks together.
 
     Args:
-        reduced: S × R nanoseconds, each rank on its own clock, ``null`` where not measured.
+        ready: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
+        reduced: the same.
         domains: per rank, the name of its clock.
-        null: the value that stands for "not measured".
     """
-    steps, ranks = reduced.shape
-    offset = np.zeros((steps, ranks), np.int64)
-    uncertainty = np.zeros(ranks)
-    names = np.array(domains)
-    reference = names[0]
-    base = _completion(reduced[:, names == reference], null)
-    for name in sorted(set(domains) - {str(reference)}):
-        own = names == name
-        completion = _completion(reduced[:, own], null)
-        known = (base != null) & (completion != null)
-        if not known.any():
-            uncertainty[own] = np.inf
+    names = tuple(dict.fromkeys(domains))
+    of_rank = np.array([names.index(name) for name in domains])
+    steps = len(reduced)
+    skew = np.array([_skew(reduced[:, of_rank == c]) for c in range(len(names))])
+    seen = bool(np.isfinite(skew).any())
+    if len(names) == 1:
+        clocks = Clocks(
+            "one clock",
+            names,
+            of_rank,
+            np.zeros((steps, 1), np.int64),
+            np.zeros(1),
+            np.zeros(1),
+            seen,
+        )
+    else:
+        clocks = _from_completions(reduced, names, of_rank, skew)
+    clocks = _checked(clocks, ready, reduced)
+    if clocks.method == "completions" and clocks.violations > _BROKEN:
+        return _checked(_every_step(clocks, reduced), ready, reduced)
+    return clocks
+
+
+def _from_completions(reduced: Ints, names: tuple[str, ...], of_rank: Ints, skew: Floats) -> Clocks:
+    completion = [_completion(reduced[:, of_rank == c]) for c in range(len(names))]
+    offset = np.zeros((len(reduced), len(names)), np.int64)
+    statistical = np.zeros(len(names))
+    jumps: list[ClockJump] = []
+    for c in range(1, len(names)):
+        known = np.flatnonzero((completion[0] != NULL) & (completion[c] != NULL))
+        if not len(known):
+            statistical[c] = np.inf
             continue
-        difference = (completion - base)[known]
-        smooth = median_filter(difference, size=min(_WINDOW, len(difference)), mode="nearest")
-        at = np.flatnonzero(known)
-        nearest = np.clip(np.searchsorted(at, np.arange(steps)), 0, len(at) - 1)
-        offset[:, own] = smooth[nearest][:, None]
+        difference = completion[c][known] - completion[0][known]
+        set_at = _jumps(difference)
+        smooth = _running_median(difference, set_at)
+        nearest = np.clip(np.searchsorted(known, np.arange(len(reduced))), 0, len(known) - 1)
+        offset[:, c] = smooth[nearest]
         scatter = _MAD_TO_SD * float(np.median(np.abs(difference - smooth)))
-        skew = max(_skew(reduced[:, own], null), _skew(reduced[:, names == reference], null))
-        uncertainty[own] = skew + scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
-    return HostClocks(offset, uncertainty)
+        statistical[c] = scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
+        jumps += [
+            ClockJump(names[c], int(known[at]), float(difference[at] - difference[at - 1]) / 1e6)
+            for at in set_at
+        ]
+    # Nobody's skew is seen where every clock has one rank: then the most that any host shows counts.
+    widest = float(skew[np.isfinite(skew)].max(initial=0.0))
+    systematic = np.where(np.isfinite(skew), np.maximum(skew, skew[0]), widest)
+    systematic = np.where(np.isfinite(systematic), systematic, widest)
+    systematic[0] = 0.0
+    return Clocks(
+        "completions",
+        names,
+        of_rank,
+        offset,
+        statistical,
+        systematic,
+        bool(np.isfinite(skew).any()),
+        jumps=_whose(jumps, completion, names),
+    )
 
 
-def _completion(reduced: Ints, null: int) -> Ints:
-    """Per step the median over a host's ranks; ``null`` where one of them is missing."""
-    measured = (reduced != null).all(axis=1)
-    if not measured.any():
-        return np.full(len(reduced), null)
-    first = int(reduced[measured].min())
-    # Differences from a common origin, so that no precision is lost in the median's floats.
-    median = np.median(np.where(measured[:, None], reduced - first, 0), axis=1)
-    return np.where(measured, np.rint(median).astype(np.int64) + first, null)
+def _completion(reduced: Ints) -> Ints:
+    """Per step the median over a clock's ranks that measured it; NULL where none did."""
+    measured = reduced != NULL
+    whole = measured.all(axis=1)
+    result = np.full(len(reduced), NULL)
+    if reduced.shape[1] == 1:
+        return reduced[:, 0].copy()
+    if whole.any():
+        # The mean of the two middle values as int64: floats would lose nanoseconds.
+        low, high = (reduced.shape[1] - 1) // 2, reduced.shape[1] // 2
+        part = np.partition(np.ascontiguousarray(reduced), sorted({low, high}), axis=1)
+        result = np.where(whole, part[:, low] + (part[:, high] - part[:, low]) // 2, NULL)
+    partly = np.flatnonzero(measured.any(axis=1) & ~whole)
+    if len(partly):
+        own = np.sort(np.where(measured[partly], reduced[partly], np.iinfo(np.int64).max), axis=1)
+        result[partly] = own[np.arange(len(own)), (measured[partly].sum(axis=1) - 1) // 2]
+    return result
 
 
-def _skew(reduced: Ints, null: int) -> float:
-    """How far the completions of one host's ranks typically lie apart."""
-    measured = (reduced != null).all(axis=1)
+def _skew(reduced: Ints) -> float:
+    """How far the completions of one clock's ranks typically lie apart; NaN with a single rank."""
+    measured = (reduced != NULL).all(axis=1)
     if reduced.shape[1] < 2 or not measured.any():
-        return 0.0
-    return float(np.median(np.ptp(reduced[measured], axis=1)))
+        return float("nan")
+    if not measured.all():
+        reduced = reduced[measured]
+    return float(np.median(reduced.max(axis=1) - reduced.min(axis=1)))
+
+
+def _jumps(difference: Ints) -> list[int]:
+    """Positions at which one of the two clocks was set."""
+    change = np.diff(difference)
+    if len(change) < 2 * _BEFORE_AND_AFTER:
+        return []
+    usual = np.median(change)
+    spread = _MAD_TO_SD * float(np.median(np.abs(change - usual)))
+    limit = max(_JUMP_SDS * spread, _SMALLEST_JUMP)
+    found: list[int] = []
+    for at in np.flatnonzero(np.abs(change - usual) > limit) + 1:
+        low = found[-1] if found else 0
+        before = difference[max(low, at - _BEFORE_AND_AFTER) : at]
+        after = difference[at : at + _BEFORE_AND_AFTER]
+        moved = np.median(after) - np.median(before)
+        # One late completion goes back at once; a clock that was set stays.
+        if abs(moved) > 0.5 * abs(change[at - 1]) and np.sign(moved) == np.sign(change[at - 1]):
+            found.append(int(at))
+    return found
+
+
+def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
+    """The difference without its scatter, cut at jumps."""
+    smooth = np.empty_like(difference)
+    edges = [0, *jumps, len(difference)]
+    for begin, end in zip(edges, edges[1:], strict=False):
+        own = difference[begin:end]
+        # Around the middle value, so that the filter's own type holds every digit.
+        middle = own[len(own) // 2]
+        size = min(_WINDOW, len(own))
+        smooth[begin:end] = middle + median_filter(own - middle, size=size, mode="nearest")
+    return smooth
+
+
+def _whose(
+    jumps: list[ClockJump], completion: list[Ints], names: tuple[str, ...]
+) -> tuple[ClockJump, ...]:
+    """Puts a jump down to the reference's clock where that one's own time moved."""
+    found: dict[tuple[str, int], ClockJump] = {}
+    for jump in jumps:
+        if jump.at == 0:
+            continue
+        own = _own_change(completion[names.index(jump.clock)], jump.at)
+        reference = _own_change(completion[0], jump.at)
+        if reference is not None and own is not None and abs(reference) > abs(own):
+            jump = replace(jump, clock=names[0], ms=-jump.ms)
+        found.setdefault((jump.clock, jump.at), jump)
+    return tuple(sorted(found.values(), key=lambda jump: (jump.at, jump.clock)))
+
+
+def _own_change(completion: Ints, at: int) -> float | None:
+    """By how much a step on a clock was longer or shorter than its neighbours."""
+    near = completion[max(0, at - _BEFORE_AND_AFTER) : at + _BEFORE_AND_AFTER]
+    if (near == NULL).any() or completion[at - 1] == NULL or completion[at] == NULL:
+        return None
+    return float(completion[at] - completion[at - 1] - np.median(np.diff(near)))
+
+
+def _every_step(clocks: Clocks, reduced: Ints) -> Clocks:
+    """Every rank a clock of its own, set anew by every completion."""
+    ranks = reduced.shape[1]
+    base = reduced[:, 0]
+    known = (reduced != NULL) & (base != NULL)[:, None]
+    offset = np.where(known, reduced - base[:, None], 0)
+    for rank in range(ranks):
+        at = np.flatnonzero(known[:, rank])
+        if len(at):
+            nearest = np.clip(np.searchsorted(at, np.arange(len(reduced))), 0, len(at) - 1)
+            offset[:, rank] = offset[at[nearest], rank]
+    scatter = np.array([_step_scatter(offset[:, rank]) for rank in range(ranks)])
+    return replace(
+        clocks,
+        method="every step",
+        names=tuple(f"rank {rank} on {clocks.names[c]}" for rank, c in enumerate(clocks.of_rank)),
+        of_rank=np.arange(ranks),
+        offset=offset,
+        statistical=scatter,
+        systematic=clocks.systematic[clocks.of_rank],
+    )
+
+
+def _step_scatter(offset: Ints) -> float:
+    change = np.diff(offset)
+    return _MAD_TO_SD * float(np.median(np.abs(change))) if len(change) else 0.0
+
+
+def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
+    """Adds what causality says: no rank is reduced before the last one is ready."""
+    count = len(clocks.names)
+    latest = np.iinfo(np.int64).max
+    last = np.full((len(ready), count), NULL)
+    first = np.full((len(ready), count), latest)
+    for c in range(count):
+        own = clocks.of_rank == c
+        top = ready[:, own].max(axis=1, initial=NULL)
+        low = reduced[:, own]
+        bottom = low.min(axis=1, initial=latest)
+        if (bottom == NULL).any():
+            bottom = np.where(low == NULL, latest, low).min(axis=1, initial=latest)
+        last[:, c] = np.where(top == NULL, NULL, top - clocks.offset[:, c])
+        first[:, c] = np.where(bottom == latest, latest, bottom - clocks.offset[:, c])
+    everybody, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=latest)
+    known = (everybody != NULL) & (earliest != latest)
+    finite = np.isfinite(clocks.statistical + clocks.systematic)
+    widest = (2 * clocks.statistical + clocks.systematic)[finite].max(initial=0.0)
+    violated = known & (earliest < everybody - int(_ROUNDING + widest))
+    bound = _bound(first, last, everybody, earliest) if count > 1 and known.any() else None
+    return replace(clocks, violated=violated, bound=bound)
+
+
+def _bound(first: Ints, last: Ints, everybody: Ints, earliest: Ints) -> float:
+    """The room that causality leaves to the clock that has most of it, nanoseconds."""
+    latest = np.iinfo(np.int64).max
+    most = 0.0
+    for c in range(first.shape[1]):
+        known = (first[:, c] != latest) & (last[:, c] != NULL) & (everybody != NULL)
+        if known.any():
+            later = np.quantile(earliest[known] - last[known, c], 0.01)
+            sooner = np.quantile(first[known, c] - everybody[known], 0.01)
+            most = max(most, float(later), float(sooner))
+    return most

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from stallscope.run import Run
 
-from .alignment import NULL, AlignedSteps
+from .alignment import AlignedSteps
+from .clocks import NULL
 from .ledger import GAPS, Ledger
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from stallscope.run import Run
 
+from .communication import Communication
 from .job_time import JobTime
 from .ledger import Ledger
+from .stats import Mean
 from .what_if import WhatIf
 
 Severity = Literal["info", "warning", "error"]
@@ -33,6 +33,9 @@ class LedgerEntry:
     ci95_ms: tuple[float, float] | None
     baseline_ms: float | None = None
     excess_ms: float | None = None
+    excess_ci95_ms: tuple[float, float] | None = None
+    #: The same of the run on one rank.
+    single_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,35 @@ class RankSummary:
 
 
 @dataclass(frozen=True)
+class Straggler:
+    """Somebody who makes the others wait, or lateness that moves around and names nobody.
+
+    ``pattern``: ``persistent``, ``ramp`` (ever slower), ``bursts`` (now and then, on these ranks more
+    than chance allows) or ``rotating`` (now and then, on any rank: ``ranks`` and ``hosts`` are empty).
+    """
+
+    pattern: str
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    stage: str
+    #: By how much the stage takes longer than its peers': over all steps, or over the late ones where
+    #: the rank is late now and then.
+    excess_ms: Mean
+    #: The share of steps in which one of them came last, or was late where that is now and then.
+    late_share: float
+    #: What it costs per step, on average: what would be saved without it.
+    cost_ms: Mean
+    #: How many times its peers' samples a rank works through per step, where it is more: then it has
+    #: more to do, and is not slower.
+    work: float | None = None
+
+    @property
+    def counts_as_imbalance(self) -> bool:
+        """Whether healing it is a fix of its own; loaders that stall in turn are mended as input."""
+        return self.pattern != "rotating" or self.stage == "compute"
+
+
+@dataclass(frozen=True)
 class Bottleneck:
     """The verdict. ``ranks`` and ``hosts`` are named only where the lap test names them."""
 
@@ -86,6 +118,72 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """Of how many steps the ledger is made."""
+
+    steps: int
+    #: Steps that every rank measured, and those that a few of many ranks lack.
+    complete: int
+    partial: int
+
+    @property
+    def unused(self) -> int:
+        """Steps that are not in the ledger."""
+        return self.steps - self.complete - self.partial
+
+
+@dataclass(frozen=True)
+class ClockSummary:
+    """How the clocks of the hosts were brought together, and how well that held."""
+
+    method: str
+    #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None
+    #: where every host has one rank and it cannot be seen.
+    skew_ms: float | None
+    #: Skew between hosts, which offsets hide, is no larger than this (causality); None on one clock.
+    skew_bound_ms: float | None
+    #: Clocks that were set in the middle of the run: the clock, the step, and by how many ms.
+    jumps: tuple[tuple[str, int, float], ...]
+    #: The share of steps in which a rank was reduced before the last one was ready.
+    violations: float
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """A step at which step time changed for good, and what changed most."""
+
+    step: int
+    before_ms: float
+    after_ms: float
+    #: The entry of the ledger that changed most, and by how much.
+    entry: str
+    by_ms: float
+    #: The rank that is critical after it where most of it is imbalance; None otherwise.
+    rank: int | None
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Where the step goes between one rank, N ranks on synthetic data and N ranks on real data.
+
+    Milliseconds per step, each with its interval: real − synthetic = input stall + interference + rest,
+    and synthetic − single = what scale costs, most of which is communication.
+    """
+
+    #: Real − synthetic.
+    loss: Mean
+    #: What input costs beyond the baseline's (counterfactual on every rank).
+    input_stall: Mean
+    #: By how much compute is slower than the baseline's: loaders take cores from it.
+    interference: Mean
+    rest: Mean
+    #: Imbalance and exposed allreduce of the synthetic run.
+    communication: Mean
+    #: Synthetic on N ranks − synthetic on one; None without a run on one rank.
+    scale: Mean | None
+
+
+@dataclass(frozen=True)
 class BaselineMatch:
     """Which facts a run and its baseline share, and which they do not."""
 
@@ -103,46 +201,35 @@ class Analysis:
     entries: tuple[LedgerEntry, ...]
     ranks: tuple[RankSummary, ...]
     bottleneck: Bottleneck
+    stragglers: tuple[Straggler, ...]
     what_if: tuple[WhatIf, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     samples_per_second: float | None
     epochs: int
-    steps: int
+    coverage: Coverage
+    clocks: ClockSummary | None
+    changes: tuple[ChangePoint, ...]
+    communication: Communication | None
     #: All steps in the ledger, warm-up included; None where stamps are missing.
     ledger: Ledger | None = field(repr=False)
     #: Per step of the ledger: whether it is warm-up.
     warm_up: npt.NDArray[np.bool_] = field(repr=False)
+    #: The ledger without warm-up; None where nothing is left.
+    steady: Ledger | None = field(repr=False)
     baseline: Analysis | None = field(default=None, repr=False)
     match: BaselineMatch | None = None
     #: Fraction of the baseline's throughput that is lost.
     gap: float | None = None
+    gap_ci95: tuple[float, float] | None = None
+    #: The same job on synthetic data and one rank.
+    single: Analysis | None = field(default=None, repr=False)
+    decomposition: Decomposition | None = None
 
-    @cached_property
-    def steady(self) -> Ledger | None:
-        """The ledger without warm-up; None where nothing is left."""
-        steady = None if self.ledger is None else self.ledger.take(~self.warm_up)
-        return steady if steady is not None and len(steady) else None
+    @property
+    def steps(self) -> int:
+        """Steps that any rank recorded."""
+        return self.coverage.steps
 
     def entry(self, name: str) -> LedgerEntry | None:
         return next((entry for entry in self.entries if entry.name == name), None)
-
-
-def concatenated(ledgers: Sequence[Ledger]) -> Ledger | None:
-    """Ledgers of generations with the same ranks, one after the other; the last ones where they differ.
-
-    A job whose world changed its size has no per-rank figures across that change.
-    """
-    filled = [ledger for ledger in ledgers if len(ledger)]
-    if not filled:
-        return None
-    same = [ledger for ledger in filled if ledger.ranks == filled[-1].ranks]
-    if len(same) == 1:
-        return same[0]
-    values: dict[str, Any] = {
-        name: np.concatenate([getattr(ledger, name) for ledger in same])
-        if isinstance(value, np.ndarray)
-        else value
-        for name, value in vars(same[-1]).items()
-    }
-    return Ledger(**values)

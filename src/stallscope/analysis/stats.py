@@ -18,6 +18,12 @@ Floats = npt.NDArray[np.float64]
 
 # Below this many independent values no interval of this kind covers what it promises.
 FEWEST_INDEPENDENT = 10
+# From so many bursts on, their number is as good as known.
+_ENOUGH_EPISODES = 20
+_ONE_EPISODE = 3
+_FAR_SDS = 6.0
+_FEWEST_WINDOWS = 5
+_MAD_TO_SD = 1.4826
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,17 @@ class Mean:
     ci95: tuple[float, float] | None
 
     def scaled(self, factor: float) -> Mean:
+        """The same in another unit."""
         ci95 = None if self.ci95 is None else (self.ci95[0] * factor, self.ci95[1] * factor)
         return Mean(self.value * factor, ci95)
+
+    def minus(self, other: Mean) -> Mean:
+        """The difference to the mean of another, independent series."""
+        value = self.value - other.value
+        if self.ci95 is None or other.ci95 is None:
+            return Mean(value, None)
+        half = np.hypot(self.ci95[1] - self.ci95[0], other.ci95[1] - other.ci95[0]) / 2
+        return Mean(value, (value - float(half), value + float(half)))
 
 
 def autocorrelation_time(series: Floats) -> float:
@@ -65,8 +80,64 @@ def mean_with_interval(series: npt.ArrayLike) -> Mean:
     if n == 0:
         return Mean(float("nan"), None)
     mean = float(values.mean())
-    tau = autocorrelation_time(values)
+    usual, bursts, episodes = _without_few_bursts(values)
+    tau = autocorrelation_time(usual)
     if n / tau < FEWEST_INDEPENDENT:
         return Mean(mean, None)
-    half = scipy_stats.t.ppf(0.975, max(3.0, n / tau - 1)) * np.sqrt(values.var() * tau / (n - tau))
-    return Mean(mean, (mean - float(half), mean + float(half)))
+    half = scipy_stats.t.ppf(0.975, max(3.0, n / tau - 1)) * np.sqrt(usual.var() * tau / (n - tau))
+    below, above = _poisson(bursts, episodes)
+    return Mean(mean, (mean - float(np.hypot(half, below)), mean + float(np.hypot(half, above))))
+
+
+def mean_of_replays(series: npt.ArrayLike, windows: int) -> Mean:
+    """The mean of a series that was computed window by window, each from its own steps alone.
+
+    What all steps of a window share (the distribution that the replay took from it) does not show
+    from one step to the next, only between windows: the wider of the two intervals is given.
+    """
+    values = np.asarray(series, np.float64)
+    mean = mean_with_interval(values)
+    if mean.ci95 is None or windows < _FEWEST_WINDOWS:
+        return mean
+    parts = np.array([part.mean() for part in np.array_split(values, windows)])
+    half = scipy_stats.t.ppf(0.975, windows - 1) * parts.std(ddof=1) / np.sqrt(windows)
+    half = max(float(half), (mean.ci95[1] - mean.ci95[0]) / 2)
+    return Mean(mean.value, (mean.value - half, mean.value + half))
+
+
+def robust_sd(values: npt.ArrayLike) -> float:
+    """The standard deviation of normal values, from the median distance to their median."""
+    array = np.asarray(values, np.float64)
+    return _MAD_TO_SD * float(np.median(np.abs(array - np.median(array)))) if array.size else 0.0
+
+
+def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
+    """A series without its bursts, where a few decide about its variance; their part of the mean; and
+    how many episodes there are.
+    """
+    middle = np.median(values)
+    centred = values - middle
+    far = np.abs(centred) > _FAR_SDS * robust_sd(values)
+    squares = centred**2
+    if not far.any() or squares[far].sum() < 0.5 * squares.sum():
+        return values, 0.0, 0
+    # Outliers that follow each other closely are one episode.
+    episodes = int((np.diff(np.flatnonzero(far)) > _ONE_EPISODE).sum()) + 1
+    if episodes >= _ENOUGH_EPISODES:
+        return values, 0.0, 0
+    usual = np.where(far, values[~far].mean() if not far.all() else middle, values)
+    return usual, float(values.mean() - usual.mean()), episodes
+
+
+def _poisson(part: float, episodes: int) -> tuple[float, float]:
+    """By how much a part of a mean that comes from so few episodes may be smaller or larger.
+
+    Episodes come by chance: as many could have been seen where Poisson's mean lies between the limits
+    of Garwood. Formulas for means of many values promise far too much here.
+    """
+    if not episodes:
+        return 0.0, 0.0
+    low = scipy_stats.chi2.ppf(0.025, 2 * episodes) / 2 / episodes
+    high = scipy_stats.chi2.ppf(0.975, 2 * episodes + 2) / 2 / episodes
+    smaller, larger = part * (1 - low), part * (high - 1)
+    return (float(smaller), float(larger)) if part > 0 else (-float(larger), -float(smaller))

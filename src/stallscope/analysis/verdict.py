@@ -7,24 +7,17 @@ that a slow input on one rank is that rank's fault and not the loader's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from .attribution import Attribution
 from .ledger import STAGES, Ledger
-from .result import Bottleneck
-from .stragglers import slow_hosts, slow_ranks
-from .what_if import WhatIf, healed_arrival, saved_by, what_if, without_excess
-
-Ints = npt.NDArray[np.int64]
+from .result import Bottleneck, Straggler
+from .what_if import ASSUMED_MS, WhatIf
 
 #: What cannot win back this share of the step is not worth a verdict.
 WORTHWHILE = 0.05
 # Fewer are an impression and no measurement, however alike they are.
 _FEWEST_STEPS = 20
-#: Without a baseline, what dispatching a step and a plain optimizer update are taken to need.
-ASSUMED_MS = 2.0
+_DECIDING = ("imbalance", "input", "other", "allreduce")
 
 _ADVICE_FOR_A_RANK = {
     "input": (
@@ -40,6 +33,20 @@ _ADVICE_FOR_A_RANK = {
         "every batch, extra callbacks.",
     ),
 }
+
+_ADVICE_FOR_UNEVEN_WORK = (
+    "Give every rank as many samples per step: the same batch size, and shards of equal size.",
+)
+
+_ADVICE_FOR_NOBODY = (
+    "Look at what varies from batch to batch on every rank: sequences of different lengths, garbage "
+    "collection, other processes on the hosts.",
+)
+
+_ADVICE_FOR_SLOWER_COMPUTE = (
+    "The loader may take the cores that compute needs: fewer loader threads, or pinned ones. "
+    "Otherwise look at throttling, and at what differs from the baseline.",
+)
 
 _ADVICE = {
     "input": (
@@ -62,97 +69,14 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Replay:
-    """What the run's steps say when replayed without each fault."""
-
-    #: Positions of the named ranks: those that are slow, and those of slow hosts.
-    named: tuple[int, ...]
-    hosts: tuple[str, ...]
-    too_few_steps: bool
-    gains: tuple[WhatIf, ...]
-    #: The stage that makes the named ranks slow.
-    cause: str | None
-    #: How many milliseconds later than their peers the named ranks are ready, by stage.
-    excess_ms: dict[str, float]
-
-
-def replay(ledger: Ledger, hosts: tuple[str, ...], baseline: Ledger | None) -> Replay:
-    """Test for slow ranks and hosts, and compute what each fix gains.
-
-    Args:
-        ledger: steady steps.
-        hosts: per rank, its host.
-        baseline: steady steps of the baseline.
-    """
-    arrival = ledger.arrival
-    named_hosts = slow_hosts(arrival, hosts)
-    # Ranks of a slow host hide each other; the other ranks are tested among themselves.
-    others = [index for index, host in enumerate(hosts) if host not in named_hosts]
-    stragglers = slow_ranks(arrival[:, others])
-    too_few_steps = stragglers.too_few_steps and not named_hosts
-    named = sorted({*(others[r] for r in stragglers.named), *set(range(len(hosts))) - set(others)})
-    healed = healed_arrival(arrival, named)
-    gains = []
-    if named:
-        gains.append(what_if("imbalance", ledger, saved_by(arrival, healed)))
-        for rank in (others[r] for r in stragglers.named):
-            alone = healed_arrival(arrival, [rank])
-            gains.append(what_if(f"rank:{ledger.ranks[rank]}", ledger, saved_by(arrival, alone)))
-    for host in named_hosts:
-        own = [index for index, name in enumerate(hosts) if name == host]
-        alone = healed_arrival(arrival, own)
-        gains.append(what_if(f"host:{host}", ledger, saved_by(arrival, alone)))
-    for stage in ("input", "other"):
-        better = _stage_as_baseline(healed, ledger, stage, named, baseline)
-        gains.append(what_if(stage, ledger, saved_by(healed, better)))
-    if len(ledger.ranks) > 1:
-        gains.append(what_if("allreduce", ledger, ledger.allreduce))
-    excess = _excess(ledger, named)
-    cause = max(excess, key=excess.__getitem__) if excess else None
-    return Replay(tuple(named), named_hosts, too_few_steps, tuple(gains), cause, excess)
-
-
-def _stage_as_baseline(
-    arrival: Ints, ledger: Ledger, stage: str, healed: Sequence[int], baseline: Ledger | None
-) -> Ints:
-    """Arrivals if a stage took what it takes in the baseline; healed ranks are healed already."""
-    own = getattr(ledger, stage).copy()
-    if baseline is None or not len(baseline):
-        own[:, healed] = 0
-        return without_excess(arrival, own, ASSUMED_MS * 1e6)
-    n = len(own)
-    quantiles = np.quantile(getattr(baseline, stage), (np.arange(n) + 0.5) / n).astype(np.int64)
-    better = arrival.copy()
-    for rank in range(own.shape[1]):
-        if rank not in healed:
-            # The k-th smallest becomes the baseline's matching quantile: no bias from noise.
-            order = np.argsort(own[:, rank], kind="stable")
-            better[order, rank] += quantiles - own[order, rank]
-    return better
-
-
-def _excess(ledger: Ledger, named: Sequence[int]) -> dict[str, float]:
-    if not named:
-        return {}
-    healthy = [r for r in range(len(ledger.ranks)) if r not in set(named)]
-    if not healthy:
-        return {}
-    excess = {}
-    for stage in STAGES:
-        means = getattr(ledger, stage).mean(axis=0) / 1e6
-        excess[stage] = float(means[list(named)].mean() - np.median(means[healthy]))
-    return excess
-
-
 def decide(
-    ledger: Ledger, found: Replay, missing_ranks: Sequence[int], has_baseline: bool
+    ledger: Ledger, found: Attribution, missing_ranks: Sequence[int], has_baseline: bool
 ) -> Bottleneck:
     """The verdict over a run's steady steps."""
     step_ms = float(ledger.total.mean()) / 1e6
-    candidates = [
-        gain for gain in found.gains if gain.fix in ("imbalance", "input", "other", "allreduce")
-    ]
+    candidates = [gain for gain in found.gains if gain.fix in _DECIDING]
+    if found.compute is not None:
+        candidates.append(found.compute)
     candidates.sort(key=lambda gain: gain.saved_ms.value, reverse=True)
     if found.too_few_steps and len(ledger.ranks) > 1:
         # Nobody can be named, but what costs time on whichever rank may be plain all the same.
@@ -179,31 +103,62 @@ def decide(
             f"{best.saved_ms.value:.1f} ms of a {step_ms:.1f} ms step; the steps there are cannot "
             "tell which is more.",
         )
-    return _verdict(best, ledger, found, step_ms, has_baseline)
+    if best.fix == "imbalance":
+        return _imbalance(best, found, step_ms)
+    return _on_all_ranks(best, ledger, found, step_ms, has_baseline)
 
 
-def _verdict(
-    best: WhatIf, ledger: Ledger, found: Replay, step_ms: float, has_baseline: bool
+def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
+    counted = [one for one in found.stragglers if one.counts_as_imbalance]
+    worst = counted[0]
+    gain = f"{best.saved_ms.value:.1f} of {step_ms:.1f} ms per step"
+    named = [one for one in counted if one.ranks]
+    advice = _ADVICE_FOR_A_RANK[worst.stage] if named else _ADVICE_FOR_NOBODY
+    if worst.work is not None:
+        advice = _ADVICE_FOR_UNEVEN_WORK
+    more = f" {len(counted) - 1} more are in the table." if len(counted) > 1 else ""
+    return Bottleneck(
+        "imbalance",
+        worst.stage,
+        f"{sentence(worst)}{more} Healing that saves {gain}.",
+        ranks=found.named,
+        hosts=found.hosts,
+        advice=advice,
+    )
+
+
+def sentence(one: Straggler) -> str:
+    """What a straggler does to the others, with the evidence."""
+    who = f"host {', '.join(one.hosts)} ({_ranks(one.ranks)})" if one.hosts else _ranks(one.ranks)
+    by = f"{one.excess_ms.value:.1f} ms"
+    share = f"{one.late_share:.0%} of steps"
+    if one.pattern == "rotating":
+        return (
+            f"In {share} some rank or other is late by {by} of {one.stage}; it moves around, and no "
+            "rank has more of it than chance gives."
+        )
+    if one.pattern == "bursts":
+        return f"{_title(who)}: late in {share}, then by {by} of {one.stage}."
+    grows = ", more and more of it as the run goes on" if one.pattern == "ramp" else ""
+    work = (
+        f" It works through {one.work:.2f} times the others' samples: uneven work, not slow hardware."
+        if one.work is not None
+        else ""
+    )
+    return (
+        f"The others wait for {who}: last to be ready in {share}, with {by} more {one.stage} than "
+        f"the others{grows}.{work}"
+    )
+
+
+def _on_all_ranks(
+    best: WhatIf, ledger: Ledger, found: Attribution, step_ms: float, has_baseline: bool
 ) -> Bottleneck:
     gain = f"{best.saved_ms.value:.1f} of {step_ms:.1f} ms per step"
-    if best.fix == "imbalance":
-        ranks = tuple(ledger.ranks[r] for r in found.named)
-        who = f"host {', '.join(found.hosts)} ({_ranks(ranks)})" if found.hosts else _ranks(ranks)
-        cause = found.cause or "compute"
-        critical = np.isin(ledger.critical, found.named).mean()
-        return Bottleneck(
-            "imbalance",
-            cause,
-            f"The others wait for {who}: last to be ready in {critical:.0%} of steps, "
-            f"with {found.excess_ms.get(cause, 0.0):.1f} ms more {cause} than the others' median. "
-            f"Healing that saves {gain}.",
-            ranks=ranks,
-            hosts=found.hosts,
-            advice=_ADVICE_FOR_A_RANK[cause],
-        )
     where = "" if found.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
     evidence = {
         "input": f"Batches come late{where}: input costs {gain}",
+        "compute": f"Compute takes longer{where}: that costs {gain}",
         "other": f"Work between steps costs {gain}{where}",
         "allreduce": f"Exposed allreduce takes {gain}; if it cost nothing, that is what it would save",
     }[best.fix]
@@ -223,7 +178,7 @@ def _verdict(
         best.fix,
         best.fix if best.fix in STAGES else None,
         evidence,
-        advice=_ADVICE[best.fix],
+        advice=_ADVICE_FOR_SLOWER_COMPUTE if best.fix == "compute" else _ADVICE[best.fix],
     )
 
 

@@ -1,4 +1,9 @@
-"""What fixing something gains: the run's own steps, replayed without the fault."""
+"""What fixing something gains: the run's own steps, replayed without the fault.
+
+Nothing is assumed about distributions: a faulty rank's arrivals are replaced by what its healthy
+peers needed in the same part of the run, and the maximum over the ranks is taken again. "Step time −
+imbalance" would promise far too much: the slowest of healthy ranks is late, too.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +14,39 @@ import numpy as np
 import numpy.typing as npt
 
 from .ledger import Ledger
-from .stats import Mean, mean_with_interval
+from .stats import Mean, mean_of_replays
 
 Ints = npt.NDArray[np.int64]
+
+#: Without a baseline, what dispatching a step and a plain optimizer update are taken to need.
+ASSUMED_MS = 2.0
+
+# Slow drifts that all ranks share must not be taken for a rank's own: map in parts of the run.
+_WINDOWS = 10
+_FEWEST_STEPS_PER_WINDOW = 100
+# The healthy ranks' distribution is taken from this many of them at most.
+_PEERS = 64
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A fix, the time per step that it saves, and the speed-up that follows."""
+    """A fix, the time per step that it saves, and the speed-up that follows.
+
+    ``fix`` is ``input``, ``other``, ``allreduce``, ``imbalance``, ``rank:3``, ``host:NAME``,
+    ``bandwidth:2`` or ``ranks:64``. ``extrapolated`` where the run itself cannot show it.
+    """
 
     fix: str
     saved_ms: Mean
     speedup: float
     ci95: tuple[float, float] | None
+    extrapolated: bool = False
 
 
 def what_if(fix: str, ledger: Ledger, saved: Ints) -> WhatIf:
     """The gain of a fix that saves so many nanoseconds in every step."""
     step = float(ledger.total.mean())
-    mean = mean_with_interval(saved)
+    mean = mean_of_replays(saved, windows(len(saved)))
 
     def speedup(nanoseconds: float) -> float:
         return step / max(step - nanoseconds, 1.0)
@@ -36,29 +55,109 @@ def what_if(fix: str, ledger: Ledger, saved: Ints) -> WhatIf:
     return WhatIf(fix, mean.scaled(1e-6), speedup(mean.value), ci95)
 
 
-def healed_arrival(arrival: Ints, faulty: Sequence[int]) -> Ints:
-    """Arrivals with the faulty ranks' replaced by what healthy ranks would have needed.
+def windows(steps: int) -> int:
+    """Into how many parts a run is cut for its replay."""
+    return max(1, min(_WINDOWS, steps // _FEWEST_STEPS_PER_WINDOW))
+
+
+def last_without(ledger: Ledger, ranks: Sequence[int]) -> Ints:
+    """Per step, when the last of the other ranks is ready; the earliest there is, if none is left."""
+    chosen = list(ranks)
+    if not chosen:
+        return ledger.last
+    if len(chosen) == 1 and len(ledger.ranks) > 1:
+        next_to_last = ledger.of(ledger.arrival, ledger.second)
+        without = np.where(ledger.critical == chosen[0], next_to_last, ledger.last)
+        return np.asarray(without, np.int64)
+    rest = np.ones(len(ledger.ranks), bool)
+    rest[chosen] = False
+    return np.asarray(ledger.arrival[:, rest].max(axis=1, initial=np.iinfo(np.int64).min))
+
+
+def healed(ledger: Ledger, faulty: Sequence[int]) -> Ints:
+    """n × len(faulty) arrivals of faulty ranks as healthy ones.
 
     Quantile mapping: a faulty rank's k-th smallest arrival becomes the matching quantile of the
     healthy ranks' pooled ones, in place, so that what is common to all ranks in a step stays.
     Subtracting the mean excess instead fails on bursts.
     """
-    healthy = [r for r in range(arrival.shape[1]) if r not in set(faulty)]
-    healed = arrival.copy()
-    n = len(arrival)
-    if not healthy or not n:
-        return healed
-    quantiles = np.quantile(arrival[:, healthy], (np.arange(n) + 0.5) / n)
-    for rank in faulty:
-        healed[np.argsort(arrival[:, rank], kind="stable"), rank] = quantiles.astype(np.int64)
-    return healed
+    chosen = list(faulty)
+    healthy = [rank for rank in range(len(ledger.ranks)) if rank not in set(chosen)]
+    if not healthy:
+        return ledger.arrival[:, chosen]
+    peers = ledger.arrival[:, some_of(healthy)]
+    own = ledger.arrival[:, chosen]
+    parts = windows(len(ledger))
+    return np.concatenate(
+        [
+            mapped(mine, theirs)
+            for mine, theirs in zip(
+                np.array_split(own, parts), np.array_split(peers, parts), strict=True
+            )
+        ]
+    )
 
 
-def saved_by(arrival: Ints, better: Ints) -> Ints:
-    """Nanoseconds per step by which the last arrival comes sooner."""
-    return np.asarray(arrival.max(axis=1) - better.max(axis=1))
+def mapped(values: Ints, to: Ints) -> Ints:
+    """Every column's k-th smallest value replaced by the matching quantile of all values of ``to``."""
+    n = len(values)
+    ordered = np.sort(to, axis=None)
+    quantiles = ordered[((np.arange(n) + 0.5) / n * len(ordered)).astype(int)]
+    result = np.empty_like(values)
+    for column, target in zip(values.T, result.T, strict=True):
+        target[np.argsort(column)] = quantiles
+    return result
 
 
-def without_excess(arrival: Ints, stage: Ints, allowed: float) -> Ints:
-    """Arrivals if a stage took no more than ``allowed`` nanoseconds, on every rank."""
-    return arrival - np.maximum(stage - int(allowed), 0)
+def some_of(ranks: Sequence[int]) -> list[int]:
+    """As many of these ranks as a distribution or a mean needs, evenly spread."""
+    at = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))
+    return [ranks[index] for index in at]
+
+
+def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Ints:
+    """Per step, when the last rank would be ready if the faulty ones were like their peers."""
+    if not len(faulty):
+        return ledger.last
+    as_healthy = healed(ledger, faulty).max(axis=1)
+    return np.asarray(np.maximum(last_without(ledger, faulty), as_healthy), np.int64)
+
+
+def without_lateness(ledger: Ledger, ranks: Sequence[int], lateness: Ints) -> Ints:
+    """Per step, when the last rank would be ready if these had not been late.
+
+    Args:
+        ranks: positions of the late ones.
+        lateness: n × len(ranks) nanoseconds, 0 where not late.
+    """
+    last = ledger.last.copy()
+    at = np.flatnonzero(lateness.any(axis=1))
+    if len(at):
+        arrival = ledger.arrival[at]
+        arrival[:, list(ranks)] -= lateness[at]
+        last[at] = arrival.max(axis=1)
+    return last
+
+
+def with_stage_of(
+    ledger: Ledger, stage: str, baseline: Ledger | None, healthy_last: Ints, healthy: Sequence[int]
+) -> Ints:
+    """Per step, when the last rank would be ready if a stage took what it takes in the baseline.
+
+    Without a baseline it may take ASSUMED_MS. Ranks that are none of ``healthy`` have faults of
+    their own: in ``healthy_last`` they are healed already.
+    """
+    chosen = list(healthy)
+    arrival = ledger.arrival[:, chosen]
+    own = getattr(ledger, stage)[:, chosen]
+    if baseline is not None and len(baseline):
+        peers = getattr(baseline, stage)[:, some_of(range(len(baseline.ranks)))]
+        better = arrival - own + mapped(own, peers)
+    else:
+        better = arrival - np.maximum(own - int(ASSUMED_MS * 1e6), 0)
+    rest = [rank for rank in range(len(ledger.ranks)) if rank not in set(chosen)]
+    if not rest:
+        return np.asarray(better.max(axis=1))
+    # A healed rank arrives with the healthy ones: it gains what they do.
+    gained = arrival.max(axis=1) - better.max(axis=1)
+    return np.asarray(healthy_last - gained)

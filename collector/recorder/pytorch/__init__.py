@@ -1,0 +1,1 @@
+"""The recorder for PyTorch: Horovod's optimizer, DistributedDataParallel, or one process."""

@@ -1,0 +1,171 @@
+"""``StepLogger`` for PyTorch: a context, and a loop over what it watches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any, Iterable, Iterator, Optional, Union
+
+import torch
+
+from ..format import CHECKPOINT, VALIDATION
+from .recording import Options, Recording
+
+
+class StepLogger:
+    """Record where the time of every step goes, on every rank, into one small file per rank.
+
+        with StepLogger("logs/run-42", optimizer=optimizer, model=model) as log:
+            for epoch in range(epochs):
+                for inputs, labels in log.watch(loader):
+                    ...
+                with log.validation():
+                    ...
+
+    One turn of the loop is one step; turns that only accumulate gradients are summed into it.
+
+    Args:
+        log_dir: folder for the logs; the ranks may share it, and a later job gets a run of its own.
+        optimizer: the optimizer, as ``hvd.DistributedOptimizer`` returns it where there is Horovod.
+        model: the model, wrapped in ``DistributedDataParallel`` where that reduces the gradients.
+        run_name: a name for people.
+        synthetic: whether the data is synthetic: this run is a baseline.
+        batch_size: samples per rank and turn; read from the batches where it is not given.
+        flush_seconds: how often, at least, the log on disk is brought up to date.
+        stages: put hooks on the gradients. Without them only the host's times of input and step are
+            recorded.
+
+    Raises:
+        TypeError, ValueError: for arguments that cannot be meant. Nothing else is ever raised:
+            recording ends with one warning, and training goes on.
+    """
+
+    def __init__(
+        self,
+        log_dir: Union[str, "os.PathLike[str]"],
+        *,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        model: Optional[torch.nn.Module] = None,
+        run_name: Optional[str] = None,
+        synthetic: bool = False,
+        batch_size: Optional[int] = None,
+        flush_seconds: float = 1.0,
+        stages: bool = True,
+    ) -> None:
+        if not isinstance(log_dir, (str, os.PathLike)):
+            raise TypeError("log_dir is the folder for the logs, not %r" % (log_dir,))
+        if optimizer is not None and not hasattr(optimizer, "param_groups"):
+            raise TypeError("optimizer is a torch optimizer, not %r" % (optimizer,))
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise TypeError("model is a torch.nn.Module, not %r" % (model,))
+        if batch_size is not None and batch_size < 1:
+            raise ValueError("batch_size is a number of samples, not %r" % (batch_size,))
+        if not flush_seconds > 0:
+            raise ValueError("flush_seconds is a time above 0, not %r" % (flush_seconds,))
+        self._optimizer = optimizer
+        self._model = model
+        self._options = Options(
+            log_dir=Path(log_dir).absolute(),
+            run_name=run_name,
+            synthetic=bool(synthetic),
+            batch_size=batch_size,
+            flush_seconds=float(flush_seconds),
+            stages=bool(stages),
+        )
+        self._recording: Optional[Recording] = None
+        self._closed = False
+        # Whether the user says himself when epochs begin and end.
+        self._own_epoch = False
+
+    def __enter__(self) -> "StepLogger":
+        self._closed = False
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left and give optimizer and model back; loops go on unrecorded."""
+        self._closed = True
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.stop()
+
+    def watch(self, loader: Iterable[Any]) -> "Watched":
+        """The batches of ``loader``, each turn of a loop over them recorded; each loop is an epoch."""
+        return Watched(self, loader)
+
+    @contextlib.contextmanager
+    def epoch(self, number: Optional[int] = None) -> Iterator[None]:
+        """An epoch of several loops, or one that has its number from elsewhere."""
+        recording = self._started()
+        recording.epoch_begins(number)
+        self._own_epoch = True
+        try:
+            yield
+        finally:
+            self._own_epoch = False
+            recording.epoch_ends()
+
+    def validation(self) -> "contextlib.AbstractContextManager[None]":
+        """Around the validation: it is cut out of the steps."""
+        return self._pause(VALIDATION)
+
+    def checkpoint(self) -> "contextlib.AbstractContextManager[None]":
+        """Around the saving of a checkpoint: it is cut out of the steps."""
+        return self._pause(CHECKPOINT)
+
+    @contextlib.contextmanager
+    def _pause(self, kind: str) -> Iterator[None]:
+        recording = self._started()
+        recording.pause_begins()
+        began = monotonic_ns()
+        try:
+            yield
+        finally:
+            recording.pause_ends(kind, began)
+
+    def _started(self) -> Recording:
+        """The recording, begun with the first use: ranks and checkpoints are known by then."""
+        if self._recording is None:
+            recording = Recording(self._optimizer, self._model, self._options)
+            if self._closed:
+                # It was not started, and does nothing.
+                return recording
+            self._recording = recording
+            recording.start()
+        return self._recording
+
+
+class Watched:
+    """A loader whose loops are recorded."""
+
+    def __init__(self, log: StepLogger, loader: Iterable[Any]) -> None:
+        self._log = log
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]  # raises what the loader's own would
+
+    def __iter__(self) -> Iterator[Any]:
+        recording = self._log._started()
+        loop, is_epoch = object(), not self._log._own_epoch
+        batches = iter(self._loader)
+        recording.loop_begins(loop, self._loader)
+        if is_epoch:
+            recording.epoch_begins()
+        try:
+            while True:
+                recording.turn_begins()
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    recording.no_turn()
+                    return
+                recording.data_is_there(batch)
+                yield batch
+                recording.turn_ends()
+        finally:
+            recording.loop_ends(loop, is_epoch)

@@ -1,0 +1,284 @@
+"""One recording: what is put into a training for a while, and what comes out of it as rows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from ..clock import read_clocks
+from ..facts import host_facts, settings, timeline_is_on
+from ..format import EPOCH, StepRow
+from ..session import Session
+from .batches import samples_in
+from .facts import model_facts, parameters_of, steps_counted, why_no_stamps, world_of_training
+from .gradients import GradientClock
+from .reductions import reductions_of
+from .steps import Reduction, StepAssembler, Turn
+
+logger = logging.getLogger("stallscope")
+
+# Recordings that nobody has closed yet.
+_open: List["Recording"] = []
+
+
+class Options(NamedTuple):
+    """What the user asked for."""
+
+    log_dir: Path
+    run_name: Optional[str]
+    synthetic: bool
+    batch_size: Optional[int]
+    flush_seconds: float
+    stages: bool
+
+
+def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
+    """Whatever fails inside ends the recording with one warning, and nothing else."""
+
+    @functools.wraps(method)
+    def guarded(self: "Recording", *args: Any, **kwargs: Any) -> None:
+        if self.running:
+            try:
+                method(self, *args, **kwargs)
+            except Exception as error:
+                self.fail(error)
+
+    return guarded
+
+
+class Recording:
+    """What one StepLogger sees: epochs, turns of the loop, reductions, and what lies in between.
+
+    Whatever fails in here stays in here: none of its methods raises, and none does anything unless
+    the recording runs.
+    """
+
+    def __init__(self, optimizer: Any, model: Any, options: Options) -> None:
+        self._optimizer = optimizer
+        self._model = model
+        self._options = options
+        self._session: Optional[Session] = None
+        self._failed = False
+        self._undo: List[Callable[[], None]] = []
+        self._turn: Optional[Turn] = None
+        self._loop: Optional[object] = None
+        self._epoch = -1
+        self._epoch_began: Optional[int] = None
+
+    @property
+    def running(self) -> bool:
+        return self._session is not None and self._session.recording and not self._failed
+
+    # -- begin and end ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the log and watch gradients and reductions."""
+        try:
+            self._take_over()
+            self._start()
+        except Exception as error:
+            self.fail(error)
+            self._undo_all()
+
+    def stop(self) -> None:
+        """Leave optimizer and model as they were found, write what is left and close the log."""
+        self._end_turn_early()
+        self._give_up()
+        self.epoch_ends()
+        if self in _open:
+            _open.remove(self)
+        self._undo_all()
+        try:
+            if self._session is not None:
+                self._session.close(steps_counted(self._optimizer))
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Record no more, and say so once."""
+        if self._session is not None:
+            self._session.fail("recording failed: %r" % error)
+        elif not self._failed:
+            logger.warning("stallscope: recording could not start, training goes on: %r", error)
+        self._failed = True
+
+    def _take_over(self) -> None:
+        for other in list(_open):
+            if self._same_training(other):
+                logger.warning(
+                    "stallscope: another StepLogger records this training from here on; one is enough"
+                )
+                other.stop()
+
+    def _same_training(self, other: "Recording") -> bool:
+        mine, theirs = (self._optimizer, self._model), (other._optimizer, other._model)
+        return any(own is not None and own is its for own, its in zip(mine, theirs))
+
+    def _start(self) -> None:
+        optimizer, model, options = self._optimizer, self._model, self._options
+        world = world_of_training()
+        parameters = parameters_of(optimizer, model)
+        reductions = reductions_of(optimizer, model, world.size)
+        no_stamps = why_no_stamps(reductions, parameters, options.stages)
+        self._batch_size = options.batch_size
+        self._single = world.size == 1
+        reduced = True if self._single or (reductions.counts and not reductions.reason) else None
+        facts = {
+            **host_facts(),
+            **model_facts(optimizer, model, parameters, world.size),
+            "run_name": options.run_name,
+            "synthetic": options.synthetic,
+            "batch_size": options.batch_size,
+            "loader_workers": None,
+            "settings": settings(os.environ),
+            "timeline": timeline_is_on(os.environ),
+            "gradients_reduced": reduced,
+            "stamps": {
+                "placed": ["data"] if no_stamps else ["data", "ready", "reduced"],
+                "reason": no_stamps,
+            },
+        }
+        session = self._session = Session(
+            options.log_dir, world, facts, steps_counted(optimizer), options.flush_seconds
+        )
+        if not session.recording:
+            return
+        _open.append(self)
+        self._assembler = StepAssembler(reductions.counts, self._single)
+        self._gradients = GradientClock()
+        self._times_gradients = not no_stamps
+        self._undo.append(self._gradients.remove)
+        self._undo.append(reductions.remove)
+        reductions.install(self._gradients if self._times_gradients else None, self._reduced)
+
+    def _undo_all(self) -> None:
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except Exception as error:
+                self.fail(error)
+
+    # -- epochs, and what lies between steps ------------------------------------------------------
+
+    @_never_raises
+    def loop_begins(self, loop: object, loader: Any) -> None:
+        self._end_turn_early()
+        if self._loop is None:
+            self._announce(loader)
+        self._loop = loop
+        if self._times_gradients:
+            self._gradients.hook(parameters_of(self._optimizer, self._model))
+
+    def _announce(self, loader: Any) -> None:
+        """What a DataLoader knows of itself; other loaders say nothing."""
+        assert self._session is not None
+        found = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
+        batch_size, workers = (value if isinstance(value, int) else None for value in found)
+        self._batch_size = self._batch_size or batch_size
+        self._session.facts({"batch_size": self._batch_size, "loader_workers": workers})
+
+    @_never_raises
+    def loop_ends(self, loop: object, ends_epoch: bool) -> None:
+        """Python may only close a loop that was left when another one runs already."""
+        if loop is self._loop:
+            self._end_turn_early()
+            if ends_epoch:
+                self.epoch_ends()
+
+    @_never_raises
+    def epoch_begins(self, number: Optional[int] = None) -> None:
+        self.epoch_ends()
+        self._epoch = self._epoch + 1 if number is None else number
+        self._epoch_began = monotonic_ns()
+
+    @_never_raises
+    def epoch_ends(self) -> None:
+        self._end_turn_early()
+        began, self._epoch_began = self._epoch_began, None
+        if began is not None:
+            self._interval(EPOCH, began)
+
+    @_never_raises
+    def pause_begins(self) -> None:
+        """Something besides training begins. A step whose gradients are reduced ends before it."""
+        if self._turn is not None and self._turn.reductions:
+            self.turn_ends()
+
+    @_never_raises
+    def pause_ends(self, kind: str, began: int) -> None:
+        self._interval(kind, began)
+
+    def _interval(self, kind: str, began: int) -> None:
+        assert self._session is not None
+        self._session.interval(kind, max(self._epoch, 0), began, monotonic_ns())
+
+    # -- turns of the loop -----------------------------------------------------------------------
+
+    @_never_raises
+    def turn_begins(self) -> None:
+        begin, clock = read_clocks()
+        self._turn = Turn(self._epoch, begin, clock)
+        self._gradients.last = None
+
+    @_never_raises
+    def data_is_there(self, batch: Any) -> None:
+        turn = self._turn
+        assert turn is not None
+        turn.data = monotonic_ns()
+        turn.samples = self._options.batch_size or samples_in(batch)
+
+    @_never_raises
+    def turn_ends(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            end = monotonic_ns()
+            self._emit(self._assembler.rows(turn, end, self._gradients.last))
+            if self._assembler.lost_count:
+                self._give_up()
+
+    @_never_raises
+    def no_turn(self) -> None:
+        """The data has ended: what began was no turn."""
+        self._turn = None
+
+    @_never_raises
+    def _end_turn_early(self) -> None:
+        """The user has left the loop: it was a turn if there were gradients in it."""
+        turn = self._turn
+        if turn is not None and (turn.reductions or self._gradients.last is not None):
+            self.turn_ends()
+        self._turn = None
+
+    @_never_raises
+    def _reduced(self, reduction: Reduction) -> None:
+        if self._turn is not None:
+            self._turn.reduced(reduction)
+
+    @_never_raises
+    def _give_up(self) -> None:
+        assert self._session is not None
+        rows = self._assembler.give_up()
+        if rows:
+            self._emit(rows)
+            self._session.facts(self._not_reduced())
+
+    def _not_reduced(self) -> Dict[str, Any]:
+        reason = "the optimizer or model that was given never reduced a gradient"
+        return {
+            "gradients_reduced": True if self._single else None,
+            "stamps": {"placed": ["data"], "reason": reason},
+        }
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        session = self._session
+        assert session is not None
+        for row in rows:
+            session.step(row._replace(step=session.next_step))
+            if self._batch_size is None and row.samples:
+                # The first batch tells; the last one of an epoch may be smaller.
+                self._batch_size = row.samples // row.micro
+                session.facts({"batch_size": self._batch_size})

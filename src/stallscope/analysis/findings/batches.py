@@ -1,0 +1,88 @@
+"""Whether ranks have equal shares of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..result import Finding
+from .records import Records
+
+# Smaller differences come from last batches, and cost less than can be seen.
+_UNEVEN = 0.01
+
+
+def uneven_batches(records: Records) -> Iterator[Finding]:
+    per_step = _samples_per_step(records) or _batch_sizes(records)
+    found = _fewest_and_most(per_step)
+    if found is None:
+        return
+    fewest, most = found
+    more = per_step[most] / per_step[fewest] - 1
+    yield Finding(
+        "uneven_batches",
+        "warning",
+        "Ranks have batches of different sizes",
+        f"Rank {most} works through {per_step[most]:,.1f} samples per step and rank {fewest} through "
+        f"{per_step[fewest]:,.1f}: rank {most} has {more:.1%} more to compute in every step, and the "
+        "others wait for it unless its device is as much faster.",
+        "Use the same batch size on every rank, with drop_remainder=True or equal shards. Averaged "
+        "gradients count every rank alike, so samples of smaller batches weigh more.",
+    )
+
+
+def uneven_shards(records: Records) -> Iterator[Finding]:
+    per_epoch = _samples_per_epoch(records)
+    found = _fewest_and_most(per_epoch)
+    if found is None:
+        return
+    fewest, most = found
+    more = per_epoch[most] / per_epoch[fewest] - 1
+    yield Finding(
+        "uneven_shards",
+        "warning",
+        "Ranks have shards of different sizes",
+        f"Rank {most} works through {per_epoch[most]:,.0f} samples in an epoch and rank {fewest} "
+        f"through {per_epoch[fewest]:,.0f}: rank {most} has {more:.1%} more to compute.",
+        "Split the data into shards of equal numbers of samples: shard by sample rather than by file, "
+        "or give every rank as many files of the same size.",
+    )
+
+
+def _samples_per_step(records: Records) -> dict[int, float]:
+    """Per rank, on average; empty unless they are known of all ranks."""
+    totals = records.totals
+    counted, samples = dict.fromkeys(records.ranks, 0), dict.fromkeys(records.ranks, 0)
+    for index, log in records.logs.items():
+        counted[log.rank] += int(totals.counted[index])
+        samples[log.rank] += int(totals.samples[index])
+    if not all(counted.values()):
+        return {}
+    return {rank: samples[rank] / counted[rank] for rank in records.ranks}
+
+
+def _batch_sizes(records: Records) -> dict[int, float]:
+    """Per rank, as the last of its logs says; empty unless all do."""
+    sizes = {log.rank: log.facts.get("batch_size") for log in records.logs.values()}
+    known = {rank: float(size) for rank, size in sizes.items() if size}
+    return known if len(known) == len(sizes) else {}
+
+
+def _samples_per_epoch(records: Records) -> dict[int, float]:
+    """Per rank, over its completed epochs; empty unless they are known of all ranks."""
+    epochs, per_step = records.epochs, _samples_per_step(records)
+    lengths = {rank: epochs.steps[epochs.rank == rank] for rank in per_step}
+    if not all(len(steps) for steps in lengths.values()):
+        return {}
+    return {rank: per_step[rank] * float(np.mean(steps)) for rank, steps in lengths.items()}
+
+
+def _fewest_and_most(numbers: dict[int, float]) -> tuple[int, int] | None:
+    """The ranks with the fewest and the most; None where they are alike."""
+    if len(numbers) < 2:
+        return None
+    fewest, most = min(numbers, key=numbers.__getitem__), max(numbers, key=numbers.__getitem__)
+    if not 0 < numbers[fewest] * (1 + _UNEVEN) < numbers[most]:
+        return None
+    return fewest, most

@@ -1,0 +1,98 @@
+"""Epochs that are not as long as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stallscope.run import Run
+
+from ..result import Finding
+from .records import NULL, Epochs, Records
+
+# As many steps, give or take a last batch.
+_AS_MANY = 0.05
+# What makes two runs the same job, apart from the number of ranks.
+_SAME_JOB = ("model", "parameters", "batch_size", "backward_passes_per_step")
+
+
+def epochs_of_different_lengths(records: Records) -> Iterator[Finding]:
+    epochs = records.epochs
+    if len(records.ranks) < 2 or not len(epochs.steps):
+        return
+    # Per epoch of each fit, its completed turns on all ranks, the shortest first.
+    order = np.lexsort((epochs.steps, epochs.epoch, epochs.part))
+    changes = np.diff(epochs.part[order]) | np.diff(epochs.epoch[order])
+    starts = np.flatnonzero(np.concatenate([[1], changes]))
+    ends = np.append(starts[1:], len(order)) - 1
+    fewest, most = order[starts], order[ends]
+    difference = epochs.steps[most] - epochs.steps[fewest]
+    worst = int(difference.argmax())
+    if not difference[worst]:
+        return
+    short, long = fewest[worst], most[worst]
+    yield Finding(
+        "epochs_of_different_lengths",
+        "warning",
+        "Epochs have different lengths on different ranks",
+        f"In epoch {epochs.epoch[short]} rank {epochs.rank[short]} made {epochs.steps[short]:,} steps "
+        f"and rank {epochs.rank[long]} {epochs.steps[long]:,}; lengths differ in "
+        f"{np.count_nonzero(difference)} of {len(difference)} epochs. Every step needs every rank: "
+        f"rank {epochs.rank[short]} is in its next epoch while others are still in this one.",
+        "Give every rank the same number of batches (equal shards, drop_remainder=True, or "
+        "steps_per_epoch); otherwise some see their batches more often, and at the end the ranks "
+        "with more steps wait forever.",
+    )
+
+
+def unequal_steps(records: Records) -> Iterator[Finding]:
+    if records.run.status != "completed":
+        return
+    intervals = records.intervals
+    ends = intervals.take((intervals.kind == "end") & (intervals.step != NULL))
+    last = {int(rank): int(step) for rank, step in sorted(zip(ends.rank, ends.step, strict=True))}
+    if len(set(last.values())) < 2:
+        return
+    fewest, most = min(last, key=last.__getitem__), max(last, key=last.__getitem__)
+    yield Finding(
+        "unequal_steps",
+        "warning",
+        "Ranks made different numbers of steps",
+        f"At its end rank {fewest} had made {last[fewest]:,} steps and rank {most} {last[most]:,}: the "
+        f"last {last[most] - last[fewest]:,} were not made by all ranks and are not in the ledger.",
+        "Give every rank the same number of batches: with Horovod, a rank that makes fewer steps "
+        "makes the others wait forever, unless it calls hvd.join().",
+    )
+
+
+def steps_not_divided(records: Records) -> Iterator[Finding]:
+    run, single = records.run, records.single
+    if single is None or not _same_job(run, single):
+        return
+    own, alone = _usual_length(records.epochs), _usual_length(Records(single).epochs)
+    if not own or not alone or abs(own / alone - 1) > _AS_MANY:
+        return
+    yield Finding(
+        "steps_not_divided",
+        "warning",
+        "Steps per epoch are not divided by the number of ranks",
+        f"{run.size} ranks make {own:,.0f} steps in an epoch, and one rank {alone:,.0f} with the same "
+        f"batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
+        f"{run.size} times in an epoch.",
+        "Shard the data (dataset.shard(hvd.size(), hvd.rank()), DistributedSampler), or divide "
+        "steps_per_epoch by hvd.size().",
+    )
+
+
+def _same_job(run: Run, single: Run) -> bool:
+    if single.size != 1 or run.size < 2 or run.synthetic or single.synthetic:
+        return False
+    if run.fact("batch_size") is None:
+        return False
+    return all(run.fact(name) == single.fact(name) for name in _SAME_JOB)
+
+
+def _usual_length(epochs: Epochs) -> float:
+    """Steps of a completed epoch; 0 where none is."""
+    return float(np.median(epochs.steps)) if len(epochs.steps) else 0.0

@@ -1,0 +1,62 @@
+"""All checks, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from stallscope.run import Run
+
+from ..result import Finding
+from .batches import uneven_batches, uneven_shards
+from .between_steps import checkpoint_on_all_ranks, rank_0_alone, validation_on_all_ranks
+from .epochs import epochs_of_different_lengths, steps_not_divided, unequal_steps
+from .gradients import gradients_not_reduced, learning_rate_not_scaled
+from .recording import host_stamps_only, missing_ranks, no_baseline, not_ended
+from .records import Records
+from .settings import cuda_launch_blocking, debug_logging_on, stall_check_off, timeline_on
+from .synchrony import ranks_apart
+from .threads import threads_oversubscribed
+
+_SEVERITIES = {"error": 0, "warning": 1, "info": 2}
+
+# Among findings of one severity, those that say most about the others come first.
+_CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
+    gradients_not_reduced,
+    ranks_apart,
+    missing_ranks,
+    epochs_of_different_lengths,
+    unequal_steps,
+    steps_not_divided,
+    uneven_shards,
+    uneven_batches,
+    checkpoint_on_all_ranks,
+    threads_oversubscribed,
+    timeline_on,
+    debug_logging_on,
+    cuda_launch_blocking,
+    host_stamps_only,
+    validation_on_all_ranks,
+    rank_0_alone,
+    learning_rate_not_scaled,
+    stall_check_off,
+    not_ended,
+    no_baseline,
+)
+
+
+def find(run: Run, has_baseline: bool, *, single: Run | None = None) -> tuple[Finding, ...]:
+    """All findings of a run, the severest first.
+
+    Args:
+        run: the run.
+        has_baseline: whether it is held against a synthetic baseline.
+        single: a run of the same job on one rank, where there is one.
+    """
+    records = Records(run, has_baseline, single)
+    found = [finding for check in _CHECKS for finding in check(records)]
+    return by_severity(found)
+
+
+def by_severity(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings, the severest first, otherwise as they are."""
+    return tuple(sorted(found, key=lambda finding: _SEVERITIES[finding.severity]))

@@ -1,0 +1,75 @@
+"""What the logs themselves lack: ranks, stages, an end, something to be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..result import Finding
+from .records import Records
+from .words import counted, ranks_in_words
+
+
+def missing_ranks(records: Records) -> Iterator[Finding]:
+    run = records.run
+    missing = run.missing_ranks
+    if not missing:
+        return
+    if run.ranks == [0]:
+        yield Finding(
+            "one_rank_only",
+            "error",
+            "Only rank 0 was recorded",
+            f"{run.size} ranks trained, and the callback was added on rank 0 only: a rank that waits "
+            "looks like a slow network.",
+            "Add StepLogger to the callbacks of every rank.",
+        )
+        return
+    yield Finding(
+        "missing_ranks",
+        "warning",
+        "Logs of some ranks are missing",
+        f"{len(missing)} of {run.size} ranks left no log here: {ranks_in_words(missing)}.",
+        "Collect the logs of all hosts into one folder; until then waiting for the missing ranks "
+        "shows as allreduce.",
+    )
+
+
+def host_stamps_only(records: Records) -> Iterator[Finding]:
+    stamps = records.run.fact("stamps") or {}
+    reason = stamps.get("reason")
+    if reason:
+        yield Finding(
+            "host_stamps_only",
+            "warning",
+            "Stages were not measured",
+            f"Only begin and end of every step were recorded: {reason}.",
+            "Record a few hundred steps without it to see the stages; step times are right either way.",
+        )
+
+
+def not_ended(records: Records) -> Iterator[Finding]:
+    run = records.run
+    if run.status == "completed":
+        return
+    last = {log.rank: log for log in sorted(run.logs, key=lambda log: (log.generation, log.part))}
+    open_ranks = [rank for rank, log in sorted(last.items()) if not log.ended]
+    yield Finding(
+        "not_ended",
+        "info",
+        "Some logs have no end",
+        f"{counted(len(open_ranks), 'log')} of {len(last)}, {ranks_in_words(open_ranks)}: still "
+        "training, or killed.",
+        "What was flushed before is all there.",
+    )
+
+
+def no_baseline(records: Records) -> Iterator[Finding]:
+    if not records.has_baseline and not records.run.synthetic:
+        yield Finding(
+            "no_baseline",
+            "info",
+            "No synthetic baseline",
+            "Input stall and extra work between steps are judged against assumed values.",
+            "Run the same job once on synthetic_like(data) with StepLogger(…, synthetic=True), "
+            "and pass it with --baseline.",
+        )

@@ -1,0 +1,206 @@
+"""What several checks look at, worked out once: the last generation's steps, epochs and intervals.
+
+Only the last generation that has steps is looked at, as for the ledger: a fault that is there to
+stay shows in it, and ranks of different worlds are not compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.run import Log, Run
+
+Ints = npt.NDArray[np.int64]
+
+#: Stands for "not measured" in arrays of int64.
+NULL = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Reductions:
+    """When each rank had reduced each step: R ranks × S steps, nanoseconds on the rank's own clock."""
+
+    ranks: tuple[int, ...]
+    #: Per rank, the name of its clock.
+    clocks: tuple[str, ...]
+    steps: Ints
+    #: NULL where not measured.
+    at: Ints
+    #: False where no rank has stamps: then these are the ends of steps as the hosts saw them.
+    stamped: bool
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Epochs, validation, checkpoints and ends of logs; nanoseconds on the rank's own clock."""
+
+    log: Ints
+    rank: Ints
+    kind: npt.NDArray[np.str_]
+    #: The step that came next.
+    step: Ints
+    epoch: Ints
+    begin: Ints
+    end: Ints
+
+    def take(self, chosen: npt.NDArray[Any]) -> Intervals:
+        """Some of them, by a mask or in an order."""
+        return Intervals(**{name: value[chosen] for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """One entry per completed epoch of a rank. ``part`` tells a further fit's epochs apart."""
+
+    rank: Ints
+    part: Ints
+    epoch: Ints
+    steps: Ints
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Per log of the run, over its steps; nothing but zeros for a log without any."""
+
+    rows: Ints
+    first_step: Ints
+    last_end: Ints
+    samples: Ints
+    #: Steps whose samples are known.
+    counted: Ints
+
+
+@dataclass(frozen=True)
+class Records:
+    """A run as the checks see it, and what it can be held against."""
+
+    run: Run
+    has_baseline: bool = False
+    #: A run of the same job on one rank.
+    single: Run | None = None
+
+    @cached_property
+    def generation(self) -> int:
+        if self.run.steps.num_rows:
+            return int(pc.max(self.run.steps["generation"]).as_py())
+        return max(log.generation for log in self.run.logs)
+
+    @cached_property
+    def logs(self) -> dict[int, Log]:
+        """The generation's logs, by their index in ``Run.logs``, later parts later."""
+        own = [(i, log) for i, log in enumerate(self.run.logs) if log.generation == self.generation]
+        return dict(sorted(own, key=lambda pair: (pair[1].rank, pair[1].part)))
+
+    @cached_property
+    def last_log(self) -> dict[int, Log]:
+        """Per rank, its last log."""
+        return {log.rank: log for log in self.logs.values()}
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        return sorted(self.last_log)
+
+    @cached_property
+    def intervals(self) -> Intervals:
+        table = self.run.intervals
+        table = table.filter(pc.equal(table["generation"], self.generation))
+        numbers = {
+            name: _numbers(table[name]) for name in ("log", "rank", "step", "epoch", "begin", "end")
+        }
+        kind = table["kind"].to_numpy(zero_copy_only=False).astype(str)
+        return Intervals(kind=kind, **numbers)
+
+    @cached_property
+    def totals(self) -> Totals:
+        table, logs = self.run.steps, len(self.run.logs)
+        none = np.zeros(logs, np.int64)
+        if not table.num_rows:
+            return Totals(none, none, none, none, none)
+        # Rows come log by log: sums over stretches of one log are far cheaper than over rows.
+        log = table["log"].to_numpy()
+        starts = np.flatnonzero(np.diff(log, prepend=-1))
+        of = log[starts]
+
+        def summed(values: Ints) -> Ints:
+            return np.bincount(of, np.add.reduceat(values, starts), logs).astype(np.int64)
+
+        rows = np.bincount(of, np.diff(starts, append=len(log)), logs).astype(np.int64)
+        first, last = np.full(logs, np.iinfo(np.int64).max), none.copy()
+        np.minimum.at(first, of, np.minimum.reduceat(_numbers(table["step"]), starts))
+        np.maximum.at(last, of, np.maximum.reduceat(_numbers(table["end"]), starts))
+        samples = table["samples"]
+        counted = rows
+        if samples.null_count:
+            counted = summed(pc.is_valid(samples).cast(pa.int64()).to_numpy())
+        return Totals(
+            rows,
+            np.where(rows > 0, first, 0),
+            last,
+            summed(pc.fill_null(samples, 0).to_numpy()),
+            counted,
+        )
+
+    @cached_property
+    def epochs(self) -> Epochs:
+        """Completed epochs, from the steps at which they ended: lost rows do not shorten them."""
+        ends = self.intervals.take(self.intervals.kind == "epoch")
+        ends = ends.take((self.totals.rows[ends.log] > 0) & (ends.epoch != NULL))
+        order = np.lexsort((ends.step, ends.log))
+        log, step = ends.log[order], ends.step[order]
+        begin = self.totals.first_step[log]
+        same = np.flatnonzero(log[1:] == log[:-1]) + 1
+        begin[same] = step[same - 1]
+        part = np.array([log.part for log in self.run.logs], np.int64)
+        return Epochs(ends.rank[order], part[log], ends.epoch[order], step - begin)
+
+    @cached_property
+    def reductions(self) -> Reductions:
+        ranks = {rank: row for row, rank in enumerate(self.ranks)}
+        row_of = np.full(len(self.run.logs), -1)
+        for index, log in self.logs.items():
+            # A rank that moved to another host has two clocks; its last one counts.
+            if log.clock_domain == self.last_log[log.rank].clock_domain:
+                row_of[index] = ranks[log.rank]
+        row = row_of[self.run.steps["log"].to_numpy()]
+        table = self.run.steps
+        if len(row) and row.min() < 0:
+            table, row = table.filter(pa.array(row >= 0)), row[row >= 0]
+        stamped = table["reduced"].null_count < table.num_rows
+        steps, column = _columns(table["step"].to_numpy(), len(ranks))
+        at = np.full((len(ranks), len(steps)), NULL)
+        at[row, column] = _numbers(table["reduced" if stamped else "end"])
+        clocks = tuple(self.last_log[rank].clock_domain for rank in ranks)
+        return Reductions(tuple(ranks), clocks, steps, at, stamped)
+
+    @cached_property
+    def seconds(self) -> float:
+        """From the begin of the generation's first log to its last end, on the lowest rank's clock."""
+        clock = self.last_log[self.ranks[0]].clock_domain
+        own = [index for index, log in self.logs.items() if log.clock_domain == clock]
+        began = min(self.run.logs[index].anchor for index in own)
+        ends = self.intervals.end[np.isin(self.intervals.log, own)]
+        ended = max(int(self.totals.last_end[own].max()), int(ends.max(initial=began)))
+        return max(0, ended - began) / 1e9
+
+
+def _numbers(column: pa.ChunkedArray) -> Ints:
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), NULL).to_numpy())
+
+
+def _columns(step: Ints, ranks: int) -> tuple[Ints, Ints]:
+    """The steps, ascending, and the position of each row's step among them."""
+    if not len(step):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    first, last = int(step.min()), int(step.max())
+    if (last - first) * ranks < 2 * len(step) + 10_000:
+        return np.arange(first, last + 1), step - first
+    # Numbers far apart, as in a log with a damaged one, must not cost memory.
+    steps, column = np.unique(step, return_inverse=True)
+    return steps, column

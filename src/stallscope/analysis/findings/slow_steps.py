@@ -1,0 +1,120 @@
+"""Steps that are slow because of where they are: first in the epoch, or every so many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from scipy.ndimage import median_filter
+
+from ..ledger import Ledger
+from ..result import ChangePoint, Finding
+from ..stats import robust_sd
+
+Bools = npt.NDArray[np.bool_]
+
+_WINDOW = 51
+_SLOW_SDS = 6.0
+_SLOW_SHARE = 0.2
+_FEWEST_EPOCHS = 3
+_FEWEST_PERIODS = 5
+# Most of the epochs, and most of the slow steps: a rule with exceptions is still the rule.
+_MOST = 2 / 3
+_NEARLY_ALL = 0.8
+_POSITIONS = 5
+# What costs less of the steps' time is not worth a line.
+_WORTH = 0.01
+
+
+def step_findings(ledger: Ledger, changes: tuple[ChangePoint, ...]) -> Iterator[Finding]:
+    """Findings about steady steps as a series."""
+    for change in changes:
+        yield _changed(change)
+    if len(ledger) < _WINDOW:
+        return
+    total = ledger.total.astype(np.float64)
+    usual = median_filter(total, size=_WINDOW, mode="nearest")
+    over = total - usual
+    slow = over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
+    if not slow.any():
+        return
+    by_position = _slow_positions(ledger, slow)
+    in_epoch = np.isin(_position(ledger), by_position)
+    if by_position:
+        yield from _at_positions(ledger, by_position, over, slow & in_epoch)
+    yield from _every_so_many(ledger, over, slow & ~in_epoch)
+
+
+def _position(ledger: Ledger) -> npt.NDArray[np.int64]:
+    """Per step its place in the epoch, from 0."""
+    _, first, own = np.unique(ledger.epochs, return_index=True, return_inverse=True)
+    return np.asarray(ledger.steps - ledger.steps[first][own])
+
+
+def _slow_positions(ledger: Ledger, slow: Bools) -> list[int]:
+    position = _position(ledger)
+    there, often = np.unique(position, return_counts=True)
+    late = np.array([int(slow[position == place].sum()) for place in there[:_POSITIONS]])
+    enough = often[:_POSITIONS] >= _FEWEST_EPOCHS
+    return [int(p) for p in there[:_POSITIONS][enough & (late >= _MOST * often[:_POSITIONS])]]
+
+
+def _at_positions(
+    ledger: Ledger, positions: list[int], over: npt.NDArray[np.float64], slow: Bools
+) -> Iterator[Finding]:
+    cost = float(over[slow].sum() / ledger.total.sum())
+    if cost < _WORTH:
+        return
+    words = ", ".join(str(position + 1) for position in positions)
+    yield Finding(
+        "slow_first_steps",
+        "warning",
+        "Epochs begin slowly",
+        f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than its neighbours, "
+        f"in most epochs: {cost:.1%} of all steps' time.",
+        "Shuffle buffers and prefetch queues are filled anew in every epoch: repeat() the dataset "
+        "before shuffling, keep the loader's workers alive (persistent_workers), or make epochs longer.",
+    )
+
+
+def _every_so_many(ledger: Ledger, over: npt.NDArray[np.float64], slow: Bools) -> Iterator[Finding]:
+    at = ledger.steps[slow]
+    if len(at) < _FEWEST_PERIODS:
+        return
+    period = int(np.median(np.diff(at)))
+    cost = float(over[slow].sum() / ledger.total.sum())
+    if period < 2 or cost < _WORTH:
+        return
+    phase = np.bincount(at % period).argmax()
+    regular = slow & (ledger.steps % period == phase)
+    due = int((ledger.steps % period == phase).sum())
+    if regular.sum() < max(_FEWEST_PERIODS, _NEARLY_ALL * len(at), _MOST * due):
+        return
+    entry = max(
+        ("input", "compute", "other", "imbalance", "allreduce"),
+        key=lambda name: float(ledger.entry(name)[regular].mean() - np.median(ledger.entry(name))),
+    )
+    yield Finding(
+        "slow_every_nth_step",
+        "warning",
+        "Every so many steps one is slow",
+        f"Every {period} steps one takes {over[regular].mean() / 1e6:.1f} ms longer than its "
+        f"neighbours, most of it in {entry}: {cost:.1%} of all steps' time.",
+        "Look for what runs every so many batches: logging, metrics, checkpoints, summaries, files "
+        "of the dataset that end.",
+    )
+
+
+def _changed(change: ChangePoint) -> Finding:
+    slower = change.after_ms > change.before_ms
+    who = f", with rank {change.rank} last in most steps" if change.rank is not None else ""
+    return Finding(
+        "step_time_changed",
+        "warning" if slower else "info",
+        "Steps became slower" if slower else "Steps became faster",
+        f"From step {change.step} on a step takes {change.after_ms:.1f} ms instead of "
+        f"{change.before_ms:.1f} ms; {change.entry} changed most, by {change.by_ms:+.1f} ms{who}.",
+        "Compare with what happened at that time: other jobs on the host, throttling, another part of "
+        "the data, growing state.",
+    )

@@ -1,0 +1,208 @@
+"""What the recorders see of a job: every rank its own steps, on its host's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.collector.recorder.format import (
+    CHECKPOINT,
+    END,
+    EPOCH,
+    VALIDATION,
+    file_name,
+    header,
+    header_facts,
+)
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
+
+from .clocks import HostClock
+from .draws import MS, Ints, Purpose, blocks, generator
+from .job import Job
+from .timeline import Timeline, epoch_end_parts
+
+#: Some moment of 2026: when the logs are opened.
+WALL_NS = 1_790_000_000_000_000_000
+# A log is opened this long before the first step, the process begins this long before that.
+_OPENED = 100 * MS
+_PROCESS_START_US = -500_000
+# What ends an epoch, in the order in which it happens.
+_EPOCH_KINDS = (VALIDATION, CHECKPOINT, EPOCH)
+
+Bools = npt.NDArray[np.bool_]
+Values = npt.NDArray[Any]
+
+
+def record(job: Job, true: Timeline, clocks: list[HostClock]) -> Run:
+    """The run as its logs tell it, without the ranks, rows and ends that were lost."""
+    ranks = np.array([rank for rank in range(job.ranks) if rank not in set(job.lost_ranks)])
+    return Run(
+        id=job.run_id,
+        source="simulated",
+        logs=_logs(job, true, clocks, ranks),
+        steps=_steps(job, true, clocks, ranks),
+        intervals=_intervals(job, true, clocks, ranks),
+    )
+
+
+def _logs(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> tuple[Log, ...]:
+    hosts = job.hosts
+    shared = {
+        "run_id": job.run_id,
+        "run_name": job.run_name,
+        "generation": job.generation,
+        "part": 0,
+        "first_step": job.first_step,
+        "size": job.ranks,
+        "process_start_us": _PROCESS_START_US,
+        "batch_size": job.batch_size,
+        "framework": "simulated",
+        "model": "simulated",
+        "gradient_bytes": job.communication.gradient_bytes,
+        "synthetic": job.synthetic,
+        "stamps": {
+            "placed": ["data", "ready", "reduced"] if job.stamps else [],
+            "reason": None if job.stamps else "simulated without stamps",
+        },
+    }
+    # As they are read back: JSON knows neither tuples nor numbers as names.
+    given = _as_read(dict(job.facts))
+    opened = true.start - _OPENED
+    anchors = [int(clock.read(np.array(opened))) for clock in clocks]
+    logs = []
+    for rank in ranks.tolist():
+        host = rank // job.ranks_per_host
+        own = {
+            "rank": rank,
+            "local_rank": rank % job.ranks_per_host,
+            "host": hosts[host],
+            "clock_domain": f"clock of {hosts[host]}",
+            "anchor": {"monotonic_ns": anchors[host], "wall_ns": WALL_NS},
+        }
+        logs.append(
+            Log(
+                path=file_name(rank, job.generation, 0),
+                rank=rank,
+                generation=job.generation,
+                part=0,
+                facts=shared | own | given,
+                ended=rank not in job.cut_ranks,
+            )
+        )
+    return tuple(logs)
+
+
+def _as_read(facts: dict[str, Any]) -> dict[str, Any]:
+    return header_facts(header(facts).partition("\n")[0].encode())
+
+
+def _steps(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> pa.Table:
+    """The table of steps, one rank after the other."""
+    kept = _kept(job, ranks)
+    shape = (len(ranks), job.steps)
+    count = shape[0] * shape[1] if kept is None else int(kept.sum())
+
+    def column(values: Values, kind: pa.DataType) -> pa.Array:
+        # Without a copy where there is nothing to convert or to leave out.
+        whole = np.broadcast_to(values.astype(kind.to_pandas_dtype(), copy=False), shape)
+        return pa.array(whole.reshape(-1) if kept is None else whole[kept])
+
+    def stamp(name: str) -> pa.Array:
+        if not job.stamps and name in ("data", "ready", "reduced"):
+            return pa.nulls(count, pa.int64())
+        return column(_on_clocks(job, getattr(true, name), clocks, ranks), pa.int64())
+
+    factors = np.ones(job.ranks)
+    factors[list(job.samples_factor)] = list(job.samples_factor.values())
+    samples = np.rint(job.batch_size * factors).astype(np.int64)
+    small = pa.int32()
+    columns = {
+        "log": column(np.arange(len(ranks))[:, None], small),
+        "generation": column(np.array(job.generation), small),
+        "rank": column(ranks[:, None], small),
+        "step": column(job.first_step + np.arange(job.steps), pa.int64()),
+        "epoch": column(true.epochs, small),
+        **{name: stamp(name) for name in ("begin", "data", "ready", "reduced", "end")},
+        "micro": column(np.array(1), small),
+        "samples": column(samples[ranks, None], pa.int64()),
+    }
+    return pa.table(columns, schema=STEPS_SCHEMA)
+
+
+def _kept(job: Job, ranks: Ints) -> Bools | None:
+    """Ranks × steps: which rows are in the logs; None where all of them are."""
+    if not job.lost_rows and not job.cut_ranks:
+        return None
+    kept = np.ones((job.ranks, job.steps), bool)
+    random = generator(job.seed, Purpose.LOST)
+    if job.lost_rows:
+        for rows in blocks(job.ranks, job.steps):
+            size = (rows.stop - rows.start, job.steps)
+            kept[rows] = random.random(size, dtype=np.float32) >= job.lost_rows
+    for rank, steps in job.cut_ranks.items():
+        kept[rank, steps:] = False
+    return kept[ranks]
+
+
+def _on_clocks(job: Job, times: Ints, clocks: list[HostClock], ranks: Ints) -> Ints:
+    """True times, ranks × anything, as the ranks' hosts read them; only of the given ranks."""
+    host = job.host_index[ranks]
+    if len(ranks) == job.ranks and all(clock.constant and not clock.offset for clock in clocks):
+        return times
+    read = times[ranks]
+    for index, clock in enumerate(clocks):
+        own = slice(*np.searchsorted(host, [index, index + 1]))
+        read[own] = clock.read(read[own])
+    return read
+
+
+def _intervals(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> pa.Table:
+    """What every rank did at the ends of its epochs, and the ends of the logs that have one."""
+    firsts = np.arange(0, job.steps, job.steps_per_epoch)
+    nexts = np.append(firsts[1:], job.steps)[: len(firsts)]
+    begins, ends, there = [], [], []
+    at = true.end[:, nexts - 1]
+    for spent in epoch_end_parts(job).values():
+        begins.append(at)
+        at = at + spent[:, None]
+        ends.append(at)
+        there.append(np.broadcast_to(spent[:, None] > 0, at.shape))
+    begins.append(true.begin[:, firsts])
+    ends.append(at)
+    there.append(np.ones(at.shape, bool))
+    # The log is closed after the last of them; a job without steps has nothing else.
+    closed = at[:, -1:] if job.steps else np.full((job.ranks, 1), true.start)
+
+    def in_order(parts: Sequence[Values], last: Values) -> Values:
+        """Per rank epoch after epoch, the parts of each as they followed, and then the end."""
+        of_epochs = np.stack(parts, axis=2).reshape(job.ranks, len(parts) * len(firsts))
+        return np.concatenate([of_epochs, last], axis=1)
+
+    kinds = np.append(np.tile(_EPOCH_KINDS, len(firsts)), END)
+    step = np.append(np.repeat(nexts, len(_EPOCH_KINDS)), job.steps)
+    kept = in_order(there, np.ones((job.ranks, 1), bool))
+    for rank, steps in job.cut_ranks.items():
+        kept[rank] &= (step < steps) & (kinds != END)
+    kept = kept[ranks]
+
+    def column(values: Values, kind: pa.DataType) -> pa.Array:
+        return pa.array(np.broadcast_to(values, kept.shape)[kept], kind)
+
+    small = pa.int32()
+    epoch = np.append(np.repeat(np.arange(len(firsts)), len(_EPOCH_KINDS)), -1)
+    columns = {
+        "log": column(np.arange(len(ranks))[:, None], small),
+        "generation": column(np.array(job.generation), small),
+        "rank": column(ranks[:, None], small),
+        "kind": column(kinds, pa.string()),
+        "step": column(job.first_step + step, pa.int64()),
+        "epoch": pc.if_else(column(epoch >= 0, pa.bool_()), column(epoch, small), None),
+        "begin": column(_on_clocks(job, in_order(begins, closed), clocks, ranks), pa.int64()),
+        "end": column(_on_clocks(job, in_order(ends, closed), clocks, ranks), pa.int64()),
+    }
+    return pa.table(columns, schema=INTERVALS_SCHEMA)

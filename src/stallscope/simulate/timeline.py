@@ -1,0 +1,233 @@
+"""When everything happened, on one true clock.
+
+Step s of rank r:
+
+    begin   = the rank's own reduced of the step before + other (+ what lies between two epochs)
+    data    = begin + input
+    ready   = data + compute
+    last    = the latest ready of all ranks
+    reduced = last + transfer + the rank's lateness (jitter of its completion, skew of its host)
+
+A rank's own time from one reduced to its next ready does not depend on any other rank, so the whole
+job is one cumulative sum over the maxima of these laps. Arrays are ranks × steps here: series lie in
+one piece, and so do the columns of the table that they become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .draws import (
+    MS,
+    US,
+    Ints,
+    Purpose,
+    blocks,
+    generator,
+    lognormal,
+    nanoseconds,
+    whole_microseconds,
+)
+from .faults import STAGES
+from .job import Job
+
+#: Gradients that are late for an early bucket, beside the stages.
+BUCKET = "bucket"
+#: From reduced to the end of the step.
+TAIL = 50 * US
+_UPTIME = 1_000 * MS
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """True times in nanoseconds, ranks × steps unless said otherwise."""
+
+    #: When the hosts' clocks are compared: just before the first step.
+    start: int
+    begin: Ints
+    data: Ints
+    ready: Ints
+    reduced: Ints
+    end: Ints
+    input: Ints
+    compute: Ints
+    #: From the first rank's reduced of the step before to the own begin, without what is cut out.
+    other: Ints
+    #: Per step: the earliest reduced, and from the last ready to it.
+    reduced_first: Ints
+    allreduce: Ints
+    #: Per step.
+    epochs: Ints
+    #: What the faults added, for the stages (and ``BUCKET``) that have any.
+    extra: Mapping[str, Ints]
+
+
+def timeline(job: Job) -> Timeline:
+    """Everything that happens in the job."""
+    epochs = np.arange(job.steps) // job.steps_per_epoch
+    in_epoch = np.arange(job.steps) % job.steps_per_epoch
+    # Before the first step of an epoch nothing is the step's: what lies there is the epoch's.
+    opens = np.flatnonzero(in_epoch == 0)
+    extra = _extra(job, in_epoch, opens)
+    between, batch, compute = _stages(job)
+    for name, stage in zip(STAGES, (batch, compute, between), strict=True):
+        if name in extra:
+            stage += extra[name]
+    compute[:, :1] += nanoseconds(job.tracing_ms)
+    later = opens[1:]
+    between[:, later] += TAIL + _epoch_end(job)[:, None]
+
+    late = _lateness(job)
+    transfer = _transfer(job)
+    if BUCKET in extra:
+        transfer += extra[BUCKET].max(axis=0)
+    lap = _longest_laps(late, between, batch, compute)
+    start = _UPTIME + nanoseconds(job.clocks.furthest_ms)
+    last = start + np.cumsum(lap) + np.cumsum(transfer) - transfer
+    complete = last + transfer
+
+    begin = between.copy()
+    begin[:, 1:] += late[:, :-1] + complete[:-1]
+    begin[:, :1] += start
+    data = begin + batch
+    ready = data + compute
+    reduced = late + complete
+    earliest = late.min(axis=0)
+    end = reduced + TAIL
+    np.minimum(end[:, :-1], begin[:, 1:], out=end[:, :-1])
+    return Timeline(
+        start=start,
+        begin=begin,
+        data=data,
+        ready=ready,
+        reduced=reduced,
+        end=end,
+        input=batch,
+        compute=compute,
+        other=_other(between, late, earliest, later),
+        reduced_first=complete + earliest,
+        allreduce=transfer + earliest,
+        epochs=epochs,
+        extra=extra,
+    )
+
+
+def _stages(job: Job) -> tuple[Ints, Ints, Ints]:
+    """A healthy job's other (from the own reduced), input and compute."""
+    common = _common(job)
+    spread = generator(job.seed, Purpose.SPREAD).standard_normal(job.ranks, dtype=np.float32)
+    speed = lognormal(spread, job.rank_spread)
+    for rank, factor in job.samples_factor.items():
+        speed[rank] *= factor
+    tail = generator(job.seed, Purpose.TAIL)
+
+    def stage(purpose: Purpose, ms: float) -> Ints:
+        random = generator(job.seed, purpose)
+        times = np.empty((job.ranks, job.steps), np.int64)
+        for rows in blocks(job.ranks, job.steps):
+            count = rows.stop - rows.start
+            factors = job.noise.factors(random, count, job.steps, job.noise.cv)
+            if purpose is Purpose.COMPUTE:
+                if job.noise.tail_share:
+                    factors += job.noise.tail(tail, count, job.steps)
+                factors *= speed[rows, None]
+            factors *= common
+            factors *= np.float32(ms * 1e3)
+            times[rows] = whole_microseconds(factors)
+        return times
+
+    return (
+        stage(Purpose.OTHER, job.other_ms),
+        stage(Purpose.INPUT, job.input_ms),
+        stage(Purpose.COMPUTE, job.compute_ms),
+    )
+
+
+def _common(job: Job) -> npt.NDArray[np.float32]:
+    """Per step, the factor that all ranks share."""
+    random = generator(job.seed, Purpose.COMMON)
+    return np.asarray(job.noise.factors(random, 1, job.steps, job.noise.common_cv)[0])
+
+
+def _transfer(job: Job) -> Ints:
+    """Per step, from the last ready to the first completion, were there no lateness."""
+    random = generator(job.seed, Purpose.TRANSFER)
+    factors = job.noise.factors(random, 1, job.steps, job.noise.cv)[0]
+    return whole_microseconds(factors * np.float32(job.transfer_ms * 1e3))
+
+
+def _lateness(job: Job) -> Ints:
+    """How long after the transfer a rank learns of it."""
+    if job.ranks == 1:
+        return np.zeros((1, job.steps), np.int64)
+    random = generator(job.seed, Purpose.JITTER)
+    hosts = len(job.hosts)
+    skew_us = job.skew * job.transfer_ms * 1e3 * np.arange(hosts) / max(1, hosts - 1)
+    skew = whole_microseconds(skew_us)[job.host_index]
+    late = np.empty((job.ranks, job.steps), np.int64)
+    for rows in blocks(job.ranks, job.steps):
+        size = (rows.stop - rows.start, job.steps)
+        jitter = random.standard_exponential(size, dtype=np.float32)
+        jitter *= np.float32(job.jitter_ms * 1e3)
+        late[rows] = whole_microseconds(jitter)
+    late += skew[:, None]
+    return late
+
+
+def _longest_laps(late: Ints, *own: Ints) -> Ints:
+    """Per step: the longest time of any rank from the step before being complete to its ready."""
+    longest = np.zeros(late.shape[1], np.int64)
+    for rows in blocks(*late.shape):
+        lap = np.zeros(late[rows].shape, np.int64)
+        lap[:, 1:] = late[rows, :-1]
+        for stage in own:
+            lap += stage[rows]
+        np.maximum(longest, lap.max(axis=0), out=longest)
+    return longest
+
+
+def _extra(job: Job, in_epoch: Ints, opens: Ints) -> dict[str, Ints]:
+    """What the faults add, for the stages that have any."""
+    extra: dict[str, Ints] = {}
+    for index, fault in enumerate(job.faults):
+        random = generator(job.seed, Purpose.FAULT, index)
+        affected = job.affected(fault)
+        added = extra.setdefault(
+            BUCKET if fault.bucket else fault.stage, np.zeros((job.ranks, job.steps), np.int64)
+        )
+        added[affected] += fault.delays(random, len(affected), in_epoch)
+    if "other" in extra:
+        extra["other"][:, opens] = 0
+    return extra
+
+
+def epoch_end_parts(job: Job) -> dict[str, Ints]:
+    """What every rank does at the end of an epoch, in order: per rank, nanoseconds."""
+    parts = {}
+    for kind, ms, ranks in (
+        ("validation", job.validation_ms, job.validation_ranks),
+        ("checkpoint", job.checkpoint_ms, job.checkpoint_ranks),
+    ):
+        takes_part = np.ones(job.ranks, bool)
+        if ranks is not None:
+            takes_part = np.isin(np.arange(job.ranks), list(ranks))
+        parts[kind] = takes_part * nanoseconds(ms)
+    return parts
+
+
+def _epoch_end(job: Job) -> Ints:
+    gap = np.full(job.ranks, nanoseconds(job.epoch_gap_ms))
+    return np.asarray(gap + sum(epoch_end_parts(job).values()))
+
+
+def _other(between: Ints, late: Ints, earliest: Ints, later: Ints) -> Ints:
+    """``between`` as the ledger counts it, in place."""
+    between[:, 1:] += late[:, :-1] - earliest[:-1]
+    between[:, later] = TAIL + late[:, later - 1] - earliest[later - 1]
+    # The first step begins when the first rank does.
+    between[:, :1] -= between[:, :1].min(axis=0)
+    return between

@@ -1,0 +1,6 @@
+"""The recorder for PyTorch: ``from stallscope.torch import StepLogger``."""
+
+from stallscope.collector.recorder.pytorch.logger import StepLogger
+from stallscope.collector.recorder.pytorch.synthetic import synthetic_like
+
+__all__ = ["StepLogger", "synthetic_like"]

@@ -1,0 +1,146 @@
+"""Clocks of several hosts are brought together, jumps found, and broken causality seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallscope.analysis import analyse
+from stallscope.analysis.alignment import align
+from stallscope.analysis.ledger import Ledger, build_ledger
+from stallscope.run import Run
+from stallscope.simulate import Clocks, Fault, Job, Jump, Simulated, Slew, simulate
+
+APART = Clocks(offset_s=3600, drift_ppm=20)
+TWO_HOSTS = Job(ranks=16, ranks_per_host=8, steps=600, clocks=APART)
+ALONE = replace(TWO_HOSTS, ranks=4, ranks_per_host=1)
+
+
+def allreduce_error_ms(simulated: Simulated, ledger: Ledger) -> float:
+    return float((ledger.allreduce - simulated.truth.allreduce[ledger.steps]).mean()) / 1e6
+
+
+@pytest.mark.parametrize("job", [TWO_HOSTS, ALONE])
+@pytest.mark.parametrize(
+    "clocks",
+    [
+        APART,
+        replace(APART, slews=(Slew(1, 200, 400, 500),)),
+        replace(APART, jumps=(Jump(1, 300, 30),)),
+        replace(APART, jumps=(Jump(1, 300, -2000), Jump(1, 420, 2000))),
+    ],
+    ids=["drift", "slew", "jump", "two jumps"],
+)
+def test_allreduce_and_the_critical_rank_come_out_right(job: Job, clocks: Clocks) -> None:
+    simulated = simulate(replace(job, clocks=clocks))
+    ledger = build_ledger(align(simulated.run, 0))
+    assert allreduce_error_ms(simulated, ledger) == pytest.approx(0, abs=0.05)
+    assert (ledger.critical == simulated.truth.critical[ledger.steps]).mean() > 0.98
+
+
+def test_one_clock_needs_no_alignment() -> None:
+    simulated = simulate(replace(TWO_HOSTS, ranks_per_host=16))
+    world = align(simulated.run, 0)
+    assert world.clocks.method == "one clock"
+    assert not world.clocks.offset.any()
+    assert world.clocks.bound is None
+    assert allreduce_error_ms(simulated, build_ledger(world)) == 0
+
+
+@pytest.mark.parametrize("ms", [20.0, -20.0, 5000.0])
+@pytest.mark.parametrize("host", [1, 2])
+def test_a_jump_is_found_at_its_step_and_on_its_host(host: int, ms: float) -> None:
+    jumps = (Jump(host, 250, ms),)
+    job = replace(TWO_HOSTS, ranks=12, ranks_per_host=4, clocks=replace(APART, jumps=jumps))
+    found = analyse(simulate(job).run)
+    assert found.clocks is not None
+    ((clock, step, size),) = found.clocks.jumps
+    assert (clock, step) == (f"clock of host-{host}", 250)
+    assert size == pytest.approx(ms, abs=0.5)
+    assert "clock_jumped" in [finding.code for finding in found.findings]
+    # The step's stages hold the jump on that host: it is in no figure.
+    assert found.ledger is not None
+    assert found.ledger.input.min() > 0
+    assert found.ledger.compute.max() < 1e9
+    assert found.stragglers == ()
+
+
+def test_completions_that_scatter_are_no_jumps() -> None:
+    found = analyse(simulate(replace(TWO_HOSTS, jitter_ms=5.0)).run)
+    assert found.clocks is not None
+    assert found.clocks.jumps == ()
+    assert found.clocks.method == "completions"
+
+
+def test_the_uncertainty_holds_the_error_of_the_offsets() -> None:
+    for seed in range(5):
+        simulated = simulate(replace(TWO_HOSTS, jitter_ms=0.5, seed=seed + 1))
+        clocks = align(simulated.run, 0).clocks
+        error = np.abs(clocks.offset - simulated.truth.clock_offset)[:, 1]
+        assert np.median(error) < clocks.uncertainty[-1]
+        assert clocks.uncertainty[-1] < 5e6
+
+
+def test_the_bound_is_what_a_hidden_skew_could_be_at_most() -> None:
+    simulated = simulate(replace(TWO_HOSTS, skew=0.5))
+    clocks = align(simulated.run, 0).clocks
+    hidden = np.median(clocks.offset - simulated.truth.clock_offset, axis=0)[1]
+    assert hidden == pytest.approx(10e6, rel=0.1)
+    assert clocks.bound is not None
+    assert hidden < clocks.bound
+
+
+def test_a_rank_that_is_less_slow_than_the_skew_is_not_named() -> None:
+    job = replace(TWO_HOSTS, ranks=8, ranks_per_host=4, jitter_ms=8.0)
+    slow = replace(job, faults=(Fault("compute", 9.0, ranks=(5,)),))
+    found = analyse(simulate(slow).run)
+    assert found.clocks is not None
+    assert found.clocks.skew_ms is not None
+    assert found.clocks.skew_ms > 9.0
+    assert [one.ranks for one in found.stragglers if one.ranks] == []
+    sharp = analyse(simulate(replace(slow, jitter_ms=0.05)).run)
+    assert [one.ranks for one in sharp.stragglers] == [(5,)]
+
+
+def shifted(run: Run, rank: int, column: str, by: np.ndarray | int) -> Run:
+    table = run.steps
+    own = table["rank"].to_numpy() == rank
+    values = table[column].to_numpy().copy()
+    values[own] += by
+    at = table.schema.get_field_index(column)
+    return replace(run, steps=table.set_column(at, table.schema.field(at), [values]))
+
+
+def test_stamps_that_break_causality_are_reported_and_time_still_adds_up() -> None:
+    run = simulate(replace(TWO_HOSTS, ranks=4, ranks_per_host=4)).run
+    late = shifted(run, 2, "ready", 45_000_000)
+    found = analyse(late)
+    assert found.clocks is not None
+    assert found.clocks.violations > 0.9
+    (finding,) = [f for f in found.findings if f.code == "causality_broken"]
+    assert finding.evidence.startswith("In 100% of steps")
+    ledger = found.ledger
+    assert ledger is not None
+    assert ledger.allreduce.min() >= 0
+    entries = sum(ledger.entry(n) for n in ("input", "compute", "other", "imbalance", "allreduce"))
+    assert (entries == ledger.total).all()
+    assert ledger.total[1:].sum() == ledger.reduced[-1] - ledger.reduced[0]
+
+
+def test_clocks_that_cannot_be_followed_are_not_used() -> None:
+    job = replace(TWO_HOSTS, ranks=4, ranks_per_host=2)
+    simulated = simulate(job)
+    run = simulated.run
+    steps = run.steps["step"].to_numpy()[run.steps["rank"].to_numpy() == 2]
+    # A clock that is set in every other step, by more than the allreduce takes.
+    wandering = np.where(np.random.default_rng(1).random(len(steps)) < 0.5, 60_000_000, 0)
+    for rank in (2, 3):
+        for column in ("begin", "data", "ready", "reduced", "end"):
+            run = shifted(run, rank, column, wandering)
+    world = align(run, 0)
+    assert world.clocks.method == "every step"
+    ledger = build_ledger(world)
+    assert allreduce_error_ms(simulated, ledger) == pytest.approx(0, abs=1.0)
+    assert "clocks_unsteady" in [finding.code for finding in analyse(run).findings]

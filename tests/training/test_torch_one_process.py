@@ -1,0 +1,132 @@
+"""One PyTorch process: what is ready needs no reducing. And random data in the shape of real data."""
+
+from __future__ import annotations
+
+import pytest
+from training.launching import launch
+from training.recorded import Fit, Recorded, check_steps
+
+pytestmark = pytest.mark.horovod
+
+PATIENCE_SECONDS = 240.0
+
+
+@pytest.fixture(scope="module")
+def alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder = tmp_path_factory.mktemp("torch")
+    launched = launch(folder / "printed.txt", "torch_cases.py", str(folder / "cases"))
+    launched.succeed(PATIENCE_SECONDS)
+    return Recorded(folder / "cases", launched.output)
+
+
+def fit_of(alone: Recorded, case: str) -> Fit:
+    alone.clean(case, ranks=1)
+    [fit] = alone.fits(case, ranks=1)
+    assert fit.facts["size"] == 1
+    assert fit.facts["gradients_reduced"] is True
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "turns"),
+    [
+        ("one_process", 24, 1),
+        ("one_process_with_horovod", 24, 1),
+        ("one_process_accumulates", 8, 3),
+        ("model_without_optimizer", 12, 1),
+        ("old_torch", 24, 1),
+        ("synthetic_run", 24, 1),
+    ],
+)
+def test_gradients_are_reduced_when_they_are_ready(
+    alone: Recorded, case: str, steps: int, turns: int
+) -> None:
+    fit = fit_of(alone, case)
+    check_steps(fit, 0, steps)
+    assert list(fit.steps["reduced"]) == list(fit.steps["ready"])
+    assert set(fit.steps["micro"]) == {turns}
+    assert fit.facts["stamps"]["reason"] is None
+
+
+def test_recording_changes_nothing_and_needs_no_horovod(alone: Recorded) -> None:
+    result = alone.result("one_process")
+    assert result["weights"] == result["silent"]
+    assert result["horovod"] is False
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "reason"),
+    [
+        ("nothing_given", 12, "neither an optimizer nor a model was given"),
+        ("another_optimizer_updates", 24, "never reduced a gradient"),
+        ("other_device", 6, "on META gradients are ready later than the host can see"),
+    ],
+)
+def test_what_cannot_be_measured_is_null_with_the_reason(
+    alone: Recorded, case: str, steps: int, reason: str
+) -> None:
+    fit = fit_of(alone, case)
+    check_steps(fit, 0, steps, stamps=("data",))
+    assert reason in fit.facts["stamps"]["reason"]
+
+
+def test_a_batch_size_that_is_given_counts(alone: Recorded) -> None:
+    fit = fit_of(alone, "nothing_given")
+    assert set(fit.steps["samples"]) == {99}
+    assert fit.facts["batch_size"] == 99
+
+
+def test_a_logger_records_until_it_is_closed_and_again_when_it_is_entered(alone: Recorded) -> None:
+    alone.clean("closed_and_entered", ranks=1)
+    first, second = alone.fits("closed_and_entered", ranks=1)
+    check_steps(first, 0, 12)
+    check_steps(second, 12, 12)
+    # A list of batches does not say how large they are.
+    assert first.facts["batch_size"] == second.facts["batch_size"] == 16
+    assert (first.facts["loader_workers"], second.facts["loader_workers"]) == (0, None)
+
+
+def test_a_watched_loader_is_as_long_as_the_loader(alone: Recorded) -> None:
+    assert alone.result("closed_and_entered")["length"] == 12
+
+
+def test_arguments_that_cannot_be_meant_are_refused(alone: Recorded) -> None:
+    kinds = [kind for kind, _ in alone.result("bad_arguments")["raised"]]
+    assert kinds == ["TypeError"] * 3 + ["ValueError"] * 3
+    messages = [message for _, message in alone.result("bad_arguments")["raised"]]
+    assert messages[0].startswith("log_dir is the folder for the logs")
+    assert messages[-1] == "the loader has no batch to take shapes from"
+
+
+def test_the_samples_of_every_kind_of_batch(alone: Recorded) -> None:
+    kinds = alone.result("kinds_of_batches")["kinds"]
+    assert {name: kind["samples"] for name, kind in kinds.items()} == {
+        "pair": 5,
+        "named": 5,
+        "dict": 7,
+        "tokens": 6,
+        "nested": 4,
+        "packed": 2,
+        "empty": 0,
+        "text": None,
+        "infinite": 2,
+        "sparse": 3,
+    }
+
+
+def test_synthetic_batches_are_like_real_ones(alone: Recorded) -> None:
+    result = alone.result("kinds_of_batches")
+    for name, kind in result["kinds"].items():
+        assert kind["like"] == kind["shape"], name
+        # Only what cannot be made up is the real thing.
+        assert kind["same"] is (name in ("empty", "text", "sparse")), name
+    assert result["labels"] == [3, 4, 5] or set(result["labels"]) < {3, 4, 5}
+
+
+def test_synthetic_data_is_as_long_as_the_real(alone: Recorded) -> None:
+    result = alone.result("kinds_of_batches")
+    assert result["length"] == result["batches"] == 1
+    fit = fit_of(alone, "synthetic_run")
+    assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
+    assert fit.facts["synthetic"] is True
+    assert alone.result("synthetic_run")["sampler"] == "RandomSampler"

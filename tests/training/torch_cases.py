@@ -1,0 +1,896 @@
+"""Trains many small PyTorch models, one per case, each with a log folder of its own.
+
+    horovodrun -np 2 python torch_cases.py OUT [CASE …]    cases of two ranks, with Horovod
+    python torch_cases.py --ddp OUT [CASE …]               the same with DistributedDataParallel
+    python torch_cases.py OUT [CASE …]                     cases of one process
+
+``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
+``OUT/CASE/error-RANK.txt`` what a case raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import logging
+import os
+import pickle
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections import UserDict, namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from stallscope.torch import StepLogger, synthetic_like
+
+HOROVOD = "HOROVOD_RANK" in os.environ
+DDP = "TORCHELASTIC_RUN_ID" in os.environ
+RANKED = HOROVOD or DDP
+if HOROVOD:
+    import horovod.torch as hvd
+
+BATCH = 16
+STEPS = 12
+#: Enough for a verdict.
+MANY_STEPS = 100
+INPUTS = 8
+HIDDEN = 64
+CLASSES = 4
+SLOW_SECONDS = 0.01
+#: What is slow on one rank is slower than whatever else a busy machine does.
+FAULT_SECONDS = 0.04
+#: Bytes of a log after which the disk of rank 1 is full.
+FULL_BYTES = 4000
+
+RANKS: dict[str, Callable[[Case], Any]] = {}
+ALONE: dict[str, Callable[[Case], Any]] = {}
+
+
+def ranked(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
+    RANKS[case.__name__] = case
+    return case
+
+
+def alone(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
+    ALONE[case.__name__] = case
+    return case
+
+
+class Case:
+    """Where a case writes, and what it builds its training from."""
+
+    def __init__(self, out: Path, name: str) -> None:
+        self.rank = rank()
+        self.folder = out / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def logs(self, name: str = "logs") -> str:
+        return str(self.folder / name)
+
+    def loader(self, steps: int = STEPS, **options: Any) -> DataLoader:
+        """Batches of this rank, the same ones for every loader."""
+        return DataLoader(self.data(steps * BATCH), batch_size=BATCH, **options)
+
+    def data(self, samples: int) -> TensorDataset:
+        random = torch.Generator().manual_seed(7 + self.rank)
+        inputs = torch.rand(samples, INPUTS, generator=random)
+        return TensorDataset(inputs, torch.randint(CLASSES, (samples,), generator=random))
+
+
+class Net(nn.Module):
+    """Two layers, with room for what a case wants between them."""
+
+    def __init__(self, between: Callable[[Any], Any] | None = None, unused: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(11)
+        self.first = nn.Linear(INPUTS, HIDDEN)
+        self.second = nn.Linear(HIDDEN, CLASSES)
+        self.between = between or torch.relu
+        if unused:
+            self.unused = nn.Linear(3, 3)
+
+    def forward(self, inputs: Any) -> Any:
+        return self.second(self.between(self.first(inputs)))
+
+
+class Training:
+    """A model and its optimizer, distributed as this launch does it."""
+
+    def __init__(
+        self, net: Any = None, passes: int = 1, base: Any = None, **ddp_options: Any
+    ) -> None:
+        self.net = net or Net()
+        base = (base or (lambda parameters: torch.optim.SGD(parameters, 0.1)))(
+            self.net.parameters()
+        )
+        self.model, self.optimizer = self.net, base
+        if HOROVOD:
+            named = self.net.named_parameters()
+            self.optimizer = hvd.DistributedOptimizer(
+                base, named_parameters=named, backward_passes_per_step=passes
+            )
+            hvd.broadcast_parameters(self.net.state_dict(), root_rank=0)
+        elif DDP:
+            self.model = DistributedDataParallel(self.net, **ddp_options)
+
+    def logger(self, case: Case, name: str = "logs", **options: Any) -> StepLogger:
+        model = self.model if DDP else None
+        return StepLogger(case.logs(name), optimizer=self.optimizer, model=model, **options)
+
+    def backward(self, batch: Any) -> Any:
+        inputs, labels = batch
+        loss = nn.functional.cross_entropy(self.model(inputs), labels)
+        loss.backward()
+        return loss
+
+    def step(self, batch: Any) -> None:
+        self.optimizer.zero_grad()
+        self.backward(batch)
+        self.optimizer.step()
+
+    def recorded(self, case: Case, step: Any = None, steps: int = STEPS, **options: Any) -> Any:
+        """Two epochs, recorded; the result says what is left of them."""
+        with self.logger(case, **options) as log:
+            for _ in range(2):
+                for batch in log.watch(case.loader(steps)):
+                    (step or self.step)(batch)
+        return self.seen()
+
+    def silent(self, case: Case, step: Any = None) -> str:
+        """The same without the recorder: the weights that come out."""
+        for _ in range(2):
+            for batch in case.loader():
+                (step or self.step)(batch)
+        return self.weights()
+
+    def seen(self, **more: Any) -> dict[str, Any]:
+        return {"weights": self.weights(), "ours": self.ours(), **more}
+
+    def weights(self) -> str:
+        digest = hashlib.sha256()
+        for parameter in self.net.parameters():
+            digest.update(parameter.detach().numpy().tobytes())
+        return digest.hexdigest()
+
+    def ours(self) -> list[str]:
+        """What the recorder has left behind in model and optimizer."""
+        left = [
+            f"hook of {name}"
+            for name, parameter in self.net.named_parameters()
+            if getattr(parameter, "_post_accumulate_grad_hooks", None)
+            or getattr(parameter, "_backward_hooks", None)
+        ]
+        left += ["synchronize"] * ("synchronize" in vars(self.optimizer))
+        left += ["forward hook"] * bool(self.model._forward_pre_hooks)
+        left += ["update hook"] * bool(self.optimizer._optimizer_step_post_hooks)
+        return left
+
+
+class _Sleeps(torch.autograd.Function):
+    """Passes its input on, and takes its time in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Any, seconds: float) -> Any:
+        ctx.seconds = seconds
+        return inputs.view_as(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        time.sleep(ctx.seconds)
+        return gradient, None
+
+
+# -- both kinds of ranks -------------------------------------------------------------------------
+
+
+@ranked
+def plain(case: Case) -> Any:
+    training = Training()
+    with training.logger(case, run_name="plain run") as log:
+        for epoch in range(2):
+            for batch in log.watch(case.loader()):
+                training.step(batch)
+            with log.validation():
+                training.model.eval()
+                with torch.no_grad():
+                    for inputs, _ in case.loader(3):
+                        training.model(inputs)
+                training.model.train()
+            with log.checkpoint():
+                torch.save(training.net.state_dict(), case.folder / f"{rank()}-{epoch}.pt")
+    return training.seen(silent=Training().silent(case))
+
+
+@ranked
+def slow_compute(case: Case) -> Any:
+    """Rank 1 computes longer, in the middle of its backward pass."""
+    seconds = FAULT_SECONDS * case.rank
+    return Training(Net(lambda inputs: _Sleeps.apply(inputs, seconds))).recorded(
+        case, steps=MANY_STEPS
+    )
+
+
+class SlowData(Dataset):
+    def __init__(self, data: Dataset, seconds: float) -> None:
+        self.data = data
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Any:
+        if index % BATCH == 0:
+            time.sleep(self.seconds)
+        return self.data[index]
+
+
+@ranked
+def slow_input(case: Case) -> Any:
+    training = Training()
+    data = SlowData(case.data(MANY_STEPS * BATCH), FAULT_SECONDS * case.rank)
+    with training.logger(case) as log:
+        for _ in range(2):
+            for batch in log.watch(DataLoader(data, BATCH)):
+                training.step(batch)
+    return training.seen()
+
+
+def accumulating(training: Training, passes: int) -> Callable[[Any], None]:
+    """A step that updates the model only every so many turns, as users write it."""
+    turns = iter(range(1_000_000))
+
+    def step(batch: Any) -> None:
+        last = next(turns) % passes == passes - 1
+        with contextlib.nullcontext() if last or not DDP else training.model.no_sync():
+            training.backward(batch)
+        if last:
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+
+    return step
+
+
+@ranked
+def accumulation(case: Case) -> Any:
+    training, silent = Training(passes=3), Training(passes=3)
+    result = training.recorded(case, accumulating(training, 3))
+    return {**result, "silent": silent.silent(case, accumulating(silent, 3))}
+
+
+@ranked
+def accumulation_left_over(case: Case) -> Any:
+    """An epoch of 12 turns, 5 of which make a step: two are left over for the next epoch."""
+    training = Training(passes=5)
+    return training.recorded(case, accumulating(training, 5))
+
+
+@ranked
+def clipping(case: Case) -> Any:
+    """What is done to gradients behind the reduction is no communication."""
+
+    def step(batch: Any) -> None:
+        training.optimizer.zero_grad()
+        training.backward(batch)
+        if HOROVOD:
+            training.optimizer.synchronize()
+        nn.utils.clip_grad_norm_(training.net.parameters(), 0.1)
+        time.sleep(SLOW_SECONDS)
+        with training.optimizer.skip_synchronize() if HOROVOD else contextlib.nullcontext():
+            training.optimizer.step()
+
+    training = Training()
+    return training.recorded(case, step)
+
+
+@ranked
+def scaler(case: Case) -> Any:
+    """Mixed precision: losses are scaled, gradients unscaled behind the reduction."""
+    scaling = torch.amp.GradScaler("cpu")
+
+    def step(batch: Any) -> None:
+        inputs, labels = batch
+        training.optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(training.model(inputs), labels)
+        scaling.scale(loss).backward()
+        if HOROVOD:
+            training.optimizer.synchronize()
+        scaling.unscale_(training.optimizer)
+        nn.utils.clip_grad_norm_(training.net.parameters(), 0.1)
+        with training.optimizer.skip_synchronize() if HOROVOD else contextlib.nullcontext():
+            scaling.step(training.optimizer)
+        scaling.update()
+
+    training = Training()
+    return training.recorded(case, step)
+
+
+@ranked
+def unused_parameters(case: Case) -> Any:
+    return Training(Net(unused=True), find_unused_parameters=True).recorded(case)
+
+
+@ranked
+def static_graph(case: Case) -> Any:
+    return Training(Net(unused=True), static_graph=True).recorded(case)
+
+
+@ranked
+def reentrant_checkpoint(case: Case) -> Any:
+    """A part of the backward pass is a backward pass of its own, here the one before the last."""
+    inner = nn.Linear(HIDDEN, HIDDEN)
+    net = Net(lambda inputs: checkpoint(inner, torch.relu(inputs), use_reentrant=True))
+    net.inner = inner
+    return Training(net).recorded(case)
+
+
+@ranked
+def all_in_a_reentrant_checkpoint(case: Case) -> Any:
+    """No gradient comes outside of the inner backward pass."""
+
+    class Checkpointed(Net):
+        def forward(self, inputs: Any) -> Any:
+            return checkpoint(super().forward, inputs.requires_grad_(), use_reentrant=True)
+
+    return Training(Checkpointed()).recorded(case)
+
+
+@ranked
+def several_backward_passes_in_a_turn(case: Case) -> Any:
+    """A batch is cut in two, whose gradients are summed."""
+
+    def step(batch: Any) -> None:
+        inputs, labels = batch
+        training.optimizer.zero_grad()
+        with training.model.no_sync() if DDP else contextlib.nullcontext():
+            training.backward((inputs[: BATCH // 2], labels[: BATCH // 2]))
+        training.backward((inputs[BATCH // 2 :], labels[BATCH // 2 :]))
+        training.optimizer.step()
+
+    training = Training(passes=2)
+    return training.recorded(case, step)
+
+
+@ranked
+def several_reductions_in_a_turn(case: Case) -> Any:
+    """Every batch is learned twice."""
+
+    def step(batch: Any) -> None:
+        training.step(batch)
+        training.step(batch)
+
+    training = Training()
+    return training.recorded(case, step)
+
+
+@ranked
+def synchronized_twice(case: Case) -> Any:
+    """The user synchronizes, and forgets to tell the step: Horovod reduces again, and warns."""
+
+    def step(batch: Any) -> None:
+        training.optimizer.zero_grad()
+        training.backward(batch)
+        if HOROVOD:
+            training.optimizer.synchronize()
+        training.optimizer.step()
+
+    training = Training()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return training.recorded(case, step)
+
+
+@ranked
+def left_early(case: Case) -> Any:
+    """Loops that the user leaves: before a batch is used, after it was, and by an exception."""
+    training = Training()
+    with training.logger(case) as log:
+        for turn, batch in enumerate(log.watch(case.loader())):
+            if turn == 5:
+                break
+            training.step(batch)
+        for turn, batch in enumerate(log.watch(case.loader())):
+            training.step(batch)
+            if turn == 4:
+                break
+        with contextlib.suppress(KeyError):
+            for turn, batch in enumerate(log.watch(case.loader())):
+                training.step(batch)
+                if turn == 4:
+                    raise KeyError("on purpose")
+        for batch in log.watch(case.loader(5)):
+            training.step(batch)
+    return training.seen()
+
+
+@ranked
+def validation_in_a_turn(case: Case) -> Any:
+    """In the middle of an epoch, behind the update, the model is tried out and saved."""
+    training = Training()
+    turns = iter(range(STEPS))
+    with training.logger(case) as log, log.epoch(7):
+        for batch in log.watch(case.loader()):
+            training.step(batch)
+            if next(turns) == 5:
+                with log.validation():
+                    time.sleep(SLOW_SECONDS)
+                with log.checkpoint():
+                    time.sleep(SLOW_SECONDS)
+    return training.seen()
+
+
+@ranked
+def two_sessions(case: Case) -> Any:
+    """The same optimizer goes on in a second session; Adam counts its steps."""
+    training = Training(base=lambda parameters: torch.optim.Adam(parameters, 0.002))
+    training.recorded(case)
+    return training.recorded(case)
+
+
+@ranked
+def two_loggers(case: Case) -> Any:
+    training = Training()
+    first, second = training.logger(case, "first"), training.logger(case)
+    with first:
+        for batch in first.watch(case.loader()):
+            training.step(batch)
+        with second:
+            for batch in second.watch(case.loader()):
+                training.step(batch)
+        for batch in first.watch(case.loader()):
+            training.step(batch)
+    return training.seen()
+
+
+@ranked
+def without_stages(case: Case) -> Any:
+    training = Training(passes=2)
+    return training.recorded(case, accumulating(training, 2), stages=False)
+
+
+@ranked
+def optimizer_alone(case: Case) -> Any:
+    """Nothing is said about who reduces: Horovod by hand, or a wrapped model that nobody showed."""
+
+    def step(batch: Any) -> None:
+        training.optimizer.zero_grad()
+        training.backward(batch)
+        if HOROVOD:
+            for parameter in training.net.parameters():
+                hvd.allreduce_(parameter.grad)
+        training.optimizer.step()
+
+    training = Training()
+    if HOROVOD:
+        training = by_hand()
+    with StepLogger(case.logs(), optimizer=training.optimizer) as log:
+        for batch in log.watch(case.loader()):
+            step(batch)
+    return training.seen()
+
+
+def by_hand() -> Training:
+    training = Training()
+    training.net = training.model = Net()
+    training.optimizer = torch.optim.SGD(training.net.parameters(), 0.1)
+    return training
+
+
+@ranked
+def wrong_object(case: Case) -> Any:
+    """The logger got another optimizer or model than the one that trains."""
+    training, other = Training(), Training()
+    with other.logger(case) as log:
+        for _ in range(2):
+            for batch in log.watch(case.loader()):
+                training.step(batch)
+    return training.seen()
+
+
+@ranked
+def copies(case: Case) -> Any:
+    """Models are copied, saved and sent while they are recorded; the copies train by themselves."""
+    training = Training()
+    with training.logger(case) as log:
+        for turn, batch in enumerate(log.watch(case.loader())):
+            training.step(batch)
+            if turn == 3:
+                clone = copy.deepcopy(training.net)
+                loaded = pickle.loads(pickle.dumps(training.net))
+                hooks = pickle.loads(pickle.dumps(training.model._forward_pre_hooks))
+                torch.save(training.net, case.folder / f"model-{case.rank}.pt")
+                copy.deepcopy(training.optimizer.state_dict())
+                for model in (clone, loaded):
+                    nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+                for hook in hooks.values():
+                    hook(clone, batch)
+    return training.seen()
+
+
+@ranked
+def compiled(case: Case) -> Any:
+    training = Training()
+    training.model = torch.compile(training.model, backend="eager")
+    with training.logger(case) as log:
+        for _ in range(2):
+            for batch in log.watch(case.loader()):
+                training.step(batch)
+    training.model = training.model._orig_mod
+    return training.seen()
+
+
+@ranked
+def unfrozen(case: Case) -> Any:
+    """A layer begins to train in the second epoch: Horovod and DDP want a new wrapper, and get one."""
+    net = Net()
+    net.first.requires_grad_(False)
+    training = Training(net)
+    training.recorded(case)
+    net.first.requires_grad_(True)
+    if HOROVOD:
+        # Horovod's hooks stay on parameters for ever.
+        net = Net()
+    return Training(net).recorded(case)
+
+
+@ranked
+def no_folder(case: Case) -> Any:
+    training = Training()
+    (case.folder / "a file").write_text("no folder can be made below this\n")
+    name = "a file/logs" if case.rank == 1 else "logs"
+    with training.logger(case, name) as log:
+        for batch in log.watch(case.loader()):
+            training.step(batch)
+    return training.seen()
+
+
+@contextlib.contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file of this process gets larger than this: what a full disk is to whoever writes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@ranked
+def disk_gets_full(case: Case) -> Any:
+    training = Training()
+    with full_disk(FULL_BYTES) if case.rank == 1 else contextlib.nullcontext():
+        return training.recorded(case, steps=MANY_STEPS, flush_seconds=0.02)
+
+
+@ranked
+def recorder_breaks(case: Case) -> Any:
+    """Something inside the recorder raises in the fifth turn, when the first ones are on disk."""
+    from stallscope.collector.recorder.pytorch import steps
+
+    original, turns = steps.StepAssembler.rows, []
+
+    def broken(self: Any, *args: Any) -> Any:
+        turns.append(1)
+        if len(turns) == 5:
+            time.sleep(0.5)
+            raise ZeroDivisionError("broken on purpose")
+        return original(self, *args)
+
+    steps.StepAssembler.rows = broken
+    training = Training()
+    try:
+        result = training.recorded(case, flush_seconds=0.05)
+    finally:
+        steps.StepAssembler.rows = original
+    return {**result, "silent": Training().silent(case)}
+
+
+@ranked
+def recorder_cannot_start(case: Case) -> Any:
+    """Something inside the recorder raises behind the hooks: they are taken out at once."""
+    from stallscope.collector.recorder.pytorch import recording
+
+    original = recording.reductions_of
+
+    def broken(*args: Any) -> Any:
+        reductions = original(*args)
+        install = reductions.install
+
+        def install_and_raise(*args: Any) -> None:
+            install(*args)
+            raise ZeroDivisionError("broken on purpose")
+
+        reductions.install = install_and_raise
+        return reductions
+
+    recording.reductions_of = broken
+    training = Training()
+    in_training: list[str] = []
+
+    def step(batch: Any) -> None:
+        in_training.extend(training.ours())
+        training.step(batch)
+
+    try:
+        result = training.recorded(case, step)
+    finally:
+        recording.reductions_of = original
+    return {**result, "in_training": in_training}
+
+
+# -- one process ---------------------------------------------------------------------------------
+
+
+@alone
+def one_process(case: Case) -> Any:
+    training = Training()
+    result = training.recorded(case)
+    return {**result, "silent": Training().silent(case), "horovod": "horovod" in sys.modules}
+
+
+@alone
+def one_process_accumulates(case: Case) -> Any:
+    training = Training()
+    return training.recorded(case, accumulating(training, 3))
+
+
+@alone
+def one_process_with_horovod(case: Case) -> Any:
+    import horovod.torch
+
+    horovod.torch.init()
+    training = Training()
+    named = training.net.named_parameters()
+    training.optimizer = horovod.torch.DistributedOptimizer(training.optimizer, named)
+    result = training.recorded(case)
+    horovod.torch.shutdown()
+    return result
+
+
+@alone
+def model_without_optimizer(case: Case) -> Any:
+    training = Training()
+    with StepLogger(case.logs(), model=training.model) as log:
+        for batch in log.watch(case.loader()):
+            training.step(batch)
+    return training.seen()
+
+
+@alone
+def nothing_given(case: Case) -> Any:
+    training = Training()
+    with StepLogger(case.logs(), batch_size=99) as log:
+        for batch in log.watch(case.loader()):
+            training.step(batch)
+    return training.seen()
+
+
+@alone
+def closed_and_entered(case: Case) -> Any:
+    """Without ``with``, then closed, and then with it."""
+    training = Training()
+    log = training.logger(case)
+    for batch in log.watch(case.loader()):
+        training.step(batch)
+    log.close()
+    for batch in log.watch(case.loader()):
+        training.step(batch)
+    length = len(log.watch(case.loader()))
+    with log:
+        for batch in log.watch(list(case.loader())):
+            training.step(batch)
+    return training.seen(length=length)
+
+
+@alone
+def another_optimizer_updates(case: Case) -> Any:
+    training, other = Training(), Training()
+    return {**training.recorded(case, other.step), "weights": other.weights()}
+
+
+@alone
+def old_torch(case: Case) -> Any:
+    """Before 2.0 and 2.1 torch had fewer kinds of hooks."""
+    tensor_hook = torch.Tensor.register_post_accumulate_grad_hook
+    step_hook = torch.optim.Optimizer.register_step_post_hook
+    del torch.Tensor.register_post_accumulate_grad_hook
+    del torch.optim.Optimizer.register_step_post_hook
+    try:
+        return Training().recorded(case)
+    finally:
+        torch.Tensor.register_post_accumulate_grad_hook = tensor_hook
+        torch.optim.Optimizer.register_step_post_hook = step_hook
+
+
+@alone
+def other_device(case: Case) -> Any:
+    """A device whose work the host does not see end; this one has no numbers at all."""
+    net = Net().to("meta")
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with StepLogger(case.logs(), optimizer=optimizer) as log:
+        for turn, (inputs, _) in enumerate(log.watch(case.loader())):
+            net(inputs.to("meta")).sum().backward()
+            if turn % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+    return {"weights": "", "ours": []}
+
+
+Pair = namedtuple("Pair", ["inputs", "labels"])
+
+
+class Tokens(UserDict):
+    """What tokenizers give: a mapping that is no dict."""
+
+
+@alone
+def kinds_of_batches(case: Case) -> Any:
+    """The samples of every kind, and the like of it."""
+    ragged = nn.utils.rnn.pack_sequence([torch.rand(3, 2), torch.rand(1, 2)])
+    batches = {
+        "pair": (torch.rand(5, 3), torch.tensor([3, 4, 5, 3, 5])),
+        "named": Pair(torch.rand(5, 3).double(), torch.randint(4, (5,), dtype=torch.uint8)),
+        "dict": {"names": ["a", "b"], "inputs": torch.rand(7, 2).half()},
+        "tokens": Tokens(ids=torch.randint(100, (6, 9)), mask=torch.rand(6, 9) > 0.5),
+        "nested": [[torch.rand(4, 2), torch.rand(4, 1)], torch.tensor(3.0)],
+        "packed": ragged,
+        "empty": torch.rand(0, 3),
+        "text": ["a", "b"],
+        "infinite": torch.tensor([[1.0, float("inf")], [2.0, float("nan")]]),
+        "sparse": torch.eye(3).to_sparse(),
+    }
+    from stallscope.collector.recorder.pytorch.batches import samples_in
+
+    seen = {}
+    for name, batch in batches.items():
+        state = torch.get_rng_state()
+        like = next(iter(synthetic_like([batch])))
+        assert torch.equal(torch.get_rng_state(), state)
+        seen[name] = {
+            "samples": samples_in(batch),
+            "shape": described(batch),
+            "like": described(like),
+            "same": same(batch, like),
+        }
+    tokens = synthetic_like([batches["pair"]])
+    labels = next(iter(tokens))[1]
+    return {
+        "weights": "",
+        "ours": [],
+        "kinds": seen,
+        "labels": sorted(set(labels.tolist())),
+        "length": len(tokens),
+        "batches": len(list(tokens)),
+    }
+
+
+def described(batch: Any) -> Any:
+    if isinstance(batch, torch.Tensor):
+        return [str(batch.dtype), str(batch.layout), list(batch.shape)]
+    if isinstance(batch, (dict, UserDict)):
+        return [type(batch).__name__, {key: described(value) for key, value in batch.items()}]
+    if isinstance(batch, (list, tuple)):
+        return [type(batch).__name__, [described(value) for value in batch]]
+    return batch
+
+
+def same(batch: Any, like: Any) -> bool:
+    """Whether the first tensor of both holds the same numbers."""
+    if isinstance(batch, torch.Tensor):
+        return torch.equal(batch.to_dense(), like.to_dense())
+    if isinstance(batch, (dict, UserDict)):
+        batch, like = list(batch.values())[-1:], list(like.values())[-1:]
+    return same(batch[0], like[0]) if isinstance(batch, (list, tuple)) else batch == like
+
+
+class Endless(IterableDataset):
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield torch.rand(INPUTS), torch.randint(CLASSES, ()).item()
+
+
+@alone
+def synthetic_run(case: Case) -> Any:
+    """A baseline: as long as the real loader, or endless where that has no length."""
+    training = Training()
+    real = case.loader(num_workers=1, shuffle=True)
+    endless = synthetic_like(DataLoader(Endless(), BATCH))
+    with training.logger(case, synthetic=True) as log:
+        for batch in log.watch(synthetic_like(real)):
+            training.step(batch)
+        for turn, batch in enumerate(log.watch(endless)):
+            training.step(batch)
+            if turn == STEPS - 1:
+                break
+    return training.seen(sampler=type(synthetic_like(real).sampler).__name__)
+
+
+@alone
+def bad_arguments(case: Case) -> Any:
+    raised = []
+    for arguments in (
+        {"log_dir": 3},
+        {"log_dir": "x", "optimizer": Net()},
+        {"log_dir": "x", "model": "resnet50"},
+        {"log_dir": "x", "batch_size": 0},
+        {"log_dir": "x", "flush_seconds": 0},
+    ):
+        try:
+            StepLogger(**arguments)
+        except (TypeError, ValueError) as error:
+            raised.append([type(error).__name__, str(error).split(",")[0]])
+    try:
+        synthetic_like([])
+    except ValueError as error:
+        raised.append([type(error).__name__, str(error)])
+    return {"weights": "", "ours": [], "raised": raised}
+
+
+# -- running them --------------------------------------------------------------------------------
+
+caught: list[logging.LogRecord] = []
+
+
+class _Catch(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        caught.append(record)
+
+
+def rank() -> int:
+    if HOROVOD:
+        return hvd.rank()
+    return torch.distributed.get_rank() if DDP else 0
+
+
+def run(out: Path, name: str, case_function: Callable[[Case], Any]) -> None:
+    case = Case(out, name)
+    if case.rank == 0:
+        print(f"case {name}", flush=True)
+    caught.clear()
+    try:
+        result = case_function(case)
+    except Exception:
+        (case.folder / f"error-{case.rank}.txt").write_text(traceback.format_exc())
+        return
+    result["logged"] = [[record.levelname, record.getMessage()] for record in caught]
+    (case.folder / f"result-{case.rank}.json").write_text(json.dumps(result))
+
+
+def main() -> None:
+    out, *names = sys.argv[1:]
+    if out == "--ddp":
+        # What torchrun does, in this process.
+        from torch.distributed.run import main as torchrun
+
+        torchrun(["--nproc-per-node=2", "--standalone", __file__, *names])
+        return
+    if HOROVOD:
+        hvd.init()
+    if DDP:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        torch.distributed.init_process_group("gloo")
+    torch.set_num_threads(1)
+    logging.getLogger("stallscope").addHandler(_Catch())
+    cases = RANKS if RANKED else ALONE
+    for name in names or cases:
+        run(Path(out), name, cases[name])
+    if DDP:
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
