@@ -41,8 +41,11 @@ samples: training-env ## record sample_logs/ again on real Horovod (about 5 minu
 bench: $(VENV)/.ready-dev training-env ## measure what the recorder costs, against the Horovod Timeline
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-screenshots: $(VENV)/.ready-dev browser ## take the docs' pictures again
+screenshots: $(VENV)/.ready-dev browser ## take the screenshots of the docs again
 	$(BIN)/python tools/screenshots.py
+
+pictures: $(VENV)/.ready ## draw the pictures of docs/attribution.md again
+	$(BIN)/python tools/attribution_pictures.py
 
 training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod (Horovod is compiled once)
 	tools/training-env.sh $(TRAINING)
@@ -61,4 +64,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,test,dev
 	@touch $@
 
-.PHONY: help demo test test-lowest lint format samples bench screenshots training-env browser clean
+.PHONY: help demo test test-lowest lint format samples bench screenshots pictures training-env browser clean

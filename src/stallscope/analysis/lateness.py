@@ -26,6 +26,7 @@ Bools = npt.NDArray[np.bool_]
 # worth mentioning in a step.
 _LATE_SDS = 5.0
 _SMALLEST_SHARE = 0.01
+_CHANCE_PER_STEP = 0.01
 # The usual is taken over so many ranks and steps at most: more do not change it.
 _PEERS = 64
 _STEPS_FOR_USUAL = 2000
@@ -39,10 +40,15 @@ _LOW_TO_SD = 1 / float(scipy_stats.norm.ppf(_LOW) - scipy_stats.norm.ppf(_LOWER)
 
 @dataclass(frozen=True)
 class LateCells:
-    """Late cells of the tested ranks: per stage a mask n × T and by how much, nanoseconds n × T."""
+    """Late cells of the tested ranks: per stage masks n × T and by how much, nanoseconds n × T.
+
+    ``late`` is beyond doubt: it decides who is named. ``likely`` holds these and all others that are
+    hardly chance: once there is a fault, they are counted as its work, or its size would be too small.
+    """
 
     tested: tuple[int, ...]
     late: dict[str, Bools]
+    likely: dict[str, Bools]
     #: By how much a stage took longer than it usually does on this rank; meant where late.
     by: dict[str, Ints]
 
@@ -58,24 +64,28 @@ class LateCells:
         return LateCells(
             tuple(self.tested[index] for index in at),
             {stage: mask[:, at] for stage, mask in self.late.items()},
+            {stage: mask[:, at] for stage, mask in self.likely.items()},
             {stage: by[:, at] for stage, by in self.by.items()},
         )
 
     def only(self, stage: str) -> LateCells:
         """The same for one stage."""
-        late = {s: mask if s == stage else np.zeros_like(mask) for s, mask in self.late.items()}
-        return LateCells(self.tested, late, self.by)
+        late, likely = (
+            {s: mask if s == stage else np.zeros_like(mask) for s, mask in masks.items()}
+            for masks in (self.late, self.likely)
+        )
+        return LateCells(self.tested, late, likely, self.by)
 
     def lateness(self, ranks: Sequence[int]) -> Ints:
         """n × len(ranks): nanoseconds that late stages of these tested ranks took too long."""
         chosen = list(ranks)
-        parts = [np.where(self.late[s][:, chosen], self.by[s][:, chosen], 0) for s in STAGES]
+        parts = [np.where(self.likely[s][:, chosen], self.by[s][:, chosen], 0) for s in STAGES]
         return np.asarray(np.sum(parts, axis=0))
 
     def stage(self, ranks: Sequence[int]) -> str:
         """The stage in which these tested ranks lost most."""
         chosen = list(ranks)
-        lost = {s: int(self.by[s][:, chosen][self.late[s][:, chosen]].sum()) for s in STAGES}
+        lost = {s: int(self.by[s][:, chosen][self.likely[s][:, chosen]].sum()) for s in STAGES}
         return max(lost, key=lost.__getitem__)
 
 
@@ -84,16 +94,18 @@ def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     chosen = list(tested)
     smallest = _SMALLEST_SHARE * float(ledger.total.mean())
     late: dict[str, Bools] = {}
+    likely: dict[str, Bools] = {}
     by: dict[str, Ints] = {}
     for stage in STAGES:
         values = getattr(ledger, stage)
         values = values if len(chosen) == values.shape[1] else values[:, chosen]
-        late[stage], by[stage] = _late(values, smallest)
+        late[stage], likely[stage], by[stage] = _late(values, smallest)
         late[stage] &= ledger.measured[:, chosen]
-    return LateCells(tuple(chosen), late, by)
+        likely[stage] &= ledger.measured[:, chosen]
+    return LateCells(tuple(chosen), late, likely, by)
 
 
-def _late(values: Ints, smallest: float) -> tuple[Bools, Ints]:
+def _late(values: Ints, smallest: float) -> tuple[Bools, Bools, Ints]:
     n, ranks = values.shape
     some = np.unique(np.linspace(0, ranks - 1, min(ranks, _PEERS)).astype(int))
     low = (len(some) - 1) // 2
@@ -114,8 +126,12 @@ def _late(values: Ints, smallest: float) -> tuple[Bools, Ints]:
         # What all ranks have in common is no lateness; with few ranks the peer is late itself.
         own = size(values[sample]) - size(peer[sample])[:, None]
         spread = min(spread, float(np.median(_low_spread(own))))
-    over = size(peer)[:, None] + np.float32(_LATE_SDS * spread)
-    return (size(values - usual) > over) & (by > smallest), by
+    over = size(values - usual) - size(peer)[:, None]
+    # So many that chance makes one of the ranks likely late in one step of a hundred.
+    hardly_chance = float(scipy_stats.norm.isf(_CHANCE_PER_STEP / ranks))
+    counts = by > smallest
+    late = counts & (over > _LATE_SDS * spread)
+    return late, counts & (over > min(_LATE_SDS, hardly_chance) * spread), by
 
 
 def _low_spread(values: npt.NDArray[np.float32]) -> Floats:

@@ -266,7 +266,7 @@ def _late_straggler(
     ranks = [cells.tested[index] for index in chosen]
     saved = ledger.last - without_lateness(ledger, ranks, lateness)
     stage = cells.stage(chosen)
-    late = cells.late[stage][:, chosen]
+    late = cells.likely[stage][:, chosen]
     by = cells.by[stage][:, chosen]
     # One value per late step: lateness of several ranks in one step is one event.
     late_steps = late.any(axis=1)

@@ -1,0 +1,215 @@
+"""Draws the pictures of docs/attribution.md from simulated and sample logs.
+
+python tools/attribution_pictures.py
+
+Prints the figures that the page quotes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.analysis.alignment import align
+from stallscope.analysis.communication import expected_imbalance
+from stallscope.pictures.charts import Bar, Segment, StackedBars, Waterfall
+from stallscope.pictures.svg import WIDE, draw, stylesheet
+from stallscope.run import Run
+from stallscope.runs import open_run
+from stallscope.simulate import (
+    Bursts,
+    Clocks,
+    Fault,
+    Fixed,
+    Job,
+    Jump,
+    Noise,
+    Ramp,
+    Slew,
+    simulate,
+)
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "attribution"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, chart in {
+        "one-rank": one_rank_and_all(),
+        "by-chance": slowest_by_chance(),
+        "clocks": clock_estimators(),
+        "what-if": what_if_estimators(),
+        "baselines": one_and_thirty_two(),
+    }.items():
+        svg = draw(chart, name, WIDE)
+        begin = svg.index(">") + 1
+        paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
+        style = f"<style>{stylesheet()}.picture{{font-family:system-ui,sans-serif}}</style>{paper}"
+        (FOLDER / f"{name}.svg").write_text(svg[:begin] + style + svg[begin:] + "\n")
+        print(f"{name}: {chart.sentence}")
+        for bar in getattr(chart, "bars", ()):
+            print("   ", bar.label, {s.name: round(s.value, 2) for s in bar.segments})
+
+
+def one_rank_and_all() -> StackedBars:
+    """What each rank's own log says of a sample run, and what both together say."""
+    found = analyse(open_run(str(ROOT / "sample_logs" / "slow-input-one-rank")))
+    bars = [
+        Bar(
+            f"rank {rank.rank} alone",
+            (
+                Segment("input", rank.input_ms or 0.0),
+                Segment("compute", rank.compute_ms or 0.0),
+                Segment("other", rank.other_ms or 0.0),
+                # Alone, waiting and transferring are one.
+                Segment("allreduce", (rank.wait_ms or 0.0) + (rank.allreduce_ms or 0.0)),
+            ),
+        )
+        for rank in found.ranks
+    ]
+    together = tuple(Segment(entry.name, entry.ms) for entry in found.entries)
+    bars.append(Bar("together", together, emphasised=True))
+    return StackedBars(
+        "What one rank sees, and what all of them together say",
+        "Rank 1's loader is slow. Rank 0's own log shows a slow network; together they show who "
+        "made whom wait.",
+        "ms",
+        tuple(bars),
+    )
+
+
+def slowest_by_chance() -> StackedBars:
+    """Imbalance of clean runs, over the number of ranks."""
+    bars = []
+    for ranks in (2, 8, 64, 512):
+        job = Job(ranks=ranks, steps=500, noise=Noise(cv=0.1), ranks_per_host=ranks)
+        found = analyse(simulate(job).run)
+        assert not any(one.ranks for one in found.stragglers)
+        bars.append(Bar(f"{ranks} ranks", _segments(found)))
+        expected = expected_imbalance(ranks) * 150 * 0.1
+        print(f"    {ranks} ranks: imbalance expected of normal noise {expected:.1f} ms")
+    return StackedBars(
+        "The slowest of many is slow by chance",
+        "Clean runs whose stages vary by 10 %: imbalance grows with the number of ranks, and nobody "
+        "is at fault.",
+        "ms",
+        tuple(bars),
+    )
+
+
+def clock_estimators() -> StackedBars:
+    """The error of exposed allreduce under three ways to bring two hosts' clocks together."""
+    apart = Clocks(offset_s=100, drift_ppm=20)
+    jobs = {
+        "drift": apart,
+        "drift, slewed": replace(apart, slews=(Slew(1, 200, 400, 500),)),
+        "drift, set": replace(apart, jumps=(Jump(1, 300, 30),)),
+    }
+    bars = []
+    for name, clocks in jobs.items():
+        job = Job(ranks=16, steps=600, noise=Noise(cv=0.02), clocks=clocks)
+        simulated = simulate(job)
+        stamps = {n: _dense(simulated.run, n, job) for n in ("ready", "reduced")}
+        host = np.repeat([0, 1], 8)
+        aligned = align(simulated.run, 0).clocks
+        ready, reduced = stamps["ready"], stamps["reduced"]
+        difference = np.median(reduced[:, 8:], axis=1) - np.median(reduced[:, :8], axis=1)
+        for label, offset in {
+            "one median": np.full(len(ready), np.median(difference)),
+            "one line": np.polyval(
+                np.polyfit(np.arange(len(ready)), difference, 1), np.arange(len(ready))
+            ),
+            "running median": aligned.offset[:, 1].astype(float),
+        }.items():
+            shift = np.where(host == 1, offset[:, None], 0)
+            error = (reduced - shift).min(axis=1) - (ready - shift).max(axis=1)
+            bias = np.abs(error - simulated.truth.allreduce)[1:].mean() / 1e6
+            bars.append(Bar(f"{name}: {label}", (Segment("allreduce", float(bias)),)))
+    return StackedBars(
+        "Mean error of exposed allreduce, by how clocks are aligned",
+        "True transfer 20 ms, 16 ranks on 2 hosts. One median or one line over the whole run fails as "
+        "soon as a clock is not a line; a running median follows.",
+        "ms",
+        tuple(bars),
+    )
+
+
+def _dense(run: Run, name: str, job: Job) -> np.ndarray:
+    return run.steps[name].to_numpy().reshape(job.ranks, job.steps).T.astype(np.float64)
+
+
+def what_if_estimators() -> StackedBars:
+    """What healing a rank is said to gain, and what the same job gains without the fault."""
+    bars = []
+    for name, fault in {
+        "slow": Fault("compute", 30, ranks=(1,)),
+        "in bursts": Fault("compute", 120, ranks=(1,), when=Bursts(every=20, length=3)),
+        "ever slower": Fault("compute", 30, ranks=(1,), when=Ramp()),
+    }.items():
+        job = Job(ranks=16, steps=1000, noise=Noise(cv=0.1), faults=(fault,))
+        simulated = simulate(job)
+        found = analyse(simulated.run)
+        saved = next(gain.saved_ms.value for gain in found.what_if if gain.fix == "rank:1")
+        truth = simulated.truth.step_ms(1) - simulate(job.healthy()).truth.step_ms(1)
+        imbalance = found.entry("imbalance")
+        assert imbalance is not None
+        bars.append(Bar(f"{name}: step − imbalance", (Segment("imbalance", imbalance.ms),)))
+        bars.append(Bar(f"{name}: replayed", (Segment("imbalance", saved),)))
+        bars.append(Bar(f"{name}: run again", (Segment("imbalance", truth),), emphasised=True))
+    return StackedBars(
+        "What healing rank 1 gains per step",
+        "Taking imbalance away promises what no fix can give. The replay is held against the same job "
+        "simulated again without its fault.",
+        "ms",
+        tuple(bars),
+    )
+
+
+def one_and_thirty_two() -> Waterfall:
+    """A loader that costs 5 % on one rank and 42 % on 32, against the synthetic baselines."""
+    one = Job(ranks=1, steps=600, input_ms=11.8, compute_ms=200, other_ms=5, noise=Noise(cv=0.03))
+    many = replace(one, ranks=32, input_ms=174.0, communication=Fixed(22.0), noise=Noise(cv=0.03))
+    single = simulate(one.baseline(input_ms=1.0)).run
+    alone = analyse(simulate(one).run, single)
+    baseline = simulate(many.baseline(input_ms=1.0)).run
+    found = analyse(simulate(many).run, baseline, single)
+    assert alone.gap is not None
+    assert found.gap is not None
+    assert found.gap_ci95 is not None
+    assert found.decomposition is not None
+    split = found.decomposition
+    assert split.scale is not None
+    print(f"    gap on 1 rank {alone.gap:.1%}, on 32 {found.gap:.1%} {found.gap_ci95}")
+    print(f"    input stall {split.input_stall.value:.1f}, scale {split.scale.value:.1f}, ", end="")
+    print(f"communication {split.communication.value:.1f}, rest {split.rest.value:.1f}")
+    assert found.single is not None
+    assert found.single.step is not None
+    assert found.step is not None
+    assert found.baseline is not None
+    scaled = {e.name: e.ms - (found.single.entry(e.name) or e).ms for e in found.baseline.entries}
+    known = scaled["imbalance"] + scaled["allreduce"] + split.input_stall.value
+    return Waterfall(
+        "From one rank on synthetic data to 32 on real data",
+        f"On 1 rank real data costs {alone.gap:.0%} of the throughput, on 32 ranks {found.gap:.0%}: "
+        "the loader does not scale, the network does.",
+        "ms",
+        ("1 rank, synthetic", found.single.step.mean),
+        (
+            *(Segment(name, scaled[name]) for name in ("imbalance", "allreduce")),
+            Segment("input", split.input_stall.value),
+            Segment("other", found.step.mean - found.single.step.mean - known),
+        ),
+        ("32 ranks, real", found.step.mean),
+    )
+
+
+def _segments(found: Analysis) -> tuple[Segment, ...]:
+    return tuple(Segment(entry.name, entry.ms) for entry in found.entries if entry.name in ENTRIES)
+
+
+if __name__ == "__main__":
+    main()
