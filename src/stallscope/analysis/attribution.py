@@ -65,9 +65,8 @@ def attribute(
 def _gains(ledger: Ledger, found: Found, last: Ints, baseline: Ledger | None) -> list[WhatIf]:
     """What each fix gains; ``last`` is when the last rank is ready with the slow ones healed."""
     saved = ledger.last - last
-    late = found.late
-    if late.lateness is not None:
-        saved = saved + (ledger.last - without_lateness(ledger, late.ranks, late.lateness))
+    if found.late is not None:
+        saved = saved + (ledger.last - without_lateness(ledger, found.late))
     gains = []
     if any(one.counts_as_imbalance for one in found.stragglers):
         gains.append(what_if("imbalance", ledger, saved))

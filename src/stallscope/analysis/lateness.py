@@ -9,7 +9,7 @@ rank to rank name nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,101 +40,103 @@ _LOW_TO_SD = 1 / float(scipy_stats.norm.ppf(_LOW) - scipy_stats.norm.ppf(_LOWER)
 
 @dataclass(frozen=True)
 class LateCells:
-    """Late cells of the tested ranks: per stage masks n × T and by how much, nanoseconds n × T.
+    """Cells of step × rank in which a stage was late: one entry each, m in all.
 
-    ``late`` is beyond doubt: it decides who is named. ``likely`` holds these and all others that are
-    hardly chance: once there is a fault, they are counted as its work, or its size would be too small.
+    ``sure`` cells are beyond doubt: they decide who is named. The others are hardly chance: once there
+    is a fault, they are counted as its work, or its size would come out too small.
     """
 
-    tested: tuple[int, ...]
-    late: dict[str, Bools]
-    likely: dict[str, Bools]
-    #: By how much a stage took longer than it usually does on this rank; meant where late.
-    by: dict[str, Ints]
+    #: Positions of step and rank, and the index of the stage in STAGES.
+    step: Ints
+    rank: Ints
+    stage: Ints
+    #: Nanoseconds by which the stage took longer than its peers' in that step and than usual.
+    by: Ints
+    sure: Bools
 
-    def any(self) -> Bools:
-        """n × T: late in any stage."""
-        return np.asarray(np.logical_or.reduce(list(self.late.values())))
+    def __len__(self) -> int:
+        return len(self.step)
 
-    def of(self, ranks: Sequence[int]) -> LateCells:
-        """The same for some of the tested ranks."""
-        if tuple(ranks) == self.tested:
-            return self
-        at = [self.tested.index(rank) for rank in ranks if rank in set(self.tested)]
-        return LateCells(
-            tuple(self.tested[index] for index in at),
-            {stage: mask[:, at] for stage, mask in self.late.items()},
-            {stage: mask[:, at] for stage, mask in self.likely.items()},
-            {stage: by[:, at] for stage, by in self.by.items()},
-        )
+    def take(self, chosen: Bools) -> LateCells:
+        """The same for some of the cells."""
+        return LateCells(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
 
-    def only(self, stage: str) -> LateCells:
-        """The same for one stage."""
-        late, likely = (
-            {s: mask if s == stage else np.zeros_like(mask) for s, mask in masks.items()}
-            for masks in (self.late, self.likely)
-        )
-        return LateCells(self.tested, late, likely, self.by)
+    def of_ranks(self, ranks: Sequence[int]) -> LateCells:
+        """The cells of ranks at these positions."""
+        return self.take(np.isin(self.rank, list(ranks)))
 
-    def lateness(self, ranks: Sequence[int]) -> Ints:
-        """n × len(ranks): nanoseconds that late stages of these tested ranks took too long."""
-        chosen = list(ranks)
-        parts = [np.where(self.likely[s][:, chosen], self.by[s][:, chosen], 0) for s in STAGES]
-        return np.asarray(np.sum(parts, axis=0))
+    def of_stage(self, stage: str) -> LateCells:
+        """The cells of a stage."""
+        return self.take(self.stage == STAGES.index(stage))
 
-    def stage(self, ranks: Sequence[int]) -> str:
-        """The stage in which these tested ranks lost most."""
-        chosen = list(ranks)
-        lost = {s: int(self.by[s][:, chosen][self.likely[s][:, chosen]].sum()) for s in STAGES}
-        return max(lost, key=lost.__getitem__)
+    @property
+    def worst_stage(self) -> str:
+        """The stage that lost most."""
+        lost = np.bincount(self.stage, self.by, minlength=len(STAGES))
+        return STAGES[int(lost.argmax())]
 
 
 def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     """Cells in which a stage of a tested rank took far longer than its peers' and than usual."""
-    chosen = list(tested)
     smallest = _SMALLEST_SHARE * float(ledger.total.mean())
-    late: dict[str, Bools] = {}
-    likely: dict[str, Bools] = {}
-    by: dict[str, Ints] = {}
-    for stage in STAGES:
+    whole = len(tested) == len(ledger.ranks)
+    parts = []
+    for index, stage in enumerate(STAGES):
         values = getattr(ledger, stage)
-        values = values if len(chosen) == values.shape[1] else values[:, chosen]
-        late[stage], likely[stage], by[stage] = _late(values, smallest)
-        late[stage] &= ledger.measured[:, chosen]
-        likely[stage] &= ledger.measured[:, chosen]
-    return LateCells(tuple(chosen), late, likely, by)
+        found = _late(values if whole else values[:, list(tested)], smallest)
+        rank = np.asarray(tested)[found.rank]
+        there = ledger.measured[found.step, rank]
+        parts.append(replace(found, rank=rank, stage=np.full(len(found), index)).take(there))
+    return joined(parts)
 
 
-def _late(values: Ints, smallest: float) -> tuple[Bools, Bools, Ints]:
+def joined(parts: Sequence[LateCells]) -> LateCells:
+    """All cells of several, at least one."""
+    names = LateCells.__dataclass_fields__
+    return LateCells(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _late(values: Ints, smallest: float) -> LateCells:
+    """Late cells of one stage; ``rank`` is the position among the values' columns."""
     n, ranks = values.shape
     some = np.unique(np.linspace(0, ranks - 1, min(ranks, _PEERS)).astype(int))
     low = (len(some) - 1) // 2
     peer = np.partition(np.ascontiguousarray(values[:, some]), low, axis=1)[:, low]
     sample = np.unique(np.linspace(0, n - 1, min(n, _STEPS_FOR_USUAL)).astype(int))
-    by = values - peer[:, None]
     # Of two ranks one is the peer, and the other may be late in half of the steps.
     at = 0.5 if ranks > 2 else 0.25
-    usual = np.quantile(by[sample], at, axis=0).astype(np.int64)
+    usual = np.quantile(values[sample] - peer[sample, None], at, axis=0).astype(np.int64)
+    spread = _spread(values[sample], peer[sample], smallest)
+
+    def limit(sds: float) -> Ints:
+        # So many SDs of the logarithm above the peer; stages of next to nothing vary by large factors.
+        above = (np.maximum(peer, 0) + smallest) * np.expm1(sds * spread)
+        return np.asarray(np.maximum(above, smallest), np.int64)
+
+    # So many that chance makes one of the ranks late in one step of a hundred.
+    hardly_chance = min(_LATE_SDS, float(scipy_stats.norm.isf(_CHANCE_PER_STEP / ranks)))
+    by = values - peer[:, None]
     by -= usual
+    rank, step = np.nonzero((by > limit(hardly_chance)[:, None]).T)
+    lateness = by[step, rank]
+    sure = lateness > limit(_LATE_SDS)[step]
+    return LateCells(step, rank, np.zeros(len(step), np.int64), lateness, sure)
 
-    def size(nanoseconds: Ints) -> npt.NDArray[np.float32]:
-        # Stages of next to nothing vary by large factors that mean nothing.
-        return np.log(np.maximum(nanoseconds, 0) + smallest, dtype=np.float32)
 
-    spread = float(np.median(_low_spread(size(values[sample]))))
-    if ranks >= _RANKS_FOR_PEERS:
+def _spread(values: Ints, peer: Ints, smallest: float) -> float:
+    """The standard deviation of the logarithm of a stage, as it usually is."""
+
+    def size(nanoseconds: Ints) -> Floats:
+        return np.asarray(np.log(np.maximum(nanoseconds, 0) + smallest))
+
+    spread = float(np.median(_low_spread(size(values))))
+    if values.shape[1] >= _RANKS_FOR_PEERS:
         # What all ranks have in common is no lateness; with few ranks the peer is late itself.
-        own = size(values[sample]) - size(peer[sample])[:, None]
-        spread = min(spread, float(np.median(_low_spread(own))))
-    over = size(values - usual) - size(peer)[:, None]
-    # So many that chance makes one of the ranks likely late in one step of a hundred.
-    hardly_chance = float(scipy_stats.norm.isf(_CHANCE_PER_STEP / ranks))
-    counts = by > smallest
-    late = counts & (over > _LATE_SDS * spread)
-    return late, counts & (over > min(_LATE_SDS, hardly_chance) * spread), by
+        spread = min(spread, float(np.median(_low_spread(size(values) - size(peer)[:, None]))))
+    return spread
 
 
-def _low_spread(values: npt.NDArray[np.float32]) -> Floats:
+def _low_spread(values: Floats) -> Floats:
     low, lower = np.quantile(values, (_LOW, _LOWER), axis=0)
     return np.asarray((low - lower) * _LOW_TO_SD)
 
@@ -158,7 +160,36 @@ def piled_up(episodes: Ints) -> tuple[int, ...]:
     return tuple(sorted(named))
 
 
-def episodes(late: Bools, tau: float) -> Bools:
-    """Blocks × ranks: late at least once in a block of 2τ steps, which is one episode."""
+@dataclass(frozen=True)
+class Episodes:
+    """Blocks of 2τ steps in which a rank was surely late at least once: each is one episode."""
+
+    block: Ints
+    rank: Ints
+
+    def per_rank(self, ranks: Sequence[int]) -> Ints:
+        """How many episodes each of these ranks had."""
+        chosen = list(ranks)
+        count = np.bincount(self.rank, minlength=max(chosen, default=0) + 1)
+        return np.asarray(count[chosen])
+
+    def per_host(self, hosts: Sequence[Sequence[int]]) -> Ints:
+        """In how many blocks most ranks of each host were late together.
+
+        Args:
+            hosts: the ranks of every host. One with a single rank cannot be told from that rank: 0.
+        """
+        return np.array([self._together(ranks) if len(ranks) > 1 else 0 for ranks in hosts])
+
+    def _together(self, ranks: Sequence[int]) -> int:
+        blocks = self.block[np.isin(self.rank, list(ranks))]
+        _, count = np.unique(blocks, return_counts=True)
+        return int((2 * count > len(ranks)).sum())
+
+
+def episodes(cells: LateCells, tau: float) -> Episodes:
+    """The sure cells, counted in episodes."""
     length = max(1, int(np.ceil(2 * tau)))
-    return np.asarray(np.logical_or.reduceat(late, np.arange(0, len(late), length), axis=0))
+    pairs = np.stack([cells.step[cells.sure] // length, cells.rank[cells.sure]])
+    block, rank = np.unique(pairs, axis=1)
+    return Episodes(block, rank)

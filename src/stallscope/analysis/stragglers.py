@@ -16,10 +16,10 @@ from scipy import stats as scipy_stats
 
 from .clocks import NULL
 from .lap_test import slow_hosts, slow_ranks
-from .lateness import LateCells, episodes, late_cells, piled_up
+from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .ledger import STAGES, Ledger
 from .result import Straggler
-from .stats import Mean, mean_of_replays, mean_with_interval
+from .stats import mean_of_replays, mean_with_interval
 from .what_if import some_of, windows, without_faulty, without_lateness
 
 Ints = npt.NDArray[np.int64]
@@ -37,18 +37,6 @@ _FEW_LATE_STEPS = 0.25
 
 
 @dataclass(frozen=True)
-class Late:
-    """Lateness now and then that healing ranks would mend.
-
-    ``ranks`` are the positions of all ranks concerned, ``lateness`` by how many nanoseconds they were
-    late, n × ranks; None where nobody was.
-    """
-
-    ranks: tuple[int, ...] = ()
-    lateness: Ints | None = None
-
-
-@dataclass(frozen=True)
 class Found:
     """All stragglers of a run, the costliest first."""
 
@@ -56,7 +44,8 @@ class Found:
     #: Positions of the ranks that are slow all the time, and of all others.
     slow: tuple[int, ...]
     healthy: tuple[int, ...]
-    late: Late
+    #: Lateness now and then that healing ranks would mend.
+    late: LateCells | None
     #: Whether nobody can be named because there are too few independent steps.
     too_few_steps: bool
 
@@ -81,13 +70,13 @@ def find_stragglers(ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0)
 
     stragglers = [_persistent(ledger, _of(hosts, name), healthy, (name,)) for name in names]
     stragglers += [_persistent(ledger, [rank], healthy, ()) for rank in slow]
-    late = Late()
+    late = None
     if len(healthy) > 1:
         bursting = _Bursting(
             tuple(rank for rank in named if rank not in slow),
             tuple(name for name in tested_hosts if name not in names),
         )
-        found, late = _late(ledger, late_cells(ledger, healthy), bursting, hosts, test.tau)
+        found, late = _late(ledger, healthy, bursting, hosts, test.tau)
         stragglers += found
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
     return Found(
@@ -179,105 +168,89 @@ class _Bursting:
 
 def _late(
     ledger: Ledger,
-    cells: LateCells,
+    healthy: Sequence[int],
     bursting: _Bursting,
     hosts: Sequence[str],
     tau: float,
-) -> tuple[list[Straggler], Late]:
-    """Late cells by who they pile up on."""
-    late = cells.any()
-    if not late.any():
-        return [], Late()
-    blocks = episodes(late, tau)
-    own_hosts = np.array([hosts[rank] for rank in cells.tested])
+) -> tuple[list[Straggler], LateCells]:
+    """Late cells by who they pile up on, and those that healing ranks would mend."""
+    cells = late_cells(ledger, healthy)
+    found = episodes(cells, tau)
     stragglers: list[Straggler] = []
-    taken: list[int] = []
-    for name in dict.fromkeys([*bursting.hosts, *_bursting_hosts(blocks, own_hosts)]):
-        chosen = np.flatnonzero(own_hosts == name).tolist()
-        stragglers += _worth(_bursts(ledger, cells, chosen, (name,)), ledger, _BURSTS_WORTH)
-        taken += chosen if stragglers and stragglers[-1].hosts == (name,) else []
-    left = [index for index in range(len(cells.tested)) if index not in set(taken)]
-    known = [index for index in left if cells.tested[index] in set(bursting.ranks)]
-    rest = [index for index in left if index not in set(known)]
-    for index in [*known, *(rest[at] for at in piled_up(blocks[:, rest].sum(axis=0)))]:
-        one = _worth(_bursts(ledger, cells, [index], ()), ledger, _BURSTS_WORTH)
-        stragglers += one
-        taken += [index] if one else []
-    left = [index for index in range(len(cells.tested)) if index not in set(taken)]
-    rotating = _rotating(ledger, cells, left)
-    stragglers += rotating
-    counted = [(taken, cells)]
-    # Input and other that come late on any rank are won back with those stages' own fixes.
-    counted += (
-        [(left, cells.only("compute"))] if any(r.counts_as_imbalance for r in rotating) else []
-    )
-    ranks = tuple(cells.tested[index] for chosen, _ in counted for index in chosen)
-    if not ranks:
-        return stragglers, Late()
-    lateness = np.concatenate([own.lateness(chosen) for chosen, own in counted], axis=1)
-    return stragglers, Late(ranks, lateness)
+    for name in dict.fromkeys([*bursting.hosts, *_bursting_hosts(found, hosts)]):
+        own = [rank for rank in healthy if hosts[rank] == name]
+        stragglers += _bursts(ledger, cells.of_ranks(own), own, (name,))
+    left = _not_named(ledger, healthy, stragglers)
+    known = [rank for rank in left if rank in bursting.ranks]
+    rest = [rank for rank in left if rank not in known]
+    for rank in [*known, *(rest[at] for at in piled_up(found.per_rank(rest)))]:
+        stragglers += _bursts(ledger, cells.of_ranks([rank]), [rank], ())
+    left = _not_named(ledger, healthy, stragglers)
+    moves = np.isin(cells.rank, left)
+    mended = [cells.take(~moves)]
+    for one in _rotating(ledger, cells.take(moves)):
+        stragglers.append(one)
+        # Input and other that come late on any rank are won back with those stages' own fixes.
+        if one.counts_as_imbalance:
+            mended.append(cells.take(moves).of_stage(one.stage))
+    return stragglers, joined(mended)
 
 
-def _bursting_hosts(blocks: npt.NDArray[np.bool_], hosts: npt.NDArray[np.str_]) -> tuple[str, ...]:
+def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Straggler]) -> list[int]:
+    named = {rank for one in stragglers for rank in one.ranks}
+    return [rank for rank in ranks if ledger.ranks[rank] not in named]
+
+
+def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
     """Hosts most of whose ranks are late together, more often than other hosts'."""
-    names = list(dict.fromkeys(hosts.tolist()))
+    names = list(dict.fromkeys(hosts))
     if len(names) < 2 or len(names) == len(hosts):
-        return ()
-    together = []
-    for name in names:
-        own = blocks[:, hosts == name]
-        # A host with one rank cannot be told from that rank.
-        together.append(int((own.mean(axis=1) > 0.5).sum()) if own.shape[1] > 1 else 0)
-    return tuple(names[index] for index in piled_up(np.array(together)))
-
-
-def _worth(found: Straggler, ledger: Ledger, share: float) -> list[Straggler]:
-    step = float(ledger.total.mean()) / 1e6
-    return [found] if found.cost_ms.value >= share * step else []
+        return []
+    together = found.per_host([_of(hosts, name) for name in names])
+    return [names[index] for index in piled_up(together)]
 
 
 def _bursts(
-    ledger: Ledger, cells: LateCells, chosen: list[int], hosts: tuple[str, ...]
-) -> Straggler:
-    positions = [cells.tested[index] for index in chosen]
-    return _late_straggler("bursts", ledger, cells, chosen, positions, hosts)
+    ledger: Ledger, cells: LateCells, ranks: Sequence[int], hosts: tuple[str, ...]
+) -> list[Straggler]:
+    """The straggler that these cells make, where it costs enough to be named."""
+    if not len(cells):
+        return []
+    one = _late_straggler("bursts", ledger, cells, ranks, hosts)
+    return [one] if _worth(one, ledger, _BURSTS_WORTH) else []
 
 
-def _rotating(ledger: Ledger, cells: LateCells, left: list[int]) -> list[Straggler]:
+def _rotating(ledger: Ledger, cells: LateCells) -> list[Straggler]:
     """Lateness that moves around, by stage."""
-    found = []
-    for stage in STAGES:
-        only = cells.only(stage)
-        if only.late[stage][:, left].any():
-            one = _late_straggler("rotating", ledger, only, left, [], ())
-            found += _worth(one, ledger, _ROTATION_WORTH)
-    return found
+    by_stage = [cells.of_stage(stage) for stage in STAGES]
+    made = [_late_straggler("rotating", ledger, own, (), ()) for own in by_stage if own.sure.any()]
+    return [one for one in made if _worth(one, ledger, _ROTATION_WORTH)]
+
+
+def _worth(found: Straggler, ledger: Ledger, share: float) -> bool:
+    return found.cost_ms.value >= share * float(ledger.total.mean()) / 1e6
 
 
 def _late_straggler(
     pattern: str,
     ledger: Ledger,
     cells: LateCells,
-    chosen: list[int],
-    named: list[int],
+    ranks: Sequence[int],
     hosts: tuple[str, ...],
 ) -> Straggler:
-    lateness = cells.lateness(chosen)
-    ranks = [cells.tested[index] for index in chosen]
-    saved = ledger.last - without_lateness(ledger, ranks, lateness)
-    stage = cells.stage(chosen)
-    late = cells.likely[stage][:, chosen]
-    by = cells.by[stage][:, chosen]
+    saved = ledger.last - without_lateness(ledger, cells)
+    own = cells.of_stage(cells.worst_stage)
     # One value per late step: lateness of several ranks in one step is one event.
-    late_steps = late.any(axis=1)
-    worst = np.where(late, by, 0).max(axis=1)[late_steps]
+    worst = np.zeros(len(ledger), np.int64)
+    np.maximum.at(worst, own.step, own.by)
+    late = worst > 0
     return Straggler(
         pattern=pattern,
-        ranks=tuple(ledger.ranks[rank] for rank in named),
+        ranks=tuple(ledger.ranks[rank] for rank in ranks),
         hosts=hosts,
-        stage=stage,
-        excess_ms=mean_with_interval(worst).scaled(1e-6) if len(worst) else Mean(0.0, None),
-        late_share=float(late_steps.mean()),
+        stage=cells.worst_stage,
+        excess_ms=mean_with_interval(worst[late]).scaled(1e-6),
+        late_share=float(late.mean()),
         cost_ms=mean_of_replays(saved, windows(len(saved))).scaled(1e-6),
         work=None,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .lateness import LateCells
 from .ledger import Ledger
 from .stats import Mean, mean_of_replays
 
@@ -123,18 +124,13 @@ def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Ints:
     return np.asarray(np.maximum(last_without(ledger, faulty), as_healthy), np.int64)
 
 
-def without_lateness(ledger: Ledger, ranks: Sequence[int], lateness: Ints) -> Ints:
-    """Per step, when the last rank would be ready if these had not been late.
-
-    Args:
-        ranks: positions of the late ones.
-        lateness: n × len(ranks) nanoseconds, 0 where not late.
-    """
+def without_lateness(ledger: Ledger, cells: LateCells) -> Ints:
+    """Per step, when the last rank would be ready if these cells had not been late."""
     last = ledger.last.copy()
-    at = np.flatnonzero(lateness.any(axis=1))
+    at, row = np.unique(cells.step, return_inverse=True)
     if len(at):
         arrival = ledger.arrival[at]
-        arrival[:, list(ranks)] -= lateness[at]
+        np.subtract.at(arrival, (row, cells.rank), cells.by)
         last[at] = arrival.max(axis=1)
     return last
 
