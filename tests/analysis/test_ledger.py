@@ -12,6 +12,8 @@ from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.alignment import align
 from stallscope.analysis.ledger import build_ledger
 from stallscope.parsers import read
+from stallscope.simulate import Fault, Noise, simulate
+from stallscope.simulate import Job as Simulation
 
 
 def ledger_of(folder: Path, job: Job):
@@ -120,3 +122,36 @@ def test_the_jobs_time_adds_up(tmp_path: Path) -> None:
     assert job.checkpoint == pytest.approx(0.2, rel=0.02)
     # The process began half a second before its log, the first step a tenth after that.
     assert job.startup == pytest.approx(0.6, abs=0.01)
+
+
+def test_steps_that_a_few_ranks_lack_are_in_the_ledger() -> None:
+    simulated = simulate(Simulation(ranks=16, steps=400, lost_rows=0.01, noise=Noise(cv=0.05)))
+    found = analyse(simulated.run)
+    ledger = found.ledger
+    assert ledger is not None
+    assert found.coverage.partial > 20
+    assert found.coverage.unused < 10
+    assert found.coverage.complete + found.coverage.partial == len(ledger)
+    assert any("a few ranks' stamps are missing" in warning for warning in found.warnings)
+    entries = sum(ledger.entry(name) for name in ENTRIES)
+    assert (entries == ledger.total).all()
+    # A rank is never critical in a step that it did not record.
+    assert ledger.measured[np.arange(len(ledger)), ledger.critical].all()
+    truth = simulated.truth.ledger_means_ms(1)
+    for name in ENTRIES:
+        assert found.entry(name).ms == pytest.approx(truth[name], rel=0.02, abs=0.1)  # type: ignore[union-attr]
+
+
+def test_steps_that_too_many_ranks_lack_are_left_out() -> None:
+    simulated = simulate(Simulation(ranks=4, steps=300, cut_ranks={2: 200}))
+    found = analyse(simulated.run)
+    assert (found.coverage.complete, found.coverage.partial, found.coverage.unused) == (200, 0, 100)
+
+
+def test_every_rank_has_its_own_mean_over_what_it_measured() -> None:
+    simulated = simulate(
+        Simulation(ranks=16, steps=300, lost_rows=0.02, faults=(Fault("compute", 30, ranks=(3,)),))
+    )
+    found = analyse(simulated.run)
+    truth = simulated.truth.compute[1:].mean(axis=0) / 1e6
+    assert [rank.compute_ms for rank in found.ranks] == pytest.approx(truth.tolist(), rel=0.01)

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from stallscope.analysis.stats import autocorrelation_time, mean_with_interval
+from stallscope.analysis.stats import (
+    autocorrelation_time,
+    mean_of_replays,
+    mean_with_interval,
+)
 
 
 def series(phi: float, n: int, seed: int) -> np.ndarray:
@@ -41,3 +45,34 @@ def test_no_interval_is_given_where_the_data_cannot_carry_one() -> None:
 def test_a_constant_series_is_certain() -> None:
     mean = mean_with_interval(np.full(100, 7.0))
     assert (mean.value, mean.ci95) == (7.0, (7.0, 7.0))
+
+
+@pytest.mark.parametrize(("n", "every"), [(500, 25), (500, 100), (2000, 100)])
+def test_the_interval_holds_with_a_few_bursts_too(n: int, every: int) -> None:
+    hits = 0
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        begins = random.random(n + 2) < 1 / every
+        late = begins[:-2] | begins[1:-1] | begins[2:]
+        values = series(0.5, n, seed) + np.where(late, 60 * random.normal(1, 0.1, n), 0)
+        ci95 = mean_with_interval(values).ci95
+        assert ci95 is not None
+        hits += ci95[0] <= 100 + 60 * (1 - (1 - 1 / every) ** 3) <= ci95[1]
+    assert 0.92 <= hits / 300 <= 0.995
+
+
+def test_one_burst_among_equal_values_leaves_much_open() -> None:
+    mean = mean_with_interval([*[5.0] * 200, 105.0, *[5.0] * 200])
+    assert mean.ci95 is not None
+    assert mean.ci95[0] == pytest.approx(5.0, abs=0.05)
+    assert mean.ci95[1] > mean.value + 4 * (mean.value - 5)
+
+
+def test_replays_are_as_sure_as_their_windows() -> None:
+    # Within a window all steps share one value: steps alone would promise far too much.
+    windows = np.repeat(np.random.default_rng(1).normal(10, 2, 10), 100)
+    noise = np.random.default_rng(2).normal(0, 0.1, 1000)
+    wide = mean_of_replays(windows + noise, 10)
+    assert wide.ci95 is not None
+    half = (wide.ci95[1] - wide.ci95[0]) / 2
+    assert half == pytest.approx(2.26 * 2 / np.sqrt(10), rel=0.5)

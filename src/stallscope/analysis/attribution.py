@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .ledger import Ledger
 from .result import Straggler
+from .stats import mean_with_interval
 from .stragglers import Found, find_stragglers
 from .what_if import WhatIf, what_if, with_stage_of, without_faulty, without_lateness
 
@@ -52,8 +53,7 @@ def attribute(
     last = without_faulty(ledger, found.slow)
     compute = None
     if baseline is not None and len(baseline):
-        as_there = with_stage_of(ledger, "compute", baseline, last, found.healthy)
-        compute = what_if("compute", ledger, last - as_there)
+        compute = _stage_gain("compute", ledger, found, last, baseline)
     return Attribution(
         found.stragglers,
         tuple(_gains(ledger, found, last, baseline)),
@@ -74,11 +74,24 @@ def _gains(ledger: Ledger, found: Found, last: Ints, baseline: Ledger | None) ->
         fixes = [f"host:{host}" for host in one.hosts] or [f"rank:{rank}" for rank in one.ranks]
         gains += [_gain_of(fix, ledger, one) for fix in fixes]
     for stage in ("input", "other"):
-        better = with_stage_of(ledger, stage, baseline, last, found.healthy)
-        gains.append(what_if(stage, ledger, last - better))
+        gains.append(_stage_gain(stage, ledger, found, last, baseline))
     if len(ledger.ranks) > 1:
         gains.append(what_if("allreduce", ledger, ledger.allreduce))
     return gains
+
+
+def _stage_gain(
+    stage: str, ledger: Ledger, found: Found, last: Ints, baseline: Ledger | None
+) -> WhatIf:
+    """What a stage as in the baseline gains, besides what healing the named ones gains."""
+    saved = last - with_stage_of(ledger, stage, baseline, last, found.healthy)
+    if found.late is not None:
+        saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
+    unsure = 0.0
+    if baseline is not None and len(baseline):
+        base = mean_with_interval(getattr(baseline, stage).mean(axis=1))
+        unsure = 0.0 if base.ci95 is None else (base.ci95[1] - base.ci95[0]) / 2
+    return what_if(stage, ledger, saved, unsure)
 
 
 def _gain_of(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:

@@ -25,8 +25,11 @@ Bools = npt.NDArray[np.bool_]
 ALPHA = 0.02 / 3
 #: Excesses below 2 % are the speed differences of any healthy fleet.
 INDIFFERENCE = 0.02
-#: With fewer independent steps nobody is named.
+#: With fewer independent steps τ itself is uncertain, and only a glaring excess is named, at a tenth of
+#: the false-alarm rate. With fewer still, nobody is.
 FEWEST_INDEPENDENT = 20
+_GLARING = 0.1
+_FEWEST_AT_ALL = 7
 # From this many ranks on their spread says something; from the second on, robustly.
 _SPREAD_RANKS = 8
 _ROBUST_RANKS = 32
@@ -103,16 +106,21 @@ def _slow(laps: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
     means = own.mean(axis=0, dtype=np.float64) / shares
     tau = _tau(x)
     sigma = _sigma(own)
-    if n / tau < FEWEST_INDEPENDENT:
+    independent = n / tau
+    if independent < _FEWEST_AT_ALL:
         return SlowOnes((), tau, too_few_steps=True)
+    few = independent < FEWEST_INDEPENDENT
+    alpha = ALPHA / 10 if few else ALPHA
     excess = means - _median_of_others(means)
     scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
-    freedom = 0.6 * (ranks - 1) * (n / tau - 1)
-    limit = scipy_stats.t.ppf(1 - ALPHA / ranks, freedom)
-    indifferent = np.log1p(max(INDIFFERENCE, blind_ns / float(np.exp(step_mean.mean()))))
+    freedom = 0.6 * (ranks - 1) * (independent - 1)
+    limit = scipy_stats.t.ppf(1 - alpha / ranks, freedom)
+    least = _GLARING if few else INDIFFERENCE
+    indifferent = np.log1p(max(least, blind_ns / float(np.exp(step_mean.mean()))))
     slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
     slow &= _stand_out(means)
-    return SlowOnes(tuple(np.flatnonzero(slow).tolist()), tau, too_few_steps=False)
+    named = tuple(np.flatnonzero(slow).tolist())
+    return SlowOnes(named, tau, too_few_steps=few and not named)
 
 
 def _tau(x: npt.NDArray[np.float32]) -> float:
@@ -170,7 +178,8 @@ def _stand_out(means: Floats) -> Bools:
     if ranks < _SPREAD_RANKS:
         return np.ones(ranks, bool)
     if ranks >= _ROBUST_RANKS:
-        limit = scipy_stats.norm.ppf(1 - ALPHA / ranks)
+        # A median deviation knows the spread as well as a standard deviation of 0.37 times as many.
+        limit = scipy_stats.t.ppf(1 - ALPHA / ranks, 0.37 * (ranks - 1))
         return np.asarray(means - np.median(means) > limit * robust_sd(means))
     return _outliers(means)
 

@@ -42,8 +42,8 @@ _LOW_TO_SD = 1 / float(scipy_stats.norm.ppf(_LOW) - scipy_stats.norm.ppf(_LOWER)
 class LateCells:
     """Cells of step × rank in which a stage was late: one entry each, m in all.
 
-    ``sure`` cells are beyond doubt: they decide who is named. The others are hardly chance: once there
-    is a fault, they are counted as its work, or its size would come out too small.
+    ``sure`` cells are beyond doubt: without any there is no fault that moves around. The others are
+    hardly chance: they are counted as a fault's work, or its size would come out too small.
     """
 
     #: Positions of step and rank, and the index of the stage in STAGES.
@@ -141,11 +141,12 @@ def _low_spread(values: Floats) -> Floats:
     return np.asarray((low - lower) * _LOW_TO_SD)
 
 
-def piled_up(episodes: Ints) -> tuple[int, ...]:
+def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
     """Those whose share of the late episodes is more than chance gives one of so many.
 
     Args:
         episodes: per rank (or host), how often it was late.
+        looks: how many times this is asked in a run, which share the false alarms.
     """
     named: list[int] = []
     left = list(range(len(episodes)))
@@ -153,7 +154,7 @@ def piled_up(episodes: Ints) -> tuple[int, ...]:
         most = max(left, key=lambda index: int(episodes[index]))
         total = int(episodes[left].sum())
         chance = len(left) * scipy_stats.binom.sf(episodes[most] - 1, total, 1 / len(left))
-        if episodes[most] < _FEWEST_EPISODES or chance >= ALPHA:
+        if episodes[most] < _FEWEST_EPISODES or chance >= ALPHA / looks:
             break
         named.append(most)
         left.remove(most)
@@ -162,7 +163,7 @@ def piled_up(episodes: Ints) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Blocks of 2τ steps in which a rank was surely late at least once: each is one episode."""
+    """Blocks of 2τ steps in which a rank was late at least once: each is one episode."""
 
     block: Ints
     rank: Ints
@@ -188,8 +189,8 @@ class Episodes:
 
 
 def episodes(cells: LateCells, tau: float) -> Episodes:
-    """The sure cells, counted in episodes."""
+    """The cells, counted in episodes."""
     length = max(1, int(np.ceil(2 * tau)))
-    pairs = np.stack([cells.step[cells.sure] // length, cells.rank[cells.sure]])
+    pairs = np.stack([cells.step // length, cells.rank])
     block, rank = np.unique(pairs, axis=1)
     return Episodes(block, rank)

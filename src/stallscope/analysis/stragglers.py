@@ -31,7 +31,7 @@ _ROTATION_WORTH = 0.005
 _MORE_WORK = 1.01
 _RAMP_WINDOWS = 10
 _FEWEST_STEPS_FOR_RAMP = 100
-_STEADILY = 0.9
+_TREND = 0.01
 # Where the median step knows so little of the mean excess, it comes from few steps.
 _FEW_LATE_STEPS = 0.25
 
@@ -141,8 +141,9 @@ def _ramps(excess: npt.NDArray[np.float64]) -> bool:
     if len(excess) < _FEWEST_STEPS_FOR_RAMP:
         return False
     parts = np.array([part.mean() for part in np.array_split(excess, _RAMP_WINDOWS)])
-    trend = scipy_stats.spearmanr(np.arange(_RAMP_WINDOWS), parts).statistic
-    return bool(abs(trend) > _STEADILY and abs(parts[-1] - parts[0]) > parts.mean())
+    trend = scipy_stats.linregress(np.arange(_RAMP_WINDOWS), parts)
+    grown = abs(trend.slope) * (_RAMP_WINDOWS - 1)
+    return bool(trend.pvalue < _TREND and grown > parts.mean())
 
 
 def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
@@ -173,17 +174,22 @@ def _late(
     hosts: Sequence[str],
     tau: float,
 ) -> tuple[list[Straggler], LateCells]:
-    """Late cells by who they pile up on, and those that healing ranks would mend."""
+    """Late cells by who they pile up on, and those that healing ranks would mend.
+
+    Two looks: at cells beyond doubt, and at all that are hardly chance.
+    """
     cells = late_cells(ledger, healthy)
-    found = episodes(cells, tau)
+    looks = (episodes(cells.take(cells.sure), tau), episodes(cells, tau))
     stragglers: list[Straggler] = []
-    for name in dict.fromkeys([*bursting.hosts, *_bursting_hosts(found, hosts)]):
+    named_hosts = [name for found in looks for name in _bursting_hosts(found, hosts)]
+    for name in dict.fromkeys([*bursting.hosts, *named_hosts]):
         own = [rank for rank in healthy if hosts[rank] == name]
         stragglers += _bursts(ledger, cells.of_ranks(own), own, (name,))
     left = _not_named(ledger, healthy, stragglers)
     known = [rank for rank in left if rank in bursting.ranks]
     rest = [rank for rank in left if rank not in known]
-    for rank in [*known, *(rest[at] for at in piled_up(found.per_rank(rest)))]:
+    named = [rest[at] for found in looks for at in piled_up(found.per_rank(rest), len(looks))]
+    for rank in dict.fromkeys([*known, *named]):
         stragglers += _bursts(ledger, cells.of_ranks([rank]), [rank], ())
     left = _not_named(ledger, healthy, stragglers)
     moves = np.isin(cells.rank, left)
@@ -207,7 +213,7 @@ def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
     if len(names) < 2 or len(names) == len(hosts):
         return []
     together = found.per_host([_of(hosts, name) for name in names])
-    return [names[index] for index in piled_up(together)]
+    return [names[index] for index in piled_up(together, 2)]
 
 
 def _bursts(

@@ -44,10 +44,15 @@ class WhatIf:
     extrapolated: bool = False
 
 
-def what_if(fix: str, ledger: Ledger, saved: Ints) -> WhatIf:
-    """The gain of a fix that saves so many nanoseconds in every step."""
+def what_if(fix: str, ledger: Ledger, saved: Ints, unsure_ns: float = 0.0) -> WhatIf:
+    """The gain of a fix that saves so many nanoseconds in every step.
+
+    Args:
+        unsure_ns: half an interval of what it is held against, a baseline's mean.
+    """
     step = float(ledger.total.mean())
     mean = mean_of_replays(saved, windows(len(saved)))
+    mean = mean.minus(Mean(0.0, (-unsure_ns, unsure_ns)))
 
     def speedup(nanoseconds: float) -> float:
         return step / max(step - nanoseconds, 1.0)

@@ -1,0 +1,439 @@
+"""Holds the step ledger against an independent witness, the Horovod Timeline, step by step.
+
+    python benchmarks/witness.py --out TABLE.md [--steps N] [--keep FOLDER]
+
+Two real Horovod ranks train with the callback and the Timeline on at once (witness_training.py): clean,
+with slow compute on rank 1, and with slow input on rank 1. Per step, ours is what the ledger books on
+rank 0 as wait and allreduce: from its last gradient ready until reduced. The Timeline, which knows
+rank 0 only, has for every gradient the intervals NEGOTIATE_ALLREDUCE and ALLREDUCE. Gradients that were
+fused repeat the same interval, so what counts is the union, never the sum:
+
+- whole: the union of all of a step's intervals. It begins with the first gradient, long before the
+  last one is ready;
+- exposed: the part of that union after rank 0's gradients were ready, which is what holds it up;
+- span: from ready to the end of the last interval, with what lies between the intervals;
+- alone: from the begin of the last gradient's negotiation to the end of the last interval. It needs
+  no stamp of ours. A negotiation begins with the first rank that has the gradient, so it is the like
+  of ours in those steps only in which rank 0 was ready before rank 1.
+
+A last training has the begins of Horovod's cycles in its timeline: the cycle that takes up the last
+gradient must be the next one that begins after our stamp says that it was ready.
+
+Ours is longer than exposed by three parts that add up exactly: *lead*, from ready until Horovod's
+thread begins or goes on with it; *gaps* between the intervals; and *tail*, from the last interval's end
+until TensorFlow has the result. Writes the tables as Markdown, and all figures as JSON beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy import stats
+
+from stallscope.parsers import read
+from stallscope.parsers.horovod_timeline import Timeline, read_timeline
+from stallscope.run import Log, Run
+
+ROOT = Path(__file__).parents[1]
+TRAINING = ROOT / ".venv-horovod"
+PROGRAM = ROOT / "benchmarks" / "witness_training.py"
+# What the training is given, by condition.
+CONDITIONS = {
+    "clean": [],
+    "compute +15 ms on rank 1": ["--fault", "slow-compute-rank"],
+    "input 90 ms a batch on rank 1": ["--fault", "slow-input-one-rank"],
+    "compute +15 ms, cycles marked": ["--fault", "slow-compute-rank", "--mark-cycles"],
+}
+
+# Horovod calls every eager allreduce by the name of its operation: the training's probes.
+_PROBE = "HorovodAllreduce"
+_OPERATION, _NEGOTIATION = "ALLREDUCE", "NEGOTIATE_ALLREDUCE"
+# Tracing, and the first negotiation of every gradient: neither is what a step costs.
+SKIPPED = 10
+# Stamps have microseconds, and wall and monotonic clock are read one after the other.
+RESOLUTION_NS = 100_000
+_CLOSE_SHARE, _CLOSE_MS = 0.10, 1.0
+
+_MEASURES = {
+    "whole": "whole union",
+    "exposed": "exposed union",
+    "span": "span",
+    "alone": "alone, rank 0 first",
+}
+_PARTS = ("lead", "gaps", "tail")
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Between which milliseconds the timeline's clock is behind ours, after both anchors."""
+
+    low_ms: float
+    high_ms: float
+
+    @property
+    def correction_ms(self) -> float:
+        """The smallest one that puts no allreduce outside the probe that it answers."""
+        return float(np.clip(0.0, self.low_ms, self.high_ms))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The steps of one training as both saw them, without the first ones; milliseconds per step."""
+
+    clocks: Clocks
+    #: Share of all steps whose allreduces, in the timeline, lie between the two reductions of ours.
+    matched: float
+    gradients: int
+    ours: Floats
+    whole: Floats
+    exposed: Floats
+    span: Floats
+    lead: Floats
+    gaps: Floats
+    tail: Floats
+    alone: Floats
+    #: Whether rank 0 was ready before the others.
+    rank_0_first: Bools
+    #: Cycles that began between ready and the negotiation of the last gradient; None if unmarked.
+    cycles: Ints | None
+
+    def agreement(self, measure: str) -> Agreement:
+        """How far ours agrees with one of the timeline's measures."""
+        like = self.rank_0_first if measure == "alone" else np.ones(len(self.ours), bool)
+        return agreement(self.ours[like], getattr(self, measure)[like])
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far two figures of the same steps agree: differences are ours minus theirs."""
+
+    steps: int
+    ours_ms: float
+    theirs_ms: float
+    difference_ms: float
+    p5_ms: float
+    p95_ms: float
+    correlation: float
+    rank_correlation: float
+    within_share: float
+    within_ms: float
+
+
+def compare(folder: Path) -> Comparison:
+    """Compare what one training of witness_training.py left behind.
+
+    Raises:
+        ValueError: if the timeline's allreduces cannot be told to steps.
+    """
+    (run,) = read(str(folder / "logs"))
+    timeline = read_timeline(folder / "timeline.json")
+    log = next(log for log in run.logs if log.rank == 0)
+    ready_of_all, reduced = _stamps(run)
+    ready = ready_of_all[:, 0]
+    to_ours = _shift(timeline, log)
+    clocks = _clocks(timeline, to_ours, json.loads((folder / "probes.json").read_text()))
+    to_ours += round(clocks.correction_ms * 1e6)
+
+    begin, end = _intervals(timeline, _OPERATION, len(ready))
+    asked, answered = _intervals(timeline, _NEGOTIATION, len(ready))
+    begin, end, asked, answered = (us * 1000 + to_ours for us in (begin, end, asked, answered))
+    # Horovod has rank 0's gradient of a step only after its step before was reduced.
+    after = np.append(0, reduced[:-1])[:, None] - RESOLUTION_NS
+    before = reduced[:, None] + RESOLUTION_NS
+    matched = ((begin > after) & (end < before)).all(axis=1)
+
+    begins, ends = np.hstack([asked, begin]), np.hstack([answered, end])
+    start = np.zeros_like(ready)
+    exposed, first, last = union(begins, ends, ready)
+    columns = {
+        "ours": reduced - ready,
+        "whole": union(begins, ends, start)[0],
+        "exposed": exposed,
+        "span": last - ready,
+        "lead": first - ready,
+        "gaps": last - first - exposed,
+        "tail": reduced - last,
+        "alone": end.max(axis=1) - asked.max(axis=1),
+    }
+    ms = {name: column[SKIPPED:] / 1e6 for name, column in columns.items()}
+    rank_0_first = ready_of_all.argmin(axis=1)[SKIPPED:] == 0
+    return Comparison(
+        clocks,
+        float(matched.mean()),
+        begin.shape[1],
+        **ms,
+        rank_0_first=rank_0_first,
+        cycles=_cycles(timeline.cycles_us * 1000 + to_ours, ready, asked.max(axis=1)),
+    )
+
+
+def agreement(ours: Floats, theirs: Floats) -> Agreement:
+    difference = ours - theirs
+    p5, p95 = np.percentile(difference, [5, 95])
+    return Agreement(
+        steps=len(ours),
+        ours_ms=float(np.median(ours)),
+        theirs_ms=float(np.median(theirs)),
+        difference_ms=float(np.median(difference)),
+        p5_ms=float(p5),
+        p95_ms=float(p95),
+        correlation=float(np.corrcoef(ours, theirs)[0, 1]),
+        # Not carried by a few long steps, as the other one can be.
+        rank_correlation=float(stats.spearmanr(ours, theirs).statistic),
+        within_share=float(np.mean(np.abs(difference) <= _CLOSE_SHARE * ours)),
+        within_ms=float(np.mean(np.abs(difference) <= _CLOSE_MS)),
+    )
+
+
+def _stamps(run: Run) -> tuple[Ints, Ints]:
+    """Steps × ranks: when gradients were ready; and when rank 0's were reduced."""
+    ranks = [run.steps.filter(pc.equal(run.steps["rank"], rank)).sort_by("step") for rank in (0, 1)]
+    if any(steps["ready"].null_count or steps["reduced"].null_count for steps in ranks):
+        raise ValueError("some steps have no stamps")
+    ready = np.stack([steps["ready"].to_numpy() for steps in ranks], axis=1)
+    return ready, ranks[0]["reduced"].to_numpy()
+
+
+def _shift(timeline: Timeline, log: Log) -> int:
+    """Nanoseconds to add to the timeline's times to get the log's monotonic ones, by both anchors."""
+    if timeline.start_us is None:
+        raise ValueError("the timeline does not say when it began")
+    return timeline.start_us * 1000 - log.wall_minus_monotonic
+
+
+def _clocks(timeline: Timeline, to_ours: int, probes: list[tuple[int, int]]) -> Clocks:
+    """What the probes leave open: each one's allreduce lies between the readings around it."""
+    operations = _named(timeline, _OPERATION)
+    number = next(number for number, name in timeline.tensors.items() if name == _PROBE)
+    operations = operations.filter(pc.equal(operations["tensor"], number))
+    before, after = np.array(probes).T
+    if operations.num_rows != len(before):
+        raise ValueError(f"{operations.num_rows} allreduces answer {len(before)} probes")
+    begin, end = (operations[name].to_numpy() * 1000 + to_ours for name in ("begin_us", "end_us"))
+    low, high = (before - begin).max() / 1e6, (after - end).min() / 1e6
+    if low > high:
+        raise ValueError("a clock was set while the training ran")
+    return Clocks(float(low), float(high))
+
+
+def _named(timeline: Timeline, activity: str) -> pa.Table:
+    names = timeline.activities["activity"].cast(pa.string())
+    return timeline.activities.filter(pc.equal(names, activity))
+
+
+def _intervals(timeline: Timeline, activity: str, steps: int) -> tuple[Ints, Ints]:
+    """Steps × gradients: begin and end, in the timeline's microseconds.
+
+    Every gradient is reduced once in every step, so its n-th interval is that of the n-th step.
+    """
+    table = _named(timeline, activity)
+    tensor = table["tensor"].to_numpy()
+    numbers, counts = np.unique(tensor, return_counts=True)
+    gradients = numbers[counts == steps]
+    if not len(gradients):
+        raise ValueError(f"no tensor has {steps} activities {activity}")
+    order = np.argsort(tensor, kind="stable")
+    order = order[np.isin(tensor[order], gradients)]
+    begin, end = (table[name].to_numpy()[order] for name in ("begin_us", "end_us"))
+    shape = (len(gradients), steps)
+    return begin.reshape(shape).T, end.reshape(shape).T
+
+
+def _cycles(begin: Ints, ready: Ints, asked: Ints) -> Ints | None:
+    """Per step, how many cycles began after ready until the last gradient was asked for."""
+    if not len(begin):
+        return None
+    return (np.searchsorted(begin, asked) - np.searchsorted(begin, ready))[SKIPPED:]
+
+
+def union(begin: Ints, end: Ints, start: Ints) -> tuple[Ints, Ints, Ints]:
+    """Per step, of what lies after its start: the union's length, where it begins and where it ends."""
+    order = np.argsort(begin, axis=1)
+    begin = np.maximum(np.take_along_axis(begin, order, axis=1), start[:, None])
+    end = np.maximum(np.take_along_axis(end, order, axis=1), begin)
+    reached = np.maximum.accumulate(end, axis=1)
+    new_from = begin.copy()
+    new_from[:, 1:] = np.maximum(begin[:, 1:], reached[:, :-1])
+    length = np.maximum(end - new_from, 0).sum(axis=1)
+    last = reached[:, -1]
+    first = np.where(end > begin, begin, last[:, None]).min(axis=1)
+    return length, first, last
+
+
+# -- running and writing -----------------------------------------------------------------------------
+
+
+def train(folder: Path, steps: int, options: list[str]) -> None:
+    """Train on two real Horovod ranks, with the callback and the Timeline on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
+    words = [str(PROGRAM), str(folder), "--steps", str(steps), *options]
+    done = subprocess.run(
+        ["horovodrun", "--disable-cache", "-np", "2", "python", *words],
+        env=kept
+        | {"PATH": f"{TRAINING / 'bin'}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"the training failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def result(condition: str, found: Comparison) -> dict[str, Any]:
+    """Everything about one training, for JSON."""
+    figures = {name: getattr(found, name) for name in ("ours", *_MEASURES, *_PARTS)}
+    return {
+        "condition": condition,
+        "gradients": found.gradients,
+        "matched": found.matched,
+        "clocks": asdict(found.clocks) | {"correction_ms": found.clocks.correction_ms},
+        "agreement": {name: asdict(found.agreement(name)) for name in _MEASURES},
+        "mean_ms": {name: float(figures[name].mean()) for name in ("ours", "exposed", *_PARTS)},
+        "median_ms": {name: float(np.median(value)) for name, value in figures.items()},
+        "per_step_ms": {name: value.round(3).tolist() for name, value in figures.items()},
+        "rank_0_first": found.rank_0_first.tolist(),
+        "next_cycle": next_cycle(found),
+    }
+
+
+def next_cycle(found: Comparison) -> dict[str, float] | None:
+    """Of the steps in which rank 0 was ready first: when Horovod took up its last gradient."""
+    if found.cycles is None:
+        return None
+    cycles = found.cycles[found.rank_0_first]
+    return {
+        "steps": len(cycles),
+        "before": float(np.mean(cycles < 1)),
+        "next": float(np.mean(cycles == 1)),
+        "later": float(np.mean(cycles > 1)),
+    }
+
+
+def markdown(results: list[dict[str, Any]]) -> str:
+    """The tables, and what each condition shows, for the docs."""
+    return "\n".join(
+        [
+            "| condition | against the Timeline's | steps | ours, median ms | Timeline, median ms "
+            "| difference, median ms | 5–95 % of differences, ms | correlation | rank correlation "
+            "| within 10 % | within 1 ms |",
+            "| --- | --- |" + " ---: |" * 9,
+            *(_agreement_row(one, name) for one in results for name in _MEASURES),
+            "",
+            "Ours is the exposed union and three parts; means over all steps, in ms:",
+            "",
+            "| condition | exposed union | + lead | + gaps | + tail | = ours |",
+            "| --- |" + " ---: |" * 5,
+            *(_parts_row(one) for one in results),
+            "",
+            *(_sentence(one) for one in results),
+            "",
+            _REASONS,
+            "",
+        ]
+    )
+
+
+_REASONS = """\
+- **Whole union**: it begins with the first gradient, which Horovod takes up while backward still
+  computes the others. What backward hides costs nothing, and ours does not count it.
+- **Exposed union**: the same intervals after rank 0's last gradient was ready: the like of ours.
+- **Lead**: Horovod takes up gradients once per cycle (1 ms by default), and a cycle ends when all ranks
+  have told what they have. The Timeline writes nothing until then, so a cycle that waits for the
+  other rank's thread is time that the step loses and the Timeline does not show.
+- **Gaps** lie between the intervals of gradients that were not reduced together, cycle by cycle.
+- **Tail**: from the end of the last interval until TensorFlow's threads have gone on with the result.
+- **Span** is ours without the tail: it holds the *reduced* stamp against the Timeline's last end.
+- **Alone** holds the *ready* stamp against the Timeline, too: it begins where the last gradient's
+  negotiation does, so that ours is longer by the time until a cycle takes that gradient up."""
+
+
+def _agreement_row(one: dict[str, Any], name: str) -> str:
+    found = Agreement(**one["agreement"][name])
+    return (
+        f"| {one['condition']} | {_MEASURES[name]} | {found.steps} | {found.ours_ms:.2f} "
+        f"| {found.theirs_ms:.2f} | {found.difference_ms:+.2f} "
+        f"| {found.p5_ms:+.2f} … {found.p95_ms:+.2f} | {found.correlation:.3f} "
+        f"| {found.rank_correlation:.3f} | {found.within_share:.0%} | {found.within_ms:.0%} |"
+    )
+
+
+def _parts_row(one: dict[str, Any]) -> str:
+    means = one["mean_ms"]
+    cells = " | ".join(f"{means[name]:.2f}" for name in ("exposed", *_PARTS, "ours"))
+    return f"| {one['condition']} | {cells} |"
+
+
+def _sentence(one: dict[str, Any]) -> str:
+    means, clocks = one["mean_ms"], one["clocks"]
+    whole, exposed, span, _ = (Agreement(**one["agreement"][name]) for name in _MEASURES)
+    added = means["ours"] - means["exposed"]
+    most = max(_PARTS, key=lambda name: means[name])
+    residual = (
+        "is none that the probes would show"
+        if clocks["correction_ms"] == 0
+        else f"was {clocks['correction_ms']:+.3f} ms and is taken out"
+    )
+    return (
+        f"- **{one['condition']}**: {one['matched']:.0%} of steps matched one to one. Ours is "
+        f"{exposed.difference_ms:.2f} ms longer than the exposed union in the median and "
+        f"{added:.2f} ms in the mean, most of it {most} ({means[most]:.2f} ms), and "
+        f"{span.difference_ms:.2f} ms longer than the span; the whole union is "
+        f"{abs(whole.difference_ms):.2f} ms {'longer' if whole.difference_ms < 0 else 'shorter'} "
+        f"than ours, as it counts what backward hides. A constant residual of the clocks {residual}: "
+        f"it lies between {clocks['low_ms']:+.2f} and {clocks['high_ms']:+.2f} ms."
+        + _next_cycle(one["next_cycle"])
+    )
+
+
+def _next_cycle(found: dict[str, float] | None) -> str:
+    if found is None:
+        return ""
+    return (
+        f" Of the {found['steps']} steps in which rank 0 was ready first, the next cycle that began "
+        f"after our *ready* took up the last gradient in {found['next']:.0%}, an earlier one in "
+        f"{found['before']:.0%} and a later one in {found['later']:.0%}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="where the tables go, as Markdown")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--keep", type=Path, help="a folder for the logs and timelines")
+    options = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for number, (condition, words) in enumerate(CONDITIONS.items()):
+            folder = (options.keep or Path(temporary)) / str(number)
+            train(folder, options.steps, words)
+            results.append(result(condition, compare(folder)))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(markdown(results))
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, 2 ranks"
+    document = {"machine": machine, "skipped_steps": SKIPPED, "conditions": results}
+    options.out.with_suffix(".json").write_text(json.dumps(document))
+    print(markdown(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""A run against its synthetic baselines, on as many ranks and on one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stallscope.analysis import analyse
+from stallscope.analysis.baseline import find_baseline, find_single, split_baselines
+from stallscope.run import Run
+from stallscope.simulate import Fault, Fixed, Job, Noise, simulate
+
+JOB = Job(
+    ranks=8, steps=500, input_ms=1.0, noise=Noise(cv=0.03), communication=Fixed(25.0), run_id="real"
+)
+LOADER = Fault("input", 50, cv=0.01)
+CONTENTION = Fault("compute", 8, cv=0.01)
+
+
+def synthetic(ranks: int) -> Run:
+    job = replace(JOB.baseline(ranks=ranks), run_id=f"synthetic-{ranks}")
+    return simulate(job).run
+
+
+def test_real_less_synthetic_less_single_adds_up() -> None:
+    job = replace(JOB, faults=(LOADER, CONTENTION))
+    found = analyse(simulate(job).run, synthetic(8), synthetic(1))
+    split = found.decomposition
+    assert split is not None
+    assert split.input_stall.value == pytest.approx(50, rel=0.03)
+    assert split.interference.value == pytest.approx(8, rel=0.1)
+    assert split.rest.value == pytest.approx(0, abs=0.5)
+    assert split.loss.value == pytest.approx(58, rel=0.02)
+    parts = split.input_stall.value + split.interference.value + split.rest.value
+    assert parts == pytest.approx(split.loss.value)
+    base = found.baseline
+    assert base is not None
+    waiting = sum(base.entry(name).ms for name in ("imbalance", "allreduce"))  # type: ignore[union-attr]
+    assert split.communication.value == pytest.approx(waiting)
+    assert split.scale is not None
+    assert split.scale.value == pytest.approx(waiting, abs=1.0)
+    assert split.loss.ci95 is not None
+    assert split.loss.ci95[0] < 58 < split.loss.ci95[1]
+
+
+def test_every_entry_has_its_excess_with_an_interval() -> None:
+    found = analyse(simulate(replace(JOB, faults=(LOADER,))).run, synthetic(8), synthetic(1))
+    entry = found.entry("input")
+    assert entry is not None
+    assert entry.excess_ms == pytest.approx(50, rel=0.03)
+    assert entry.excess_ci95_ms is not None
+    assert entry.excess_ci95_ms[0] < entry.excess_ms < entry.excess_ci95_ms[1]
+    assert entry.single_ms == pytest.approx(1.0, rel=0.02)
+    allreduce = found.entry("allreduce")
+    assert allreduce is not None
+    assert allreduce.single_ms == pytest.approx(0, abs=0.1)
+
+
+def test_the_gap_has_an_interval() -> None:
+    found = analyse(simulate(replace(JOB, faults=(LOADER,))).run, synthetic(8))
+    assert found.gap is not None
+    assert found.gap_ci95 is not None
+    assert found.gap_ci95[0] < found.gap < found.gap_ci95[1]
+    assert found.gap == pytest.approx(50 / 235, abs=0.03)
+    other_size = analyse(simulate(JOB).run, synthetic(4))
+    assert (other_size.gap, other_size.gap_ci95) == (None, None)
+
+
+def test_baselines_are_found_by_what_was_trained() -> None:
+    real = simulate(JOB).run
+    others = [synthetic(8), synthetic(1), synthetic(4), real]
+    baseline, single = find_baseline(real, others), find_single(real, others)
+    assert baseline is not None
+    assert baseline.id == "synthetic-8"
+    assert single is not None
+    assert single.id == "synthetic-1"
+    another = simulate(replace(JOB, batch_size=64)).run
+    assert (find_baseline(another, others), find_single(another, others)) == (None, None)
+
+
+def test_named_baselines_are_told_apart_by_their_ranks() -> None:
+    real = simulate(JOB).run
+    eight, one = synthetic(8), synthetic(1)
+    assert split_baselines(real, [one, eight]) == (eight, one)
+    assert split_baselines(real, [eight]) == (eight, None)
+    assert split_baselines(one, [one]) == (one, None)
+
+
+def test_another_kind_of_run_on_one_rank_is_said() -> None:
+    single = simulate(replace(JOB.baseline(ranks=1), batch_size=64)).run
+    found = analyse(simulate(JOB).run, synthetic(8), single)
+    assert any(
+        "the run on one rank is another kind of run: batch_size" in w for w in found.warnings
+    )
+
+
+def test_compute_that_is_slower_than_the_baselines_is_the_verdict() -> None:
+    job = replace(JOB, communication=Fixed(2.0), faults=(Fault("compute", 40),))
+    base = simulate(replace(job.baseline(), faults=())).run
+    found = analyse(simulate(job).run, base)
+    assert (found.bottleneck.kind, found.bottleneck.ranks) == ("compute", ())
+    assert "Compute takes longer on all ranks" in found.bottleneck.evidence

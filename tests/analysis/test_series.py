@@ -1,0 +1,75 @@
+"""The steps as a series: change points, slow places in the epoch, every so many steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.result import Finding
+from stallscope.simulate import Between, EveryNth, Fault, Job, Noise, simulate
+
+JOB = Job(ranks=4, steps=600, noise=Noise(cv=0.05))
+
+
+def analysis_of(job: Job) -> Analysis:
+    return analyse(simulate(job).run)
+
+
+def finding(analysis: Analysis, code: str) -> Finding | None:
+    return next((one for one in analysis.findings if one.code == code), None)
+
+
+def test_a_change_of_the_step_time_is_found_with_what_changed() -> None:
+    fault = Fault("compute", 40, ranks=(2,), when=Between(300, 599))
+    found = analysis_of(replace(JOB, faults=(fault,)))
+    (change,) = found.changes
+    assert change.step == pytest.approx(300, abs=3)
+    assert (change.entry, change.rank) == ("imbalance", 2)
+    assert change.after_ms - change.before_ms == pytest.approx(32, abs=6)
+    said = finding(found, "step_time_changed")
+    assert said is not None
+    assert said.severity == "warning"
+    assert "rank 2 last in most steps" in said.evidence
+
+
+def test_steps_that_become_faster_are_said_and_no_warning() -> None:
+    found = analysis_of(replace(JOB, faults=(Fault("input", 40, when=Between(0, 249)),)))
+    (change,) = found.changes
+    assert change.step == pytest.approx(250, abs=3)
+    assert (change.entry, change.rank) == ("input", None)
+    said = finding(found, "step_time_changed")
+    assert said is not None
+    assert said.severity == "info"
+
+
+def test_a_few_slow_steps_are_no_change() -> None:
+    found = analysis_of(replace(JOB, faults=(Fault("other", 400, when=Between(300, 309)),)))
+    assert found.changes == ()
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
+def test_a_run_without_a_change_has_none(phi: float) -> None:
+    changes = 0
+    for seed in range(25):
+        job = replace(JOB, noise=Noise(cv=0.05, phi=phi), seed=seed + 1)
+        changes += len(analysis_of(job).changes)
+    assert changes <= 1
+
+
+def test_epochs_that_begin_slowly_are_a_finding() -> None:
+    job = replace(JOB, epochs=6, faults=(Fault("input", 300, when=EveryNth(100)),))
+    said = finding(analysis_of(job), "slow_first_steps")
+    assert said is not None
+    assert said.evidence.startswith("Step 1 of an epoch takes")
+    assert finding(analysis_of(replace(job, faults=())), "slow_first_steps") is None
+
+
+def test_work_every_so_many_steps_is_a_finding() -> None:
+    job = replace(JOB, faults=(Fault("other", 250, when=EveryNth(20, phase=7)),))
+    said = finding(analysis_of(job), "slow_every_nth_step")
+    assert said is not None
+    assert "Every 20 steps one takes" in said.evidence
+    assert "most of it in other" in said.evidence
+    assert finding(analysis_of(replace(job, faults=())), "slow_every_nth_step") is None

@@ -1,0 +1,415 @@
+"""Horovod Timelines of every version: whole, cut, damaged, foreign; read in blocks of any size."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.parsers.horovod_timeline import (
+    Timeline,
+    TimelineReader,
+    is_timeline,
+    read_timeline,
+)
+
+# From a run of Horovod 0.28.1: two gradients that were fused, with the first negotiation of both; the
+# events of other tensors are left out.
+REAL = b"""[
+{"name": "process_name", "ph": "M", "pid": 0, "args": \
+{"start_time_since_epoch_in_micros":1795251515254024}},
+{"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},
+{"name": "process_name", "ph": "M", "pid": 8, "args": {"name": \
+"PartitionedCall/DistributedSGD_Allreduce/cond_1/then/_33/DistributedSGD_Allreduce/cond_1/Horovo\
+dAllreduce_grads_1_0"}},
+{"name": "process_sort_index", "ph": "M", "pid": 8, "args": {"sort_index": 8}},
+{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 2715369, "pid": 8},\
+{"ph": "X", "name": "0", "ts": 2715370, "pid": 8, "dur": 0},\
+{"name": "process_name", "ph": "M", "pid": 9, "args": {"name": \
+"PartitionedCall/DistributedSGD_Allreduce/cond/then/_25/DistributedSGD_Allreduce/cond/HorovodAll\
+reduce_grads_0"}},
+{"name": "process_sort_index", "ph": "M", "pid": 9, "args": {"sort_index": 9}},
+{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 2715373, "pid": 9},\
+{"ph": "X", "name": "0", "ts": 2715373, "pid": 9, "dur": 0},\
+{"ph": "X", "name": "1", "ts": 4433013, "pid": 9, "dur": 0},\
+{"ph": "E", "ts": 4433013, "pid": 9},\
+{"ph": "X", "name": "1", "ts": 4433013, "pid": 8, "dur": 0},\
+{"ph": "E", "ts": 4433013, "pid": 8},\
+{"ph": "B", "name": "ALLREDUCE", "ts": 4433199, "pid": 9},\
+{"ph": "B", "name": "ALLREDUCE", "ts": 4433200, "pid": 8},\
+{"ph": "B", "name": "MEMCPY_IN_FUSION_BUFFER", "ts": 4433203, "pid": 9},\
+{"ph": "B", "name": "MEMCPY_IN_FUSION_BUFFER", "ts": 4433204, "pid": 8},\
+{"ph": "E", "ts": 4433210, "pid": 9},\
+{"ph": "E", "ts": 4433211, "pid": 8},\
+{"ph": "B", "name": "GLOO_ALLREDUCE", "ts": 4433233, "pid": 9},\
+{"ph": "B", "name": "GLOO_ALLREDUCE", "ts": 4433233, "pid": 8},\
+{"ph": "E", "ts": 4433497, "pid": 9},\
+{"ph": "E", "ts": 4433497, "pid": 8},\
+{"ph": "B", "name": "MEMCPY_OUT_FUSION_BUFFER", "ts": 4433500, "pid": 9},\
+{"ph": "B", "name": "MEMCPY_OUT_FUSION_BUFFER", "ts": 4433500, "pid": 8},\
+{"ph": "E", "ts": 4433798, "pid": 9},\
+{"ph": "E", "ts": 4433798, "pid": 8},\
+{"ph": "E", "ts": 4434174, "pid": 9, "args": {"dtype": "float32", "shape": "[3, 3, 3, 48]"}},\
+{"ph": "E", "ts": 4434178, "pid": 8, "args": {"dtype": "float32", "shape": "[48]"}}]"""
+REAL_ACTIVITIES = [
+    (9, "NEGOTIATE_ALLREDUCE", 0, 2715373, 4433013, None),
+    (8, "NEGOTIATE_ALLREDUCE", 0, 2715369, 4433013, None),
+    (9, "MEMCPY_IN_FUSION_BUFFER", 1, 4433203, 4433210, None),
+    (8, "MEMCPY_IN_FUSION_BUFFER", 1, 4433204, 4433211, None),
+    (9, "GLOO_ALLREDUCE", 1, 4433233, 4433497, None),
+    (8, "GLOO_ALLREDUCE", 1, 4433233, 4433497, None),
+    (9, "MEMCPY_OUT_FUSION_BUFFER", 1, 4433500, 4433798, None),
+    (8, "MEMCPY_OUT_FUSION_BUFFER", 1, 4433500, 4433798, None),
+    (9, "ALLREDUCE", 0, 4433199, 4434174, 5184),
+    (8, "ALLREDUCE", 0, 4433200, 4434178, 192),
+]
+
+
+class Writer:
+    """Writes what timeline.cc writes; up to 0.20.0 (``old``) without start time and closing bracket."""
+
+    def __init__(self, old: bool = False) -> None:
+        self._old = old
+        self._numbers: dict[str, int] = {}
+        self._text = "[\n"
+        if not old:
+            self._text += (
+                '{"name": "process_name", "ph": "M", "pid": 0, '
+                '"args": {"start_time_since_epoch_in_micros":1600000000000000}},\n'
+                '{"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},\n'
+            )
+        self._first = True
+
+    def event(self, kind: str, at: int, tensor: str, name: str = "", args: str = "") -> None:
+        self._separate()
+        if tensor not in self._numbers:
+            number = self._numbers[tensor] = len(self._numbers) + 1
+            self._text += (
+                f'{{"name": "process_name", "ph": "M", "pid": {number}, '
+                f'"args": {{"name": "{tensor}"}}}},\n'
+                f'{{"name": "process_sort_index", "ph": "M", "pid": {number}, '
+                f'"args": {{"sort_index": {number}}}}},\n'
+            )
+        self._text += f'{{"ph": "{kind}"' + (f', "name": "{name}"' if kind != "E" else "")
+        self._text += f', "ts": {at}, "pid": {self._numbers[tensor]}'
+        self._text += ', "dur": 0' if kind == "X" else ""
+        self._text += f', "args": {{{args}}}' if args else ""
+        self._close()
+
+    def cycle(self, at: int) -> None:
+        self._separate()
+        self._text += f'{{"ph": "i", "name": "CYCLE_START", "ts": {at}, "s": "g"'
+        self._close()
+
+    def _separate(self) -> None:
+        if not self._old and not self._first:
+            self._text = self._text[:-1] + ","
+        self._first = False
+
+    def _close(self) -> None:
+        self._text += "},\n" if self._old else "}]"
+
+    @property
+    def data(self) -> bytes:
+        return self._text.encode()
+
+
+def allreduce(writer: Writer, tensor: str, at: int, args: str = "") -> None:
+    for kind, name, offset in (
+        ("B", "NEGOTIATE_ALLREDUCE", 0),
+        ("X", "0", 1),
+        ("X", "1", 40),
+        ("E", "", 41),
+        ("B", "ALLREDUCE", 50),
+        ("B", "MEMCPY_IN_FUSION_BUFFER", 51),
+        ("E", "", 60),
+        ("B", "MPI_ALLREDUCE", 61),
+        ("E", "", 90),
+    ):
+        writer.event(kind, at + offset, tensor, name)
+    writer.event("E", at + 95, tensor, args=args or '"dtype": "float32", "shape": "[64]"')
+
+
+def job(steps: int, old: bool = False) -> Writer:
+    writer = Writer(old)
+    for step in range(steps):
+        writer.cycle(1000 * step)
+        for tensor in range(3):
+            allreduce(writer, f"grads_{tensor}", 1000 * step + 100 * tensor)
+    return writer
+
+
+def parsed(data: bytes, block_bytes: int = 1 << 20) -> Timeline:
+    """What read_timeline makes of such a file, with blocks of any size."""
+    reader = TimelineReader("timeline.json", io.BytesIO(data), block_bytes)
+    batches = list(reader.batches())
+    return Timeline(
+        reader.start_us,
+        reader.tensors,
+        pa.concat_tables([batch.activities for batch in batches]).unify_dictionaries(),
+        pa.concat_tables([batch.ticks for batch in batches]),
+        np.concatenate([batch.cycles_us for batch in batches]),
+        reader.unreadable,
+        reader.unmatched,
+        reader.unfinished,
+    )
+
+
+def rows(timeline: Timeline) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in timeline.activities.to_pylist()]
+
+
+def ticks(timeline: Timeline) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in timeline.ticks.to_pylist()]
+
+
+def by_hand(data: bytes) -> list[tuple[Any, ...]]:
+    """The activities of a whole, valid timeline as any JSON parser and a stack per tensor see them."""
+    stacks: dict[int, list[tuple[str, int]]] = {}
+    found = []
+    for event in json.loads(data):
+        stack = stacks.setdefault(event.get("pid", -1), [])
+        if event["ph"] == "B":
+            stack.append((event["name"], event["ts"]))
+        elif event["ph"] == "E" and stack:
+            name, begin = stack.pop()
+            size = 256 if "args" in event else None
+            found.append((event["pid"], name, len(stack), begin, event["ts"], size))
+    return found
+
+
+def test_real_bytes_become_activities_ticks_and_names(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    path.write_bytes(REAL)
+    timeline = read_timeline(path)
+    assert timeline.start_us == 1795251515254024
+    assert {number: name.rsplit("/", 1)[1] for number, name in timeline.tensors.items()} == {
+        8: "HorovodAllreduce_grads_1_0",
+        9: "HorovodAllreduce_grads_0",
+    }
+    assert rows(timeline) == REAL_ACTIVITIES
+    assert ticks(timeline) == [
+        (8, 0, 2715370),
+        (9, 0, 2715373),
+        (9, 1, 4433013),
+        (8, 1, 4433013),
+    ]
+    assert (timeline.unreadable, timeline.unmatched, timeline.unfinished) == (0, 0, 0)
+
+
+def test_old_versions_close_no_array_and_tell_no_start() -> None:
+    new, old = parsed(job(5).data), parsed(job(5, old=True).data)
+    assert (new.start_us, old.start_us) == (1600000000000000, None)
+    assert rows(old) == rows(new) == by_hand(job(5).data)
+    assert ticks(old) == ticks(new)
+    assert old.tensors == new.tensors == {1: "grads_0", 2: "grads_1", 3: "grads_2"}
+    assert old.cycles_us.tolist() == new.cycles_us.tolist() == [0, 1000, 2000, 3000, 4000]
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("block_bytes", [1, 97, 1000, 4096, 10_000])
+def test_blocks_of_any_size_give_the_same(old: bool, block_bytes: int) -> None:
+    data = job(20, old).data
+    assert len(data) > 2 * 10_000
+    whole, blocks = parsed(data), parsed(data, block_bytes)
+    assert rows(blocks) == rows(whole)
+    assert ticks(blocks) == ticks(whole)
+    assert blocks.tensors == whole.tensors
+    assert blocks.cycles_us.tolist() == whole.cycles_us.tolist()
+    assert (blocks.unreadable, blocks.unmatched, blocks.unfinished) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_timeline_cut_anywhere_reads_up_to_there(old: bool) -> None:
+    data = job(2, old).data
+    whole = rows(parsed(data))
+    for cut in range(60, len(data), 3):
+        timeline = parsed(data[:cut])
+        found = rows(timeline)
+        # The bytes at the very end may be missing: what ends is known without them.
+        assert [row[:5] for row in found] == [row[:5] for row in whole[: len(found)]]
+        assert timeline.unreadable <= 1
+        assert timeline.unmatched == 0
+        assert timeline.unfinished <= 2
+
+
+def test_what_is_still_open_is_counted() -> None:
+    writer = Writer()
+    writer.event("B", 10, "a", "NEGOTIATE_ALLREDUCE")
+    writer.event("B", 20, "b", "ALLREDUCE")
+    writer.event("B", 30, "b", "GLOO_ALLREDUCE")
+    writer.event("E", 40, "b")
+    timeline = parsed(writer.data)
+    assert rows(timeline) == [(2, "GLOO_ALLREDUCE", 1, 30, 40, None)]
+    assert timeline.unfinished == 2
+
+
+def test_an_end_without_a_begin_is_counted_and_disturbs_nothing() -> None:
+    writer = Writer()
+    writer.event("E", 5, "a")
+    writer.event("E", 6, "b")
+    allreduce(writer, "a", 100)
+    writer.event("E", 300, "a")
+    allreduce(writer, "a", 400)
+    timeline = parsed(writer.data)
+    assert timeline.unmatched == 3
+    assert rows(timeline) == by_hand(writer.data)
+    assert len(rows(timeline)) == 8
+
+
+def test_damage_costs_the_damaged_events_only() -> None:
+    data = job(3).data
+    broken = data.replace(b'"ts": 1041', b'"ts": oops').replace(b'"ts": 2000, "s"', b'"ts": "s"')
+    assert len(broken) != len(data)
+    timeline, whole = parsed(broken), parsed(data)
+    assert timeline.unreadable == 2
+    assert timeline.cycles_us.tolist() == [0, 1000]
+    # Without its end the one negotiation stays open; everything behind it lies a level deeper.
+    lost = [row for row in rows(whole) if row[4] == 1041]
+    left = [row for row in rows(whole) if row[4] != 1041]
+    assert len(lost) == 1
+    assert [(*row[:2], *row[3:]) for row in rows(timeline)] == [
+        (*row[:2], *row[3:]) for row in left
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'layer "one"',
+        'a"}},',
+        "{[}]",
+        "back\\slash",
+        "ts: 5, pid: 7",
+        "größe",
+        "",
+        "x" * 20_000,
+    ],
+)
+def test_tensor_names_can_hold_anything(name: str) -> None:
+    writer = Writer()
+    allreduce(writer, "first", 100)
+    allreduce(writer, name, 300)
+    timeline = parsed(writer.data, 5000)
+    assert timeline.tensors == {1: "first", 2: name}
+    assert len(rows(timeline)) == 8
+    assert timeline.unreadable == 0
+
+
+def test_a_name_that_is_no_utf8_is_replaced_not_refused() -> None:
+    data = job(1).data.replace(b'"name": "grads_1"', b'"name": "grads_\xff"')
+    assert parsed(data).tensors[2] == "grads_�"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "size"),
+    [
+        ("float32", "[3, 3, 3, 64]", 6912),
+        ("float16", "[7]", 14),
+        ("bool", "[]", 1),
+        ("int64", "[0, 5]", 0),
+        ("<unknown>", "[5]", None),
+        ("float64", "[999999999, 999999999, 999999999]", None),
+    ],
+)
+def test_bytes_are_those_of_type_and_shape(dtype: str, shape: str, size: int | None) -> None:
+    writer = Writer()
+    allreduce(writer, "a", 100, f'"dtype": "{dtype}", "shape": "{shape}"')
+    assert rows(parsed(writer.data))[-1] == (1, "ALLREDUCE", 0, 150, 195, size)
+
+
+def test_more_activities_than_may_stay_open_at_a_time_are_no_obstacle() -> None:
+    event = b'{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},\n'
+    timeline = parsed(b"[\n" + event * 300_000 + b'{"ph": "E", "ts": 2, "pid": 1},\n')
+    assert timeline.activities.num_rows == 1
+    assert timeline.unfinished == 299_999
+
+
+def test_long_stretches_of_something_else_are_dropped_and_counted() -> None:
+    first, second = job(1, old=True).data, job(1, old=True).data.removeprefix(b"[\n")
+    timeline = parsed(first + b"\0" * 500_000 + second, block_bytes=4096)
+    assert timeline.activities.num_rows == 24
+    assert timeline.unreadable > 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[",
+        b"[]",
+        b"[1, 2, 3]",
+        b"{}",
+        b'{"traceEvents": []}',
+        b'#stallscope 1 {"rank": 0}\nkind,step\n',
+        b"\x89PNG\r\n\x1a\n" + bytes(5000),
+        b"hierarchical_allreduce,hierarchical_allgather\n0,0\n",
+    ],
+)
+def test_what_is_no_timeline_is_refused_in_one_sentence(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert not is_timeline(data)
+    with pytest.raises(UnreadableError, match="no Horovod Timeline"):
+        read_timeline(path)
+
+
+def test_a_missing_file_is_not_found_and_a_folder_not_readable(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no such file"):
+        read_timeline(tmp_path / "nothing.json")
+    with pytest.raises(UnreadableError, match="cannot be read"):
+        read_timeline(tmp_path)
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from("BBBEEEXi"), st.sampled_from("abc"), st.sampled_from(["A", "BC"])),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(events=EVENTS, block_bytes=st.integers(1, 5000))
+def test_any_order_of_events_is_matched_as_by_hand(
+    events: list[tuple[str, str, str]], block_bytes: int
+) -> None:
+    writer = Writer()
+    writer.cycle(0)
+    for at, (kind, tensor, name) in enumerate(events):
+        if kind == "i":
+            writer.cycle(at)
+        else:
+            writer.event(kind, at, tensor, "0" if kind == "X" else name)
+    data = writer.data
+    timeline = parsed(data, block_bytes)
+    assert rows(timeline) == by_hand(data)
+    begins, ends = (sum(kind == which for kind, *_ in events) for which in "BE")
+    assert timeline.unmatched == ends - len(rows(timeline))
+    assert timeline.unfinished == begins - len(rows(timeline))
+    assert len(ticks(timeline)) == sum(kind == "X" for kind, *_ in events)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 10_000), st.binary(max_size=12)), max_size=8),
+    block_bytes=st.integers(1, 5000),
+)
+def test_no_damage_makes_it_crash(changes: list[tuple[int, bytes]], block_bytes: int) -> None:
+    data = bytearray(job(2).data)
+    for place, put in changes:
+        place %= len(data)
+        data[place : place + len(put)] = put
+    try:
+        timeline = parsed(bytes(data), block_bytes)
+    except UnreadableError:
+        assert not is_timeline(bytes(data[:4096]))
+    else:
+        assert timeline.activities.num_rows <= 24
+        assert set(timeline.activities["level"].to_pylist()) <= set(range(10))

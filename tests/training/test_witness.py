@@ -1,0 +1,88 @@
+"""The Horovod Timeline, an independent witness, sees the same waiting and reducing, step by step."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from training.launching import Launch
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+TRAIN = str(BENCHMARKS / "witness_training.py")
+PATIENCE_SECONDS = 300.0
+STEPS = 120
+SLOW_MS = 15.0
+
+Starter = Callable[..., Launch]
+
+
+@pytest.fixture(scope="module")
+def witness() -> ModuleType:
+    """benchmarks/witness.py, which is a program and in no package."""
+    spec = importlib.util.spec_from_file_location("witness", BENCHMARKS / "witness.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Where dataclasses look for the types of their fields.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.horovod
+@pytest.mark.parametrize("fault", ["none", "slow-compute-rank"])
+def test_ledger_and_timeline_agree_step_by_step(
+    start: Starter, tmp_path: Path, witness: ModuleType, fault: str
+) -> None:
+    """
+    GIVEN two ranks that train with the callback and the Timeline on
+    WHEN every step's wait and allreduce on rank 0 is compared with the timeline's intervals
+    THEN each step has its own, and both say the same of it
+    """
+    start(TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS), ranks=2).succeed(
+        PATIENCE_SECONDS
+    )
+    found = witness.compare(tmp_path)
+
+    assert found.matched == 1.0
+    assert found.gradients == 8
+    assert len(found.ours) == STEPS - witness.SKIPPED
+    # Both anchors put the two clocks so near to each other that no probe contradicts them by more
+    # than it takes to read a clock.
+    assert abs(found.clocks.correction_ms) < 1.0
+    # What ours has more is accounted for, to the nanosecond, and never negative.
+    parts = found.exposed + found.lead + found.gaps + found.tail
+    np.testing.assert_allclose(found.ours, parts, atol=1e-6)
+    assert min(part.min() for part in (found.exposed, found.lead, found.gaps)) >= 0.0
+    assert found.tail.min() > -witness.RESOLUTION_NS / 1e6
+
+    # On busy cores some steps have a long lead, which the exposed union lacks: the median step has not.
+    for measure in ("exposed", "span"):
+        agreement = found.agreement(measure)
+        assert abs(agreement.difference_ms) < close_to(agreement.ours_ms)
+    assert found.agreement("span").correlation > 0.8
+    if fault == "slow-compute-rank":
+        exposed = found.agreement("exposed")
+        assert exposed.correlation > 0.8
+        assert abs(exposed.ours_ms - exposed.theirs_ms) < close_to(exposed.ours_ms)
+        # Both of them see what rank 1 keeps rank 0 waiting for.
+        assert min(exposed.ours_ms, exposed.theirs_ms) > 0.5 * SLOW_MS
+
+
+def close_to(ms: float) -> float:
+    """How many milliseconds two figures of this size may be apart."""
+    return max(2.0, 0.25 * ms)
+
+
+def test_fused_intervals_count_once_and_only_behind_the_start(witness: ModuleType) -> None:
+    begin = np.array([[10, 10, 30, 60], [5, 6, 7, 8]])
+    end = np.array([[20, 20, 50, 70], [9, 9, 9, 9]])
+    length, first, last = witness.union(begin, end, np.array([0, 0]))
+    assert (length.tolist(), first.tolist(), last.tolist()) == ([40, 4], [10, 5], [70, 9])
+    length, first, last = witness.union(begin, end, np.array([40, 20]))
+    assert (length.tolist(), first.tolist(), last.tolist()) == ([20, 0], [40, 20], [70, 20])
