@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.baseline import find_baseline
+from stallscope.analysis.baseline import find_baseline, find_single
 from stallscope.analysis.result import Bottleneck
 from stallscope.errors import NotFoundError
 from stallscope.run import Run
@@ -52,7 +52,9 @@ class RunStore:
     """Runs, each under an id of its own that can stand in an address."""
 
     def __init__(
-        self, runs: Iterable[Run], analyse: Callable[[Run, Run | None], Analysis] = analyse
+        self,
+        runs: Iterable[Run],
+        analyse: Callable[[Run, Run | None, Run | None], Analysis] = analyse,
     ) -> None:
         self._runs = _with_ids(runs)
         self._infos = tuple(
@@ -72,14 +74,17 @@ class RunStore:
         return run_id in self._runs
 
     def analysis(self, run_id: str, baseline_id: str | None = None) -> Analysis:
-        """A run taken apart, against a baseline where one is named.
+        """A run against a baseline where one is named, and against the one on one rank if it is here.
 
         Raises:
             NotFoundError: if there is no run of either id.
         """
         run = self._run(run_id)
         baseline = None if baseline_id is None else self._run(baseline_id)
-        return self._analyses.get((run_id, baseline_id), lambda: self._analyse(run, baseline))
+        return self._analyses.get(
+            (run_id, baseline_id),
+            lambda: self._analyse(run, baseline, find_single(run, self._runs.values())),
+        )
 
     def summary(self, run_id: str) -> Summary:
         """A run in one line, against its own baseline where there is one.

@@ -7,8 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-
-from .numbers import NOT_MEASURED, interval, milliseconds, percent, plain
+from stallscope.wording.numbers import NOT_MEASURED, amount, interval, rate, share
 
 
 def figures_row(analysis: Analysis) -> Any:
@@ -17,15 +16,15 @@ def figures_row(analysis: Analysis) -> Any:
     figures: list[tuple[str, str, str | None]] = [
         (
             "Step time",
-            milliseconds(None if step is None else step.mean),
-            None if step is None else f"95% interval {interval(step.ci95)}",
+            amount(None if step is None else step.mean, "ms"),
+            None if step is None else f"95% interval: {interval(step.ci95, 'ms')}",
         ),
         (
             "Slow steps",
-            milliseconds(None if step is None else step.p95),
+            amount(None if step is None else step.p95, "ms"),
             "one step in twenty is slower",
         ),
-        ("Throughput", plain(analysis.samples_per_second), "samples per second, all ranks"),
+        ("Throughput", rate(analysis.samples_per_second), "of all ranks together"),
     ]
     if analysis.baseline is not None:
         figures.append(_against_baseline(analysis.gap))
@@ -38,8 +37,8 @@ def figures_row(analysis: Analysis) -> Any:
 
 def _against_baseline(gap: float | None) -> tuple[str, str, str]:
     if gap is not None and gap < 0:
-        return "Gained on the baseline", percent(-gap), "of its throughput"
-    return "Lost against the baseline", percent(gap), "of its throughput"
+        return "Gained on the baseline", share(-gap), "of its throughput"
+    return "Lost against the baseline", share(gap), "of its throughput"
 
 
 def _figure(label: str, value: str, note: str | None) -> Any:

@@ -10,11 +10,13 @@ from dash import html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import LedgerEntry, RankSummary
+from stallscope.reports.tables import Table, clock
+from stallscope.wording.cells import Cells
+from stallscope.wording.fixes import saved, speedup, speedup_interval
 from stallscope.wording.gains import gains
-from stallscope.wording.verdicts import speedup, speedup_interval
+from stallscope.wording.numbers import percent, share
 
 from .aria import aria
-from .numbers import interval, percent, plain, signed
 from .swatch import named_swatch
 
 # Beyond this a table scrolls in its own frame, so that what follows it stays near.
@@ -25,17 +27,8 @@ _TABLE_LOOK = {
     "verticalSpacing": 6,
     "horizontalSpacing": 8,
 }
-_RANKS_HEAD = (
-    "Rank",
-    "Host",
-    "Input",
-    "Compute",
-    "Other",
-    "Wait",
-    "Allreduce",
-    "Last to be ready",
-    "Clock offset",
-)
+_RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
+_RANK_TITLES = ("Input", "Compute", "Other", "Wait", "Allreduce")
 
 
 def table_card(title: str, sentence: str, table: Any) -> Any:
@@ -53,22 +46,25 @@ def table_card(title: str, sentence: str, table: Any) -> Any:
 
 def ledger_table(analysis: Analysis) -> Any:
     """The ledger: means with intervals, and against the baseline where there is one."""
-    head = ["Entry", "ms", "Share", "95% interval, ms"]
+    cells = Cells.for_all([None if analysis.step is None else analysis.step.mean])
+    head = ["Entry", cells.unit, "Share", f"95% interval, {cells.unit}"]
     if analysis.baseline is not None:
-        head += ["Baseline, ms", "Excess, ms"]
-    rows = [_ledger_row(entry, analysis.baseline is not None) for entry in analysis.entries]
-    return _small_table("Ledger", head, [*rows, _total_row(analysis)])
+        head += [f"Baseline, {cells.unit}", f"Excess, {cells.unit}"]
+    rows = [_ledger_row(entry, cells, analysis.baseline is not None) for entry in analysis.entries]
+    return _small_table("Ledger", head, [*rows, _total_row(analysis, cells)])
 
 
 def ranks_table(analysis: Analysis) -> Any:
     """Every rank's own means, the named ones first."""
     named = set(analysis.bottleneck.ranks)
     ranks = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
+    cells = Cells.for_all(getattr(rank, f"{name}_ms") for rank in ranks for name in _RANK_STAGES)
+    titles = (f"{title}, {cells.unit}" for title in _RANK_TITLES)
     # As data, not as a component per cell: a thousand ranks are quick.
     table = dmc.Table(
         data={
-            "head": list(_RANKS_HEAD),
-            "body": [_rank_row(rank, rank.rank in named) for rank in ranks],
+            "head": ["Rank", "Host", *titles, "Last to be ready", "Clock offset, ms"],
+            "body": [_rank_row(rank, cells, rank.rank in named) for rank in ranks],
         },
         **_TABLE_LOOK,
     )
@@ -80,17 +76,31 @@ def gains_table(analysis: Analysis) -> Any:
     rows = [
         [
             gain.title,
-            plain(gain.what_if.saved_ms.value),
+            saved(gain.what_if),
             html.Strong(speedup(gain.what_if)),
             speedup_interval(gain.what_if),
         ]
         for gain in gains(analysis)
     ]
-    return _small_table("What fixing gains", ["Fix", "Saves, ms", "Speed-up", "95% interval"], rows)
+    return _small_table("What fixing gains", ["Fix", "Saves", "Speed-up", "95% interval"], rows)
 
 
-def _small_table(label: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
-    """A table whose first column names the line and whose others are numbers."""
+def words_card(words: Table | None) -> Any:
+    """A card with a table of the reports; None without one."""
+    if words is None:
+        return None
+    rows = [
+        [html.Strong(cell) for cell in row] if index in words.emphasised else row
+        for index, row in enumerate(words.rows)
+    ]
+    table = _small_table(words.title, words.columns, rows, text_columns=len(words.words))
+    return table_card(words.title, words.note, table)
+
+
+def _small_table(
+    label: str, head: Sequence[str], rows: Sequence[Sequence[Any]], text_columns: int = 1
+) -> Any:
+    """A table whose first column names the line; the first ones are words, the others numbers."""
     table = dmc.Table(
         [
             dmc.TableThead(
@@ -100,7 +110,7 @@ def _small_table(label: str, head: Sequence[str], rows: Sequence[Sequence[Any]])
         ],
         **_TABLE_LOOK,
     )
-    return _scroller(label, table, text_columns=1)
+    return _scroller(label, table, text_columns=text_columns)
 
 
 def _small_row(name: Any, *cells: Any) -> Any:
@@ -124,43 +134,35 @@ def _scroller(label: str, table: Any, *, text_columns: int) -> Any:
     )
 
 
-def _ledger_row(entry: LedgerEntry, with_baseline: bool) -> list[Any]:
+def _ledger_row(entry: LedgerEntry, cells: Cells, with_baseline: bool) -> list[Any]:
     row = [
         named_swatch(entry.name),
-        plain(entry.ms),
+        cells.plain(entry.ms),
         percent(entry.share),
-        interval(entry.ci95_ms),
+        cells.ends(entry.ci95_ms),
     ]
     if with_baseline:
-        row += [plain(entry.baseline_ms), signed(entry.excess_ms)]
+        row += [cells.plain(entry.baseline_ms), cells.excess(entry.excess_ms, entry.excess_ci95_ms)]
     return row
 
 
-def _total_row(analysis: Analysis) -> list[Any]:
+def _total_row(analysis: Analysis, cells: Cells) -> list[Any]:
     step = analysis.step
     if step is None:
         return ["Step"]
-    row = ["Step", plain(step.mean), "100%", interval(step.ci95)]
+    row = ["Step", cells.plain(step.mean), "100%", cells.ends(step.ci95)]
     if analysis.baseline is not None:
         base = analysis.baseline.step
-        row += (
-            [plain(None), plain(None)]
-            if base is None
-            else [plain(base.mean), signed(step.mean - base.mean)]
-        )
+        excess = None if base is None else step.mean - base.mean
+        row += [cells.plain(None if base is None else base.mean), cells.excess(excess)]
     return [html.Strong(cell) for cell in row]
 
 
-def _rank_row(rank: RankSummary, named: bool) -> list[str]:
-    uncertainty = plain(rank.clock_uncertainty_ms)
+def _rank_row(rank: RankSummary, cells: Cells, named: bool) -> list[str]:
     return [
         f"{rank.rank} (slow)" if named else str(rank.rank),
         rank.host,
-        plain(rank.input_ms),
-        plain(rank.compute_ms),
-        plain(rank.other_ms),
-        plain(rank.wait_ms),
-        plain(rank.allreduce_ms),
-        percent(rank.critical_share),
-        f"{signed(rank.clock_offset_ms)} ± {uncertainty}",
+        *(cells.plain(getattr(rank, f"{name}_ms")) for name in _RANK_STAGES),
+        share(rank.critical_share),
+        clock(rank),
     ]

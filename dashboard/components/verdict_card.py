@@ -8,10 +8,11 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.what_if import WhatIf
+from stallscope.wording.fixes import how_sure, speedup
 from stallscope.wording.gains import main_gain
-from stallscope.wording.verdicts import headline, speedup, speedup_interval
+from stallscope.wording.numbers import amount
+from stallscope.wording.verdicts import headline
 
-from .numbers import milliseconds
 from .swatch import colours_of
 
 # Verdicts that are no stage take a quiet colour.
@@ -25,7 +26,7 @@ def verdict_card(analysis: Analysis) -> Any:
     return dmc.Card(
         [
             dmc.Text("Verdict", size="sm", fw=600, c="dimmed"),
-            dmc.Title(headline(bottleneck), order=2, size="h3"),
+            dmc.Title(headline(bottleneck, analysis.stragglers), order=2, size="h3"),
             dmc.Text(bottleneck.evidence, mt="xs"),
             _gain(analysis),
             _advice(bottleneck.advice),
@@ -55,8 +56,8 @@ def _gain(analysis: Analysis) -> Any:
 def _gain_sentence(gain: WhatIf) -> str:
     most = "at most " if gain.fix == "allreduce" else ""
     return (
-        f"as fast, {most}{milliseconds(gain.saved_ms.value)} less per step, once this is fixed "
-        f"(95% interval: {speedup_interval(gain)})."
+        f"as fast, {most}{amount(gain.saved_ms.value, 'ms')} less per step, once this is fixed "
+        f"({how_sure(gain)})."
     )
 
 

@@ -16,6 +16,7 @@ from stallscope.pictures.charts import (
     ranks_chart,
     step_time_chart,
 )
+from stallscope.reports.tables import baselines_table, stragglers_table
 from stallscope.wording.gains import gains
 
 from ..addresses import Address, query_of, with_baseline
@@ -23,7 +24,7 @@ from ..components.chart_card import chart_card
 from ..components.figures_row import figures_row
 from ..components.notices import findings_card, warnings_card
 from ..components.run_head import BASELINE_SELECT, run_head
-from ..components.tables import gains_table, ledger_table, ranks_table, table_card
+from ..components.tables import gains_table, ledger_table, ranks_table, table_card, words_card
 from ..components.verdict_card import verdict_card
 from ..layout import ADDRESS
 from ..store import RunStore
@@ -50,9 +51,11 @@ class OverviewPage(Page):
                 _chart("baseline", baseline_chart(analysis)),
             ),
             _chart("ranks", ranks_chart(analysis)),
+            words_card(stragglers_table(analysis)),
             _chart("step-time", step_time_chart(analysis)),
             _side_by_side(_chart("job", job_chart(analysis)), findings_card(analysis.findings)),
             _ledger(analysis),
+            words_card(baselines_table(analysis)),
             _ranks(analysis),
             warnings_card(warnings),
         ]
@@ -112,6 +115,4 @@ def _ledger(analysis: Analysis) -> Any:
 
 
 def _ranks(analysis: Analysis) -> Any:
-    return table_card(
-        "Ranks", "Every rank's own means, milliseconds per step.", ranks_table(analysis)
-    )
+    return table_card("Ranks", "Every rank's own means per step.", ranks_table(analysis))

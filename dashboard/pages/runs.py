@@ -10,10 +10,10 @@ from dash import MATCH, Dash, Input, Output
 
 from stallscope.analysis import ENTRIES
 from stallscope.errors import StallscopeError
+from stallscope.wording.numbers import amount, rate
 from stallscope.wording.verdicts import counted, short_verdict
 
 from ..addresses import RUNS, Address
-from ..components.numbers import milliseconds, rate
 from ..components.runs_table import STEP_TIME, THROUGHPUT, VERDICT, cell_id, runs_table
 from ..components.swatch import labelled_swatch
 from ..store import RunStore
@@ -76,6 +76,6 @@ def summary_cells(store: RunStore, run_id: str) -> tuple[Any, str, str]:
     verdict = short_verdict(summary.bottleneck)
     return (
         labelled_swatch(kind, verdict) if kind in ENTRIES else verdict,
-        milliseconds(summary.step_ms),
+        amount(summary.step_ms, "ms"),
         rate(summary.samples_per_second),
     )

@@ -33,6 +33,8 @@ def stallscope(*words: object, cwd: Path, **env: str) -> subprocess.CompletedPro
 def logs(tmp_path: Path) -> Path:
     write_job(tmp_path / "slow", replace(JOB, slow={(1, "input"): 9.0}))
     write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
+    one = replace(JOB, ranks=1, run_id="one", facts={"synthetic": True})
+    write_job(tmp_path / "one", one)
     return tmp_path
 
 
@@ -60,6 +62,74 @@ def test_a_baseline_among_the_runs_is_found(logs: Path) -> None:
     slow, base = json.loads(done.stdout)
     assert slow["baseline"]["id"] == "base"
     assert base["baseline"] is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("slow", "base", "one"),
+        ("slow", "--baseline", "base", "--baseline", "one"),
+        ("slow", "--baseline", "one", "--baseline", "base"),
+        ("slow", "one", "--baseline", "base"),
+    ],
+)
+def test_a_run_has_two_baselines_named_or_found(logs: Path, words: tuple[str, ...]) -> None:
+    done = stallscope("report", *words, "--format", "json", cwd=logs)
+    assert (done.returncode, done.stderr) == (0, "")
+    base = json.loads(done.stdout)[0]["baseline"]
+    assert (base["id"], base["single"]["id"]) == ("base", "one")
+    assert base["decomposition"]["scale"]["ms"] > 0
+
+
+def test_questions_are_answered_in_every_format(logs: Path) -> None:
+    asked = ("--what-if", "bandwidth:4", "--what-if", "ranks:64", "--network-bandwidth", "12.5")
+    done = stallscope("report", "slow", *asked, "--format", "json", cwd=logs)
+    assert done.returncode == 0, done.stderr
+    (document,) = json.loads(done.stdout)
+    assert [gain["fix"] for gain in document["what_if"]][-2:] == ["bandwidth:4", "ranks:64"]
+    assert all(gain["extrapolated"] for gain in document["what_if"][-2:])
+    shown = stallscope("report", "slow", *asked, cwd=logs).stdout
+    assert "With 4× the bandwidth (extrapolated)" in shown
+    assert "On 64 ranks (extrapolated)" in shown
+    assert stallscope("report", "slow", *asked, "--format", "html,md,csv", cwd=logs).returncode == 0
+    for suffix in ("html", "md"):
+        assert "On 64 ranks (extrapolated)" in (logs / "reports" / f"run-a.{suffix}").read_text()
+
+
+def test_ranks_between_runs_that_are_there_are_not_extrapolated(logs: Path) -> None:
+    for ranks in (4, 8):
+        write_job(logs / str(ranks), replace(JOB, ranks=ranks, run_id=f"run-{ranks}"))
+    words = ("slow", "4", "8", "--what-if", "ranks:4", "--format", "json")
+    done = stallscope("report", *words, cwd=logs)
+    gains = {gain["fix"]: gain for gain in json.loads(done.stdout)[0]["what_if"]}
+    assert gains["ranks:4"]["extrapolated"] is False
+    assert gains["ranks:4"]["speedup"] > 1.5
+
+
+def test_a_question_without_an_answer_is_a_warning(logs: Path) -> None:
+    done = stallscope("report", "one", "--what-if", "ranks:64", "--format", "json", cwd=logs)
+    (document,) = json.loads(done.stdout)
+    assert document["warnings"] == [
+        "--what-if ranks:64: no run of this job on several ranks is here"
+    ]
+    write_job(logs / "unstamped", replace(JOB, stamps=False))
+    words = ("unstamped", "--what-if", "bandwidth:4", "--format", "json")
+    (document,) = json.loads(stallscope("report", *words, cwd=logs).stdout)
+    assert document["what_if"] == []
+    assert document["warnings"] == [
+        "--what-if bandwidth:4: these logs cannot tell where the time goes"
+    ]
+
+
+def test_network_bandwidth_tells_what_backward_hides(logs: Path) -> None:
+    job = replace(JOB, allreduce_ms=2.0, facts={"gradient_bytes": 25_000_000})
+    write_job(logs / "known", job)
+    words = ("known", "--network-bandwidth", "5", "--format", "json")
+    (document,) = json.loads(stallscope("report", *words, cwd=logs).stdout)
+    found = document["communication"]
+    assert found["network_bandwidth_gb_s"] == 5
+    assert found["whole_ms"] == pytest.approx(5)
+    assert found["hidden_ms"] == pytest.approx(3, abs=0.1)
 
 
 def test_files_are_written_once_and_not_overwritten(logs: Path) -> None:
@@ -99,6 +169,32 @@ def test_bad_input_gets_a_sentence_and_status_2(
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--what-if", "bandwidth:0"), "--what-if: 'bandwidth:0' is no what-if question"),
+        (("--what-if", "x:4"), "'x:4' is no what-if question: say bandwidth:4 or ranks:64"),
+        (("--network-bandwidth", "-1"), "--network-bandwidth -1: say GB/s"),
+        (("--network-bandwidth", "fast"), "--network-bandwidth fast: say GB/s"),
+        (("--network-bandwidth", "inf"), "--network-bandwidth inf: say GB/s"),
+        (("--baseline", "nowhere") * 3, "--baseline takes two runs at most"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_read(
+    tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    done = stallscope("report", "nowhere", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_two_baselines_are_of_different_sizes(logs: Path) -> None:
+    done = stallscope("report", "slow", "--baseline", "base", "--baseline", "slow", cwd=logs)
+    assert done.returncode == 2
+    assert "these are on 2 and 2 ranks" in done.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("nonsense",), ("report",), ("report", "--nonsense", "x")])

@@ -30,6 +30,13 @@ SYNTHETIC = replace(
     run_id="synthetic",
     facts={"run_name": "resnet on noise", "synthetic": True},
 )
+ONE_RANK = replace(
+    SYNTHETIC,
+    ranks=1,
+    seed=3,
+    run_id="one-synthetic",
+    facts={"run_name": "resnet on noise, one rank", "synthetic": True},
+)
 SLOW_RANK = replace(
     REAL,
     ranks=8,

@@ -29,7 +29,7 @@ from stallscope.parsers import read
 from stallscope.pictures.charts import TITLES
 from stallscope.run import Run
 
-from .cases import IMAGE, JOBS, REAL, SCRIPT, SYNTHETIC, run_of
+from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC, run_of
 from .content import charts, components, of_type, texts
 
 
@@ -50,6 +50,15 @@ def _ask(app: Dash, pathname: str, search: str = "") -> Any:
     answer = app.server.test_client().post("/_dash-update-component", json=body)
     assert answer.status_code == 200
     return answer.get_json()["response"]
+
+
+def _region(content: Any, label: str) -> Any:
+    """The frame of a table, by its label."""
+    return next(
+        one
+        for one in of_type(content, "Div")
+        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
+    )
 
 
 def test_two_apps_in_one_process_show_each_its_own_runs(tmp_path: Path) -> None:
@@ -108,16 +117,34 @@ def test_without_a_baseline_there_is_no_comparison(store: RunStore) -> None:
 
 def test_the_ledger_table_holds_all_entries_and_their_sum(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=synthetic").content
-    region = next(
-        one
-        for one in of_type(content, "Div")
-        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == "Ledger"
-    )
-    rows = [texts(row) for row in of_type(region, "TableTr")]
+    rows = [texts(row) for row in of_type(_region(content, "Ledger"), "TableTr")]
     assert [row[0] for row in rows[1:]] == [*(TITLES[name] for name in ENTRIES), "Step"]
     assert rows[0][-2:] == ["Baseline, ms", "Excess, ms"]
     parts = [float(row[1]) for row in rows[1:]]
     assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=0.1)
+
+
+def test_the_overview_says_who_makes_the_others_wait(store: RunStore) -> None:
+    content = view_at(store, "/run/slow", "").content
+    rows = [texts(row) for row in of_type(_region(content, "Who makes the others wait"), "TableTr")]
+    assert rows[0][:3] == ["Who", "When", "Stage"]
+    assert rows[1][:3] == ["rank 2", "all the time", "Compute"]
+    assert re.fullmatch(r"1[12]\.\d+ ± \S+ ms", rows[1][3])
+    assert "Who makes the others wait" not in texts(view_at(store, "/run/real", "").content)
+
+
+def test_the_overview_takes_the_loss_apart_against_both_baselines(tmp_path: Path) -> None:
+    jobs = {"real": REAL, "synthetic": SYNTHETIC, "one": ONE_RANK}
+    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    content = view_at(store, "/run/real", "?baseline=synthetic").content
+    rows = [texts(row) for row in of_type(_region(content, "Against the baselines"), "TableTr")]
+    titles = [row[0] for row in rows]
+    assert "Step on synthetic data, 4 ranks" in titles
+    assert "Step on synthetic data, 1 rank" in titles
+    assert titles[-1] == "Lost to scale"
+    (stall,) = [row for row in rows if row[0] == "of it: input stall"]
+    assert re.match(r"\+8\.\d+ ± ", stall[1])
+    assert "Against the baselines" not in texts(view_at(store, "/run/real", "").content)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -194,10 +221,10 @@ def test_an_unknown_baseline_is_named_and_left_out(store: RunStore) -> None:
 def test_a_run_that_cannot_be_analysed_is_a_page_and_a_line(
     made: Callable[[str], Run], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(run: Run, baseline: Run | None) -> Any:
+    def broken(run: Run, baseline: Run | None, single: Run | None) -> Any:
         raise ZeroDivisionError("a bug")
 
-    def unreadable(run: Run, baseline: Run | None) -> Any:
+    def unreadable(run: Run, baseline: Run | None, single: Run | None) -> Any:
         raise UnreadableError("the logs are gone; collect them again")
 
     store = RunStore([made("two ranks")], broken)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
+
+from .cases import ONE_RANK, REAL, SYNTHETIC, run_of
 
 PATIENCE_S = 30
 
@@ -57,9 +60,9 @@ def test_an_analysis_is_made_once_however_many_ask(run: Run) -> None:
     made: list[str] = []
     together = threading.Barrier(8)
 
-    def slowly(run: Run, baseline: Run | None) -> Analysis:
+    def slowly(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
         made.append(run.id)
-        return analyse(run, baseline)
+        return analyse(run, baseline, single)
 
     store = RunStore(_copies(run, 1), slowly)
 
@@ -76,11 +79,11 @@ def test_an_analysis_is_made_once_however_many_ask(run: Run) -> None:
 def test_a_slow_analysis_keeps_nobody_else_waiting(run: Run) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow_for_the_first(run: Run, baseline: Run | None) -> Analysis:
+    def slow_for_the_first(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
         if run.id == "run-0":
             begun.set()
             assert go_on.wait(PATIENCE_S)
-        return analyse(run, baseline)
+        return analyse(run, baseline, single)
 
     store = RunStore(_copies(run, 2), slow_for_the_first)
     with ThreadPoolExecutor(2) as pool:
@@ -95,9 +98,9 @@ def test_a_slow_analysis_keeps_nobody_else_waiting(run: Run) -> None:
 def test_the_oldest_analyses_are_dropped(run: Run) -> None:
     made: list[str] = []
 
-    def counted(run: Run, baseline: Run | None) -> Analysis:
+    def counted(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
         made.append(run.id)
-        return analyse(run, baseline)
+        return analyse(run, baseline, single)
 
     store = RunStore(_copies(run, 20), counted)
     for index in range(20):
@@ -111,13 +114,23 @@ def test_the_oldest_analyses_are_dropped(run: Run) -> None:
 def test_after_a_failure_it_is_tried_again(run: Run) -> None:
     answers: list[Any] = [UnreadableError("not yet"), None]
 
-    def at_the_second_try(run: Run, baseline: Run | None) -> Analysis:
+    def at_the_second_try(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
         answer = answers.pop(0)
         if answer is not None:
             raise answer
-        return analyse(run, baseline)
+        return analyse(run, baseline, single)
 
     store = RunStore(_copies(run, 1), at_the_second_try)
     with pytest.raises(UnreadableError, match="not yet"):
         store.analysis("run-0")
     assert store.analysis("run-0").run.id == "run-0"
+
+
+def test_the_same_job_on_one_rank_is_found_for_every_run(tmp_path: Path) -> None:
+    jobs = {"real": REAL, "synthetic": SYNTHETIC, "one": ONE_RANK}
+    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    for run_id, baseline_id in (("real", None), ("real", "synthetic"), ("synthetic", None)):
+        single = store.analysis(run_id, baseline_id).single
+        assert single is not None
+        assert single.run.id == "one-synthetic"
+    assert store.analysis("one-synthetic").single is None

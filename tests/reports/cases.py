@@ -8,7 +8,8 @@ from pathlib import Path
 
 from support.step_logs import Job, write_job
 
-from stallscope.analysis import Analysis, analyse
+from stallscope import simulate
+from stallscope.analysis import Analysis, analyse, ask
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -17,6 +18,18 @@ FOUR = replace(TWO, ranks=4, slow={(2, "input"): 12.0})
 SYNTHETIC = replace(TWO, ranks=4, input_ms=0.5, seed=2, run_id="base", facts={"synthetic": True})
 MANY = replace(TWO, ranks=1000, steps=60, slow={(17, "compute"): 20.0})
 TWO_HOSTS = {"hosts": ("alpha", "beta"), "clock_offset_ms": (0.0, 7000.0)}
+
+#: 100 MB in a ring of 8 ranks: 14 ms at 12.5 GB/s and 14 × 10 µs of latency, nothing hidden.
+RING = simulate.Job(
+    ranks=8,
+    steps=400,
+    ranks_per_host=4,
+    input_ms=9.0,
+    communication=simulate.Ring(100_000_000, 12.5),
+    facts={"run_name": "ring"},
+)
+LATE_NOW_AND_THEN = simulate.Fault("compute", 120, ranks=(3,), when=simulate.Bursts(25, 3))
+LATE_IN_TURN = simulate.Fault("compute", 90, rotating=1, when=simulate.EveryNth(2))
 
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
@@ -58,11 +71,21 @@ def _torn_in_a_hostile_file(folder: Path) -> None:
     log.rename(log.with_name("<img src=x onerror=alert(2)>.steps.csv"))
 
 
+AnyJob = Job | simulate.Job
+
+
 @dataclass(frozen=True)
 class Case:
-    job: Job
-    baseline: Job | None = None
+    job: AnyJob
+    baseline: AnyJob | None = None
     damage: Damage | None = None
+    single: AnyJob | None = None
+    network_bandwidth: float | None = None
+    questions: tuple[str, ...] = ()
+
+
+def _simulated(**changes: object) -> Case:
+    return Case(replace(RING, **changes))  # type: ignore[arg-type]
 
 
 CASES = {
@@ -90,18 +113,59 @@ CASES = {
         replace(HOSTILE, ranks=4, stamps=True, slow={(2, "input"): 12.0}),
         damage=_torn_in_a_hostile_file,
     ),
+    "everything": Case(
+        RING,
+        RING.baseline(input_ms=1.0),
+        single=RING.baseline(ranks=1, input_ms=1.0),
+        network_bandwidth=6.25,
+        questions=("bandwidth:2", "ranks:64"),
+    ),
+    "one rank beside it": Case(RING.baseline(), single=RING.baseline(ranks=1)),
+    "a slow host and a slow rank": _simulated(
+        faults=[
+            simulate.Fault("compute", 40, hosts=("host-1",)),
+            simulate.Fault("input", 60, ranks=(2,)),
+        ]
+    ),
+    "a rank late now and then": _simulated(faults=[LATE_NOW_AND_THEN]),
+    "a rank ever slower": _simulated(
+        faults=[simulate.Fault("compute", 40, ranks=(3,), when=simulate.Ramp())]
+    ),
+    "lateness that moves around": _simulated(faults=[LATE_IN_TURN]),
+    "a slow rank and lateness that moves around": _simulated(
+        faults=[simulate.Fault("compute", 40, ranks=(2,)), LATE_IN_TURN]
+    ),
+    "uneven work": _simulated(samples_factor={2: 1.5}),
+    "compute slower than the baseline's": Case(
+        replace(RING, input_ms=1.0, faults=[simulate.Fault("compute", 30)]), RING.baseline()
+    ),
+    "slower from a step on": _simulated(
+        faults=[simulate.Fault("compute", 30, when=simulate.Between(200, 399))]
+    ),
+    "rows lost": _simulated(lost_rows=0.01),
+    "a clock that was set": _simulated(clocks=simulate.Clocks(jumps=[simulate.Jump(1, 200, 50.0)])),
 }
 
 
 def analysis_of(folder: Path, case: Case) -> Analysis:
-    """The case's logs, written, damaged, read and taken apart."""
+    """The case's logs, written, damaged, read and taken apart, its questions answered."""
     run = run_of(folder / "run", case.job, case.damage)
-    return analyse(run, case.baseline and run_of(folder / "baseline", case.baseline))
+    analysis = analyse(
+        run,
+        case.baseline and run_of(folder / "baseline", case.baseline),
+        case.single and run_of(folder / "single", case.single),
+        case.network_bandwidth,
+    )
+    answers = [ask(question, analysis) for question in case.questions]
+    return replace(analysis, what_if=(*analysis.what_if, *filter(None, answers)))
 
 
-def run_of(folder: Path, job: Job, damage: Damage | None = None) -> Run:
+def run_of(folder: Path, job: AnyJob, damage: Damage | None = None) -> Run:
     """A job's logs, written and read."""
-    write_job(folder, job)
+    if isinstance(job, Job):
+        write_job(folder, job)
+    else:
+        simulate.write_logs(simulate.simulate(job), folder)
     if damage is not None:
         damage(folder)
     return read(str(folder))[0]

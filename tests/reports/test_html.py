@@ -128,6 +128,8 @@ def test_pictures_come_before_tables(page: Callable[[str], Page]) -> None:
         "Ranks side by side",
         "Step time over the run",
         "Where the job's time went",
+        "Who makes the others wait",
+        "Findings",
         "Figures",
         "About the run",
     ]
@@ -175,6 +177,13 @@ def test_stages_that_were_not_measured_say_so(page: Callable[[str], Page]) -> No
     assert found.all("svg") == []
 
 
+@pytest.mark.parametrize("name", ["host stamps only, and a baseline", "a baseline without stages"])
+def test_what_has_no_stages_is_in_no_waterfall(name: str, page: Callable[[str], Page]) -> None:
+    titles = [text for tag, text in page(name).texts if tag == "h2"]
+    assert "Against the synthetic baseline" not in titles
+    assert "Against the baselines" not in page(name).visible
+
+
 def test_a_baseline_without_stages_is_not_measured(page: Callable[[str], Page]) -> None:
     cells = re.findall(r"<td>(.*?)</td>", page("a baseline without stages").source)
     assert cells.count("not measured") == 5 * 2
@@ -214,3 +223,87 @@ def test_warnings_are_all_there(
 ) -> None:
     assert "Warnings (1)" in page("a torn line").visible
     assert case("a torn line").warnings[0] in page("a torn line").visible
+
+
+def test_who_makes_the_others_wait_is_a_table_of_its_own(page: Callable[[str], Page]) -> None:
+    found = page("uneven work")
+    assert "Who makes the others wait" in [text for tag, text in found.texts if tag == "h2"]
+    row = found.visible[found.visible.index("Costs per step") :]
+    assert re.match(
+        r"Costs per step rank 2 all the time; uneven work: 1\.50 times the others' samples Compute "
+        r"7\d\.\d ± 0\.\d ms 100% 7\d\.\d ± 0\.\d ms ",
+        row,
+    )
+    assert "Who makes the others wait" not in page("two ranks").visible
+
+
+def test_lateness_that_moves_around_blames_nobody(page: Callable[[str], Page]) -> None:
+    text = page("lateness that moves around").visible
+    assert "Varying compute Compute varies from rank to rank and from step to step" in text
+    assert "any rank moves around Compute" in text
+    assert "With no rank late now and then" in text
+
+
+def test_losses_are_told_against_both_baselines(page: Callable[[str], Page]) -> None:
+    text = page("everything").visible
+    table = text[text.index("Of this run's step") :]
+    assert re.match(
+        r"Of this run's step Step on real data, 8 ranks \S+ ± \S+ 100% "
+        r"Step on synthetic data, 8 ranks \S+ ± \S+ 9\d\.\d% "
+        r"Step on synthetic data, 1 rank \S+ ± \S+ 8\d\.\d% "
+        r"Lost to real data \+8\.\d+ ± \S+ 4\.\d% of it: input stall \+8\.\d+ ± \S+ 4\.\d% "
+        r"of it: loader interference .* of it: the rest .* "
+        r"Waiting and communicating on synthetic data \+1\d\.\d ± .* Lost to scale \+1\d\.\d ± ",
+        table,
+    )
+    assert "On one rank, ms" in text
+    assert "Throughput lost 4." in text
+    assert "Lost to scale +" not in page("a slow rank and a baseline").visible
+
+
+def test_a_run_on_one_rank_is_shown_without_another_baseline(page: Callable[[str], Page]) -> None:
+    text = page("one rank beside it").visible
+    assert "On one rank, ms" in text
+    assert "Run and run on one rank" in text
+    assert "Against the baselines" not in text
+    assert "Throughput lost" not in text
+
+
+def test_answers_say_that_they_are_extrapolated(page: Callable[[str], Page]) -> None:
+    text = page("everything").visible
+    first = text[: text.index("Where a step's time goes")]
+    assert re.search(r"What was asked With 2× the bandwidth \(extrapolated\) 1\.0\d×", first)
+    assert re.search(r"On 64 ranks \(extrapolated\) 7\.\d\d× throughput [45]\.\d\d–7\.\d\d×", first)
+    # No step saves time on more ranks.
+    assert re.search(r"On 64 ranks \(extrapolated\) – 7\.\d\d× throughput", text)
+    assert "from all bandwidth to all latency" in text
+    assert "extrapolated" not in page("two ranks").visible
+
+
+def test_facts_tell_of_communication_clocks_and_steps(page: Callable[[str], Page]) -> None:
+    text = page("everything").visible
+    assert re.search(
+        r"Communication 100 MB of gradients, 14\.\d+ ± \S+ ms exposed; effective bus bandwidth "
+        r"12\.\d GB/s if that is all of it, less where backward hides a part; at 6\.25 GB/s all of it "
+        r"takes 28\.0 ms, 13\.\d ms of it hidden",
+        text,
+    )
+    assert "Clocks the hosts' are aligned by the completions of allreduces; uncertain by" in text
+    assert "Steps in the ledger" not in text
+    assert re.search(
+        r"that of host-1 was set by 50\.\d ms at step 200", page("a clock that was set").visible
+    )
+    assert re.search(
+        r"Steps in the ledger 3\d\d of 400 steps, \d+ of them without some",
+        page("rows lost").visible,
+    )
+    assert "Clocks one for all ranks" in page("two ranks").visible
+
+
+def test_compute_that_is_slower_than_the_baselines_is_no_good_news(
+    page: Callable[[str], Page],
+) -> None:
+    text = page("compute slower than the baseline's").visible
+    assert "This run is bound by compute Compute takes longer on all ranks" in text
+    assert "as its baseline is" not in text
+    assert "Nothing that is worth mentioning" not in text

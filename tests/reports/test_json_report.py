@@ -21,19 +21,59 @@ SCHEMA = json.loads(
 )
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
-    "": "schema_version run baseline job_s step_ms ledger ranks bottleneck what_if findings warnings",
+    "": "schema_version run baseline job_s step_ms ledger ranks steps clocks communication bottleneck "
+    "stragglers what_if changes findings warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
-    "baseline": "id match gap",
+    "baseline": "id match gap gap_ci95 single decomposition",
+    "baseline.match": "same differs",
+    "baseline.single": "id match",
+    "baseline.single.match": "same differs",
+    "baseline.decomposition": "loss input_stall interference rest communication scale",
+    "baseline.decomposition.loss": "ms ci95_ms",
     "job_s": "startup warmup steps validation checkpoint epoch_gap total",
     "step_ms": "mean p50 p95 p99 ci95",
-    "ledger": "name ms share ci95_ms baseline_ms excess_ms",
+    "ledger": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms",
     "ranks": "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "
     "clock_offset_ms clock_uncertainty_ms",
+    "steps": "total complete partial unused",
+    "clocks": "method skew_ms skew_bound_ms jumps violations",
+    "clocks.jumps": "clock step ms",
+    "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
+    "network_bandwidth_gb_s whole_ms hidden_ms",
     "bottleneck": "kind cause ranks hosts evidence advice",
-    "what_if": "fix speedup ci95",
+    "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
+    "work",
+    "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated",
+    "changes": "step before_ms after_ms entry by_ms rank",
     "findings": "code severity title evidence advice",
 }
+
+#: The runs that have something under a key, where not all have.
+SHOWN_BY = {
+    "clocks.jumps": "a clock that was set",
+    "stragglers": "uneven work",
+    "changes": "slower from a step on",
+    "findings": "two ranks",
+}
+
+
+def shown(key: str, case: Callable[[str], Analysis]) -> dict[str, Any]:
+    """A document that has something under the key."""
+    found = document(case(SHOWN_BY.get(key, "everything")))
+    loaded = json.loads(json.dumps(found))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def under(key: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The object under a key, the first one of several; ``a.b`` is the key b of the object a."""
+    inner: Any = found
+    for name in key.split(".") if key else ():
+        inner = inner[name]
+        inner = inner[0] if isinstance(inner, list) else inner
+    assert isinstance(inner, dict)
+    return inner
 
 
 def rendered(analysis: Analysis, options: ReportOptions) -> dict[str, Any]:
@@ -63,11 +103,8 @@ def test_the_schema_refuses_what_is_missing_or_of_another_type(
     validator = Draft202012Validator(SCHEMA)
     for key, names in KEYS.items():
         for name in names.split():
-            # The run without a baseline has a finding: that there is none.
-            valid = case("a slow rank" if key == "findings" else "a slow rank and a baseline")
-            changed = json.loads(json.dumps(document(valid)))
-            inner = changed[key] if key else changed
-            inner = inner[0] if isinstance(inner, list) else inner
+            changed = shown(key, case)
+            inner = under(key, changed)
             assert validator.is_valid(changed)
             del inner[name]
             assert not validator.is_valid(changed), (key, name)
@@ -75,14 +112,9 @@ def test_the_schema_refuses_what_is_missing_or_of_another_type(
             assert not validator.is_valid(changed), (key, name)
 
 
-def test_the_keys_are_those_that_scripts_rely_on(case: Callable[[str], Analysis]) -> None:
-    found = document(case("a slow rank and a baseline"))
-    assert set(found) == set(KEYS[""].split())
-    assert set(document(case("two ranks"))["findings"][0]) == set(KEYS["findings"].split())
-    for key in set(KEYS) - {"", "findings"}:
-        inner = found[key][0] if isinstance(found[key], list) else found[key]
-        assert set(inner) == set(KEYS[key].split()), key
-    assert set(found["baseline"]["match"]) == {"same", "differs"}
+@pytest.mark.parametrize("key", KEYS)
+def test_the_keys_are_those_that_scripts_rely_on(key: str, case: Callable[[str], Analysis]) -> None:
+    assert set(under(key, shown(key, case))) == set(KEYS[key].split())
 
 
 @pytest.mark.parametrize("name", ["two ranks", "a slow rank and a baseline", "a thousand ranks"])
@@ -168,3 +200,110 @@ def test_text_from_logs_is_kept_and_can_be_encoded(case: Callable[[str], Analysi
     assert "<script>alert(1)</script>" in run["name"]
     assert "\u202e" in run["name"]
     assert run["framework"].endswith("\ufffd")
+
+
+def test_what_all_ranks_cost_is_taken_apart(case: Callable[[str], Analysis]) -> None:
+    found = document(case("everything"))
+    parts = found["baseline"]["decomposition"]
+    assert parts["input_stall"]["ms"] == pytest.approx(8, rel=0.05)
+    assert parts["loss"]["ms"] == pytest.approx(
+        sum(parts[name]["ms"] for name in ("input_stall", "interference", "rest"))
+    )
+    assert parts["loss"]["ci95_ms"][0] < 8 < parts["loss"]["ci95_ms"][1]
+    # On one rank nobody waits and nothing is reduced.
+    assert parts["scale"]["ms"] == pytest.approx(parts["communication"]["ms"], rel=0.1)
+    assert found["baseline"]["single"]["match"]["differs"] == []
+    single = {entry["name"]: entry["single_ms"] for entry in found["ledger"]}
+    assert single["compute"] == pytest.approx(150, rel=0.02)
+    assert (single["imbalance"], single["allreduce"]) == (0, 0)
+    low, high = found["baseline"]["gap_ci95"]
+    assert low < found["baseline"]["gap"] < high
+    assert high - low < 0.02
+    for entry in found["ledger"]:
+        low, high = entry["excess_ci95_ms"]
+        assert low <= entry["excess_ms"] <= high
+
+
+def test_without_a_run_on_one_rank_scale_is_null(case: Callable[[str], Analysis]) -> None:
+    base = document(case("a slow rank and a baseline"))["baseline"]
+    assert base["single"] is None
+    assert base["decomposition"]["scale"] is None
+    assert base["decomposition"]["loss"]["ms"] > 10
+    assert document(case("a baseline without stages"))["baseline"]["decomposition"] is None
+
+
+def test_what_is_communicated_and_how_fast(case: Callable[[str], Analysis]) -> None:
+    found = document(case("everything"))["communication"]
+    assert found["gradient_bytes"] == 100_000_000
+    # 2 · 7/8 · 100 MB at 12.5 GB/s, and 14 messages of 10 µs.
+    assert found["exposed_ms"] == pytest.approx(14.14, rel=0.02)
+    assert found["bus_bandwidth_gb_s"] == pytest.approx(175 / 14.14, rel=0.02)
+    assert found["network_bandwidth_gb_s"] == 6.25
+    assert found["whole_ms"] == pytest.approx(28)
+    assert found["hidden_ms"] == pytest.approx(28 - 14.14, rel=0.02)
+    assert document(case("one rank"))["communication"] is None
+
+
+def test_answers_are_among_the_gains_and_say_that_they_are_extrapolated(
+    case: Callable[[str], Analysis],
+) -> None:
+    found = document(case("everything"))
+    gains = {gain["fix"]: gain for gain in found["what_if"]}
+    assert gains["bandwidth:2"]["extrapolated"] is True
+    assert gains["bandwidth:2"]["saved_ms"] == pytest.approx(7.07, rel=0.02)
+    assert gains["ranks:64"]["extrapolated"] is True
+    assert gains["ranks:64"]["saved_ms"] is None
+    # 8 times the ranks, less what all bandwidth and all latency would cost.
+    assert 4 < gains["ranks:64"]["ci95"][0] < gains["ranks:64"]["speedup"] < 8
+    assert gains["input"]["extrapolated"] is False
+    low, high = gains["input"]["saved_ci95_ms"]
+    assert low < gains["input"]["saved_ms"] < high
+
+
+def test_stragglers_are_told_with_pattern_and_cost(case: Callable[[str], Analysis]) -> None:
+    (uneven,) = document(case("uneven work"))["stragglers"]
+    assert (uneven["pattern"], uneven["ranks"], uneven["stage"]) == ("persistent", [2], "compute")
+    assert uneven["work"] == pytest.approx(1.5)
+    assert uneven["excess_ms"] == pytest.approx(75, rel=0.03)
+    assert uneven["cost_ci95_ms"][0] < uneven["cost_ms"] < uneven["cost_ci95_ms"][1]
+    (late,) = document(case("a rank late now and then"))["stragglers"]
+    assert (late["pattern"], late["ranks"], late["work"]) == ("bursts", [3], None)
+    assert late["excess_ms"] == pytest.approx(120, rel=0.05)
+    assert 0.05 < late["late_share"] < 0.2
+    (ramp,) = document(case("a rank ever slower"))["stragglers"]
+    assert (ramp["pattern"], ramp["ranks"]) == ("ramp", [3])
+    (moving,) = document(case("lateness that moves around"))["stragglers"]
+    assert (moving["pattern"], moving["ranks"], moving["hosts"]) == ("rotating", [], [])
+    assert moving["late_share"] == pytest.approx(0.5, abs=0.02)
+    first, _ = document(case("a slow host and a slow rank"))["stragglers"]
+    assert {tuple(first["hosts"]), *[tuple(first["ranks"])]} & {("host-1",), (2,)}
+    assert document(case("everything"))["stragglers"] == []
+
+
+def test_steps_that_are_not_whole_are_counted(case: Callable[[str], Analysis]) -> None:
+    whole = document(case("everything"))["steps"]
+    assert whole == {"total": 400, "complete": 400, "partial": 0, "unused": 0}
+    lost = document(case("rows lost"))["steps"]
+    assert lost["complete"] + lost["partial"] + lost["unused"] == lost["total"] == 400
+    assert lost["partial"] > 10
+    assert document(case("host stamps only"))["steps"]["unused"] == 200
+
+
+def test_clocks_say_how_they_were_brought_together(case: Callable[[str], Analysis]) -> None:
+    assert document(case("two ranks"))["clocks"]["method"] == "one clock"
+    found = document(case("a clock that was set"))["clocks"]
+    assert found["method"] == "completions"
+    (jump,) = found["jumps"]
+    assert (jump["clock"], jump["step"]) == ("clock of host-1", 200)
+    assert jump["ms"] == pytest.approx(50, abs=1)
+    assert found["violations"] == 0
+    assert found["skew_bound_ms"] > found["skew_ms"]
+    assert document(case("no steps"))["clocks"] is None
+
+
+def test_changes_of_the_step_time_say_what_changed(case: Callable[[str], Analysis]) -> None:
+    (change,) = document(case("slower from a step on"))["changes"]
+    assert change["step"] == pytest.approx(200, abs=15)
+    assert change["after_ms"] - change["before_ms"] == pytest.approx(30, rel=0.1)
+    assert (change["entry"], change["rank"]) == ("compute", None)
+    assert change["by_ms"] == pytest.approx(30, rel=0.1)

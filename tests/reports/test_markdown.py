@@ -97,3 +97,27 @@ def test_warnings_are_listed_and_many_are_cut(
     many = replace(case("a torn line"), warnings=tuple(f"file {n}: torn" for n in range(30)))
     text = MarkdownReport().render(many, options)
     assert "- file 9: torn\n- and 20 more\n" in text
+
+
+def test_stragglers_losses_and_answers_are_tables(page: Callable[[str], str]) -> None:
+    assert re.search(
+        r"### Who makes the others wait\n\n\| Who \| When \| .*\n\| --- \| --- \| --- \| ---: .*\n"
+        r"\| rank 2 \| all the time \| Input \| 12\.\d+ ± ",
+        page("a slow rank"),
+    )
+    text = page("everything")
+    assert re.search(r"\| of it: input stall \| \+8\.\d+ ± \S+ \| 4\.\d% \|", text)
+    assert re.search(
+        r"\| On 64 ranks \(extrapolated\) \| – \| 7\.\d\d× throughput \| \S+× \|", text
+    )
+    assert "- Communication: 100 MB of gradients" in text
+    assert "- On one rank: ring\n" in text
+    assert "Who makes the others wait" not in text
+
+
+def test_long_tables_are_cut(case: Callable[[str], Analysis], options: ReportOptions) -> None:
+    analysis = case("a slow rank")
+    many = replace(analysis, stragglers=analysis.stragglers * 30)
+    text = MarkdownReport().render(many, options)
+    assert text.count("| rank 2 |") == 20
+    assert "\n\nAnd 10 more.\n\n" in text

@@ -6,11 +6,15 @@ import math
 
 import pytest
 
+from stallscope.wording.cells import Cells
 from stallscope.wording.numbers import (
     amount,
     between,
+    interval,
     percent,
     plus_minus,
+    rate,
+    share,
     signed,
     significant,
 )
@@ -50,6 +54,11 @@ def test_an_excess_has_a_sign(value: float, text: str) -> None:
     assert signed(value, beside=54.1) == text
 
 
+def test_an_excess_has_an_interval_where_there_is_one() -> None:
+    assert signed(12.5, beside=54.1, ci95=(12.4, 12.6)) == "+12.5 ± 0.1"
+    assert signed(-0.5, ci95=(-0.7, -0.3)) == "−0.5 ± 0.2"
+
+
 @pytest.mark.parametrize(
     ("value", "ci95", "text"),
     [
@@ -75,6 +84,7 @@ def test_an_interval_says_how_many_digits_count(
         (1.1287, 1.1297, "1.129–1.130"),
         (1.1288, 1.1289, "1.129"),
         (1.0, 1.0, "1.000"),
+        (-0.5, 0.25, "−0.500 to 0.250"),
     ],
 )
 def test_ends_of_an_interval_are_told_apart(low: float, high: float, text: str) -> None:
@@ -111,3 +121,26 @@ def test_what_was_not_measured_is_not_zero(value: float | None) -> None:
 )
 def test_shares_are_percentages(fraction: float, text: str) -> None:
     assert percent(fraction) == text
+
+
+def test_an_interval_has_the_unit_that_reads_well() -> None:
+    assert interval((37.6, 38.8), "ms") == "37.6–38.8 ms"
+    assert interval((1240.0, 1310.0), "ms") == "1.24–1.31 s"
+    assert interval(None, "ms") == "too few steps"
+
+
+def test_a_share_or_rate_that_was_not_measured_says_so() -> None:
+    assert (share(0.25), share(None)) == ("25.0%", "not measured")
+    assert (rate(1234.5), rate(None)) == ("1,234 samples/s", "not measured")
+
+
+def test_cells_have_one_unit_and_no_more_digits_than_the_largest_deserves() -> None:
+    cells = Cells.for_all([None, 0.0105, 1240.0, math.nan])
+    assert cells.unit == "s"
+    assert (cells.plain(1240.0), cells.plain(0.0105)) == ("1.24", "<0.001")
+    assert cells.mean(1240.0, (1230.0, 1250.0)) == "1.24 ± 0.01"
+    assert cells.excess(30.0, (20.0, 40.0)) == "+0.03 ± 0.01"
+    assert cells.ends((1230.0, 1250.0)) == "1.23–1.25"
+    assert cells.ends(None) == "too few steps"
+    assert {cells.plain(None), cells.mean(None, None), cells.excess(math.nan)} == {"not measured"}
+    assert Cells.for_all([]).plain(12.0) == "12.0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -93,3 +94,31 @@ def test_names_from_logs_cannot_drive_the_terminal(case: Callable[[str], Analysi
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert r"\u202eevil" in text
+
+
+def test_who_makes_the_others_wait_is_told(case: Callable[[str], Analysis]) -> None:
+    lines = printed(case("a slow rank")).splitlines()
+    at = lines.index(next(line for line in lines if line.startswith("Who makes the others wait")))
+    assert re.match(
+        r"rank 2 +all the time +Input +12\.\d+ ± \S+ ms +100% +1\d\.\d+ ± \S+ ms$",
+        lines[at + 2].rstrip(),
+    )
+    assert lines[at + 3].strip() == ""
+    assert "Who makes" not in printed(case("two ranks"))
+
+
+def test_many_stragglers_are_cut(case: Callable[[str], Analysis]) -> None:
+    analysis = case("a slow rank")
+    many = replace(analysis, stragglers=analysis.stragglers * 8)
+    assert re.search(r"^and 3 more *$", printed(many), re.MULTILINE)
+
+
+def test_losses_and_answers_are_told(case: Callable[[str], Analysis]) -> None:
+    text = printed(case("everything"))
+    assert re.search(r"^Lost to real data +\+8\.\d+ ± ", text, re.MULTILINE)
+    assert re.search(r"^of it: input stall +\+8\.\d+ ± ", text, re.MULTILINE)
+    assert re.search(r"^Lost to scale +\+1\d\.\d ± ", text, re.MULTILINE)
+    assert re.search(r"^On 64 ranks \(extrapolated\) +7\.\d\d× throughput", text, re.MULTILINE)
+    assert "from all bandwidth to all latency" in " ".join(text.split())
+    assert "Communication: 100 MB of gradients" in text
+    assert "Against the baselines" not in printed(case("a slow rank"))

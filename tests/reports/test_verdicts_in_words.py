@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import Bottleneck
+from stallscope.analysis.result import Bottleneck, Straggler
+from stallscope.analysis.stats import Mean
+from stallscope.analysis.what_if import WhatIf
 from stallscope.reports.contents import advice
-from stallscope.wording.gains import gains, main_gain, other_gains
-from stallscope.wording.verdicts import basis, fix_title, headline, listed
+from stallscope.wording import stragglers
+from stallscope.wording.fixes import fix_title, how_sure, saved, speedup
+from stallscope.wording.gains import answers, gains, main_gain, other_gains
+from stallscope.wording.verdicts import badge, basis, headline, listed, short_verdict
 
 
 @pytest.mark.parametrize(
@@ -27,25 +32,94 @@ def test_many_names_are_counted_and_not_listed(names: list[int], text: str) -> N
     assert listed("rank", names) == text
 
 
+def straggler(pattern: str, stage: str, *ranks: int, **more: Any) -> Straggler:
+    time = Mean(12.0, (11.5, 12.5))
+    given = {"hosts": (), "late_share": 0.9, **more}
+    return Straggler(
+        pattern=pattern, ranks=ranks, stage=stage, excess_ms=time, cost_ms=time, **given
+    )
+
+
+def verdict(*stragglers: Straggler) -> Bottleneck:
+    """The verdict of an analysis with these stragglers."""
+    ranks = sorted({rank for one in stragglers for rank in one.ranks})
+    hosts = [host for one in stragglers for host in one.hosts]
+    return Bottleneck("imbalance", stragglers[0].stage, "", tuple(ranks), tuple(hosts))
+
+
+HOST_B = straggler("persistent", "compute", 2, 3, hosts=("b",))
+IN_TURN = straggler("rotating", "compute")
+
+
 @pytest.mark.parametrize(
-    ("bottleneck", "text"),
+    ("found", "text"),
     [
+        ([HOST_B], "Ranks 2 and 3 of host b hold this run back: their compute is slow"),
         (
-            Bottleneck("imbalance", "compute", "", ranks=(2, 3), hosts=("b",)),
-            "Ranks 2 and 3 of host b hold this run back: their compute is slow",
-        ),
-        (
-            Bottleneck("imbalance", "other", "", ranks=(7,)),
+            [straggler("persistent", "other", 7)],
             "Rank 7 holds this run back: its work between steps is slow",
         ),
         (
-            Bottleneck("insufficient_data", None, ""),
-            "These logs cannot tell what holds the run back",
+            [HOST_B, straggler("persistent", "compute", 4, 5, hosts=("c",))],
+            "Ranks 2, 3, 4 and 5 of hosts b and c hold this run back: their compute is slow",
+        ),
+        (
+            [straggler("bursts", "input", 0), HOST_B],
+            "Ranks 2 and 3 of host b and rank 0 hold this run back: their work is slow",
+        ),
+        (
+            [straggler("bursts", "compute", 3), IN_TURN],
+            "Rank 3 holds this run back: its compute is slow now and then",
+        ),
+        (
+            [straggler("ramp", "compute", 3)],
+            "Rank 3 holds this run back: its compute gets slower and slower",
+        ),
+        (
+            [straggler("persistent", "compute", 3, work=1.5)],
+            "Rank 3 holds this run back: it has more to do than the others",
+        ),
+        ([IN_TURN], "Compute varies from rank to rank and from step to step"),
+    ],
+)
+def test_the_headline_names_who_and_why(found: list[Straggler], text: str) -> None:
+    assert headline(verdict(*found), found) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("compute", "This run is bound by compute"),
+        ("insufficient_data", "These logs cannot tell what holds the run back"),
+    ],
+)
+def test_other_verdicts_name_nobody(kind: str, text: str) -> None:
+    assert headline(Bottleneck(kind, None, ""), []) == text
+
+
+def test_a_verdict_in_few_words_names_nobody_who_is_not_named() -> None:
+    assert short_verdict(verdict(HOST_B)) == "Slow ranks 2 and 3"
+    assert short_verdict(verdict(IN_TURN)) == badge(verdict(IN_TURN)) == "Varying compute"
+    assert badge(verdict(HOST_B)) == "Slow ranks"
+    assert short_verdict(Bottleneck("compute", "compute", "")) == "Compute"
+
+
+@pytest.mark.parametrize(
+    ("one", "cells"),
+    [
+        (HOST_B, ("host b (ranks 2 and 3)", "all the time")),
+        (straggler("ramp", "compute", 3), ("rank 3", "more and more")),
+        (straggler("bursts", "compute", 3), ("rank 3", "now and then")),
+        (IN_TURN, ("any rank", "moves around")),
+        (
+            straggler("persistent", "compute", 3, work=1.499),
+            ("rank 3", "all the time; uneven work: 1.50 times the others' samples"),
         ),
     ],
 )
-def test_the_headline_names_who_and_why(bottleneck: Bottleneck, text: str) -> None:
-    assert headline(bottleneck) == text
+def test_a_straggler_is_told_by_who_and_when(one: Straggler, cells: tuple[str, str]) -> None:
+    assert (stragglers.who(one), stragglers.pattern(one)) == cells
+    assert stragglers.excess(one) == stragglers.cost(one) == "12.0 ± 0.5 ms"
 
 
 @pytest.mark.parametrize(
@@ -55,10 +129,54 @@ def test_the_headline_names_who_and_why(bottleneck: Bottleneck, text: str) -> No
         ("host:a:b", "With host a:b as fast as the others"),
         ("rank:3", "With rank 3 as fast as the others"),
         ("allreduce", "If allreduce cost nothing"),
+        ("bandwidth:4", "With 4× the bandwidth"),
+        ("bandwidth:1.5", "With 1.5× the bandwidth"),
+        ("ranks:64", "On 64 ranks"),
+        ("ranks:1", "On 1 rank"),
     ],
 )
 def test_a_fix_says_under_which_condition_it_gains(fix: str, text: str) -> None:
     assert fix_title(fix, ["rank:3", "host:a:b"]) == text
+
+
+def test_healing_all_is_more_than_healing_those_that_are_named() -> None:
+    healed = "With rank 3 as fast as the others, and no rank late now and then"
+    assert fix_title("imbalance", ["rank:3"], in_turn=True) == healed
+    assert fix_title("imbalance", [], in_turn=True) == "With no rank late now and then"
+
+
+def test_a_rank_beside_lateness_that_moves_around_is_a_fix_of_its_own(
+    case: Callable[[str], Analysis],
+) -> None:
+    titles = [gain.title for gain in gains(case("a slow rank and lateness that moves around"))]
+    assert titles[:2] == [
+        "With rank 2 as fast as the others, and no rank late now and then",
+        "With rank 2 as fast as the others",
+    ]
+
+
+def test_a_ratio_of_throughputs_saves_no_time() -> None:
+    gain = WhatIf("ranks:64", Mean(-3.0, None), 7.41, None, extrapolated=True)
+    assert speedup(gain) == "7.41× throughput"
+    assert saved(gain) is None
+    assert how_sure(gain) == "no interval: too few runs or steps"
+    faster = WhatIf("bandwidth:4", Mean(3.0, (2.9, 3.1)), 1.10, (1.09, 1.11), extrapolated=True)
+    assert (speedup(faster), saved(faster)) == ("1.10×", "3.0 ± 0.1 ms")
+    assert how_sure(faster) == "95% interval: 1.09–1.11×"
+
+
+def test_answers_come_apart_from_fixes_and_say_what_they_are(
+    case: Callable[[str], Analysis],
+) -> None:
+    analysis = case("everything")
+    assert [gain.title for gain in answers(analysis)] == [
+        "With 2× the bandwidth (extrapolated)",
+        "On 64 ranks (extrapolated)",
+    ]
+    assert not {gain.what_if.fix for gain in gains(analysis)} & {"bandwidth:2", "ranks:64"}
+    assert not {gain.what_if.fix for gain in other_gains(analysis)} & {"bandwidth:2", "ranks:64"}
+    shown = replace(answers(analysis)[1].what_if, extrapolated=False)
+    assert [gain.title for gain in answers(replace(analysis, what_if=(shown,)))] == ["On 64 ranks"]
 
 
 def test_one_slow_rank_is_one_fix(case: Callable[[str], Analysis]) -> None:

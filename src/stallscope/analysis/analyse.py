@@ -276,6 +276,15 @@ def _coverage(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> Coverage:
     return Coverage(steps, complete, used - complete)
 
 
+def _lacks_most(ledgers: list[Ledger]) -> tuple[int, int]:
+    """The rank whose stamps are missing in most steps of the ledgers, and in how many."""
+    lacking: dict[int, int] = {}
+    for ledger in ledgers:
+        for rank, count in zip(ledger.ranks, (~ledger.measured).sum(axis=0).tolist(), strict=True):
+            lacking[rank] = lacking.get(rank, 0) + count
+    return max(lacking.items(), key=lambda item: item[1])
+
+
 def _communication(
     run: Run, steady: Ledger | None, network_bandwidth: float | None
 ) -> Communication | None:
@@ -314,9 +323,10 @@ def _warnings(
             "stamps in them, or the step before is missing"
         )
     if coverage.partial:
+        rank, lacking = _lacks_most(ledgers)
         warnings.append(
-            f"in {coverage.partial} of {coverage.steps} steps a few ranks' stamps are missing: they "
-            "are in the ledger with the ranks that are there"
+            f"in {coverage.partial} of {coverage.steps} steps a few ranks' stamps are missing (rank "
+            f"{rank}'s in {lacking}): waiting for them shows as allreduce there"
         )
     if len(worlds) > 1:
         warnings.append(

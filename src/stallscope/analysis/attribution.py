@@ -12,7 +12,14 @@ from .ledger import Ledger
 from .result import Straggler
 from .stats import mean_with_interval
 from .stragglers import Found, find_stragglers
-from .what_if import WhatIf, what_if, with_stage_of, without_faulty, without_lateness
+from .what_if import (
+    WhatIf,
+    unsure_of_peers,
+    what_if,
+    with_stage_of,
+    without_faulty,
+    without_lateness,
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -69,8 +76,9 @@ def _gains(ledger: Ledger, found: Found, last: Ints, baseline: Ledger | None) ->
         saved = saved + (ledger.last - without_lateness(ledger, found.late))
     gains = []
     if any(one.counts_as_imbalance for one in found.stragglers):
-        gains.append(what_if("imbalance", ledger, saved))
-    for one in found.stragglers:
+        gains.append(what_if("imbalance", ledger, saved, unsure_of_peers(ledger, found.slow)))
+    # Behind others that are slower, healing one alone gains nothing.
+    for one in (one for one in found.stragglers if one.cost_ms.value > 0):
         fixes = [f"host:{host}" for host in one.hosts] or [f"rank:{rank}" for rank in one.ranks]
         gains += [_gain_of(fix, ledger, one) for fix in fixes]
     for stage in ("input", "other"):

@@ -59,7 +59,8 @@ def find_single(run: Run, candidates: Iterable[Run]) -> Run | None:
 def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run | None]:
     """Of baselines that were named, the one on as many ranks and the one on a single rank."""
     single = next((one for one in baselines if one.size == 1 and run.size > 1), None)
-    return next((one for one in baselines if one is not single), None), single
+    rest = [one for one in baselines if one is not single]
+    return min(rest, key=lambda one: one.size != run.size, default=None), single
 
 
 def decompose(

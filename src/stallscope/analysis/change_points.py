@@ -8,6 +8,7 @@ each part is looked at alone.
 from __future__ import annotations
 
 import numpy as np
+from scipy.ndimage import median_filter
 
 from .ledger import Ledger
 from .result import ENTRIES, ChangePoint
@@ -39,8 +40,7 @@ def _without_outliers(series: Floats) -> Floats:
     """Single slow steps, cut down: they are no change of regime."""
     if len(series) < 2 * _SHORTEST:
         return series
-    parts = np.array_split(series, max(1, len(series) // _SHORTEST))
-    middle = np.concatenate([np.full(len(part), np.median(part)) for part in parts])
+    middle = median_filter(series, size=2 * _SHORTEST + 1, mode="nearest")
     limit = _FAR_SDS * robust_sd(series - middle)
     return np.asarray(np.clip(series, middle - limit, middle + limit))
 

@@ -26,8 +26,8 @@ _BLOM = 0.375
 class Communication:
     """The communication of a steady step, in one run. None where it is not known.
 
-    ``bus_bandwidth`` (GB/s) is bytes over *exposed* time: what the network did at least, and more than
-    it can do where backward hides a part. ``hidden_ms`` needs the network's own bandwidth.
+    ``bus_bandwidth`` (GB/s) is bytes over *exposed* time: the network's own where nothing is hidden, and
+    more than it can do where backward hides a part. ``hidden_ms`` needs the network's own bandwidth.
     """
 
     gradient_bytes: int

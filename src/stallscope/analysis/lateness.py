@@ -130,7 +130,10 @@ def _spread(values: Ints, peer: Ints, smallest: float) -> float:
         return np.asarray(np.log(np.maximum(nanoseconds, 0) + smallest))
 
     spread = float(np.median(_low_spread(size(values))))
-    if values.shape[1] >= _RANKS_FOR_PEERS:
+    ranks = values.shape[1]
+    # The typical one of a few peers scatters itself.
+    spread *= float(np.sqrt(1 + 1 / (ranks - 1)))
+    if ranks >= _RANKS_FOR_PEERS:
         # What all ranks have in common is no lateness; with few ranks the peer is late itself.
         spread = min(spread, float(np.median(_low_spread(size(values) - size(peer)[:, None]))))
     return spread

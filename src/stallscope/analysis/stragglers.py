@@ -19,8 +19,8 @@ from .lap_test import slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .ledger import STAGES, Ledger
 from .result import Straggler
-from .stats import mean_of_replays, mean_with_interval
-from .what_if import some_of, windows, without_faulty, without_lateness
+from .stats import Mean, mean_of_replays, mean_with_interval
+from .what_if import some_of, unsure_of_peers, windows, without_faulty, without_lateness
 
 Ints = npt.NDArray[np.int64]
 
@@ -97,6 +97,8 @@ def _persistent(
     excess = {stage: _excess(ledger, stage, ranks, peers) for stage in STAGES}
     stage = max(excess, key=lambda name: float(excess[name].mean()))
     saved = ledger.last - without_faulty(ledger, ranks)
+    unsure = unsure_of_peers(ledger, ranks)
+    cost = mean_of_replays(saved, windows(len(saved))).minus(Mean(0.0, (-unsure, unsure)))
     return Straggler(
         pattern="ramp" if _ramps(excess[stage]) else "persistent",
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
@@ -104,7 +106,7 @@ def _persistent(
         stage=stage,
         excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
         late_share=float(np.isin(ledger.critical, list(ranks))[_there(ledger, ranks)].mean()),
-        cost_ms=mean_of_replays(saved, windows(len(saved))).scaled(1e-6),
+        cost_ms=cost.scaled(1e-6),
         work=_work(ledger, ranks, peers),
     )
 
@@ -137,12 +139,12 @@ def _now_and_then(ledger: Ledger, ranks: Sequence[int]) -> bool:
 
 
 def _ramps(excess: npt.NDArray[np.float64]) -> bool:
-    """Whether an excess grows steadily from next to nothing (throttling, leaks), or shrinks to it."""
+    """Whether an excess grows steadily from next to nothing, as throttling and leaks make it."""
     if len(excess) < _FEWEST_STEPS_FOR_RAMP:
         return False
     parts = np.array([part.mean() for part in np.array_split(excess, _RAMP_WINDOWS)])
     trend = scipy_stats.linregress(np.arange(_RAMP_WINDOWS), parts)
-    grown = abs(trend.slope) * (_RAMP_WINDOWS - 1)
+    grown = trend.slope * (_RAMP_WINDOWS - 1)
     return bool(trend.pvalue < _TREND and grown > parts.mean())
 
 

@@ -116,7 +116,8 @@ def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
     advice = _ADVICE_FOR_A_RANK[worst.stage] if named else _ADVICE_FOR_NOBODY
     if worst.work is not None:
         advice = _ADVICE_FOR_UNEVEN_WORK
-    more = f" {len(counted) - 1} more are in the table." if len(counted) > 1 else ""
+    rest = len(counted) - 1
+    more = f" {rest} more {'is' if rest == 1 else 'are'} in the table." if rest else ""
     return Bottleneck(
         "imbalance",
         worst.stage,

@@ -7,7 +7,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from stallscope.analysis import analyse
-from stallscope.analysis.baseline import find_baseline
+from stallscope.analysis.baseline import find_baseline, find_single
 from stallscope.collector.store import collected_runs, load_run, save_run
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import RunStore
@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     _collect_samples()
     runs = [load_run(path) for path in collected_runs(STORE)]
-    analyses = [analyse(one, find_baseline(one, runs)) for one in with_progress(runs, "analysing")]
+    analyses = [
+        analyse(one, find_baseline(one, runs), find_single(one, runs))
+        for one in with_progress(runs, "analysing")
+    ]
     # These files are the demo's own; it may replace them.
     written = write_reports(analyses, ["html"], REPORTS, force=True)
     for analysis, path in zip(analyses, written, strict=True):

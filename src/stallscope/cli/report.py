@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.baseline import find_baseline
+from stallscope.analysis import Analysis, analyse, ask
+from stallscope.analysis.asked import parse
+from stallscope.analysis.baseline import find_baseline, find_single, split_baselines
 from stallscope.errors import UsageError
 from stallscope.reports import registry
 from stallscope.reports.json_report import document
 from stallscope.reports.terminal import summary
 from stallscope.reports.write import write_reports
+from stallscope.run import Run
 from stallscope.runs import open_run
 
 from .main import FAILED, FINE
@@ -30,7 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder with logs, a log, a URL, or a collected run",
     )
     parser.add_argument(
-        "--baseline", metavar="RUN", help="the same job on synthetic data, to compare with"
+        "--baseline",
+        metavar="RUN",
+        action="append",
+        default=[],
+        help="the same job on synthetic data, to compare with; a second one is that on one rank",
+    )
+    parser.add_argument(
+        "--network-bandwidth",
+        metavar="GB/S",
+        help="bus bandwidth that the network gives, as nccl-tests reports it",
+    )
+    parser.add_argument(
+        "--what-if",
+        metavar="QUESTION",
+        action="append",
+        default=[],
+        help="bandwidth:4 (so many times as much) or ranks:64; may be given several times",
     )
     parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
     parser.add_argument(
@@ -46,17 +67,87 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     formats = registry.parse(options.format) if options.format else []
-    baseline = open_run(options.baseline) if options.baseline else None
+    bandwidth = _bandwidth(options.network_bandwidth)
+    questions = _questions(options.what_if)
+    baselines = _baselines(options.baseline)
     runs, failures = open_all(options.runs, options.read_as)
-    analyses = [
-        analyse(one, baseline or find_baseline(one, runs))
-        for one in with_progress(runs, "analysing")
-    ]
+    analyses = []
+    for one in with_progress(runs, "analysing"):
+        baseline, single = _compared_with(one, baselines, runs)
+        analyses.append(analyse(one, baseline, single, bandwidth))
     if analyses:
-        _show(analyses, formats, options)
+        answered = [_answered(analysis, questions, analyses) for analysis in analyses]
+        _show(answered, formats, options)
     for failure in failures:
         print(f"stallscope: {failure}", file=sys.stderr)
     return FAILED if failures else FINE
+
+
+def _bandwidth(text: str | None) -> float | None:
+    """GB/s of bus bandwidth; None where none was given."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"--network-bandwidth {text}: say GB/s of bus bandwidth, 12.5 for example")
+    return value
+
+
+def _questions(texts: Sequence[str]) -> list[str]:
+    """The questions, each once."""
+    for text in texts:
+        try:
+            parse(text)
+        except ValueError as error:
+            raise UsageError(f"--what-if: {error}") from None
+    return list(dict.fromkeys(texts))
+
+
+def _baselines(sources: Sequence[str]) -> list[Run]:
+    if len(sources) > 2:
+        raise UsageError(
+            "--baseline takes two runs at most: one on as many ranks, and one on a single rank"
+        )
+    found = [open_run(source) for source in sources]
+    if len(found) == 2 and sum(one.size == 1 for one in found) != 1:
+        sizes = " and ".join(str(one.size) for one in found)
+        raise UsageError(
+            "of two --baseline runs one is on as many ranks as the run, the other on a single rank; "
+            f"these are on {sizes} ranks"
+        )
+    return found
+
+
+def _compared_with(
+    run: Run, baselines: Sequence[Run], runs: Sequence[Run]
+) -> tuple[Run | None, Run | None]:
+    """The baseline, and the run on one rank: those that were named, or else those among the runs."""
+    baseline, single = split_baselines(run, baselines)
+    return baseline or find_baseline(run, runs), single or find_single(run, runs)
+
+
+def _answered(analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]) -> Analysis:
+    """The analysis with the answers among its gains, and a warning for every question without one."""
+    answers = []
+    unanswered = []
+    # Where waiting and communicating look the same, no answer is worth anything.
+    tells = analysis.bottleneck.kind != "insufficient_data"
+    for question in questions:
+        answer = ask(question, analysis, others) if tells else None
+        if answer is not None:
+            answers.append(answer)
+        elif tells:
+            unanswered.append(f"--what-if {question}: no run of this job on several ranks is here")
+        else:
+            unanswered.append(f"--what-if {question}: these logs cannot tell where the time goes")
+    return replace(
+        analysis,
+        what_if=(*analysis.what_if, *answers),
+        warnings=(*analysis.warnings, *unanswered),
+    )
 
 
 def _show(analyses: list[Analysis], formats: list[str], options: argparse.Namespace) -> None:

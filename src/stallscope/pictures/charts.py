@@ -172,12 +172,14 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
 
 
 def baseline_chart(analysis: Analysis) -> Waterfall | None:
-    """From the baseline's step to this run's. None without a baseline."""
+    """From the baseline's step to this run's. None without a baseline, or without stages in either."""
     base = analysis.baseline
-    if base is None or base.step is None or analysis.step is None or not base.entries:
+    if base is None or base.step is None or not base.entries:
+        return None
+    if analysis.step is None or not analysis.entries:
         return None
     changes = tuple(
-        Segment(entry.name, entry.excess_ms)
+        Segment(entry.name, entry.excess_ms, entry.excess_ci95_ms)
         for entry in analysis.entries
         if entry.excess_ms is not None
     )

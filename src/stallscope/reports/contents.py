@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import RankSummary
-from stallscope.pictures.charts import Chart, charts_of
-from stallscope.wording.numbers import finite, significant
+from stallscope.analysis.baseline import match_single
+from stallscope.analysis.result import BaselineMatch, RankSummary
+from stallscope.wording.figures import clocks, communication, coverage
+from stallscope.wording.numbers import percent, rate
 from stallscope.wording.verdicts import counted, listed
 
 _MOST_LATEST = 4
@@ -64,11 +65,6 @@ def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:
     ]
 
 
-def charts(analysis: Analysis) -> Sequence[Chart]:
-    """The pictures; none where steps have no stages and the job's time is not split."""
-    return charts_of(analysis) if analysis.ledger is not None else ()
-
-
 def facts(analysis: Analysis) -> list[tuple[str, str]]:
     """The run's facts that are known, with their names."""
     run = analysis.run
@@ -83,9 +79,35 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         ("Steps", f"{analysis.steps:,} in {counted(analysis.epochs, 'epoch')}"),
         ("Throughput", throughput(analysis)),
         ("Data", "synthetic" if run.synthetic else "real"),
+        *context(analysis),
         *((title, _written(run.fact(name))) for name, title in _TEXTS),
     ]
     return [(title, text) for title, text in written if text]
+
+
+def context(analysis: Analysis) -> list[tuple[str, str]]:
+    """What figures must be read with: communication, clocks, and steps that are not in the ledger."""
+    written = [
+        ("Communication", communication(analysis)),
+        ("Clocks", clocks(analysis)),
+        ("Steps in the ledger", coverage(analysis)),
+        ("On one rank", "" if analysis.single is None else analysis.single.run.name),
+    ]
+    return [(title, text) for title, text in written if text]
+
+
+def gap(analysis: Analysis) -> str:
+    """Which part of the baseline's throughput is lost; empty where not known."""
+    if analysis.gap is None:
+        return ""
+    interval = analysis.gap_ci95
+    sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
+    return f"{percent(analysis.gap)} of the baseline's{sure}"
+
+
+def single_match(analysis: Analysis) -> BaselineMatch | None:
+    """What the run shares with the one on one rank; None without one."""
+    return None if analysis.single is None else match_single(analysis.run, analysis.single.run)
 
 
 def settings(analysis: Analysis) -> list[tuple[str, str]]:
@@ -98,8 +120,7 @@ def settings(analysis: Analysis) -> list[tuple[str, str]]:
 
 def throughput(analysis: Analysis) -> str:
     """Samples per second; empty where not known."""
-    rate = finite(analysis.samples_per_second)
-    return "" if rate is None else f"{significant(rate)} samples/s"
+    return "" if analysis.samples_per_second is None else rate(analysis.samples_per_second)
 
 
 def _framework(analysis: Analysis) -> str:

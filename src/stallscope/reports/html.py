@@ -10,15 +10,23 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stallscope.analysis import Analysis
-from stallscope.pictures.charts import Chart
+from stallscope.pictures.charts import Chart, charts_of
 from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
-from stallscope.wording import gains, verdicts
+from stallscope.wording import fixes, gains, verdicts
 from stallscope.wording.numbers import amount
 from stallscope.wording.plain import plain
 
 from . import contents
 from .base import Report, ReportOptions
-from .tables import gains_table, job_table, ledger_table, ranks_table, step_table
+from .tables import (
+    baselines_table,
+    gains_table,
+    job_table,
+    ledger_table,
+    ranks_table,
+    step_table,
+    stragglers_table,
+)
 
 # Tables longer than this, and lists of warnings, are folded.
 _LONG = 16
@@ -26,6 +34,11 @@ _MOST_GAINS = 4
 
 # Light and dark text colours exist for these kinds; the others are no stage.
 _STAGE_KINDS = ("input", "compute", "other", "imbalance", "allreduce")
+
+_NOTHING_GAINED = {
+    "insufficient_data": "Not to be told from these logs.",
+    "compute": "Beyond compute, nothing that is worth mentioning.",
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        wording=verdicts, amount=amount, picture_styles=Markup(stylesheet()), long=_LONG
+        wording=verdicts,
+        fixes=fixes,
+        amount=amount,
+        picture_styles=Markup(stylesheet()),
+        long=_LONG,
     )
     return environment
 
@@ -77,15 +94,19 @@ def _view(analysis: Analysis) -> dict[str, Any]:
         "tone": kind if kind in _STAGE_KINDS else "unknown",
         "main_gain": gains.main_gain(analysis),
         "other_gains": gains.other_gains(analysis)[:_MOST_GAINS],
+        "nothing_gained": _NOTHING_GAINED.get(kind, "Nothing that is worth mentioning."),
+        "answers": gains.answers(analysis),
         "advice": contents.advice(analysis),
-        "pictures": [
-            _picture(chart, index) for index, chart in enumerate(contents.charts(analysis))
-        ],
+        "pictures": [_picture(chart, index) for index, chart in enumerate(charts_of(analysis))],
+        "stragglers": stragglers_table(analysis),
         "ledger": ledger_table(analysis),
+        "baselines": baselines_table(analysis),
         "gains": gains_table(analysis),
         "ranks": ranks_table(analysis),
         "step": step_table(analysis),
         "job": job_table(analysis),
+        "gap": contents.gap(analysis),
+        "single": contents.single_match(analysis),
         "facts": contents.facts(analysis),
         "settings": contents.settings(analysis),
         "throughput": contents.throughput(analysis),

@@ -6,15 +6,19 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC
 from typing import Any, ClassVar
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.result import LedgerEntry, Straggler
+from stallscope.analysis.stats import Mean
+from stallscope.analysis.what_if import WhatIf
 from stallscope.run import Run
+from stallscope.wording.fixes import is_throughput
 
 from .base import Report, ReportOptions
-from .contents import job_parts
+from .contents import job_parts, single_match
 
 SCHEMA_VERSION = 1
 
@@ -40,11 +44,13 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "step_ms": _step(analysis),
         "ledger": [_entry(analysis, name) for name in ENTRIES],
         "ranks": [asdict(rank) for rank in analysis.ranks],
+        "steps": _steps(analysis),
+        "clocks": _clocks(analysis),
+        "communication": _communication(analysis),
         "bottleneck": asdict(analysis.bottleneck),
-        "what_if": [
-            {"fix": gain.fix, "speedup": gain.speedup, "ci95": gain.ci95}
-            for gain in analysis.what_if
-        ],
+        "stragglers": [_straggler(one) for one in analysis.stragglers],
+        "what_if": [_gain(gain) for gain in analysis.what_if],
+        "changes": [asdict(change) for change in analysis.changes],
         "findings": [asdict(finding) for finding in analysis.findings],
         "warnings": analysis.warnings,
     }
@@ -84,6 +90,29 @@ def _baseline(analysis: Analysis) -> dict[str, Any] | None:
         "id": analysis.baseline.run.id,
         "match": asdict(analysis.match),
         "gap": analysis.gap,
+        "gap_ci95": analysis.gap_ci95,
+        "single": _single(analysis),
+        "decomposition": _decomposition(analysis),
+    }
+
+
+def _single(analysis: Analysis) -> dict[str, Any] | None:
+    match = single_match(analysis)
+    if analysis.single is None or match is None:
+        return None
+    return {"id": analysis.single.run.id, "match": asdict(match)}
+
+
+def _decomposition(analysis: Analysis) -> dict[str, Any] | None:
+    parts = analysis.decomposition
+    if parts is None:
+        return None
+    means: dict[str, Mean | None] = {
+        field.name: getattr(parts, field.name) for field in fields(parts)
+    }
+    return {
+        name: None if mean is None else {"ms": mean.value, "ci95_ms": mean.ci95}
+        for name, mean in means.items()
     }
 
 
@@ -97,9 +126,78 @@ def _entry(analysis: Analysis, name: str) -> dict[str, Any]:
     entry = analysis.entry(name)
     if entry is not None:
         return asdict(entry)
-    base = None if analysis.baseline is None else analysis.baseline.entry(name)
-    unknown = dict.fromkeys(("ms", "share", "ci95_ms", "baseline_ms", "excess_ms"))
-    return {"name": name, **unknown, "baseline_ms": None if base is None else base.ms}
+    known = {
+        "name": name,
+        "baseline_ms": _ms(analysis.baseline, name),
+        "single_ms": _ms(analysis.single, name),
+    }
+    return {field.name: known.get(field.name) for field in fields(LedgerEntry)}
+
+
+def _ms(analysis: Analysis | None, name: str) -> float | None:
+    entry = None if analysis is None else analysis.entry(name)
+    return None if entry is None else entry.ms
+
+
+def _steps(analysis: Analysis) -> dict[str, int]:
+    found = analysis.coverage
+    return {
+        "total": found.steps,
+        "complete": found.complete,
+        "partial": found.partial,
+        "unused": found.unused,
+    }
+
+
+def _clocks(analysis: Analysis) -> dict[str, Any] | None:
+    found = analysis.clocks
+    if found is None:
+        return None
+    jumps = [{"clock": clock, "step": step, "ms": ms} for clock, step, ms in found.jumps]
+    return {**asdict(found), "jumps": jumps}
+
+
+def _communication(analysis: Analysis) -> dict[str, Any] | None:
+    found = analysis.communication
+    if found is None:
+        return None
+    return {
+        "gradient_bytes": found.gradient_bytes,
+        "exposed_ms": found.exposed_ms.value,
+        "exposed_ci95_ms": found.exposed_ms.ci95,
+        "bus_bandwidth_gb_s": found.bus_bandwidth,
+        "network_bandwidth_gb_s": found.network_bandwidth,
+        "whole_ms": found.whole_ms,
+        "hidden_ms": found.hidden_ms,
+    }
+
+
+def _straggler(one: Straggler) -> dict[str, Any]:
+    return {
+        "pattern": one.pattern,
+        "ranks": one.ranks,
+        "hosts": one.hosts,
+        "stage": one.stage,
+        "excess_ms": one.excess_ms.value,
+        "excess_ci95_ms": one.excess_ms.ci95,
+        "late_share": one.late_share,
+        "cost_ms": one.cost_ms.value,
+        "cost_ci95_ms": one.cost_ms.ci95,
+        "work": one.work,
+    }
+
+
+def _gain(gain: WhatIf) -> dict[str, Any]:
+    # On other ranks steps take another time, and no step saves any.
+    saved = None if is_throughput(gain) else gain.saved_ms
+    return {
+        "fix": gain.fix,
+        "speedup": gain.speedup,
+        "ci95": gain.ci95,
+        "saved_ms": None if saved is None else saved.value,
+        "saved_ci95_ms": None if saved is None else saved.ci95,
+        "extrapolated": gain.extrapolated,
+    }
 
 
 def _valid(value: Any) -> Any:

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
+from stallscope.wording.fixes import how_sure, saving, speedup
 from stallscope.wording.gains import main_gain
 from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import basis, counted, headline, saving, speedup, speedup_interval
+from stallscope.wording.verdicts import basis, counted, headline
 
 from .base import Report, ReportOptions
-from .contents import advice, throughput
-from .tables import Table, gains_table, ledger_table
+from .contents import advice, context, gap, throughput
+from .tables import Table, baselines_table, gains_table, ledger_table, stragglers_table
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
 # Renderers of pull requests link and notify at these.
 _LIVE = re.compile(r"([@#])(?=\w)|(?<=\w)(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
+_MOST_ROWS = 20
 _MOST_WARNINGS = 10
 
 
@@ -29,8 +31,11 @@ class MarkdownReport(Report):
         parts = (
             *_verdict(analysis),
             *_table(ledger_table(analysis)),
+            *_table(stragglers_table(analysis)),
             *_table(gains_table(analysis)),
+            *_table(baselines_table(analysis)),
             *_findings(analysis),
+            *_context(analysis),
             *_warnings(analysis),
             f"<sub>Stallscope {escaped(options.version)}, "
             f"{options.generated_at:%Y-%m-%d %H:%M} UTC; {escaped(basis(analysis))}.</sub>",
@@ -50,14 +55,14 @@ def _outside_comments(text: str) -> str:
 
 
 def _verdict(analysis: Analysis) -> Iterator[str]:
-    yield f"## {escaped(headline(analysis.bottleneck))}"
+    yield f"## {escaped(headline(analysis.bottleneck, analysis.stragglers))}"
     yield f"**{escaped(analysis.run.name)}**: {escaped(_about(analysis))}"
     yield escaped(analysis.bottleneck.evidence)
     gain = main_gain(analysis)
     if gain is not None:
         yield (
             f"**{escaped(gain.title)}, steps would be {speedup(gain.what_if)} as fast** "
-            f"(95% interval: {speedup_interval(gain.what_if)}): that saves "
+            f"({how_sure(gain.what_if)}): that saves "
             f"{saving(gain.what_if, analysis)}."
         )
     steps = advice(analysis)
@@ -82,13 +87,15 @@ def _table(table: Table | None) -> Iterator[str]:
         return
     rule = ("---" if index in table.words else "---:" for index in range(len(table.columns)))
     lines = [_row(table.columns), _row(rule)]
-    for index, row in enumerate(table.rows):
+    for index, row in enumerate(table.rows[:_MOST_ROWS]):
         cells = map(escaped, row)
         lines.append(
             _row(f"**{cell}**" for cell in cells) if index in table.emphasised else _row(cells)
         )
     yield f"### {table.title}"
     yield "\n".join(lines)
+    if len(table.rows) > _MOST_ROWS:
+        yield f"And {len(table.rows) - _MOST_ROWS} more."
     if table.note:
         yield table.note
 
@@ -106,6 +113,14 @@ def _findings(analysis: Analysis) -> Iterator[str]:
         f"{escaped(finding.advice)}"
         for finding in analysis.findings
     )
+
+
+def _context(analysis: Analysis) -> Iterator[str]:
+    lost = gap(analysis)
+    facts = [*([("Throughput lost", lost)] if lost else []), *context(analysis)]
+    if facts:
+        yield "### What the figures rest on"
+        yield "\n".join(f"- {title}: {escaped(text)}" for title, text in facts)
 
 
 def _warnings(analysis: Analysis) -> Iterator[str]:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.result import LedgerEntry, RankSummary
+from stallscope.analysis.result import RankSummary
+from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES
-from stallscope.wording.gains import gains
+from stallscope.wording import stragglers
+from stallscope.wording.cells import Cells
+from stallscope.wording.fixes import saved, speedup, speedup_interval
+from stallscope.wording.gains import answers, gains
 from stallscope.wording.numbers import (
     NOT_MEASURED,
-    Interval,
-    Scale,
     amount,
     finite,
     percent,
     plus_minus,
-    scale_for,
-    signed,
+    share,
     significant,
 )
-from stallscope.wording.verdicts import speedup, speedup_interval
+from stallscope.wording.verdicts import counted
 
 from .contents import job_parts
 
 #: Stands in a cell for which there is nothing to say.
 NOTHING = "–"
+#: What to know of gains that no run has shown.
+EXTRAPOLATED = (
+    "Extrapolated: bandwidth as if latency cost nothing; ranks by a model of the communication, whose "
+    "interval goes from all bandwidth to all latency where runs of one size only are known."
+)
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 
 
@@ -42,43 +49,16 @@ class Table:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """Milliseconds as text in a table of one unit, no finer than its largest figure deserves."""
-
-    scale: Scale
-    largest: float | None
-
-    def plain(self, value: float | None) -> str:
-        known = finite(value)
-        return NOT_MEASURED if known is None else significant(self._in(known), self._beside)
-
-    def excess(self, value: float | None) -> str:
-        known = finite(value)
-        return NOT_MEASURED if known is None else signed(self._in(known), self._beside)
-
-    def mean(self, value: float, ci95: Interval | None) -> str:
-        inside = None if ci95 is None else (self._in(ci95[0]), self._in(ci95[1]))
-        return plus_minus(self._in(value), inside)
-
-    def _in(self, value: float) -> float:
-        return value * self.scale.factor
-
-    @property
-    def _beside(self) -> float | None:
-        return self._in(self.largest) if self.largest else None
-
-
 def ledger_table(analysis: Analysis) -> Table:
-    """Where a step's time goes; with a baseline, against it."""
-    scale = scale_for(analysis.step.mean if analysis.step else 0.0, "ms")
-    with_baseline = analysis.baseline is not None
-    columns = ["Entry", f"{scale.unit} per step", "Share"]
-    if with_baseline:
-        columns += [f"Baseline, {scale.unit}", f"Excess, {scale.unit}"]
+    """Where a step's time goes; with baselines, beside theirs."""
     whole = None if analysis.step is None else analysis.step.mean
-    cells = _Cells(scale, whole)
-    rows = [_ledger_row(name, analysis.entry(name), cells, with_baseline) for name in ENTRIES]
+    cells = Cells.for_all([whole])
+    columns = ["Entry", f"{cells.unit} per step", "Share"]
+    if analysis.baseline is not None:
+        columns += [f"Baseline, {cells.unit}", f"Excess, {cells.unit}"]
+    if analysis.single is not None:
+        columns.append(f"On one rank, {cells.unit}")
+    rows = [_ledger_row(name, analysis, cells) for name in ENTRIES]
     rows.append(_total_row(analysis, cells))
     return Table(
         "Ledger of a steady step",
@@ -89,27 +69,115 @@ def ledger_table(analysis: Analysis) -> Table:
     )
 
 
-def _ledger_row(
-    name: str, entry: LedgerEntry | None, cells: _Cells, with_baseline: bool
-) -> tuple[str, ...]:
+def _ledger_row(name: str, analysis: Analysis, cells: Cells) -> tuple[str, ...]:
+    entry = analysis.entry(name)
     if entry is None:
-        return (TITLES[name], NOT_MEASURED, NOTHING, *[NOTHING] * (2 if with_baseline else 0))
+        others = 2 * (analysis.baseline is not None) + (analysis.single is not None)
+        return (TITLES[name], NOT_MEASURED, NOTHING, *[NOTHING] * others)
     row = [TITLES[name], cells.mean(entry.ms, entry.ci95_ms), percent(entry.share)]
-    if with_baseline:
-        row += [cells.plain(entry.baseline_ms), cells.excess(entry.excess_ms)]
+    if analysis.baseline is not None:
+        row += [
+            cells.plain(entry.baseline_ms),
+            cells.excess(entry.excess_ms, entry.excess_ci95_ms),
+        ]
+    if analysis.single is not None:
+        row.append(cells.plain(entry.single_ms))
     return tuple(row)
 
 
-def _total_row(analysis: Analysis, cells: _Cells) -> tuple[str, ...]:
-    step, base = analysis.step, analysis.baseline
+def _total_row(analysis: Analysis, cells: Cells) -> tuple[str, ...]:
+    step = analysis.step
+    row = ["Step", NOT_MEASURED, NOTHING]
+    if step is not None:
+        row = ["Step", cells.mean(step.mean, step.ci95), "100%"]
+    if analysis.baseline is not None:
+        loss = _loss(analysis)
+        row += [cells.plain(_mean(analysis.baseline)), cells.excess(loss.value, loss.ci95)]
+    if analysis.single is not None:
+        row.append(cells.plain(_mean(analysis.single)))
+    return tuple(row)
+
+
+def _loss(analysis: Analysis) -> Mean:
+    """By how much the step is longer than the baseline's."""
+    own = analysis.step
+    other = None if analysis.baseline is None else analysis.baseline.step
+    if own is None or other is None:
+        return Mean(nan, None)
+    return Mean(own.mean, own.ci95).minus(Mean(other.mean, other.ci95))
+
+
+def _mean(analysis: Analysis) -> float | None:
+    return None if analysis.step is None else analysis.step.mean
+
+
+def stragglers_table(analysis: Analysis) -> Table | None:
+    """Who makes the others wait. None where nobody does."""
+    if not analysis.stragglers:
+        return None
+    rows = tuple(
+        (
+            stragglers.who(one),
+            stragglers.pattern(one),
+            TITLES[one.stage],
+            stragglers.excess(one),
+            percent(one.late_share),
+            stragglers.cost(one),
+        )
+        for one in analysis.stragglers
+    )
+    return Table(
+        "Who makes the others wait",
+        ("Who", "When", "Stage", "By how much", "Share of steps", "Costs per step"),
+        rows,
+        words=frozenset({0, 1, 2}),
+        note=stragglers.NOTE,
+    )
+
+
+def baselines_table(analysis: Analysis) -> Table | None:
+    """What is lost between one rank, all ranks on synthetic data, and this run. None without both."""
+    parts, base = analysis.decomposition, analysis.baseline
+    if parts is None or base is None or analysis.step is None:
+        return None
+    whole = analysis.step.mean
+    cells = Cells.for_all([whole])
+    rows = [_step_of(analysis, cells, whole), _step_of(base, cells, whole)]
+    if analysis.single is not None:
+        rows.append(_step_of(analysis.single, cells, whole))
+    steps = len(rows)
+    losses = [
+        ("Lost to real data", parts.loss),
+        ("of it: input stall", parts.input_stall),
+        ("of it: loader interference", parts.interference),
+        ("of it: the rest", parts.rest),
+        ("Waiting and communicating on synthetic data", parts.communication),
+    ]
+    if parts.scale is not None:
+        losses.append(("Lost to scale", parts.scale))
+    rows += [
+        (title, cells.excess(mean.value, mean.ci95), _share_of(mean.value, whole))
+        for title, mean in losses
+    ]
+    return Table(
+        "Against the baselines",
+        ("What", f"{cells.unit} per step", "Of this run's step"),
+        tuple(rows),
+        emphasised=frozenset(range(steps)),
+        note="Lost to real data: this run's step less the baseline's. Input stall: what waiting for "
+        "batches costs beyond the baseline's, on whichever rank. Loader interference: by how much "
+        "compute takes longer than in the baseline. Lost to scale: the baseline's step less that on "
+        "one rank.",
+    )
+
+
+def _step_of(analysis: Analysis, cells: Cells, whole: float) -> tuple[str, str, str]:
+    data = "synthetic" if analysis.run.synthetic else "real"
+    title = f"Step on {data} data, {counted(analysis.run.size, 'rank')}"
+    step = analysis.step
     if step is None:
-        return ("Step", NOT_MEASURED, NOTHING, *([] if base is None else [NOTHING, NOTHING]))
-    row = ["Step", cells.mean(step.mean, step.ci95), "100%"]
-    if base is not None:
-        own = None if base.step is None else base.step.mean
-        excess = None if own is None else step.mean - own
-        row += [cells.plain(own), cells.excess(excess)]
-    return tuple(row)
+        return (title, NOT_MEASURED, NOTHING)
+    return (title, cells.mean(step.mean, step.ci95), _share_of(step.mean, whole))
 
 
 def step_table(analysis: Analysis) -> Table | None:
@@ -127,33 +195,36 @@ def step_table(analysis: Analysis) -> Table | None:
 
 
 def gains_table(analysis: Analysis) -> Table | None:
-    """What each fix gains. None where the logs cannot tell."""
-    found = gains(analysis)
+    """What each fix gains, and what was asked. None where the logs cannot tell."""
+    asked = answers(analysis)
+    found = [*gains(analysis), *asked]
     if not found:
         return None
     rows = tuple(
         (
             gain.title,
-            amount(gain.what_if.saved_ms.value, "ms", gain.what_if.saved_ms.ci95),
+            saved(gain.what_if) or NOTHING,
             speedup(gain.what_if),
             speedup_interval(gain.what_if),
         )
         for gain in found
     )
+    note = "The run's own steps, replayed without the fault. Gains do not add up."
+    if any(gain.what_if.extrapolated for gain in asked):
+        note = f"{note} {EXTRAPOLATED}"
     return Table(
         "What fixing gains",
         ("Fix", "Saved per step", "Speed-up", "95% interval"),
         rows,
-        note="The run's own steps, replayed without the fault. Gains do not add up.",
+        note=note,
     )
 
 
 def ranks_table(analysis: Analysis) -> Table:
     """Every rank's own means per step."""
-    values = [getattr(rank, f"{name}_ms") for rank in analysis.ranks for name in _RANK_STAGES]
-    most = max((finite(value) or 0.0 for value in values), default=0.0)
-    scale = scale_for(most, "ms")
-    cells = _Cells(scale, most)
+    cells = Cells.for_all(
+        getattr(rank, f"{name}_ms") for rank in analysis.ranks for name in _RANK_STAGES
+    )
     titles = ("Input", "Compute", "Other", "Waits", "Allreduce")
     named = set(analysis.bottleneck.ranks)
     return Table(
@@ -161,7 +232,7 @@ def ranks_table(analysis: Analysis) -> Table:
         (
             "Rank",
             "Host",
-            *(f"{title}, {scale.unit}" for title in titles),
+            *(f"{title}, {cells.unit}" for title in titles),
             "Last to be ready",
             "Clock offset, ms",
         ),
@@ -172,18 +243,20 @@ def ranks_table(analysis: Analysis) -> Table:
     )
 
 
-def _rank_row(rank: RankSummary, cells: _Cells) -> tuple[str, ...]:
+def _rank_row(rank: RankSummary, cells: Cells) -> tuple[str, ...]:
     stages = [cells.plain(getattr(rank, f"{name}_ms")) for name in _RANK_STAGES]
-    last = NOT_MEASURED if rank.critical_share is None else percent(rank.critical_share)
-    return (str(rank.rank), rank.host, *stages, last, _clock(rank))
+    return (str(rank.rank), rank.host, *stages, share(rank.critical_share), clock(rank))
 
 
-def _clock(rank: RankSummary) -> str:
+def clock(rank: RankSummary) -> str:
+    """How far a rank's clock is ahead of the first host's, and how well that is known; ms."""
     uncertainty = finite(rank.clock_uncertainty_ms)
     if uncertainty is None:
         return "unknown"
-    offset = significant(rank.clock_offset_ms)
-    return f"{offset} ± {significant(uncertainty)}" if uncertainty else offset
+    offset = rank.clock_offset_ms
+    if not uncertainty:
+        return significant(offset)
+    return plus_minus(offset, (offset - uncertainty, offset + uncertainty))
 
 
 def job_table(analysis: Analysis) -> Table:

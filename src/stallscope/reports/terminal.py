@@ -13,37 +13,36 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.result import LedgerEntry, RankSummary
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
-from stallscope.wording.gains import gains, main_gain
+from stallscope.wording.figures import communication
+from stallscope.wording.fixes import how_sure, saving, speedup, speedup_interval
+from stallscope.wording.gains import answers, gains, main_gain
 from stallscope.wording.numbers import amount, finite, percent, signed
 from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import (
-    basis,
-    counted,
-    headline,
-    kind_title,
-    saving,
-    speedup,
-    speedup_interval,
-)
+from stallscope.wording.verdicts import badge, basis, counted, headline
 
 from .contents import advice, job_parts, ranks_that_matter
+from .tables import EXTRAPOLATED, baselines_table, stragglers_table
+from .tables import Table as Words
 
 _BAR = 22
 _MOST_GAINS = 5
+_MOST_STRAGGLERS = 5
 _MOST_WARNINGS = 5
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def summary(analysis: Analysis) -> RenderableType:
-    """Verdict, ledger, ranks that matter, gains, findings, job time and warnings.
+    """Verdict, ledger, who makes the others wait, ranks that matter, gains, baselines and the rest.
 
     To be printed by a ``rich`` console at least 80 columns wide.
     """
     sections = (
         _verdict(analysis),
         _ledger(analysis),
+        _drawn(stragglers_table(analysis), _MOST_STRAGGLERS),
         _ranks(analysis),
         _gains(analysis),
+        _drawn(baselines_table(analysis)),
         _findings(analysis),
         _job(analysis),
         _warnings(analysis),
@@ -59,7 +58,7 @@ def _verdict(analysis: Analysis) -> RenderableType:
     bottleneck = analysis.bottleneck
     colour = COLOURS[bottleneck.kind].light if bottleneck.kind in COLOURS else "default"
     lines: list[RenderableType] = [
-        Text(plain(headline(bottleneck)), style="bold"),
+        Text(plain(headline(bottleneck, analysis.stragglers)), style="bold"),
         Text(plain(bottleneck.evidence)),
         Text(),
     ]
@@ -69,15 +68,14 @@ def _verdict(analysis: Analysis) -> RenderableType:
             Text.assemble(
                 f"{plain(gain.title)}, steps would be ",
                 (f"{speedup(gain.what_if)} as fast", "bold"),
-                f" (95% interval: {speedup_interval(gain.what_if)}), saving "
-                f"{saving(gain.what_if, analysis)}.",
+                f" ({how_sure(gain.what_if)}), saving {saving(gain.what_if, analysis)}.",
             )
         )
     steps = Table.grid(padding=(0, 1, 0, 0))
     for step in advice(analysis):
         steps.add_row("→", Text(plain(step)))
     lines += [steps, Text(f"From {basis(analysis)}.", style="dim")]
-    title = Text(_clipped(f"{analysis.run.name}: {kind_title(bottleneck.kind)}", 70))
+    title = Text(_clipped(f"{analysis.run.name}: {badge(bottleneck)}", 70))
     return Panel(
         Group(*lines), title=title, title_align="left", border_style=colour, box=box.ROUNDED
     )
@@ -143,7 +141,8 @@ def _rank_row(rank: RankSummary) -> list[RenderableType]:
 
 
 def _gains(analysis: Analysis) -> RenderableType | None:
-    found = gains(analysis)[:_MOST_GAINS]
+    asked = answers(analysis)
+    found = [*gains(analysis)[:_MOST_GAINS], *asked]
     if not found:
         return None
     table = _grid("What fixing gains")
@@ -153,6 +152,25 @@ def _gains(analysis: Analysis) -> RenderableType | None:
     for gain in found:
         what_if = gain.what_if
         table.add_row(Text(plain(gain.title)), speedup(what_if), speedup_interval(what_if))
+    if any(gain.what_if.extrapolated for gain in asked):
+        return Group(table, Text(EXTRAPOLATED, style="dim"))
+    return table
+
+
+def _drawn(words: Words | None, most: int | None = None) -> RenderableType | None:
+    """A table that all formats have, without its note; its first rows only where there are more."""
+    if words is None:
+        return None
+    table = _grid(words.title)
+    for index in range(len(words.columns)):
+        in_words = index in words.words
+        table.add_column(justify="left" if in_words else "right", no_wrap=not in_words)
+    table.add_row(*words.columns, style="dim")
+    for index, row in enumerate(words.rows[:most]):
+        style = "bold" if index in words.emphasised else None
+        table.add_row(*(Text(plain(cell)) for cell in row), style=style)
+    if most is not None and len(words.rows) > most:
+        table.add_row(f"and {len(words.rows) - most} more")
     return table
 
 
@@ -162,7 +180,9 @@ def _findings(analysis: Analysis) -> RenderableType | None:
     lines = [Text("Findings", style="bold")]
     for finding in analysis.findings:
         mark = Text(f"{finding.severity}: ", style=_SEVERITIES[finding.severity])
-        lines.append(mark + Text(plain(f"{finding.title}. {finding.evidence} {finding.advice}")))
+        # The files have the evidence of what is only worth knowing.
+        evidence = "" if finding.severity == "info" else f"{finding.evidence} "
+        lines.append(mark + Text(plain(f"{finding.title}. {evidence}{finding.advice}")))
     return Group(*lines)
 
 
@@ -173,7 +193,11 @@ def _job(analysis: Analysis) -> RenderableType:
         if value
     ]
     split = f": {', '.join(parts)}" if parts else "; what it went to was not measured"
-    return Text.assemble(("Job ", "bold"), f"{amount(analysis.job.total, 's')}{split}")
+    lines = [Text.assemble(("Job: ", "bold"), f"{amount(analysis.job.total, 's')}{split}")]
+    moved = communication(analysis)
+    if moved:
+        lines.append(Text.assemble(("Communication: ", "bold"), moved))
+    return Group(*lines)
 
 
 def _warnings(analysis: Analysis) -> RenderableType | None:

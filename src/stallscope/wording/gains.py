@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from stallscope.analysis import Analysis
 from stallscope.analysis.what_if import WhatIf
 
-from .verdicts import fix_title
+from .fixes import fix_title
 
 # Smaller gains round to nothing.
 _WORTH_MENTIONING = 1.005
+# The analysis never offers these; somebody asked.
+_ASKED = ("bandwidth:", "ranks:")
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,23 @@ def gains(analysis: Analysis) -> list[Gain]:
     """What fixing gains, the most first; nothing where the logs cannot tell."""
     if analysis.bottleneck.kind == "insufficient_data":
         return []
-    slow = [one.fix for one in analysis.what_if if one.fix.startswith(("rank:", "host:"))]
+    fixes = [one for one in analysis.what_if if not one.fix.startswith(_ASKED)]
+    slow = [one.fix for one in fixes if one.fix.startswith(("rank:", "host:"))]
+    in_turn = any(one.counts_as_imbalance and not one.ranks for one in analysis.stragglers)
     # Healing all that are slow is healing the one, where there is one.
-    shown = [one for one in analysis.what_if if len(slow) != 1 or one.fix not in slow]
+    alone = len(slow) == 1 and not in_turn
+    shown = [one for one in fixes if not alone or one.fix not in slow]
     shown.sort(key=lambda one: one.speedup, reverse=True)
-    return [Gain(fix_title(one.fix, slow), one) for one in shown]
+    return [Gain(fix_title(one.fix, slow, in_turn), one) for one in shown]
+
+
+def answers(analysis: Analysis) -> list[Gain]:
+    """What was asked: another bandwidth, another number of ranks; in the order asked."""
+    asked = [one for one in analysis.what_if if one.fix.startswith(_ASKED)]
+    return [
+        Gain(fix_title(one.fix, ()) + (" (extrapolated)" if one.extrapolated else ""), one)
+        for one in asked
+    ]
 
 
 def main_gain(analysis: Analysis) -> Gain | None:

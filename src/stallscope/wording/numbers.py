@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 NOT_MEASURED = "not measured"
+NO_INTERVAL = "too few steps"
 
 Interval = tuple[float, float]
 
@@ -63,9 +64,9 @@ def significant(value: float, beside: float | None = None) -> str:
     return _fixed(value, decimals)
 
 
-def signed(value: float, beside: float | None = None) -> str:
-    """As ``significant``, always with a sign unless it is zero."""
-    text = significant(value, beside)
+def signed(value: float, beside: float | None = None, ci95: Interval | None = None) -> str:
+    """As ``significant``, or with its interval, always with a sign unless it is zero."""
+    text = significant(value, beside) if ci95 is None else plus_minus(value, ci95)
     return f"+{text}" if value > 0 and text[0].isdigit() else text
 
 
@@ -75,6 +76,11 @@ def percent(fraction: float) -> str:
         return "<0.1%" if fraction > 0 else ">−0.1%"
     text = f"{fraction:.1%}" if abs(fraction) < 0.9995 else f"{fraction:.0%}"
     return text.replace("-", "−")
+
+
+def share(fraction: float | None) -> str:
+    """As ``percent``, where it may not have been measured."""
+    return NOT_MEASURED if fraction is None else percent(fraction)
 
 
 def plus_minus(value: float, ci95: Interval | None) -> str:
@@ -91,12 +97,29 @@ def plus_minus(value: float, ci95: Interval | None) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """The ends of an interval, with one more digit where they are alike without it: 1.25–1.26."""
+    """The ends of an interval, with one more digit where they are alike without it: 1.25–1.26.
+
+    A dash beside a minus would be read twice: −0.50 to 0.25.
+    """
     usual = _decimals(low)
     texts = _fixed(low, usual), _fixed(high, usual)
     if texts[0] == texts[1]:
         texts = _fixed(low, usual + 1), _fixed(high, usual + 1)
-    return "–".join(dict.fromkeys(texts))
+    return (" to " if low < 0 else "–").join(dict.fromkeys(texts))
+
+
+def interval(ci95: Interval | None, unit: str) -> str:
+    """The ends of an interval in the unit that reads well: 37.6–38.8 ms; or why there is none."""
+    if ci95 is None:
+        return NO_INTERVAL
+    scale = scale_for(max(map(abs, ci95)), unit)
+    return f"{between(ci95[0] * scale.factor, ci95[1] * scale.factor)} {scale.unit}"
+
+
+def rate(samples_per_second: float | None) -> str:
+    """1,234 samples/s"""
+    known = finite(samples_per_second)
+    return NOT_MEASURED if known is None else f"{significant(known)} samples/s"
 
 
 def amount(value: float | None, unit: str, ci95: Interval | None = None) -> str:

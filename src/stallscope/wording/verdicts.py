@@ -1,14 +1,11 @@
-"""Verdicts and fixes in sentences: headlines, names of fixes, how sure a figure is."""
+"""Verdicts in sentences: who and what holds a run back, and what that rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import Bottleneck
-from stallscope.analysis.what_if import WhatIf
-
-from .numbers import amount, between, significant
+from stallscope.analysis.result import Bottleneck, Straggler
 
 _MOST_NAMED = 4
 
@@ -24,7 +21,7 @@ _KINDS = {
 
 _HEADLINES = {
     "input": "Input holds this run back: batches come late",
-    "compute": "This run is bound by compute, as its baseline is",
+    "compute": "This run is bound by compute",
     "other": "Work between steps holds this run back",
     "allreduce": "Exposed allreduce holds this run back",
     "balanced": "No single fault stands out",
@@ -33,37 +30,68 @@ _HEADLINES = {
 
 _CAUSES = {"input": "input", "compute": "compute", "other": "work between steps"}
 
-_FIXES = {
-    "input": "Without input stalls",
-    "other": "Without extra work between steps",
-    "allreduce": "If allreduce cost nothing",
-}
+_SLOW = {"bursts": "is slow now and then", "ramp": "gets slower and slower"}
 
 
-def kind_title(kind: str) -> str:
+def badge(bottleneck: Bottleneck) -> str:
     """The verdict in two words."""
-    return _KINDS.get(kind, kind)
+    if bottleneck.kind == "imbalance" and not bottleneck.ranks:
+        return f"Varying {_cause(bottleneck.cause)}"
+    return _KINDS.get(bottleneck.kind, bottleneck.kind)
 
 
 def short_verdict(bottleneck: Bottleneck) -> str:
     """The verdict in a few words, with the ranks that it names."""
-    if bottleneck.kind == "imbalance":
+    if bottleneck.kind == "imbalance" and bottleneck.ranks:
         return f"Slow {listed('rank', bottleneck.ranks)}"
-    return kind_title(bottleneck.kind)
+    return badge(bottleneck)
 
 
-def headline(bottleneck: Bottleneck) -> str:
-    """The verdict as a sentence."""
+def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
+    """The verdict as a sentence; ``stragglers`` are those of the same analysis."""
     if bottleneck.kind != "imbalance":
-        return _HEADLINES.get(bottleneck.kind, kind_title(bottleneck.kind))
-    where = f" of {listed('host', bottleneck.hosts)}" if bottleneck.hosts else ""
-    who = listed("rank", bottleneck.ranks)
-    one = len(bottleneck.ranks) == 1
-    cause = _CAUSES.get(bottleneck.cause or "", "work")
-    return (
-        f"{who[0].upper()}{who[1:]}{where} {'holds' if one else 'hold'} this run back: "
-        f"{'its' if one else 'their'} {cause} is slow"
+        return _HEADLINES.get(bottleneck.kind, bottleneck.kind)
+    if not bottleneck.ranks:
+        return _capital(
+            f"{_cause(bottleneck.cause)} varies from rank to rank and from step to step"
+        )
+    verb = "holds" if len(bottleneck.ranks) == 1 else "hold"
+    return f"{_capital(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
+        bottleneck, stragglers
     )
+
+
+def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
+    """``ranks 4, 5 and 6 of host b and rank 1``"""
+    of_hosts = sorted({rank for one in stragglers if one.hosts for rank in one.ranks})
+    alone = [rank for rank in bottleneck.ranks if rank not in of_hosts]
+    parts = []
+    if of_hosts:
+        parts.append(f"{listed('rank', of_hosts)} of {listed('host', bottleneck.hosts)}")
+    if alone:
+        parts.append(listed("rank", alone))
+    return joined(parts)
+
+
+def _fault(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
+    """``their compute is slow``"""
+    named = [one for one in stragglers if one.ranks]
+    it = len(bottleneck.ranks) == 1
+    if named and all(one.work is not None for one in named):
+        return f"{'it has' if it else 'they have'} more to do than the others"
+    patterns = {one.pattern for one in named}
+    stages: set[str | None] = {one.stage for one in named} or {bottleneck.cause}
+    what = _cause(stages.pop()) if len(stages) == 1 else "work"
+    slow = _SLOW.get(patterns.pop(), "is slow") if len(patterns) == 1 else "is slow"
+    return f"{'its' if it else 'their'} {what} {slow}"
+
+
+def _cause(stage: str | None) -> str:
+    return _CAUSES.get(stage or "", "work")
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def listed(noun: str, names: Sequence[object]) -> str:
@@ -77,38 +105,6 @@ def joined(words: Sequence[str]) -> str:
         words = [*words[:_MOST_NAMED], f"{len(words) - _MOST_NAMED} more"]
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def fix_title(fix: str, slow: Sequence[str]) -> str:
-    """The condition under which a gain is had: ``With rank 3 as fast as the others``.
-
-    Args:
-        fix: the name of the fix.
-        slow: fixes of single ranks and hosts, which the fix ``imbalance`` brings together.
-    """
-    if fix in _FIXES:
-        return _FIXES[fix]
-    healed = slow if fix == "imbalance" and slow else [fix]
-    return f"With {joined([one.replace(':', ' ', 1) for one in healed])} as fast as the others"
-
-
-def speedup(gain: WhatIf) -> str:
-    """1.25×, or that nothing is gained: replayed with the baseline's stage, steps are no faster."""
-    return f"{significant(gain.speedup)}×" if gain.saved_ms.value > 0 else "no gain"
-
-
-def speedup_interval(gain: WhatIf) -> str:
-    """1.24–1.26×, or why there is none."""
-    if gain.ci95 is None:
-        return "no interval: too few independent steps"
-    return f"{between(*gain.ci95)}×"
-
-
-def saving(gain: WhatIf, analysis: Analysis) -> str:
-    """10.9 ± 0.1 ms of the step's 54.1 ms"""
-    saved = amount(gain.saved_ms.value, "ms", gain.saved_ms.ci95)
-    step = analysis.step
-    return saved if step is None else f"{saved} of the step's {amount(step.mean, 'ms')}"
 
 
 def basis(analysis: Analysis) -> str:

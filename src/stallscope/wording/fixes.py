@@ -1,0 +1,81 @@
+"""Fixes in words: under which condition something is gained, how much, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.what_if import WhatIf
+
+from .numbers import amount, between, significant
+from .verdicts import counted, joined
+
+_TITLES = {
+    "input": "Without input stalls",
+    "other": "Without extra work between steps",
+    "allreduce": "If allreduce cost nothing",
+}
+_NOBODY_LATE = "no rank late now and then"
+
+
+def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
+    """The condition under which a gain is had: ``With rank 3 as fast as the others``.
+
+    Args:
+        fix: the name of the fix.
+        slow: fixes of single ranks and hosts, which the fix ``imbalance`` brings together.
+        in_turn: whether that fix heals lateness that moves around, too.
+    """
+    kind, _, value = fix.partition(":")
+    if fix in _TITLES:
+        return _TITLES[fix]
+    if kind == "bandwidth":
+        return f"With {value}× the bandwidth"
+    if kind == "ranks":
+        return f"On {counted(int(value), 'rank')}"
+    if fix != "imbalance":
+        return f"With {kind} {value} as fast as the others"
+    if not slow:
+        return f"With {_NOBODY_LATE}"
+    healed = joined([one.replace(":", " ", 1) for one in slow])
+    return f"With {healed} as fast as the others" + (f", and {_NOBODY_LATE}" if in_turn else "")
+
+
+def is_throughput(gain: WhatIf) -> bool:
+    """Whether it is a ratio of throughputs: on other ranks, every one with as much to do as now."""
+    return gain.fix.startswith("ranks:")
+
+
+def speedup(gain: WhatIf) -> str:
+    """1.25×, or that nothing is gained: replayed with the baseline's stage, steps are no faster."""
+    if is_throughput(gain):
+        return f"{significant(gain.speedup)}× throughput"
+    return f"{significant(gain.speedup)}×" if gain.saved_ms.value > 0 else "no gain"
+
+
+def speedup_interval(gain: WhatIf) -> str:
+    """1.24–1.26×, or why there is none."""
+    if gain.ci95 is None:
+        few = "runs or steps" if is_throughput(gain) else "independent steps"
+        return f"no interval: too few {few}"
+    return f"{between(*gain.ci95)}×"
+
+
+def how_sure(gain: WhatIf) -> str:
+    """95% interval: 1.24–1.26×; or why there is none."""
+    interval = speedup_interval(gain)
+    return interval if gain.ci95 is None else f"95% interval: {interval}"
+
+
+def saved(gain: WhatIf) -> str | None:
+    """10.9 ± 0.1 ms; None for a ratio of throughputs, which saves no time."""
+    if is_throughput(gain):
+        return None
+    return amount(gain.saved_ms.value, "ms", gain.saved_ms.ci95)
+
+
+def saving(gain: WhatIf, analysis: Analysis) -> str:
+    """10.9 ± 0.1 ms of the step's 54.1 ms"""
+    time = amount(gain.saved_ms.value, "ms", gain.saved_ms.ci95)
+    step = analysis.step
+    return time if step is None else f"{time} of the step's {amount(step.mean, 'ms')}"
