@@ -41,6 +41,13 @@ samples: training-env ## record sample_logs/ again on real Horovod (about 5 minu
 bench: $(VENV)/.ready-dev training-env ## measure what the recorder costs, against the Horovod Timeline
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (hours; ARGS=--quick only looks)
+	$(BIN)/python benchmarks/scorecard/simulated.py $(ARGS)
+	@# A look at a part is no page.
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,tools/training-env.sh $(TRAINING))
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/real.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/page.py)
+
 screenshots: $(VENV)/.ready-dev browser ## take the screenshots of the docs again
 	$(BIN)/python tools/screenshots.py
 
@@ -64,4 +71,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,test,dev
 	@touch $@
 
-.PHONY: help demo test test-lowest lint format samples bench screenshots pictures training-env browser clean
+.PHONY: help demo test test-lowest lint format samples bench scorecard screenshots pictures training-env browser clean

@@ -23,8 +23,10 @@ Bools = npt.NDArray[np.bool_]
 
 #: Rank, host and burst tests share a false-alarm rate of 2 %.
 ALPHA = 0.02 / 3
-#: Excesses below 2 % are the speed differences of any healthy fleet.
+#: Excesses below 2 % are the speed differences of any healthy fleet; of a few ranks, whose own spread
+#: says nothing, those below 4 %.
 INDIFFERENCE = 0.02
+_INDIFFERENCE_OF_FEW = 0.04
 #: With fewer independent steps τ itself is uncertain, and only a glaring excess is named, at a tenth of
 #: the false-alarm rate. With fewer still, nobody is.
 FEWEST_INDEPENDENT = 20
@@ -132,7 +134,8 @@ def _slow(laps: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
     scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
     freedom = 0.6 * (ranks - 1) * (independent - 1)
     limit = scipy_stats.t.ppf(1 - alpha / ranks, freedom)
-    least = _GLARING if few else INDIFFERENCE
+    usual = INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
+    least = _GLARING if few else usual
     indifferent = np.log1p(max(least, blind_ns / float(np.exp(step_mean.mean()))))
     slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
     slow &= _stand_out(means)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy import optimize
 from scipy import stats as scipy_stats
 
 from .lap_test import ALPHA
@@ -33,6 +34,8 @@ _STEPS_FOR_USUAL = 2000
 # From so many ranks on the typical peer is hardly ever late itself.
 _RANKS_FOR_PEERS = 8
 _FEWEST_EPISODES = 2
+# From a smaller part the whole cannot be told.
+_LEAST_SEEN = 0.3
 # Quantiles of the lower half say what is usual even where half of the values are late.
 _LOW, _LOWER = 0.20, 0.05
 _LOW_TO_SD = 1 / float(scipy_stats.norm.ppf(_LOW) - scipy_stats.norm.ppf(_LOWER))
@@ -53,6 +56,9 @@ class LateCells:
     #: Nanoseconds by which the stage took longer than its peers' in that step and than usual.
     by: Ints
     sure: Bools
+    #: Nanoseconds from which on the cell counts, and the standard deviation of the noise around it.
+    limit: Ints
+    noise: Floats
 
     def __len__(self) -> int:
         return len(self.step)
@@ -68,6 +74,27 @@ class LateCells:
     def of_stage(self, stage: str) -> LateCells:
         """The cells of a stage."""
         return self.take(self.stage == STAGES.index(stage))
+
+    def typical(self) -> tuple[float, float]:
+        """Nanoseconds by which late cells are late, and the share of them that are seen here.
+
+        Only what lies above the limit is seen; where noise is not small against that, the mean of what
+        is seen is too large. Taken as the upper part of a normal distribution, it gives the whole.
+        """
+        mean, limit = float(self.by.mean()), float(np.median(self.limit))
+        noise = max(float(np.median(self.noise)), 1.0)
+
+        def above(whole: float) -> float:
+            z = (whole - limit) / noise
+            ratio = np.exp(scipy_stats.norm.logpdf(z) - scipy_stats.norm.logcdf(z))
+            return float(whole + noise * ratio - mean)
+
+        lowest = limit - 3 * noise
+        if above(lowest) >= 0:
+            return mean, 1.0
+        whole = float(optimize.brentq(above, lowest, mean))
+        seen = float(scipy_stats.norm.cdf((whole - limit) / noise))
+        return (whole, seen) if seen >= _LEAST_SEEN else (mean, 1.0)
 
     @property
     def worst_stage(self) -> str:
@@ -120,7 +147,10 @@ def _late(values: Ints, smallest: float) -> LateCells:
     rank, step = np.nonzero((by > limit(hardly_chance)[:, None]).T)
     lateness = by[step, rank]
     sure = lateness > limit(_LATE_SDS)[step]
-    return LateCells(step, rank, np.zeros(len(step), np.int64), lateness, sure)
+    from_here = limit(hardly_chance)[step]
+    noise = spread * (np.maximum(peer, 0) + smallest)[step]
+    stage = np.zeros(len(step), np.int64)
+    return LateCells(step, rank, stage, lateness, sure, from_here, noise)
 
 
 def _spread(values: Ints, peer: Ints, smallest: float) -> float:

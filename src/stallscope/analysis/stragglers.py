@@ -25,7 +25,7 @@ from .what_if import some_of, unsure_of_peers, windows, without_faulty, without_
 Ints = npt.NDArray[np.int64]
 
 # Lateness that costs less of a step is not worth a name; lateness that moves around, a mention.
-_BURSTS_WORTH = 0.01
+_BURSTS_WORTH = 0.02
 _ROTATION_WORTH = 0.005
 # A rank has more work, not less speed, where it gets so many more samples.
 _MORE_WORK = 1.01
@@ -252,13 +252,15 @@ def _late_straggler(
     worst = np.zeros(len(ledger), np.int64)
     np.maximum.at(worst, own.step, own.by)
     late = worst > 0
+    typical, seen = own.typical()
+    excess = mean_with_interval(worst[late])
     return Straggler(
         pattern=pattern,
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
         hosts=hosts,
         stage=cells.worst_stage,
-        excess_ms=mean_with_interval(worst[late]).scaled(1e-6),
-        late_share=float(late.mean()),
+        excess_ms=excess.scaled(1e-6 * typical / float(own.by.mean())),
+        late_share=min(1.0, float(late.mean()) / seen),
         cost_ms=mean_of_replays(saved, windows(len(saved))).scaled(1e-6),
         work=None,
     )
