@@ -154,3 +154,13 @@ def test_ranks_that_left_few_rows_are_still_judged_by_them() -> None:
     cut = analysis_of(replace(JOB, cut_ranks={9: 200}, faults=faults))
     assert [one.ranks for one in cut.stragglers] == [(9,)]
     assert cut.stragglers[0].excess_ms.value > 0
+
+
+def test_extra_work_on_rank_0_is_a_finding() -> None:
+    found = analysis_of(replace(JOB, faults=(Fault("other", 20, ranks=(0,)),)))
+    (said,) = [one for one in found.findings if one.code == "rank_0_extra_work"]
+    (one,) = found.stragglers
+    assert said.evidence.startswith(f"{one.excess_ms.value:.1f} ms more than the others'")
+    assert f"wait {one.cost_ms.value:.1f} ms per step" in said.evidence
+    other_rank = analysis_of(replace(JOB, faults=(Fault("other", 20, ranks=(1,)),)))
+    assert "rank_0_extra_work" not in [one.code for one in other_rank.findings]

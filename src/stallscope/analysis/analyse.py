@@ -17,6 +17,7 @@ from .clocks import NULL
 from .communication import Communication, communication
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
+from .findings.rank_0 import rank_0_extra_work
 from .findings.slow_steps import step_findings
 from .job_time import host_step_times, job_time
 from .ledger import Ledger, build_ledger, concatenated, of_last_world
@@ -32,6 +33,7 @@ from .result import (
     LedgerEntry,
     RankSummary,
     StepTime,
+    Straggler,
 )
 from .stats import Mean, mean_with_interval
 from .verdict import decide
@@ -71,6 +73,7 @@ def analyse(
         # On one clock arrivals need no completions: nothing is hidden.
         blind = world.clocks.skew if len(world.clocks.names) > 1 else 0.0
         found = attribute(steady, world.hosts, base_steady, blind)
+    stragglers = () if found is None or _one_of_many(run) else found.stragglers
     step = _step_time(worlds, steady)
     throughput = _throughput(run, steady, step)
     changes = () if steady is None else change_points(steady)
@@ -83,9 +86,9 @@ def analyse(
         entries=() if steady is None else _entries(steady, base, alone),
         ranks=() if world is None else _rank_summaries(world, steady),
         bottleneck=_bottleneck(run, steady, found, base_steady is not None),
-        stragglers=() if found is None or _one_of_many(run) else found.stragglers,
+        stragglers=stragglers,
         what_if=() if found is None else found.gains,
-        findings=_findings(run, base is not None, single, clocks, steady, changes),
+        findings=_findings(run, base is not None, single, clocks, steady, changes, stragglers),
         warnings=_warnings(run, worlds, ledgers, match, baseline, single),
         samples_per_second=throughput,
         epochs=_epochs(worlds),
@@ -300,11 +303,12 @@ def _findings(
     clocks: ClockSummary | None,
     steady: Ledger | None,
     changes: Sequence[ChangePoint],
+    stragglers: Sequence[Straggler],
 ) -> tuple[Finding, ...]:
     found = [*find(run, has_baseline, single=single)]
     found += [] if clocks is None else clock_findings(clocks)
     found += [] if steady is None else step_findings(steady, tuple(changes))
-    return by_severity(found)
+    return by_severity([*found, *rank_0_extra_work(stragglers)])
 
 
 def _warnings(
