@@ -25,7 +25,7 @@ from .what_if import some_of, unsure_of_peers, windows, without_faulty, without_
 Ints = npt.NDArray[np.int64]
 
 # Lateness that costs less of a step is not worth a name; lateness that moves around, a mention.
-_BURSTS_WORTH = 0.02
+_BURSTS_WORTH = 0.01
 _ROTATION_WORTH = 0.005
 # A rank has more work, not less speed, where it gets so many more samples.
 _MORE_WORK = 1.01
