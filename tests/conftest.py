@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 
+import hypothesis
 import pytest
+
+# Nothing is asserted about time: a busy machine takes longer.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

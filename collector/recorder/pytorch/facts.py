@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from typing import Any, Callable, Dict, List, Optional, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, TypeVar
 import torch
 
 from ..identity import World, world_from_environment
+from ..learning_rate import scaled_by_ranks
 from .reductions import Reductions, without_compiler
 
 _Fact = TypeVar("_Fact")
@@ -64,7 +64,7 @@ def model_facts(
         "parameters": _known(lambda: sum(parameter.numel() for parameter in parameters)),
         "optimizer": None if optimizer is None else type(optimizer).__name__,
         "learning_rate": rate,
-        "learning_rate_scaled": _known(lambda: _scaled(optimizer, rate, size)),
+        "learning_rate_scaled": _known(lambda: scaled_by_ranks(optimizer, "lr", rate, size)),
         "backward_passes_per_step": getattr(optimizer, "backward_passes_per_step", None),
         "gradient_tensors": len(training),
         "gradient_bytes": _known(lambda: sum(map(_bytes, training))),
@@ -87,30 +87,6 @@ def steps_counted(optimizer: Any) -> int:
     # One on a device would have to be waited for.
     there = [count for count in counts if getattr(count, "is_cpu", True)]
     return max(map(int, there), default=0)
-
-
-def _scaled(optimizer: Any, rate: Optional[float], size: int) -> Optional[bool]:
-    """Whether the rate is the optimizer's default times the number of ranks.
-
-    None where nothing can be said: any other rate may be a tuned one.
-    """
-    default = _default_rate(type(optimizer))
-    if rate is None or size < 2 or default is None:
-        return None
-    for expected, scaled in ((default * size, True), (default, False)):
-        if abs(rate - expected) <= 1e-6 * expected:
-            return scaled
-    return None
-
-
-def _default_rate(optimizer: type) -> Optional[float]:
-    """The default of the class that first has one: Horovod's subclass has other arguments."""
-    for base in optimizer.__mro__:
-        own = vars(base).get("__init__")
-        parameter = inspect.signature(own).parameters.get("lr") if own else None
-        if parameter is not None:
-            return parameter.default if isinstance(parameter.default, float) else None
-    return None
 
 
 def _bytes(parameter: torch.Tensor) -> int:

@@ -11,7 +11,8 @@ from typing import Any, Iterable, Iterator, Optional, Union
 import torch
 
 from ..format import CHECKPOINT, VALIDATION
-from .recording import Options, Recording
+from ..options import Options
+from .recording import Recording
 
 
 class StepLogger:

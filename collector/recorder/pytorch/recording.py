@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from pathlib import Path
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
+from ..options import Options
 from ..session import Session
 from .batches import samples_in
 from .facts import model_facts, parameters_of, steps_counted, why_no_stamps, world_of_training
@@ -23,17 +23,6 @@ logger = logging.getLogger("stallscope")
 
 # Recordings that nobody has closed yet.
 _open: List["Recording"] = []
-
-
-class Options(NamedTuple):
-    """What the user asked for."""
-
-    log_dir: Path
-    run_name: Optional[str]
-    synthetic: bool
-    batch_size: Optional[int]
-    flush_seconds: float
-    stages: bool
 
 
 def _never_raises(method: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,8 @@ from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
 
-from .recording import Options, Recording, recording_of, stop_abandoned
+from ..options import Options
+from .recording import Recording, recording_of, stop_abandoned
 
 logger = logging.getLogger("stallscope")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from typing import Any, Callable, Dict, Optional, TypeVar
 
 import tensorflow as tf
 
 from ..identity import World
+from ..learning_rate import scaled_by_ranks
 from .optimizers import innermost, passes_per_step
 
 _Fact = TypeVar("_Fact")
@@ -45,7 +45,9 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
         "parameters": parameters(model),
         "optimizer": None if optimizer is None else type(optimizer).__name__,
         "learning_rate": rate,
-        "learning_rate_scaled": _known(lambda: _scaled(optimizer, rate, size)),
+        "learning_rate_scaled": _known(
+            lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
+        ),
         "backward_passes_per_step": passes_per_step(optimizer),
         "steps_per_execution": _known(lambda: steps_per_execution(model)),
         "threads": {
@@ -92,30 +94,6 @@ def _learning_rate(optimizer: Any) -> float:
     """The rate at the start."""
     rate = optimizer.learning_rate
     return float(rate.numpy() if hasattr(rate, "numpy") else rate)
-
-
-def _scaled(optimizer: Any, rate: Optional[float], size: int) -> Optional[bool]:
-    """Whether the rate is the optimizer's default times the number of ranks.
-
-    None where nothing can be said: any other rate may be a tuned one.
-    """
-    default = _default_rate(type(optimizer))
-    if rate is None or size < 2 or default is None:
-        return None
-    for expected, scaled in ((default * size, True), (default, False)):
-        if abs(rate - expected) <= 1e-6 * expected:
-            return scaled
-    return None
-
-
-def _default_rate(optimizer: type) -> Optional[float]:
-    """The default of the class that first has one: Horovod's subclass takes any keywords."""
-    for base in optimizer.__mro__:
-        own = vars(base).get("__init__")
-        parameter = inspect.signature(own).parameters.get("learning_rate") if own else None
-        if parameter is not None:
-            return parameter.default if isinstance(parameter.default, float) else None
-    return None
 
 
 def _known(read: Callable[[], _Fact]) -> Optional[_Fact]:

@@ -7,14 +7,14 @@ import logging
 import os
 import sys
 import threading
-from pathlib import Path
 from types import FrameType
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
 from ..identity import World, world_from_environment
+from ..options import Options
 from ..session import Session
 from .facts import horovod_world, model_facts, parameters, steps_per_execution, why_no_stamps
 from .instrument import Instrumentation
@@ -31,17 +31,6 @@ _TUNED_CAPACITY = 4096
 
 # Recordings that nobody has stopped yet: an exception ends fit without a word to its callbacks.
 _open: List["Recording"] = []
-
-
-class Options(NamedTuple):
-    """What the user asked for."""
-
-    log_dir: Path
-    run_name: Optional[str]
-    synthetic: bool
-    batch_size: Optional[int]
-    flush_seconds: float
-    stages: bool
 
 
 def recording_of(model: Any) -> Optional["Recording"]:

@@ -6,6 +6,7 @@ from typing import List, NamedTuple, Optional
 
 from ..clock import JUMP_NS
 from ..format import StepRow
+from ..turns import sum_of
 
 
 class GraphStep(NamedTuple):
@@ -106,24 +107,11 @@ class StepAssembler:
         for turn in turns:
             self._turns.append(turn)
             if len(self._turns) >= self._missing:
-                rows.append(self._sum(self._turns)._replace(step=self.next_step))
+                rows.append(sum_of(self._turns)._replace(step=self.next_step))
                 self._turns = []
                 self._missing = self._passes
                 self.next_step += 1
         return rows
-
-    @staticmethod
-    def _sum(turns: List[StepRow]) -> StepRow:
-        first, last = turns[0], turns[-1]
-        inputs = [None if turn.data is None else turn.data - turn.begin for turn in turns]
-        samples = [turn.samples for turn in turns]
-        return last._replace(
-            begin=first.begin,
-            data=None if None in inputs else first.begin + sum(filter(None, inputs)),
-            micro=sum(turn.micro for turn in turns),
-            samples=None if None in samples else sum(filter(None, samples)),
-            clock=first.clock,
-        )
 
 
 def _on_monotonic(wall: Optional[int], call: Call) -> Optional[int]:

@@ -1,0 +1,158 @@
+"""Faults that measure themselves: what was injected is what the clock says, not what was asked for.
+
+Standard library only. The same hooks are in every cell, clean ones included, so that cells differ in
+nothing but the fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cells import Cell, truth_path, write_cell
+
+# Tracing, connecting and the first negotiation of every tensor are over by then.
+_WARM_UP = 100
+
+
+class Injection:
+    """One rank's share of a cell's fault."""
+
+    def __init__(self, cell: Cell, rank: int, steps: int, clean_step_ns: float) -> None:
+        self.cell = cell
+        self._rank = rank
+        # What comes after a step's end is part of the next one, and the last step has no next.
+        self._turns = [*cell.turns(steps), -1]
+        self._ns = int(clean_step_ns * cell.percent / 100)
+        self._inject = _spin if cell.way == "spin" else _sleep
+        #: Nanoseconds that were injected on this rank, per step.
+        self.injected = [0] * (steps + 1)
+        #: When each step's batch was asked for, to measure the clean step.
+        self._asked: list[int] = []
+        self._waited = _cpu_wait_ns()
+        self._step = {"input": 0, "compute": 0, "other": 1}
+
+    def here(self, stage: str) -> None:
+        """The training goes through this stage now; to be called once per step."""
+        step = self._step[stage]
+        self._step[stage] = step + 1
+        if stage == "input":
+            self._asked.append(time.perf_counter_ns())
+        if stage == self.cell.stage and self._turns[step] in (None, self._rank):
+            begin = time.perf_counter_ns()
+            self._inject(self._ns)
+            self.injected[step] += time.perf_counter_ns() - begin
+
+    @property
+    def step_ns(self) -> float:
+        """The mean time from step to step, without warm-up."""
+        steady = self._asked[_WARM_UP:]
+        return statistics.mean(b - a for a, b in zip(steady, steady[1:]))
+
+    def write(self, folder: Path) -> None:
+        """Write the truth where the scoring looks for it; at once or not at all."""
+        if self._rank == 0:
+            write_cell(folder, self.cell)
+        path = truth_path(folder, self._rank)
+        part = path.with_suffix(".part")
+        content = {
+            "step_ns": self.step_ns,
+            "cpu_wait_ns": _cpu_wait_ns() - self._waited,
+            "injected_ns": self.injected[:-1],
+        }
+        part.write_text(json.dumps(content))
+        part.rename(path)
+
+
+def _cpu_wait_ns() -> int:
+    """How long all threads of this process have waited for a core in their lives."""
+    waited = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # a thread may end meanwhile
+            waited += int(path.read_text().split()[1])
+    return waited
+
+
+def _sleep(ns: int) -> None:
+    time.sleep(ns / 1e9)
+
+
+def _spin(ns: int) -> None:
+    end = time.perf_counter_ns() + ns
+    while time.perf_counter_ns() < end:
+        pass
+
+
+class Machine:
+    """What this rank computes on: a core of its own, or one that it shares with other ranks.
+
+    Ranks that share cores slow each other down by turns, by more than most faults. There most of the
+    computing is waiting, as for a device, and only the rest of the step competes for the cores.
+    """
+
+    _DEVICE_SECONDS = 0.006
+    _SHARE_OF_SAMPLES = 12
+
+    def __init__(self, shared: bool) -> None:
+        self._shared = shared
+
+    @classmethod
+    def of_this_rank(cls) -> Machine:
+        """Take a core where there are enough; to be called before any library makes threads."""
+        rank, size = (int(os.environ[f"HOROVOD_LOCAL_{name}"]) for name in ("RANK", "SIZE"))
+        cores = sorted(os.sched_getaffinity(0))
+        if size <= len(cores):
+            os.sched_setaffinity(0, {cores[rank]})
+        return cls(shared=size > len(cores))
+
+    def samples(self, on_a_core: int) -> int:
+        """The batch, of so many samples on a core of one's own."""
+        return on_a_core // self._SHARE_OF_SAMPLES if self._shared else on_a_core
+
+    def wait_for_device(self) -> None:
+        if self._shared:
+            time.sleep(self._DEVICE_SECONDS)
+
+
+class Launch:
+    """The cells of one launch, trained one after the other."""
+
+    def __init__(self, out: Path, cells: list[Cell], steps: int, rank: int) -> None:
+        self._out = out
+        self._cells = cells
+        self._steps = steps
+        self._rank = rank
+
+    def train(
+        self,
+        train: Callable[[Injection, Path, int], None],
+        agree: Callable[[float], float],
+    ) -> None:
+        """Train all cells.
+
+        Args:
+            train: trains one cell, logging into the folder, for so many steps.
+            agree: hands every rank the number that rank 0 has.
+        """
+        first = self._cells[0]
+        warm = Injection(Cell(first.framework, first.ranks, 0, 0), self._rank, 2 * _WARM_UP, 0.0)
+        train(warm, self._out / f"warm-up-{first.framework}-{first.ranks}", 2 * _WARM_UP)
+        for number, cell in enumerate(self._cells, 1):
+            began = time.monotonic()
+            folder = self._out / cell.name
+            injection = Injection(cell, self._rank, self._steps, agree(self._clean_step(cell)))
+            train(injection, folder / "logs", self._steps)
+            injection.write(folder)
+            if self._rank == 0:
+                seconds = time.monotonic() - began
+                print(f"{number}/{len(self._cells)} {cell.name} {seconds:.1f} s", flush=True)
+
+    def _clean_step(self, cell: Cell) -> float:
+        """The step of the cell's baseline, which was trained before it; in nanoseconds."""
+        path = truth_path(self._out / cell.baseline, self._rank)
+        return json.loads(path.read_text())["step_ns"] if cell.percent else 0.0

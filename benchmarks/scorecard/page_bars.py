@@ -1,0 +1,305 @@
+"""The bars that the scorecard is held against: passed or missed, and where missed, why.
+
+Whether a bar is passed is computed from the results. Reasons are sentences for kinds of cells; a miss
+of no known kind says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from page_tables import FIXES, LEDGER, PHI, percent, run_share
+from scipy import stats
+
+Cell = dict[str, Any]
+
+RIGHT = 0.95
+FALSE_ALARMS = 0.02
+SIZE = 0.10
+COVERED = (0.92, 0.98)
+GAIN_ERROR = 0.01
+#: What the bars on faults are about: sizes from, steps, noise up to.
+PERCENT, STEPS, CV = 10, 500, 0.1
+
+#: What is beyond a bar by chance in one of so many runs is not held against it.
+CHANCE = 0.01
+# A fix that hardly any run is offered says nothing about intervals.
+_FEWEST_RUNS = 20
+
+WHO = {
+    "one": "Fault on one rank",
+    "all": "Fault on all ranks",
+    "rotating": "Fault on another rank in every step",
+}
+SLOW_NOISE = "Any fault, noise with a long memory (φ = .9)"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What is asked, and what came of it."""
+
+    what: str
+    needed: str
+    result: str
+    #: None where nothing was measured.
+    passed: bool | None
+    #: One sentence for each kind of miss.
+    misses: tuple[str, ...] = ()
+
+
+def bars(simulated: dict[str, Any]) -> list[Bar]:
+    """All bars on simulated runs."""
+    within = [cell for cell in simulated.get("power", ()) if _within(cell)]
+    usual = [cell for cell in within if not _slow_noise(cell)]
+    by_who = {WHO[who]: [cell for cell in usual if cell["who"] == who] for who in WHO}
+    by_who[SLOW_NOISE] = [cell for cell in within if _slow_noise(cell)]
+    return [
+        *[_right(what, cells) for what, cells in by_who.items()],
+        _false_alarms(simulated.get("clean", ())),
+        *[_size(what, cells) for what, cells in by_who.items()],
+        _coverage("ledger and step time", _figures(simulated, LEDGER)),
+        _coverage("what a fix gains", _figures(simulated, FIXES)),
+        _gains(_figures(simulated, FIXES)),
+    ]
+
+
+def _within(cell: Cell) -> bool:
+    return bool(cell["percent"] >= PERCENT and cell["steps"] == STEPS and cell["cv"] <= CV)
+
+
+def _right(what: str, cells: Sequence[Cell]) -> Bar:
+    below = [cell for cell in cells if cell["right"] < RIGHT]
+    result = f"{percent(run_share(cells, 'right'))} of {_runs(cells):,} runs"
+    return _bar(
+        f"{what}: cause and rank right",
+        f"≥ {RIGHT * 100:g} % of runs",
+        f"{result}; {_of(cells, below)} cells",
+        cells,
+        _explained(below, _MISSED_RIGHT, "right"),
+    )
+
+
+def _false_alarms(cells: Sequence[Cell]) -> Bar:
+    alarms, runs = sum(map(_alarms, cells)), _runs(cells)
+    above = [cell for cell in cells if too_many_alarms(_alarms(cell), cell["runs"])]
+    misses = _explained(above, _MISSED_ALARMS, "innocent_named")
+    if alarms > FALSE_ALARMS * runs and not misses:
+        misses = [f"all clean cells together: {_NOT_KNOWN}"]
+    return _bar(
+        "No fault: somebody named",
+        f"≤ {FALSE_ALARMS * 100:g} % of runs",
+        f"{percent(alarms / max(runs, 1))} of {runs:,} runs; {_of(cells, above)} cells",
+        cells,
+        misses,
+    )
+
+
+def too_many_alarms(alarms: int, runs: int) -> bool:
+    """Whether so many false alarms are more than chance makes of those that are let pass."""
+    return bool(stats.binom.sf(alarms - 1, runs, FALSE_ALARMS) < CHANCE)
+
+
+def _alarms(cell: Cell) -> int:
+    return round(cell["innocent_named"] * cell["runs"])
+
+
+def _size(what: str, cells: Sequence[Cell]) -> Bar:
+    known = [cell for cell in cells if "recovered" in cell]
+    off = [cell for cell in known if abs(cell["recovered"] - 1) > SIZE]
+    found = [cell["recovered"] for cell in known]
+    spread = f"{min(found):.2f} to {max(found):.2f} times; " if found else ""
+    return _bar(
+        f"{what}: size, median of found / injected",
+        f"0.90 to {1 + SIZE:.2f}",
+        f"{spread}{_of(known, off)} cells",
+        known,
+        _explained(off, _MISSED_SIZE, "recovered"),
+    )
+
+
+def _figures(simulated: dict[str, Any], names: Sequence[str]) -> list[Cell]:
+    """One cell per figure that has intervals and configuration of a job."""
+    return [
+        {**{key: value for key, value in one.items() if key != "figures"}, "figure": name, **figure}
+        for one in simulated.get("coverage", ())
+        for name, figure in one["figures"].items()
+        if name in names and figure["runs"] >= _FEWEST_RUNS
+    ]
+
+
+def _coverage(what: str, figures: Sequence[Cell]) -> Bar:
+    given = [one for one in figures if "covered" in one]
+    beyond = [one for one in given if _beyond(one)]
+    intervals = sum(map(_intervals, given))
+    held = sum(one["covered"] * _intervals(one) for one in given)
+    without = 1 - intervals / max(sum(one["runs"] for one in figures), 1)
+    return _bar(
+        f"95 % intervals, {what}: the truth within",
+        f"{COVERED[0] * 100:g} to {COVERED[1] * 100:g} % of runs",
+        f"{percent(held / max(intervals, 1))} of {intervals:,}; {_of(given, beyond)} figures; "
+        f"{percent(without)} of runs got none",
+        given,
+        _explained(beyond, _MISSED_COVERAGE, "covered"),
+    )
+
+
+def _intervals(figure: Cell) -> int:
+    return round(figure["runs"] * (1 - figure["without"]))
+
+
+def _beyond(figure: Cell) -> bool:
+    """Whether an interval holds the truth too rarely or too often, by more than chance."""
+    n, (low, high) = _intervals(figure), COVERED
+    held = round(figure["covered"] * n)
+    return bool(
+        stats.binom.cdf(held, n, low) < CHANCE or stats.binom.sf(held - 1, n, high) < CHANCE
+    )
+
+
+def _gains(figures: Sequence[Cell]) -> Bar:
+    off = [one for one in figures if one["error_p95"] > GAIN_ERROR]
+    worst = max((one["error_p95"] for one in figures), default=0.0)
+    return _bar(
+        "What a fix gains: off by, 95th percentile of runs",
+        f"≤ {GAIN_ERROR * 100:g} % of step time",
+        f"{percent(worst, 2)} at worst; {_of(figures, off)} figures",
+        figures,
+        _explained(off, _MISSED_GAIN, "error_p95"),
+    )
+
+
+def _bar(what: str, needed: str, result: str, cells: Sequence[Cell], misses: Sequence[str]) -> Bar:
+    if not cells:
+        return Bar(what, needed, "not measured", None)
+    return Bar(what, needed, result, not misses, tuple(misses))
+
+
+def _of(cells: Sequence[Cell], missed: Sequence[Cell]) -> str:
+    return f"{len(cells) - len(missed)} of {len(cells)}"
+
+
+def _runs(cells: Sequence[Cell]) -> int:
+    return sum(cell["runs"] for cell in cells)
+
+
+# -- reasons -------------------------------------------------------------------------------------
+
+
+def _explained(missed: Sequence[Cell], reasons: Sequence[Reason], figure: str) -> list[str]:
+    """One sentence per kind of miss, with the cells it is about."""
+    kinds: dict[str, list[Cell]] = {}
+    for cell in missed:
+        reason = next((text for holds, text in reasons if holds(cell)), _NOT_KNOWN)
+        kinds.setdefault(reason, []).append(cell)
+    return [f"{_listed(cells, figure)}: {reason}" for reason, cells in kinds.items()]
+
+
+def _listed(cells: Sequence[Cell], figure: str) -> str:
+    shown = [f"{_named(cell)} ({_value(cell[figure], figure)})" for cell in cells[:4]]
+    more = f" and {len(cells) - 4} more" if len(cells) > 4 else ""
+    return ", ".join(shown) + more
+
+
+def _named(cell: Cell) -> str:
+    """``8-one-compute-10-cv10`` is 8 ranks, compute of one rank +10 %, noise 10 %."""
+    name = f"`{cell['name']}`"
+    return f"{cell['figure']} in {name}" if "figure" in cell else name
+
+
+def _value(value: float, figure: str) -> str:
+    if figure == "recovered":
+        return f"{value:.2f}"
+    return percent(value, 2 if figure == "error_p95" else 1)
+
+
+def _slow_noise(cell: Cell) -> bool:
+    return bool(cell["phi"] > PHI)
+
+
+# Moving lateness that costs a smaller share of the step is not mentioned.
+_WORTH = 0.005
+_NOT_KNOWN = "no reason is known; this is a defect."
+
+Reason = tuple[Callable[[Cell], bool], str]
+
+_MISSED_RIGHT: tuple[Reason, ...] = (
+    (
+        lambda cell: cell["who"] == "rotating" and cell.get("cost_share", 1.0) < _WORTH,
+        "it costs less than half a percent of the step, since on that many ranks another one is as late "
+        "in most steps anyway; what costs so little is not mentioned.",
+    ),
+    (
+        lambda cell: cell["who"] == "rotating" and cell["fault_sds"] < 4,
+        "what moves around is seen step by step only. Here it is less than four standard deviations of "
+        "its own stage's noise, and now and then some rank or other is that late by chance.",
+    ),
+    (
+        _slow_noise,
+        "noise that remembers that many steps leaves about 25 independent ones of 500, and a rank that "
+        "was unlucky for a while looks as a slow one does.",
+    ),
+    (
+        lambda cell: cell["ranks"] >= 512 and cell["who"] == "one",
+        "the limit grows with the number of ranks, so that false alarms do not.",
+    ),
+)
+
+_MISSED_ALARMS: tuple[Reason, ...] = (
+    (
+        lambda cell: "spread" in cell["name"],
+        "here ranks do differ in speed for good, and the slowest of many lies further behind its peers "
+        "than the 2 % that are let pass. It is counted as a false alarm all the same.",
+    ),
+    (
+        _slow_noise,
+        "noise that remembers that many steps looks like lasting slowness in 500 of them.",
+    ),
+)
+
+_MISSED_SIZE: tuple[Reason, ...] = (
+    (
+        lambda cell: cell["who"] == "rotating" and cell["fault_sds"] < 8,
+        "only steps in which it rises above its stage's noise are seen, and in these it is larger.",
+    ),
+    (
+        _slow_noise,
+        "with few independent steps, faults that happen to look large are the ones that are found.",
+    ),
+)
+
+_MISSED_COVERAGE: tuple[Reason, ...] = (
+    (
+        lambda cell: cell["covered"] > COVERED[1],
+        "the interval is wider than it need be.",
+    ),
+    (
+        lambda cell: cell["figure"] in ("fix input", "fix other"),
+        "the interval knows how the run scatters, and not how its baseline does. In milliseconds it "
+        "hardly matters: see by how much gains are off.",
+    ),
+    (
+        lambda cell: cell["figure"] == "fix imbalance" and "-one-" not in cell["name"],
+        "there is nothing to heal: moving lateness was found where none was put in, and whatever "
+        "healing it promises is too much.",
+    ),
+    (
+        lambda cell: cell["ranks"] == 2 and cell["figure"] in ("fix imbalance", "fix rank:1"),
+        "what is healthy is learned from a single peer, whose own luck is not in the interval.",
+    ),
+    (
+        _slow_noise,
+        "noise that remembers that many steps leaves about 25 independent ones of 500, and how long it "
+        "remembers is itself estimated from them.",
+    ),
+)
+
+_MISSED_GAIN: tuple[Reason, ...] = (
+    _MISSED_COVERAGE[2],
+    (
+        _slow_noise,
+        "what is healthy is learned from peers in the same part of the run, and with noise that "
+        "remembers that many steps they were lucky or unlucky there together.",
+    ),
+)

@@ -1,0 +1,114 @@
+"""The picture of the scorecard's page: how often each reading is right, by size of the fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from page_tables import run_share
+
+from stallscope.pictures.charts import Bar, StackedBars
+from stallscope.pictures.svg import WIDE, stylesheet
+from stallscope.pictures.svg.axis import axis_over, vertical
+from stallscope.pictures.svg.frame import frame, legend
+from stallscope.pictures.svg.markup import coordinate, element, line, text, tooltip
+
+Cell = dict[str, Any]
+
+#: What the picture shows: faults in compute, where noise is largest.
+RANKS, CV, STAGE = 64, 0.1, "compute"
+
+# Figure, label, colour (a stage's, which means no stage here), width and dashes: where lines lie on each
+# other, all of them are to be seen.
+_READINGS = (
+    ("right", "Stallscope", "compute", 5.0, "none"),
+    ("latest_right", "latest arrival", "imbalance", 2.5, "9 6"),
+    ("own_log_right", "own log, cause only", "input", 2.5, "2 6"),
+)
+_PANELS = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
+_LEFT, _GAP, _TOP, _HEIGHT, _MARGIN = 52.0, 26.0, 30.0, 190.0, 16.0
+
+
+def picture(power: Sequence[Cell]) -> str:
+    """An SVG file of its own."""
+    cells = [
+        cell
+        for cell in power
+        if (cell["ranks"], cell["cv"], cell["stage"], cell["steps"], cell["phi"])
+        == (RANKS, CV, STAGE, 500, 0.5)
+    ]
+    sizes = sorted({cell["percent"] for cell in cells})
+    width = (WIDE - _LEFT - 2 * _GAP) / len(_PANELS)
+    parts = []
+    for index, (who, title) in enumerate(_PANELS.items()):
+        left = _LEFT + index * (width + _GAP)
+        own = [cell for cell in cells if cell["who"] == who]
+        parts.append(_panel(title, own, sizes, left, left + width, labelled=index == 0))
+    bottom = _TOP + _HEIGHT
+    parts.append(
+        text(
+            "size of the fault, % of the step",
+            WIDE / 2,
+            bottom + 40,
+            class_="tick",
+            text_anchor="middle",
+        )
+    )
+    swatches, end = legend(
+        [(colour, label) for _, label, colour, *_ in _READINGS], bottom + 50, WIDE
+    )
+    svg = frame(_chart(cells, sizes), "power", WIDE, end, *parts, swatches)
+    begin = svg.index(">") + 1
+    paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
+    style = f"<style>{stylesheet()}.picture{{font-family:system-ui,sans-serif}}</style>{paper}"
+    return svg[:begin] + style + svg[begin:] + "\n"
+
+
+def _chart(cells: Sequence[Cell], sizes: Sequence[float]) -> StackedBars:
+    """The picture's title and sentence: what it says to who cannot see it."""
+    said = []
+    for who, title in _PANELS.items():
+        for figure, label, *_ in _READINGS:
+            own = [cell for cell in cells if cell["who"] == who]
+            shares = [run_share([c for c in own if c["percent"] == s], figure) for s in sizes]
+            shown = ", ".join("none" if one is None else f"{one:.0%}" for one in shares)
+            said.append(f"{title}, {label}: {shown}")
+    at = ", ".join(f"{size:g} %" for size in sizes)
+    title = f"Runs with the cause and the rank right, {RANKS} ranks, noise {CV * 100:g} %"
+    return StackedBars(title, f"At sizes {at}. {'; '.join(said)}.", "%", (Bar("", ()),))
+
+
+def _panel(
+    title: str,
+    cells: Sequence[Cell],
+    sizes: Sequence[float],
+    left: float,
+    right: float,
+    labelled: bool,
+) -> str:
+    bottom = _TOP + _HEIGHT
+    axis = axis_over(0.0, 100.0, bottom, _TOP)
+    if labelled:
+        parts = [vertical(axis, left, right, "%", most=4)]
+    else:
+        parts = [line(left, axis.at(t), right, axis.at(t), class_="grid") for t in axis.ticks(4)]
+    parts.append(text(title, (left + right) / 2, _TOP - 12, class_="strong", text_anchor="middle"))
+    room = (right - left - 2 * _MARGIN) / max(1, len(sizes) - 1)
+    at = {size: left + _MARGIN + index * room for index, size in enumerate(sizes)}
+    for size, x in at.items():
+        parts.append(text(f"{size:g}", x, bottom + 18, class_="tick", text_anchor="middle"))
+    for figure, label, colour, thick, dashes in _READINGS:
+        points = [
+            (at[cell["percent"]], axis.at(cell[figure] * 100), cell)
+            for cell in sorted(cells, key=lambda cell: cell["percent"])
+            if figure in cell
+        ]
+        path = " ".join(f"{coordinate(x)},{coordinate(y)}" for x, y, _ in points)
+        style = f"fill:none;stroke-width:{thick};stroke-dasharray:{dashes}"
+        parts.append(element("polyline", points=path, class_=f"fill-{colour}", style=style))
+        for x, y, cell in points:
+            said = f"{title}, {cell['percent']:g} %, {label}: {cell[figure]:.1%}"
+            parts.append(
+                element("circle", tooltip(said), cx=x, cy=y, r=1.5 + thick, class_=f"fill-{colour}")
+            )
+    return "".join(parts)

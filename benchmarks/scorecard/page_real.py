@@ -1,0 +1,197 @@
+"""Scores of real runs for the page, brought together in docs/scorecard/real.json: a line per run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from page_bars import CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, too_many_alarms
+from page_tables import NOTHING, percent, ratio, table
+from scoring import Score, read_scores
+
+Run = dict[str, Any]
+
+_KEPT = ("framework", "ranks", "percent", "way", "repeat", "misplaced")
+_FOUND = (
+    "named",
+    "stage",
+    "cause_right",
+    "rank_right",
+    "verdict",
+    "verdict_right",
+    "own_log_right",
+    "latest_cause_right",
+    "latest_rank_right",
+)
+_WHO = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
+# A verdict is about the fault only where it clearly costs more than exposed allreduce does.
+_CLEARLY = 1.25
+
+
+def bring_together(scores: Path, out: Path) -> None:
+    """Write what is needed of all scores."""
+    runs = [_run(one) for one in read_scores(scores)]
+    lines = ",\n".join(json.dumps(run) for run in runs)
+    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
+    out.write_text(f'{{"made_on": {json.dumps(machine)},\n"runs": [\n{lines}\n]}}\n')
+
+
+def _run(one: Score) -> Run:
+    guilty = {one.injected.rank} if one.injected.who == "one" else set()
+    return {
+        **{name: one.cell.get(name) for name in _KEPT},
+        "who": one.injected.who,
+        "injected_stage": one.injected.stage,
+        "injected_ms": round(one.injected.mean_ms, 3),
+        "step_ms": round(one.injected.step_ms, 3),
+        **{name: getattr(one, name) for name in _FOUND},
+        "innocent_named": bool({*one.named} - guilty),
+        "recovered": None if one.recovered is None else round(one.recovered, 4),
+        "allreduce_ms": None if one.allreduce_ms is None else round(one.allreduce_ms, 3),
+        "cv": round(max(one.cv), 3) if one.cv else None,
+    }
+
+
+def share(runs: Sequence[Run], right: Callable[[Run], bool | float | None]) -> float | None:
+    """The share of runs that are right, among those in which the question arises."""
+    known = [float(value) for run in runs if (value := right(run)) is not None]
+    return statistics.mean(known) if known else None
+
+
+def cause_and_rank(run: Run) -> bool:
+    return run["cause_right"] is not False and bool(run["rank_right"])
+
+
+def latest(run: Run) -> bool:
+    return run["latest_cause_right"] is not False and bool(run["latest_rank_right"])
+
+
+def verdict(run: Run) -> bool | None:
+    """Whether the verdict is right; None where another cause costs about as much."""
+    if run["allreduce_ms"] is None or run["injected_ms"] < _CLEARLY * run["allreduce_ms"]:
+        return None
+    return bool(run["verdict_right"])
+
+
+def fault_table(runs: Sequence[Run]) -> str:
+    """By who has the fault and how large it is."""
+    rows = []
+    for who, title in _WHO.items():
+        for size in sorted({run["percent"] for run in runs if run["who"] == who}):
+            own = [run for run in runs if (run["who"], run["percent"]) == (who, size)]
+            found = [run["recovered"] for run in own if run["recovered"] is not None]
+            rows.append(
+                (
+                    f"{title}, {size:g} %",
+                    str(len(own)),
+                    percent(share(own, cause_and_rank), 0),
+                    percent(share(own, lambda run: run["innocent_named"]), 0),
+                    percent(share(own, verdict), 0),
+                    ratio(statistics.median(found) if found else None),
+                    percent(share(own, lambda run: run["own_log_right"]), 0),
+                    percent(share(own, latest), 0),
+                )
+            )
+    head = (
+        "fault",
+        "runs",
+        "cause and rank right",
+        "somebody else named",
+        "verdict right",
+        "size, found/true",
+        "own log (cause only)",
+        "latest arrival",
+    )
+    return table(head, rows)
+
+
+def stage_table(runs: Sequence[Run]) -> str:
+    """By framework, stage and way of injecting."""
+    large = [run for run in runs if _large(run)]
+    rows = []
+    keys = dict.fromkeys((run["framework"], run["injected_stage"], run["way"]) for run in large)
+    for key in sorted(keys):
+        own = [run for run in large if (run["framework"], run["injected_stage"], run["way"]) == key]
+        by_who = [share([run for run in own if run["who"] == who], cause_and_rank) for who in _WHO]
+        rows.append((", ".join(key), str(len(own)), *[percent(one, 0) for one in by_who]))
+    return table(("", "runs", *_WHO.values()), rows)
+
+
+def _large(run: Run) -> bool:
+    return bool(run["who"] != "none" and run["percent"] >= PERCENT)
+
+
+def clean_sentence(runs: Sequence[Run]) -> str:
+    """False alarms, and how noisy the runs were."""
+    clean = [run for run in runs if run["who"] == "none"]
+    alarms = sum(run["innocent_named"] for run in clean)
+    by_latest = sum(not run["latest_rank_right"] for run in clean)
+    return (
+        f"In {alarms} of {len(clean)} clean runs somebody was named; the latest-arrival rule named "
+        f"somebody in {by_latest}. Noise, as the coefficient of variation of the noisiest rank's laps "
+        f"in the clean run: {_noise(runs)}."
+    )
+
+
+def _noise(runs: Sequence[Run]) -> str:
+    cvs = sorted(run["cv"] for run in runs if run["cv"] is not None)
+    if not cvs:
+        return NOTHING
+    return f"{cvs[0] * 100:.0f} to {cvs[-1] * 100:.0f} %, median {_median_cv(runs) * 100:.0f} %"
+
+
+def _median_cv(runs: Sequence[Run]) -> float:
+    return statistics.median([run["cv"] for run in runs if run["cv"] is not None] or [0.0])
+
+
+def real_bars(runs: Sequence[Run]) -> list[Bar]:
+    """The bars on faults and false alarms, on real runs whatever their noise."""
+    return [
+        bar
+        for ranks in sorted({run["ranks"] for run in runs})
+        for bar in _bars_of(ranks, [run for run in runs if run["ranks"] == ranks])
+    ]
+
+
+def _bars_of(ranks: int, runs: Sequence[Run]) -> list[Bar]:
+    large, clean = [run for run in runs if _large(run)], [r for r in runs if r["who"] == "none"]
+    right = share(large, cause_and_rank)
+    alarms = sum(run["innocent_named"] for run in clean)
+    why = "no reason is known; this is a defect."
+    if _median_cv(runs) > CV:
+        why = (
+            f"these ranks' laps vary by {_median_cv(runs) * 100:.0f} % in the median run, where the bar "
+            f"is about noise up to {CV * 100:g} %: the machine itself makes ranks late."
+        )
+    made = []
+    if right is not None:
+        made.append(
+            Bar(
+                f"{ranks} real ranks, any fault: cause and rank right",
+                f"≥ {RIGHT * 100:g} % of runs",
+                f"{percent(right)} of {len(large)} runs",
+                right >= RIGHT,
+                () if right >= RIGHT else (_capital(why),),
+            )
+        )
+    if clean:
+        passed = not too_many_alarms(alarms, len(clean))
+        made.append(
+            Bar(
+                f"{ranks} real ranks, no fault: somebody named",
+                f"≤ {FALSE_ALARMS * 100:g} % of runs",
+                f"{percent(alarms / len(clean))} of {len(clean)} runs",
+                passed,
+                () if passed else (_capital(why),),
+            )
+        )
+    return made
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,327 @@
+"""The scorecard's real half: faults of known size on real Horovod ranks, and what is made of them.
+
+    python benchmarks/scorecard/real.py [OPTIONS]     train what is not trained yet, and score it
+    python benchmarks/scorecard/real.py score OUT     score again what was trained
+
+One launch trains many cells one after the other. Each leaves a folder with its logs and, beside them,
+what every rank measured of the fault while injecting it. Scores are lines of OUT/scores.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cells import (
+    FRAMEWORKS,
+    STAGES,
+    WAYS,
+    WHO,
+    Cell,
+    grid,
+    is_trained,
+    trained_cells,
+    truth_path,
+    write_cells,
+)
+from rich.console import Console
+from rich.table import Table
+from scoring import Injected, Row, append_score, read_scores, score, table
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.alignment import align
+from stallscope.errors import StallscopeError
+from stallscope.parsers import read
+from stallscope.run import Run
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TRAINING = ROOT / ".venv-horovod"
+
+# For the estimate: what a launch, a cell and a clean step took on two quiet cores.
+_LAUNCH_SECONDS = 15.0
+_CELL_SECONDS = 0.7
+_STEP_SECONDS = {True: 0.020, False: 0.012}
+
+# What two clocks, read one after the other, can be off.
+_RESOLUTION_MS = 0.1
+
+SCORES = "scores.jsonl"
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+def launches(options: argparse.Namespace) -> list[list[Cell]]:
+    """The cells of every launch."""
+    return [
+        grid(
+            framework,
+            ranks,
+            stages=options.stages,
+            who=options.who,
+            percents=options.sizes,
+            ways=options.ways,
+            repeats=options.repeats,
+        )
+        for ranks in options.ranks
+        for framework in options.framework
+    ]
+
+
+def estimated_seconds(cells: list[Cell], steps: int) -> float:
+    """How long one launch will take on two quiet cores."""
+    shared = bool(cells) and cells[0].ranks > (os.cpu_count() or 1)
+    step = _STEP_SECONDS[shared]
+    injected = sum(cell.percent / 100 for cell in cells)
+    return _LAUNCH_SECONDS + len(cells) * (_CELL_SECONDS + steps * step) + injected * steps * step
+
+
+def train(out: Path, cells: list[Cell], steps: int) -> None:
+    """Train cells of one framework and number of ranks in one launch, and print how it goes."""
+    first = cells[0]
+    for cell in cells:
+        # What an interrupted launch has left is no run.
+        shutil.rmtree(out / cell.name, ignore_errors=True)
+    plan = out / f"cells-{first.framework}-{first.ranks}.json"
+    write_cells(plan, cells, steps)
+    printed = out / f"printed-{first.framework}-{first.ranks}.txt"
+    command = ["horovodrun", "--disable-cache", "-np", str(first.ranks)]
+    command += ["-H", f"localhost:{first.ranks}", "python", "-u"]
+    command += [str(HERE / f"train_{first.framework}.py"), str(plan), str(out)]
+    with printed.open("w") as log:
+        process = subprocess.Popen(
+            command,
+            env=_settings(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            log.write(line)
+            if line.startswith("[0]<stdout>:"):
+                print(line.removeprefix("[0]<stdout>:"), end="", flush=True)
+    if process.wait():
+        sys.exit(f"the training failed; what it printed is in {printed}")
+
+
+def _settings() -> dict[str, str]:
+    """One thread per rank and a short cycle, whatever else is set: the steps are to be alike."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
+    return {
+        **kept,
+        "PATH": f"{TRAINING / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "HOROVOD_CYCLE_TIME": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+
+
+# -- scoring -------------------------------------------------------------------------------------
+
+
+def score_all(out: Path) -> None:
+    """Score every cell that was trained, anew."""
+    scores = out / SCORES
+    scores.unlink(missing_ok=True)
+    for cell in trained_cells(out):
+        if not cell.synthetic and (out / cell.baseline).exists():
+            _score_one(out, cell, scores)
+
+
+def _score_one(out: Path, cell: Cell, scores: Path) -> None:
+    try:
+        run, baseline = (read(str(out / name / "logs"))[0] for name in (cell.name, cell.baseline))
+    except StallscopeError as error:
+        print(f"{cell.name}: not scored: {error}")
+        return
+    analysis = analyse(run, baseline)
+    where = {
+        "source": "real",
+        "name": cell.name,
+        "framework": cell.framework,
+        "ranks": cell.ranks,
+        "percent": cell.percent,
+        "way": cell.way,
+        "repeat": cell.repeat,
+        "misplaced": misplaced(out, cell, run),
+        "cpu_wait_ms": cpu_wait_ms(out, cell),
+    }
+    append_score(scores, score(analysis, measured(out, cell, analysis), where))
+
+
+def measured(out: Path, cell: Cell, analysis: Analysis) -> Injected:
+    """What was injected into the steps that the analysis is about."""
+    assert analysis.steady is not None
+    assert analysis.baseline is not None
+    assert analysis.baseline.step is not None
+    injected = injected_ms(out, cell)[analysis.steady.steps]
+    per_step = {
+        "none": np.zeros(1),
+        "one": injected[:, cell.rank or 0],
+        "all": injected.mean(axis=1),
+        "rotating": injected.max(axis=1),
+    }
+    return Injected(
+        stage=cell.stage,
+        who=cell.who,
+        rank=cell.rank,
+        mean_ms=float(per_step[cell.who].mean()),
+        step_ms=analysis.baseline.step.mean,
+    )
+
+
+def _truth(out: Path, cell: Cell) -> list[dict[str, Any]]:
+    """What every rank has written about itself."""
+    paths = [truth_path(out / cell.name, rank) for rank in range(cell.ranks)]
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def injected_ms(out: Path, cell: Cell) -> npt.NDArray[np.float64]:
+    """Steps × ranks: what each rank has measured while injecting it."""
+    return np.array([one["injected_ns"] for one in _truth(out, cell)]).T / 1e6
+
+
+def cpu_wait_ms(out: Path, cell: Cell) -> list[float]:
+    """Per rank, how long its threads wanted a core and had none, per step.
+
+    Where it differs between ranks, something besides the fault has made one of them slow.
+    """
+    truth = _truth(out, cell)
+    return [one["cpu_wait_ns"] / len(one["injected_ns"]) / 1e6 for one in truth]
+
+
+def misplaced(out: Path, cell: Cell, run: Run) -> int:
+    """Steps of ranks whose injected stage is recorded as shorter than what was injected into it.
+
+    There can be none, however noisy the machine is, if the recorder puts time where it was spent.
+    """
+    if cell.stage is None:
+        return 0
+    aligned = align(run, 0)
+    stage = {
+        "input": (aligned.data - aligned.begin)[1:],
+        "compute": (aligned.ready - aligned.data)[1:],
+        "other": aligned.begin[1:] - aligned.reduced[:-1],
+    }[cell.stage]
+    injected = injected_ms(out, cell)[aligned.steps[1:]]
+    return int((stage / 1e6 < injected - _RESOLUTION_MS).sum())
+
+
+def show(rows: list[Row], by: tuple[str, ...]) -> None:
+    """A table of rows for the terminal."""
+    shown = Table(
+        title="Right, as shares of runs",
+        caption="size: found / injected, median; own log: right on the ranks' own logs, one by one; "
+        "latest: the rule of the latest arrival; cv: of the clean run's laps",
+    )
+    figures = (
+        "runs",
+        "cause",
+        "rank",
+        "verdict",
+        "size",
+        "own log",
+        "latest:\ncause",
+        "\nrank",
+        "cv",
+    )
+    for name in (*by, *figures):
+        shown.add_column(name, justify="left" if name in by else "right", no_wrap=name in by)
+    for row in rows:
+        shares = (row.cause_right, row.rank_right, row.verdict_right)
+        naive = (row.own_log_right, row.latest_cause_right, row.latest_rank_right, row.cv)
+        shown.add_row(
+            *[f"{part:g}" if isinstance(part, float) else str(part) for part in row.cell],
+            str(row.n),
+            *map(_percent, shares),
+            "–" if row.recovered is None else f"{row.recovered:.2f}",
+            *map(_percent, naive),
+        )
+    Console(width=110).print(shown)
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def _words(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(text.split(","))
+        unknown = set(words) - set(allowed)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown.pop()} is none of {', '.join(allowed)}")
+        return words
+
+    return parse
+
+
+def _numbers(kind: type) -> Callable[[str], tuple[float, ...]]:
+    return lambda text: tuple(kind(number) for number in text.split(","))
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=_numbers(int), default=(2, 4))
+    parser.add_argument("--framework", type=_words(FRAMEWORKS), default=FRAMEWORKS)
+    parser.add_argument("--stages", type=_words(STAGES), default=STAGES)
+    parser.add_argument("--who", type=_words(WHO), default=WHO)
+    parser.add_argument("--ways", type=_words(WAYS), default=WAYS)
+    parser.add_argument(
+        "--sizes", type=_numbers(float), default=(5, 10, 30, 100, 200), help="%% of the clean step"
+    )
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "scorecard")
+    parser.add_argument("--estimate", action="store_true", help="only say how long it would take")
+    return parser
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["score"]:
+        out = Path(sys.argv[2]).absolute()
+    else:
+        options = parser().parse_args()
+        out = options.out.absolute()
+        out.mkdir(parents=True, exist_ok=True)
+        planned = launches(options)
+        missing = [[cell for cell in cells if not is_trained(out, cell)] for cells in planned]
+        missing = [cells for cells in missing if cells]
+        seconds = sum(estimated_seconds(cells, options.steps) for cells in missing)
+        cells = sum(map(len, missing))
+        print(f"{cells} cells in {len(missing)} launches, about {seconds / 60:.0f} minutes")
+        if options.estimate:
+            return
+        if missing and not (TRAINING / "bin" / "horovodrun").exists():
+            sys.exit("there is no .venv-horovod to train in: make training-env")
+        for cells in missing:
+            began = time.monotonic()
+            train(out, cells, options.steps)
+            print(f"{len(cells)} cells in {(time.monotonic() - began) / 60:.1f} minutes")
+    score_all(out)
+    by = ("framework", "ranks", "who", "percent")
+    scores = read_scores(out / SCORES)
+    rows = table(scores, by)
+    show(sorted(rows, key=lambda row: row.cell), by)
+    short = sum(one.cell["misplaced"] for one in scores)
+    print(f"steps recorded with less time in the stage than was injected into it: {short}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""Scores an analysis against what was injected, beside two naive readings of the same run.
+
+Pure functions, the same for simulated and for real runs. The naive readings are what there is without
+joining the ranks' logs as the analysis does: one rank's own log against its own baseline, and the rule
+of trace analysers that whoever comes last most often is the straggler.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.alignment import align
+from stallscope.analysis.ledger import STAGES, Ledger
+from stallscope.analysis.result import Straggler
+from stallscope.run import Run
+
+# With two ranks one of them is last in half of the steps by chance: twice that is always.
+_LAST_SHARE_OF_TWO = 0.75
+# Verdicts that accuse nobody and nothing.
+_NO_FAULT = ("compute", "balanced", "allreduce")
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Injected:
+    """What was injected into a run, as it was measured where it happened."""
+
+    stage: str | None
+    who: Literal["one", "all", "rotating", "none"]
+    #: The faulty rank, where it is one.
+    rank: int | None
+    #: Per step, on the affected rank; with ``rotating``, on the rank whose turn it is.
+    mean_ms: float
+    #: The clean run's step.
+    step_ms: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """What was made of one run. None where a question does not arise, or there was no answer."""
+
+    #: What tells the run from others: framework, ranks, size, way, repeat and so on.
+    cell: Mapping[str, Any]
+    injected: Injected
+    #: Ranks and hosts that were named.
+    named: tuple[int | str, ...]
+    #: The stage that was found, and its size.
+    stage: str | None
+    found_ms: float | None
+    cause_right: bool | None
+    #: The rank that was injected is named and nobody else; nobody, where no single rank was injected.
+    rank_right: bool
+    verdict: str
+    verdict_right: bool
+    #: Of the ranks, the share whose own log alone points at the injected stage.
+    own_log_right: float | None
+    #: Whom and what the latest-arrival rule names.
+    latest: tuple[int, str] | None
+    latest_cause_right: bool | None
+    latest_rank_right: bool
+    #: Coefficient of variation of every rank's laps in the clean run.
+    cv: tuple[float, ...]
+    #: Exposed allreduce of the clean run: a verdict rightly prefers it to a smaller fault.
+    allreduce_ms: float | None
+
+    @property
+    def recovered(self) -> float | None:
+        """The size that was found as a fraction of what was injected."""
+        if self.found_ms is None or self.injected.mean_ms <= 0:
+            return None
+        return self.found_ms / self.injected.mean_ms
+
+
+def score(analysis: Analysis, injected: Injected, cell: Mapping[str, Any]) -> Score:
+    """Score an analysis, which must have been made against a baseline."""
+    named = _named(analysis.stragglers)
+    stage, found_ms = _found(analysis, injected)
+    nobody_expected = injected.who != "one"
+    last = latest_arrival(analysis.steady)
+    clean = analysis.baseline or analysis
+    allreduce = clean.entry("allreduce")
+    return Score(
+        cell=dict(cell),
+        injected=injected,
+        named=named,
+        stage=stage,
+        found_ms=found_ms,
+        cause_right=None if injected.who == "none" else stage == injected.stage,
+        rank_right=not named if nobody_expected else _names_exactly(analysis, injected.rank),
+        verdict=analysis.bottleneck.kind,
+        verdict_right=_verdict_right(analysis, injected),
+        own_log_right=_own_log_right(analysis, injected),
+        latest=last,
+        latest_cause_right=(
+            None if injected.who == "none" else last is not None and last[1] == injected.stage
+        ),
+        latest_rank_right=(
+            last is None if nobody_expected else last is not None and last[0] == injected.rank
+        ),
+        cv=lap_variation(clean),
+        allreduce_ms=None if allreduce is None else allreduce.ms,
+    )
+
+
+# -- the analysis --------------------------------------------------------------------------------
+
+
+def _named(stragglers: Iterable[Straggler]) -> tuple[int | str, ...]:
+    ranks = {rank for one in stragglers for rank in one.ranks}
+    hosts = {host for one in stragglers for host in one.hosts}
+    return (*sorted(ranks), *sorted(hosts))
+
+
+def _names_exactly(analysis: Analysis, rank: int | None) -> bool:
+    """Whether this rank is named as persistently slow, and no other rank or host in any way."""
+    persistent = {
+        r for one in analysis.stragglers if one.pattern == "persistent" for r in one.ranks
+    }
+    return persistent == {rank} and _named(analysis.stragglers) == (rank,)
+
+
+def _found(analysis: Analysis, injected: Injected) -> tuple[str | None, float | None]:
+    """The stage that the analysis blames for this kind of fault, and by how much."""
+    if injected.who == "all":
+        stage = largest_excess(analysis)
+        entry = analysis.entry(injected.stage or "")
+        return stage, None if entry is None else entry.excess_ms
+    if injected.who == "none":
+        return largest_excess(analysis), None
+    pattern = "rotating" if injected.who == "rotating" else "persistent"
+    found = [one for one in analysis.stragglers if one.pattern == pattern]
+    # Of several, the one on the injected rank or stage is the one to be compared with the truth.
+    found.sort(key=lambda one: (injected.rank not in one.ranks, one.stage != injected.stage))
+    if not found:
+        return None, None
+    best = found[0]
+    truly = injected.rank in best.ranks or injected.who == "rotating"
+    return best.stage, best.excess_ms.value if truly else None
+
+
+def largest_excess(analysis: Analysis) -> str | None:
+    """The stage that exceeds its baseline most, and by more than chance; None where there is none."""
+    excess = {stage: _significant_excess(analysis, stage) for stage in STAGES}
+    largest = max(STAGES, key=lambda stage: excess[stage])
+    return largest if excess[largest] > 0 else None
+
+
+def _significant_excess(analysis: Analysis, stage: str) -> float:
+    """Milliseconds over the baseline; 0 where the two intervals together could explain them."""
+    entry = analysis.entry(stage)
+    base = None if analysis.baseline is None else analysis.baseline.entry(stage)
+    if entry is None or entry.excess_ms is None or entry.ci95_ms is None:
+        return 0.0
+    if base is None or base.ci95_ms is None:
+        return 0.0
+    widths = [(high - low) / 2 for low, high in (entry.ci95_ms, base.ci95_ms)]
+    return entry.excess_ms if entry.excess_ms > np.hypot(*widths) else 0.0
+
+
+def _verdict_right(analysis: Analysis, injected: Injected) -> bool:
+    verdict = analysis.bottleneck
+    if injected.who == "one":
+        return (verdict.kind, verdict.cause, verdict.ranks) == (
+            "imbalance",
+            injected.stage,
+            (injected.rank,),
+        )
+    if verdict.ranks or verdict.hosts:
+        return False
+    if injected.who == "none":
+        return verdict.kind in _NO_FAULT
+    if injected.who == "all":
+        return verdict.kind == injected.stage
+    return injected.stage in (verdict.kind, verdict.cause)
+
+
+# -- naive readings ------------------------------------------------------------------------------
+
+
+def _own_log_right(analysis: Analysis, injected: Injected) -> float | None:
+    if injected.who == "none" or analysis.steady is None:
+        return None
+    if analysis.baseline is None or analysis.baseline.steady is None:
+        return None
+    stages = own_log(analysis.run, analysis.steady, analysis.baseline.run, analysis.baseline.steady)
+    return statistics.mean(stage == injected.stage for stage in stages)
+
+
+def own_log(run: Run, steady: Ledger, baseline: Run, base_steady: Ledger) -> list[str]:
+    """Per rank: the stage that its own log says has grown most since its own baseline."""
+    stages = _own_stages(run, steady.steps)
+    base = _own_stages(baseline, base_steady.steps)
+    names = list(stages)
+    grown = np.stack([stages[name] - base[name] for name in names])
+    return [names[index] for index in grown.argmax(axis=0)]
+
+
+def _own_stages(run: Run, steps: npt.NDArray[np.int64]) -> dict[str, Floats]:
+    """Per rank, means of what one log holds by itself: a wait for others looks like allreduce."""
+    aligned = align(run, max(log.generation for log in run.logs))
+    here = _consecutive(aligned.steps, aligned.epochs) & np.isin(aligned.steps[1:], steps)
+    begin, data, ready, reduced = (
+        getattr(aligned, name)[1:][here] for name in ("begin", "data", "ready", "reduced")
+    )
+    before = aligned.reduced[:-1][here]
+    return {
+        "input": (data - begin).mean(axis=0) / 1e6,
+        "compute": (ready - data).mean(axis=0) / 1e6,
+        "other": (begin - before).mean(axis=0) / 1e6,
+        "allreduce": (reduced - ready).mean(axis=0) / 1e6,
+    }
+
+
+def latest_arrival(steady: Ledger | None) -> tuple[int, str] | None:
+    """Who the rule names that blames whoever is ready last most often, and for which stage."""
+    if steady is None or len(steady.ranks) < 2:
+        return None
+    ranks = len(steady.ranks)
+    share = np.bincount(steady.critical, minlength=ranks) / len(steady)
+    last = int(share.argmax())
+    limit = _LAST_SHARE_OF_TWO if ranks == 2 else 2 / ranks
+    if share[last] <= limit:
+        return None
+    excess = {}
+    for stage in STAGES:
+        means = getattr(steady, stage).mean(axis=0)
+        excess[stage] = float(means[last] - np.median(means))
+    return steady.ranks[last], max(excess, key=lambda stage: excess[stage])
+
+
+def lap_variation(clean: Analysis) -> tuple[float, ...]:
+    """Per rank, the coefficient of variation of the laps, from reduced to the next gradients ready."""
+    if clean.steady is None:
+        return ()
+    aligned = align(clean.run, max(log.generation for log in clean.run.logs))
+    here = _consecutive(aligned.steps, aligned.epochs) & np.isin(
+        aligned.steps[1:], clean.steady.steps
+    )
+    laps = (aligned.ready[1:][here] - aligned.reduced[:-1][here]).astype(np.float64)
+    return tuple((laps.std(axis=0) / laps.mean(axis=0)).tolist())
+
+
+def _consecutive(
+    steps: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Per step but the first: whether nothing but training lies between it and the one before."""
+    return np.asarray((np.diff(steps) == 1) & (np.diff(epochs) == 0))
+
+
+# -- many scores ---------------------------------------------------------------------------------
+
+
+def append_score(path: Path, one: Score) -> None:
+    """Add a score to a file of JSON lines."""
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(one)) + "\n")
+
+
+def read_scores(path: Path) -> list[Score]:
+    scores = []
+    for line in path.read_text().splitlines():
+        content = json.loads(line)
+        content["injected"] = Injected(**content["injected"])
+        for name in ("named", "latest", "cv"):
+            content[name] = None if content[name] is None else tuple(content[name])
+        scores.append(Score(**content))
+    return scores
+
+
+@dataclass(frozen=True)
+class Row:
+    """Scores of the same cell: shares of runs that are right, medians. None where none has one."""
+
+    cell: tuple[Any, ...]
+    n: int
+    cause_right: float | None
+    rank_right: float | None
+    verdict_right: float | None
+    #: Median of what was found, as a fraction of what was injected.
+    recovered: float | None
+    own_log_right: float | None
+    latest_cause_right: float | None
+    latest_rank_right: float | None
+    cv: float | None
+
+
+def table(scores: Iterable[Score], by: Sequence[str]) -> list[Row]:
+    """Scores brought together by what they have in common.
+
+    Args:
+        by: names in ``Score.cell``, or ``stage`` and ``who`` of what was injected.
+    """
+    cells: dict[tuple[Any, ...], list[Score]] = {}
+    for one in scores:
+        known = {**one.cell, "stage": one.injected.stage, "who": one.injected.who}
+        cells.setdefault(tuple(known[name] for name in by), []).append(one)
+    return [_row(cell, own) for cell, own in cells.items()]
+
+
+def _row(cell: tuple[Any, ...], scores: Sequence[Score]) -> Row:
+    def share(name: str) -> float | None:
+        known = [value for one in scores if (value := getattr(one, name)) is not None]
+        return statistics.mean(map(float, known)) if known else None
+
+    recovered = [one.recovered for one in scores if one.recovered is not None]
+    cv = [statistics.mean(one.cv) for one in scores if one.cv]
+    return Row(
+        cell=cell,
+        n=len(scores),
+        cause_right=share("cause_right"),
+        rank_right=share("rank_right"),
+        verdict_right=share("verdict_right"),
+        recovered=statistics.median(recovered) if recovered else None,
+        own_log_right=share("own_log_right"),
+        latest_cause_right=share("latest_cause_right"),
+        latest_rank_right=share("latest_rank_right"),
+        cv=statistics.median(cv) if cv else None,
+    )

@@ -1,0 +1,99 @@
+"""Do the intervals hold what they promise, and do fixes gain what is said?
+
+The truth about a run's step is what the job's step is on average: over many runs of it. An interval is
+right if it holds that. What a fix gains is the same job simulated again without what is fixed, from the
+same random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.simulate import Job, Simulated, simulate
+
+Record = dict[str, Any]
+
+# What input takes without a loader, in the baseline and in a job whose input is fixed.
+_DISPATCH_MS = 1.0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A job whose intervals are held against the truth, many times."""
+
+    name: str
+    runs: int
+    job: Job
+    about: str
+
+    def at(self, seed: int) -> Job:
+        return replace(self.job, seed=seed)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        noise = self.job.noise
+        return {
+            "name": self.name,
+            "about": self.about,
+            "ranks": self.job.ranks,
+            "steps": self.job.steps,
+            "cv": noise.cv,
+            "phi": noise.phi,
+        }
+
+
+def record(configuration: Configuration, seed: int) -> Record:
+    """The figures of one run with their intervals, and what was true in it."""
+    at = configuration.at(seed)
+    simulated = simulate(at)
+    baseline = simulate(at.baseline(input_ms=_DISPATCH_MS)).run
+    analysis = analyse(simulated.run, baseline)
+    return {
+        "seed": seed,
+        "found": dict(_found(analysis)),
+        "true": _true(simulated, {gain.fix for gain in analysis.what_if}),
+    }
+
+
+def _found(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float] | None]]]:
+    """Figure by figure: value and interval."""
+    if analysis.step is not None:
+        yield "step", (analysis.step.mean, _listed(analysis.step.ci95))
+    for entry in analysis.entries:
+        yield entry.name, (entry.ms, _listed(entry.ci95_ms))
+    for gain in analysis.what_if:
+        yield f"fix {gain.fix}", (gain.saved_ms.value, _listed(gain.saved_ms.ci95))
+
+
+def _listed(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def _true(simulated: Simulated, fixes: set[str]) -> dict[str, float]:
+    """The same of this run as it really was."""
+    means = simulated.truth.ledger_means_ms()
+    true = {name: means[name] for name in (*ENTRIES, "step")}
+    step = simulated.truth.step_ms()
+    for fix in sorted(fixes | {"input", "other", "allreduce"}):
+        if fix == "allreduce":
+            true[f"fix {fix}"] = means["allreduce"]
+        else:
+            true[f"fix {fix}"] = step - simulate(_fixed(simulated.job, fix)).truth.step_ms()
+    return true
+
+
+def _fixed(job: Job, fix: str) -> Job:
+    """The job without what a fix mends."""
+    if fix in ("input", "other"):
+        mended = replace(job, faults=[fault for fault in job.faults if fault.stage != fix])
+        return replace(mended, input_ms=_DISPATCH_MS) if fix == "input" else mended
+    mended_ranks = {int(fix.removeprefix("rank:"))} if fix.startswith("rank:") else None
+    kept = [
+        fault
+        for fault in job.faults
+        if not fault.ranks or (mended_ranks is not None and mended_ranks != {*fault.ranks})
+    ]
+    return replace(job, faults=kept)

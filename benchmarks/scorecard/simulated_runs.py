@@ -1,0 +1,154 @@
+"""One run of a cell: simulated, analysed, held against the truth. What comes back is plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from scoring import score
+from simulated_cells import Cell
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.result import Straggler
+from stallscope.simulate import Always, Job, Ramp, Simulated, simulate
+
+Record = dict[str, Any]
+
+_CLEARLY = 1.25
+
+
+def analysed(job: Job) -> tuple[Simulated, Analysis]:
+    """A job and its analysis, against a baseline whose input takes as long as the job's own.
+
+    So whatever exceeds the baseline was injected.
+    """
+    simulated = simulate(job)
+    return simulated, analyse(simulated.run, simulate(job.baseline(input_ms=job.input_ms)).run)
+
+
+def record(cell: Cell, seed: int) -> Record:
+    """What came of one run."""
+    simulated, analysis = analysed(cell.at(seed))
+    special = cell.kind == "pattern" or cell.bucket
+    scored = (_special if special else _scored)(cell, simulated, analysis)
+    return {"seed": seed, **scored, **_errors(simulated, analysis)}
+
+
+def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
+    """Scored by the rules that real runs are scored by."""
+    one = asdict(score(analysis, cell.injected(simulated), {}))
+    recovered = None
+    if one["found_ms"] is not None and one["injected"]["mean_ms"] > 0:
+        recovered = one["found_ms"] / one["injected"]["mean_ms"]
+    kept = (
+        "named",
+        "stage",
+        "cause_right",
+        "rank_right",
+        "verdict",
+        "verdict_right",
+        "own_log_right",
+        "latest_cause_right",
+        "latest_rank_right",
+    )
+    found = {name: one[name] for name in kept}
+    guilty = {cell.rank(simulated.job.seed)} if cell.who == "one" else set()
+    return {
+        **found,
+        "innocent_named": bool({*one["named"]} - guilty),
+        "rotating_found": any(straggler.pattern == "rotating" for straggler in analysis.stragglers),
+        "recovered": recovered,
+        **_cost(cell, simulated, one["allreduce_ms"]),
+    }
+
+
+def _cost(cell: Cell, simulated: Simulated, allreduce_ms: float | None) -> Record:
+    """What the fault really costs, and whether it is clearly more than exposed allreduce does: a
+    verdict names one of the two.
+    """
+    if cell.who == "none":
+        return {}
+    step = simulated.truth.step_ms()
+    cost = step - simulate(simulated.job.healthy()).truth.step_ms()
+    due = allreduce_ms is not None and cost > _CLEARLY * allreduce_ms
+    return {"cost_share": cost / step, "verdict_due": due}
+
+
+def _special(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
+    """Faults that only simulated runs have: patterns, hosts, several ranks, an early bucket."""
+    expected = _expected(cell, simulated.job.seed)
+    found = {_key(one) for one in analysis.stragglers}
+    parts = {
+        "rank_right": {key[1:3] for key in found} == {key[1:3] for key in expected},
+        "cause_right": {key[1:] for key in found} == {key[1:] for key in expected},
+        "pattern_right": {key[:3] for key in found} == {key[:3] for key in expected},
+        "all_right": found == expected,
+    }
+    return {
+        **parts,
+        "innocent_named": bool(
+            {rank for key in found for rank in key[1]}
+            - {rank for key in expected for rank in key[1]}
+        ),
+        "verdict": analysis.bottleneck.kind,
+        "recovered": _recovered(cell, simulated, analysis),
+        "found": sorted(map(repr, found)),
+    }
+
+
+def _key(one: Straggler) -> tuple[str, tuple[int, ...], tuple[str, ...], str]:
+    return one.pattern, one.ranks, one.hosts, one.stage
+
+
+def _expected(cell: Cell, seed: int) -> set[tuple[str, tuple[int, ...], tuple[str, ...], str]]:
+    if cell.bucket:
+        # Stamps around the whole reduction cannot see it: nobody is to be named for it.
+        return set()
+    job = cell.at(seed)
+    pattern = "persistent"
+    if not isinstance(cell.when, Always):
+        pattern = "ramp" if isinstance(cell.when, Ramp) else "bursts"
+    if cell.work is not None:
+        return {(pattern, (cell.rank(seed),), (), "compute")}
+    return {
+        (pattern, tuple(job.affected(fault).tolist()), tuple(fault.hosts), fault.stage)
+        for fault in job.faults
+    }
+
+
+def _recovered(cell: Cell, simulated: Simulated, analysis: Analysis) -> float | None:
+    """The size that was found as a fraction of what was injected."""
+    if cell.bucket:
+        entry = analysis.entry("allreduce")
+        late = simulated.truth.extra["bucket"][1:].max(axis=1).mean() / 1e6
+        return None if entry is None or entry.excess_ms is None else entry.excess_ms / late
+    if cell.stage is None:
+        return None
+    seed = simulated.job.seed
+    found = [
+        one
+        for one in analysis.stragglers
+        if one.stage == cell.stage and cell.rank(seed) in one.ranks
+    ]
+    if not found:
+        return None
+    extra = simulated.truth.extra[cell.stage][1:, cell.rank(seed)] / 1e6
+    # Bursts are as large as they are while they last.
+    size = float(extra[extra > 0].mean()) if found[0].pattern == "bursts" else float(extra.mean())
+    return found[0].excess_ms.value / size
+
+
+def _errors(simulated: Simulated, analysis: Analysis) -> Record:
+    """How far exposed allreduce is off, and how often the critical rank is not the true one."""
+    entry, steady = analysis.entry("allreduce"), analysis.steady
+    if entry is None or steady is None:
+        return {"allreduce_error_ms": None, "critical_right": None}
+    true = simulated.truth.allreduce[steady.steps].mean() / 1e6
+    ranks = np.array(steady.ranks)
+    return {
+        "allreduce_error_ms": entry.ms - float(true),
+        "critical_right": float(
+            (ranks[steady.critical] == simulated.truth.critical[steady.steps]).mean()
+        ),
+    }
