@@ -19,6 +19,7 @@ from .base import Parsed, Parser
 
 _MAGIC = b"#stallscope "
 _KNOWN_VERSION = 1
+_WORTH_THREADS = 4 * 2**20
 _COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
 _REQUIRED = ("kind", "step", "begin_us", "end_us")
 _NUMBERS = (
@@ -137,7 +138,10 @@ def _read_csv(columns: list[str], body: bytes) -> tuple[pa.Table, int]:
 
     table = pa.csv.read_csv(
         io.BytesIO(body),
-        read_options=pa.csv.ReadOptions(column_names=columns, use_threads=True),
+        # Small logs are many, and gain nothing by being handed to threads.
+        read_options=pa.csv.ReadOptions(
+            column_names=columns, use_threads=len(body) >= _WORTH_THREADS
+        ),
         parse_options=pa.csv.ParseOptions(invalid_row_handler=skip, quote_char=False),
         convert_options=pa.csv.ConvertOptions(
             column_types={name: pa.int64() for name in _NUMBERS} | {"kind": pa.string()},
