@@ -77,7 +77,7 @@ def test_a_train_function_that_runs_train_step_twice_is_found() -> None:
     stream, rows = stream_of(ring)
     end(stream, ring, 0)
     stream.settle(0, 1, 1, lambda step: None)
-    for number in range(1, 5):
+    for _ in range(4):
         ring.begun += 1
         end(stream, ring, ring.begun)
     stream.drain(between_calls=True)
