@@ -27,11 +27,10 @@ ALPHA = 0.02 / 3
 #: says nothing, those below 4 %.
 INDIFFERENCE = 0.02
 _INDIFFERENCE_OF_FEW = 0.04
-#: With fewer independent steps τ itself is uncertain, and only a glaring excess is named, at a tenth of
-#: the false-alarm rate. With fewer still, nobody is.
+#: With fewer independent steps τ itself is uncertain, and only a rank is named whose fast laps are so
+#: many times the others' slow ones.
 FEWEST_INDEPENDENT = 20
-_GLARING = 0.1
-_FEWEST_AT_ALL = 7
+_GLARING = 1.5
 # From this many ranks on their spread says something; from the second on, robustly.
 _SPREAD_RANKS = 8
 _ROBUST_RANKS = 32
@@ -126,21 +125,29 @@ def _slow(laps: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
     tau = _tau(x)
     sigma = _sigma(own)
     independent = n / tau
-    if independent < _FEWEST_AT_ALL:
-        return SlowOnes((), tau, too_few_steps=True)
-    few = independent < FEWEST_INDEPENDENT
-    alpha = ALPHA / 10 if few else ALPHA
+    if independent < FEWEST_INDEPENDENT:
+        glaring = _glaring(laps, means)
+        return SlowOnes(glaring, tau, too_few_steps=not glaring)
     excess = means - _median_of_others(means)
     scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
     freedom = 0.6 * (ranks - 1) * (independent - 1)
-    limit = scipy_stats.t.ppf(1 - alpha / ranks, freedom)
-    usual = INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
-    least = _GLARING if few else usual
+    limit = scipy_stats.t.ppf(1 - ALPHA / ranks, freedom)
+    least = INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
     indifferent = np.log1p(max(least, blind_ns / float(np.exp(step_mean.mean()))))
     slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
     slow &= _stand_out(means)
     named = tuple(np.flatnonzero(slow).tolist())
-    return SlowOnes(named, tau, too_few_steps=few and not named)
+    return SlowOnes(named, tau, too_few_steps=False)
+
+
+def _glaring(laps: Ints, means: Floats) -> tuple[int, ...]:
+    """Ranks whose fast laps are far slower than the others' slow ones: no test is needed for that."""
+    named = []
+    for rank in np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2).tolist():
+        others = np.median(np.delete(laps, rank, axis=1), axis=1)
+        if np.quantile(laps[:, rank], 0.05) > _GLARING * np.quantile(others, 0.95):
+            named.append(rank)
+    return tuple(named)
 
 
 def _tau(x: npt.NDArray[np.float32]) -> float:
