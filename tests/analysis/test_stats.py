@@ -8,7 +8,6 @@ from scipy.signal import lfilter
 
 from stallscope.analysis.stats import (
     autocorrelation_time,
-    mean_of_replays,
     mean_with_interval,
 )
 
@@ -66,13 +65,3 @@ def test_one_burst_among_equal_values_leaves_much_open() -> None:
     assert mean.ci95 is not None
     assert mean.ci95[0] == pytest.approx(5.0, abs=0.05)
     assert mean.ci95[1] > mean.value + 4 * (mean.value - 5)
-
-
-def test_replays_are_as_sure_as_their_windows() -> None:
-    # Within a window all steps share one value: steps alone would promise far too much.
-    windows = np.repeat(np.random.default_rng(1).normal(10, 2, 10), 100)
-    noise = np.random.default_rng(2).normal(0, 0.1, 1000)
-    wide = mean_of_replays(windows + noise, 10)
-    assert wide.ci95 is not None
-    half = (wide.ci95[1] - wide.ci95[0]) / 2
-    assert half == pytest.approx(2.26 * 2 / np.sqrt(10), rel=0.5)

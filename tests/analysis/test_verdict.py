@@ -10,6 +10,8 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
+from stallscope.simulate import Job as SimulatedJob
+from stallscope.simulate import Noise, simulate
 
 CLEAN = Job(ranks=4, steps=300, allreduce_ms=0.5)
 
@@ -82,7 +84,9 @@ def test_a_clean_run_without_baseline_is_balanced(tmp_path: Path) -> None:
 def test_nobody_is_blamed_in_a_clean_run(tmp_path: Path, seed: int, noise: float) -> None:
     found = analysis_of(tmp_path, replace(CLEAN, noise=noise, seed=seed))
     assert found.bottleneck.ranks == ()
-    assert found.bottleneck.kind != "imbalance"
+    assert not any(one.ranks or one.hosts for one in found.stragglers)
+    # Waiting for whichever rank is last by chance is a large part of the step where all ranks vary.
+    assert found.bottleneck.kind != "imbalance" or noise > 0.02
 
 
 def test_a_slow_host_is_named(tmp_path: Path) -> None:
@@ -191,3 +195,14 @@ def test_silent_faults_are_findings(tmp_path: Path, facts: dict[str, object], co
     found = analysis_of(tmp_path, replace(CLEAN, facts=facts))
     assert code in [finding.code for finding in found.findings]
     assert code not in [f.code for f in analysis_of(tmp_path / "clean", CLEAN).findings]
+
+
+def test_what_nearly_every_step_loses_is_said_although_steps_are_much_alike() -> None:
+    # Noise that remembers fifty steps leaves three or four independent ones of 200.
+    slow = SimulatedJob(ranks=2, steps=200, noise=Noise(cv=0.1, phi=0.98), seed=1)
+    found = analyse(simulate(replace(slow, input_ms=60.0)).run)
+    gain = next(gain for gain in found.what_if if gain.fix == "input")
+    assert gain.ci95 is None
+    assert gain.mostly_ms > 40
+    assert (found.bottleneck.kind, found.bottleneck.ranks) == ("input", ())
+    assert "cannot tell" in found.bottleneck.evidence

@@ -164,7 +164,7 @@ def _entries(
     step = float(steady.total.mean()) / 1e6
     entries = []
     for name in ENTRIES:
-        mean = mean_with_interval(steady.entry(name)).scaled(1e-6)
+        mean = steady.mean_ms(name)
         other = None if base is None else base.entry(name)
         one = None if alone is None else alone.entry(name)
         excess = None if other is None else mean.minus(Mean(other.ms, other.ci95_ms))

@@ -14,7 +14,7 @@ from .baseline import match_single
 from .communication import Measured, faster, fit_communication, project
 from .ledger import Ledger
 from .result import Analysis
-from .stats import Mean, mean_with_interval
+from .stats import Mean
 from .what_if import WhatIf
 
 _MOST_RANKS = 1_000_000
@@ -87,5 +87,5 @@ def _measured(analysis: Analysis) -> Measured | None:
         return None
     # Without the bytes, those of one job are alike: any number will do.
     gradient_bytes = int(analysis.run.fact("gradient_bytes") or 1)
-    exposed = mean_with_interval(ledger.allreduce).scaled(1e-6)
+    exposed = ledger.mean_ms("allreduce")
     return Measured(analysis.run.size, gradient_bytes, exposed)

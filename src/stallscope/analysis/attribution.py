@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,10 @@ from .ledger import Ledger
 from .result import Straggler
 from .stats import mean_with_interval
 from .stragglers import Found, find_stragglers
+from .variation import Variation, variation
 from .what_if import (
+    Replay,
     WhatIf,
-    unsure_of_peers,
     what_if,
     with_stage_of,
     without_faulty,
@@ -57,49 +58,84 @@ def attribute(
         blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
     """
     found = find_stragglers(ledger, hosts, blind_ns)
-    last = without_faulty(ledger, found.slow)
+    healed = without_faulty(ledger, found.slow)
+    varies = variation(ledger, baseline, found, healed)
+    if varies is not None:
+        found = _with(found, varies.straggler)
     compute = None
     if baseline is not None and len(baseline):
-        compute = _stage_gain("compute", ledger, found, last, baseline)
+        compute = _stage_gain("compute", ledger, found, healed.last, baseline, varies)
     return Attribution(
         found.stragglers,
-        tuple(_gains(ledger, found, last, baseline)),
+        tuple(_gains(ledger, found, healed, baseline, varies)),
         compute,
         found.too_few_steps,
     )
 
 
-def _gains(ledger: Ledger, found: Found, last: Ints, baseline: Ledger | None) -> list[WhatIf]:
-    """What each fix gains; ``last`` is when the last rank is ready with the slow ones healed."""
-    saved = ledger.last - last
+def _with(found: Found, varying: Straggler) -> Found:
+    """The same with compute that varies on all ranks, of which single late cells are a part."""
+    rest = [one for one in found.stragglers if (one.pattern, one.stage) != ("rotating", "compute")]
+    stragglers = sorted([*rest, varying], key=lambda one: one.cost_ms.value, reverse=True)
+    return replace(found, stragglers=tuple(stragglers), late=found.named_late)
+
+
+def _gains(
+    ledger: Ledger,
+    found: Found,
+    healed: Replay,
+    baseline: Ledger | None,
+    varies: Variation | None,
+) -> list[WhatIf]:
+    """What each fix gains; ``healed`` are the steps with the slow ranks healed."""
+    saved = healed.saved(ledger)
     if found.late is not None:
         saved = saved + (ledger.last - without_lateness(ledger, found.late))
+    unsure = 0.0
+    if varies is not None:
+        saved, unsure = saved + varies.saved, varies.unsure_ns
     gains = []
     if any(one.counts_as_imbalance for one in found.stragglers):
-        gains.append(what_if("imbalance", ledger, saved, unsure_of_peers(ledger, found.slow)))
+        gains.append(what_if("imbalance", ledger, saved, healed.fixed, unsure))
     # Behind others that are slower, healing one alone gains nothing.
     for one in (one for one in found.stragglers if one.cost_ms.value > 0):
         fixes = [f"host:{host}" for host in one.hosts] or [f"rank:{rank}" for rank in one.ranks]
         gains += [_gain_of(fix, ledger, one) for fix in fixes]
     for stage in ("input", "other"):
-        gains.append(_stage_gain(stage, ledger, found, last, baseline))
+        gains.append(_stage_gain(stage, ledger, found, healed.last, baseline))
     if len(ledger.ranks) > 1:
         gains.append(what_if("allreduce", ledger, ledger.allreduce))
     return gains
 
 
 def _stage_gain(
-    stage: str, ledger: Ledger, found: Found, last: Ints, baseline: Ledger | None
+    stage: str,
+    ledger: Ledger,
+    found: Found,
+    last: Ints,
+    baseline: Ledger | None,
+    varies: Variation | None = None,
 ) -> WhatIf:
-    """What a stage as in the baseline gains, besides what healing the named ones gains."""
-    saved = last - with_stage_of(ledger, stage, baseline, last, found.healthy)
+    """What a stage as in the baseline gains, when ``last`` is what healing the named ones leaves.
+
+    Where compute varies, a baseline's compute would not, either: that part is imbalance's gain.
+    """
+    replay = with_stage_of(ledger, stage, baseline, last, found.healthy)
+    saved = last - replay.last
     if found.late is not None:
         saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
-    unsure = 0.0
-    if baseline is not None and len(baseline):
-        base = mean_with_interval(getattr(baseline, stage).mean(axis=1))
-        unsure = 0.0 if base.ci95 is None else (base.ci95[1] - base.ci95[0]) / 2
-    return what_if(stage, ledger, saved, unsure)
+    if varies is not None:
+        saved = saved - varies.saved
+    return what_if(stage, ledger, saved, replay.fixed, _unsure(stage, ledger, baseline))
+
+
+def _unsure(stage: str, ledger: Ledger, baseline: Ledger | None) -> float:
+    """Half the interval of what a stage is held against, nanoseconds."""
+    if baseline is None or not len(baseline):
+        return 0.0
+    mean = mean_with_interval(getattr(baseline, stage).mean(axis=1))
+    mean = ledger.as_sure_as_clocks(stage, baseline.as_sure_as_clocks(stage, mean))
+    return 0.0 if mean.ci95 is None else (mean.ci95[1] - mean.ci95[0]) / 2
 
 
 def _gain_of(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:

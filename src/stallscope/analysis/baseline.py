@@ -70,7 +70,7 @@ def decompose(
     step, base = _step(real), _step(synthetic)
     loss = step.minus(base)
     stall = next(gain.saved_ms for gain in found.gains if gain.fix == "input")
-    compute = _entry(real, "compute").minus(_entry(synthetic, "compute"))
+    compute = real.mean_ms("compute").minus(synthetic.mean_ms("compute"))
     rest = Mean(loss.value - stall.value - compute.value, None)
     waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
     return Decomposition(
@@ -85,10 +85,6 @@ def decompose(
 
 def _step(ledger: Ledger) -> Mean:
     return mean_with_interval(ledger.total).scaled(1e-6)
-
-
-def _entry(ledger: Ledger, name: str) -> Mean:
-    return mean_with_interval(ledger.entry(name)).scaled(1e-6)
 
 
 def _facts(run: Run, other: Run) -> list[tuple[str, object, object]]:

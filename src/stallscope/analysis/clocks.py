@@ -101,6 +101,12 @@ class Clocks:
         return float(finite.max(initial=0.0)) if self.skew_seen else 0.0
 
     @property
+    def by_chance(self) -> float:
+        """What the running median of any clock may be off by chance, nanoseconds (one SD)."""
+        finite = self.statistical[np.isfinite(self.statistical)]
+        return float(finite.max(initial=0.0))
+
+    @property
     def violations(self) -> float:
         """The share of steps in which causality is broken."""
         return 0.0 if self.violated is None or not len(self.violated) else self.violated.mean()

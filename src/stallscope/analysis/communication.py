@@ -51,7 +51,7 @@ def communication(
     """
     if size < 2 or not isinstance(gradient_bytes, int) or gradient_bytes <= 0:
         return None
-    exposed = mean_with_interval(ledger.allreduce).scaled(1e-6)
+    exposed = ledger.mean_ms("allreduce")
     moved = bus_bytes(size, gradient_bytes)
     whole = None if network_bandwidth is None else moved / network_bandwidth / 1e6
     return Communication(
@@ -201,7 +201,7 @@ def project(
     """
     work = mean_with_interval(ledger.total - ledger.allreduce - ledger.imbalance).scaled(1e-6)
     growth = expected_imbalance(ranks) / expected_imbalance(size) if size > 1 else 0.0
-    imbalance = mean_with_interval(ledger.imbalance).scaled(1e-6 * growth)
+    imbalance = ledger.mean_ms("imbalance").scaled(growth)
     allreduce = model.at(ranks)
     value = work.value + imbalance.value + allreduce.value
     step = Mean(value, _sum_of(value, (work, imbalance, allreduce)))

@@ -21,6 +21,7 @@ import numpy as np
 
 from .alignment import AlignedSteps, Bools, Ints
 from .clocks import NULL
+from .stats import Mean, mean_with_interval
 
 #: Stages of a rank's own work in a step, in the order in which ``cause`` counts them.
 STAGES = ("input", "compute", "other")
@@ -64,6 +65,8 @@ class Ledger:
     gaps: Ints
     #: Whether a training session begins with this step.
     session_start: Bools
+    #: What R(i) may be off by chance on all steps alike, nanoseconds (SD): the clocks' part.
+    boundary_sd: float
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -109,6 +112,16 @@ class Ledger:
         if name in STAGES:
             return self.stage(name, self.reference)
         return self.imbalance if name == "imbalance" else self.allreduce
+
+    def mean_ms(self, name: str) -> Mean:
+        """The mean of an entry, milliseconds, with its interval."""
+        return self.as_sure_as_clocks(name, mean_with_interval(self.entry(name))).scaled(1e-6)
+
+    def as_sure_as_clocks(self, name: str, mean: Mean) -> Mean:
+        """A mean in nanoseconds, less sure by the clocks' part where R(i) bounds its entry."""
+        if name not in ("other", "allreduce"):
+            return mean
+        return mean.minus(Mean(0.0, (-2 * self.boundary_sd, 2 * self.boundary_sd)))
 
     def take(self, chosen: Bools) -> Ledger:
         """The same for some of the steps."""
@@ -167,6 +180,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         reference=reference,
         gaps=_gaps(reduced - start - total, cuts.of(chosen, ready)),
         session_start=aligned.session_start[chosen],
+        boundary_sd=aligned.clocks.by_chance,
     )
 
 

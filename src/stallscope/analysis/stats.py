@@ -22,7 +22,6 @@ FEWEST_INDEPENDENT = 10
 _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
 _FAR_SDS = 6.0
-_FEWEST_WINDOWS = 5
 _MAD_TO_SD = 1.4826
 
 
@@ -87,22 +86,6 @@ def mean_with_interval(series: npt.ArrayLike) -> Mean:
     half = scipy_stats.t.ppf(0.975, max(3.0, n / tau - 1)) * np.sqrt(usual.var() * tau / (n - tau))
     below, above = _poisson(bursts, episodes)
     return Mean(mean, (mean - float(np.hypot(half, below)), mean + float(np.hypot(half, above))))
-
-
-def mean_of_replays(series: npt.ArrayLike, windows: int) -> Mean:
-    """The mean of a series that was computed window by window, each from its own steps alone.
-
-    What all steps of a window share (the distribution that the replay took from it) does not show
-    from one step to the next, only between windows: the wider of the two intervals is given.
-    """
-    values = np.asarray(series, np.float64)
-    mean = mean_with_interval(values)
-    if mean.ci95 is None or windows < _FEWEST_WINDOWS:
-        return mean
-    parts = np.array([part.mean() for part in np.array_split(values, windows)])
-    half = scipy_stats.t.ppf(0.975, windows - 1) * parts.std(ddof=1) / np.sqrt(windows)
-    half = max(float(half), (mean.ci95[1] - mean.ci95[0]) / 2)
-    return Mean(mean.value, (mean.value - half, mean.value + half))
 
 
 def robust_sd(values: npt.ArrayLike) -> float:

@@ -19,8 +19,8 @@ from .lap_test import slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .ledger import STAGES, Ledger
 from .result import Straggler
-from .stats import Mean, mean_of_replays, mean_with_interval
-from .what_if import some_of, unsure_of_peers, windows, without_faulty, without_lateness
+from .stats import mean_with_interval
+from .what_if import mean_saved, some_of, without_faulty, without_lateness
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,8 +44,9 @@ class Found:
     #: Positions of the ranks that are slow all the time, and of all others.
     slow: tuple[int, ...]
     healthy: tuple[int, ...]
-    #: Lateness now and then that healing ranks would mend.
+    #: Lateness now and then that healing ranks would mend, and the named ones' part of it.
     late: LateCells | None
+    named_late: LateCells | None
     #: Whether nobody can be named because there are too few independent steps.
     too_few_steps: bool
 
@@ -70,13 +71,13 @@ def find_stragglers(ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0)
 
     stragglers = [_persistent(ledger, _of(hosts, name), healthy, (name,)) for name in names]
     stragglers += [_persistent(ledger, [rank], healthy, ()) for rank in slow]
-    late = None
+    late = named_late = None
     if len(healthy) > 1:
         bursting = _Bursting(
             tuple(rank for rank in named if rank not in slow),
             tuple(name for name in tested_hosts if name not in names),
         )
-        found, late = _late(ledger, healthy, bursting, hosts, test.tau)
+        found, late, named_late = _late(ledger, healthy, bursting, hosts, test.tau)
         stragglers += found
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
     return Found(
@@ -84,6 +85,7 @@ def find_stragglers(ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0)
         tuple(faulty),
         tuple(healthy),
         late,
+        named_late,
         too_few and not names,
     )
 
@@ -96,9 +98,7 @@ def _persistent(
     peers = some_of([rank for rank in healthy if rank not in own] or _others(ledger, ranks))
     excess = {stage: _excess(ledger, stage, ranks, peers) for stage in STAGES}
     stage = max(excess, key=lambda name: float(excess[name].mean()))
-    saved = ledger.last - without_faulty(ledger, ranks)
-    unsure = unsure_of_peers(ledger, ranks)
-    cost = mean_of_replays(saved, windows(len(saved))).minus(Mean(0.0, (-unsure, unsure)))
+    healed = without_faulty(ledger, ranks)
     return Straggler(
         pattern="ramp" if _ramps(excess[stage]) else "persistent",
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
@@ -106,7 +106,7 @@ def _persistent(
         stage=stage,
         excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
         late_share=float(np.isin(ledger.critical, list(ranks))[_there(ledger, ranks)].mean()),
-        cost_ms=cost.scaled(1e-6),
+        cost_ms=mean_saved(healed.saved(ledger), healed.fixed).scaled(1e-6),
         work=_work(ledger, ranks, peers),
     )
 
@@ -175,8 +175,8 @@ def _late(
     bursting: _Bursting,
     hosts: Sequence[str],
     tau: float,
-) -> tuple[list[Straggler], LateCells]:
-    """Late cells by who they pile up on, and those that healing ranks would mend.
+) -> tuple[list[Straggler], LateCells, LateCells]:
+    """Late cells by who they pile up on, those that healing ranks would mend, and the named ones'.
 
     Two looks: at cells beyond doubt, and at all that are hardly chance.
     """
@@ -201,7 +201,7 @@ def _late(
         # Input and other that come late on any rank are won back with those stages' own fixes.
         if one.counts_as_imbalance:
             mended.append(cells.take(moves).of_stage(one.stage))
-    return stragglers, joined(mended)
+    return stragglers, joined(mended), mended[0]
 
 
 def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Straggler]) -> list[int]:
@@ -261,6 +261,6 @@ def _late_straggler(
         stage=cells.worst_stage,
         excess_ms=excess.scaled(1e-6 * typical / float(own.by.mean())),
         late_share=min(1.0, float(late.mean()) / seen),
-        cost_ms=mean_of_replays(saved, windows(len(saved))).scaled(1e-6),
+        cost_ms=mean_saved(saved).scaled(1e-6),
         work=None,
     )

@@ -17,6 +17,7 @@ from .what_if import ASSUMED_MS, WhatIf
 WORTHWHILE = 0.05
 # Fewer are an impression and no measurement, however alike they are.
 _FEWEST_STEPS = 20
+_AS_GOOD_AS_ALWAYS = 0.995
 _DECIDING = ("imbalance", "input", "other", "allreduce")
 
 _ADVICE_FOR_A_RANK = {
@@ -133,6 +134,11 @@ def sentence(one: Straggler) -> str:
     who = f"host {', '.join(one.hosts)} ({_ranks(one.ranks)})" if one.hosts else _ranks(one.ranks)
     by = f"{one.excess_ms.value:.1f} ms"
     share = f"{one.late_share:.0%} of steps"
+    if one.pattern == "rotating" and one.late_share > _AS_GOOD_AS_ALWAYS:
+        return (
+            f"Which rank is last changes from step to step: its {one.stage} takes {by} longer than the "
+            "typical rank's, and no rank has more of that than chance gives."
+        )
     if one.pattern == "rotating":
         return (
             f"In {share} some rank or other is late by {by} of {one.stage}; it moves around, and no "
@@ -212,9 +218,10 @@ def _insufficient(reason: str) -> Bottleneck:
 
 
 def _surely_worthwhile(gain: WhatIf, step_ms: float) -> bool:
-    """Whether even the low end of the gain's interval is worth a verdict."""
+    """Whether even the low end of the gain's interval is worth a verdict, or what most steps gain."""
     ci95 = gain.saved_ms.ci95
-    return ci95 is not None and ci95[0] >= WORTHWHILE * step_ms
+    least = gain.mostly_ms if ci95 is None else max(ci95[0], gain.mostly_ms)
+    return least >= WORTHWHILE * step_ms
 
 
 def _overlap(best: WhatIf, rival: WhatIf) -> bool:

@@ -1,0 +1,83 @@
+"""Compute that varies on every rank: waiting for whoever has the longest batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.result import Straggler
+from stallscope.simulate import Fault, Job, Noise, simulate
+
+QUIET = Job(ranks=8, steps=500, noise=Noise(cv=0.02, phi=0.0), seed=5)
+
+
+def analysed(job: Job, base: Job | None = QUIET) -> Analysis:
+    baseline = None if base is None else simulate(base.baseline(input_ms=1.0)).run
+    return analyse(simulate(job).run, baseline)
+
+
+def varying(analysis: Analysis) -> list[Straggler]:
+    return [one for one in analysis.stragglers if one.pattern == "rotating"]
+
+
+def noisy(cv: float) -> Job:
+    return replace(QUIET, noise=Noise(cv=cv, phi=0.0))
+
+
+def test_batches_of_different_lengths_are_imbalance_and_nobodys_fault() -> None:
+    analysis = analysed(noisy(0.25))
+    verdict = analysis.bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", ())
+    (one,) = varying(analysis)
+    excess = analysis.entry("imbalance").excess_ms
+    assert one.cost_ms.value == pytest.approx(excess, rel=0.02)
+    gain = next(gain for gain in analysis.what_if if gain.fix == "imbalance")
+    assert gain.saved_ms.value == pytest.approx(excess, rel=0.02)
+    assert gain.saved_ms.ci95[0] < excess < gain.saved_ms.ci95[1]
+
+
+def test_what_varies_is_not_taken_for_compute_that_is_longer_on_all_ranks() -> None:
+    analysis = analysed(noisy(0.25))
+    assert analysis.entry("compute").excess_ms < 0
+    assert "on all ranks" not in analysis.bottleneck.evidence
+
+
+def test_as_much_variation_in_the_baseline_is_usual() -> None:
+    job = noisy(0.1)
+    analysis = analysed(job, job)
+    assert varying(analysis) == []
+    assert "imbalance" not in {gain.fix for gain in analysis.what_if}
+
+
+def test_longer_steps_may_vary_by_as_much_more() -> None:
+    job = noisy(0.1)
+    longer = replace(job, compute_ms=2 * job.compute_ms)
+    analysis = analysed(longer, job)
+    assert (analysis.bottleneck.kind, varying(analysis)) == ("compute", [])
+
+
+def test_without_a_baseline_only_a_large_part_of_the_step_counts() -> None:
+    assert varying(analysed(noisy(0.02), None)) == []
+    analysis = analysed(noisy(0.25), None)
+    (one,) = varying(analysis)
+    assert analysis.bottleneck.kind == "imbalance"
+    assert one.cost_ms.value == pytest.approx(analysis.entry("imbalance").ms)
+
+
+def test_a_few_longer_cells_are_told_from_cells_that_all_vary() -> None:
+    # Too small to stand out step by step: 18 ms on one of 8 ranks, whose compute scatters by 7.5 ms.
+    job = noisy(0.05)
+    analysis = analysed(replace(job, faults=(Fault("compute", 18.0, rotating=1),)), job)
+    (one,) = varying(analysis)
+    assert one.excess_ms.ci95[0] < 18.0 < one.excess_ms.ci95[1]
+    assert one.excess_ms.value == pytest.approx(18.0, rel=0.25)
+    assert one.late_share == pytest.approx(1.0, abs=0.25)
+
+
+def test_a_slow_rank_is_healed_before_the_rest_is_compared() -> None:
+    job = noisy(0.05)
+    analysis = analysed(replace(job, faults=(Fault("compute", 40.0, ranks=(2,)),)), job)
+    assert analysis.bottleneck.ranks == (2,)
+    assert varying(analysis) == []
