@@ -24,7 +24,7 @@ test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
 	@# Those have wheels for Python 3.11, which the training side has.
 	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,test tools/lowest-requirements.txt
-	$(LOWEST)/bin/pytest -m "not horovod and not browser" $(ARGS)
+	$(LOWEST)/bin/pytest -m "not horovod and not browser and not services" $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -68,7 +68,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,test,dev
+	tools/app-env.sh $(VENV) app,mlflow,s3,ssh,test,dev
 	@touch $@
 
 .PHONY: help demo test test-lowest lint format samples bench scorecard screenshots pictures training-env browser clean

@@ -1,8 +1,11 @@
 """A store of collected runs: a folder with one folder per run, readable without the original logs.
 
+    STORE/catalogue.sqlite          what is in the store, to be listed at once
     STORE/<run id>/manifest.json    what the run is, its logs with their facts, checksums
-                   steps.parquet    one row group per log, so that one rank can be read alone
+                   steps/epochs-….parquet   one file per range of epochs, one row group per log: one
+                                    rank or one epoch can be read without the others
                    intervals.parquet
+    STORE/.fetched/                 copies of logs that are far away
 
 A run is written beside its place and moved there when it is whole: nothing half is ever shown.
 """
@@ -10,45 +13,89 @@ A run is written beside its place and moved there when it is whole: nothing half
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from filelock import FileLock
 
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem, Run
 from stallscope.safe_names import safe_name
 
+from .fetch import writing
+from .merge import is_one_job, merged
+
 MANIFEST = "manifest.json"
-_VERSION = 1
-_TABLES = {"steps": STEPS_SCHEMA, "intervals": INTERVALS_SCHEMA}
+LOCK = ".lock"
+_VERSION = 2
+_INTERVALS = "intervals.parquet"
+# A row group of fewer rows costs more than it saves; more files than this are a burden of their own.
+_ROWS_PER_GROUP = 4096
+_MOST_FILES = 64
 
 
 def save_run(run: Run, store: Path) -> Path:
-    """Write a run into a store; a run of the same id is replaced as a whole.
+    """Write a run into a store.
+
+    Logs that an earlier collection of the same run brought and this one lacks are kept; another job
+    of the same id gets a folder of its own.
 
     Returns:
         The run's folder.
+
+    Raises:
+        UnwritableError: if the disk does not take it; what was there before is as it was.
     """
-    store.mkdir(parents=True, exist_ok=True)
-    place = store / safe_name(run.id)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
-    try:
-        _write_steps(run.steps, unfinished / "steps.parquet")
-        pq.write_table(run.intervals, unfinished / "intervals.parquet")
-        (unfinished / MANIFEST).write_text(json.dumps(_manifest(run, unfinished), indent=1))
-        _move(unfinished, place)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+    with writing(store):
+        store.mkdir(parents=True, exist_ok=True)
+        # Of two collectors that save one run at once, the second sees what the first has brought.
+        with FileLock(store / LOCK):
+            place, old = _place(run, store)
+            whole = run if old is None else merged(run, old)
+            unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
+            try:
+                _write_steps(whole.steps, unfinished / "steps")
+                pq.write_table(whole.intervals, unfinished / _INTERVALS)
+                (unfinished / MANIFEST).write_text(
+                    json.dumps(_manifest(whole, unfinished), indent=1)
+                )
+                _move(unfinished, place)
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
     return place
+
+
+def _place(run: Run, store: Path) -> tuple[Path, Run | None]:
+    """The folder for a run, and what is there of it already."""
+    name = safe_name(run.id)
+    if name != run.id:
+        # Different ids must not end in one folder.
+        name = f"{name}-{hashlib.sha256(run.id.encode()).hexdigest()[:8]}"
+    for number in itertools.count(1):
+        place = store / (name if number == 1 else f"{name}-{number}")
+        if not is_collected(place):
+            return place, None
+        try:
+            old = load_run(place)
+        except UnreadableError:
+            return place, None  # damaged: this is the collecting again that its message asks for
+        if old.id == run.id and is_one_job(run, old):
+            return place, old
+    raise AssertionError("unreachable")
 
 
 def is_collected(path: Path) -> bool:
@@ -63,8 +110,15 @@ def collected_runs(store: Path) -> list[Path]:
     return sorted(path for path in store.iterdir() if path.name[0] != "." and is_collected(path))
 
 
-def load_run(path: Path) -> Run:
+def load_run(
+    path: Path, *, ranks: Sequence[int] | None = None, epochs: Sequence[int] | None = None
+) -> Run:
     """Read a collected run back.
+
+    Args:
+        path: the run's folder.
+        ranks: only the steps of these.
+        epochs: only the steps of these.
 
     Raises:
         UnreadableError: if a part of it is missing or damaged.
@@ -77,16 +131,14 @@ def load_run(path: Path) -> Run:
                 f"{path}: collected by a newer Stallscope (format {version}, this one knows "
                 f"{_VERSION}): upgrade it with pip install --upgrade stallscope"
             )
-        tables = {
-            name: pq.read_table(path / f"{name}.parquet").cast(schema).combine_chunks()
-            for name, schema in _TABLES.items()
-        }
+        _check_sizes(path, manifest["files"])
         return Run(
             id=manifest["run_id"],
             source=manifest["source"],
             logs=tuple(Log(**log) for log in manifest["logs"]),
             problems=tuple(Problem(**problem) for problem in manifest["problems"]),
-            **tables,
+            steps=_read_steps(path, manifest["files"], ranks, epochs),
+            intervals=pq.read_table(path / _INTERVALS).cast(INTERVALS_SCHEMA).combine_chunks(),
         )
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise UnreadableError(
@@ -94,12 +146,63 @@ def load_run(path: Path) -> Run:
         ) from error
 
 
-def _write_steps(steps: pa.Table, path: Path) -> None:
-    with pq.ParquetWriter(path, steps.schema) as writer:
-        logs = steps["log"].to_numpy()
-        edges = np.flatnonzero(np.diff(logs, prepend=-1, append=-1))
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
-            writer.write_table(steps.slice(begin, end - begin))
+def _check_sizes(path: Path, files: dict[str, Any]) -> None:
+    for name, file in files.items():
+        size = (path / name).stat().st_size
+        if size != file["size"]:
+            raise ValueError(f"{name} has {size} bytes, not {file['size']}")
+
+
+def _read_steps(
+    path: Path,
+    files: dict[str, Any],
+    ranks: Sequence[int] | None,
+    epochs: Sequence[int] | None,
+) -> pa.Table:
+    chosen = None
+    for name, values in (("rank", ranks), ("epoch", epochs)):
+        if values is not None:
+            isin = pc.field(name).isin(list(values))
+            chosen = isin if chosen is None else chosen & isin
+    own = sorted(name for name in files if name.startswith("steps"))
+    steps = ds.dataset([str(path / name) for name in own], schema=STEPS_SCHEMA, format="parquet")
+    return steps.to_table(filter=chosen).combine_chunks()
+
+
+def _write_steps(steps: pa.Table, folder: Path) -> None:
+    folder.mkdir()
+    epochs = pc.fill_null(steps["epoch"], -1).to_numpy()
+    for first, last, rows in _epoch_ranges(epochs, len(np.unique(steps["log"].to_numpy()))):
+        own = steps if rows is None else steps.take(pa.array(rows)).combine_chunks()
+        with pq.ParquetWriter(
+            folder / f"epochs-{first:06d}-{last:06d}.parquet", steps.schema
+        ) as writer:
+            logs = own["log"].to_numpy()
+            edges = np.flatnonzero(np.diff(logs, prepend=-1, append=-1))
+            for begin, end in zip(edges[:-1], edges[1:], strict=True):
+                writer.write_table(own.slice(begin, end - begin))
+
+
+def _epoch_ranges(
+    epochs: npt.NDArray[np.int32], logs: int
+) -> list[tuple[int, int, npt.NDArray[np.int64] | None]]:
+    """Ranges of epochs with the rows that each has; None where that is all of them, in their order.
+
+    As narrow as row groups of some thousand rows allow, so that reading one epoch reads little else.
+    """
+    there, counts = np.unique(epochs, return_counts=True)
+    if not len(there):
+        return [(0, 0, None)]
+    target = max(_ROWS_PER_GROUP * max(logs, 1), -(-len(epochs) // _MOST_FILES))
+    part = (np.cumsum(counts) - counts) // target
+    if part[-1] == part[0]:
+        return [(max(int(there[0]), 0), max(int(there[-1]), 0), None)]
+    of_row = part[np.searchsorted(there, epochs)]
+    ranges: list[tuple[int, int, npt.NDArray[np.int64] | None]] = []
+    for one in np.unique(part):
+        own = there[part == one]
+        ranges.append((max(int(own[0]), 0), max(int(own[-1]), 0), np.flatnonzero(of_row == one)))
+    return ranges
 
 
 def _manifest(run: Run, folder: Path) -> dict[str, Any]:
@@ -112,16 +215,17 @@ def _manifest(run: Run, folder: Path) -> dict[str, Any]:
         "logs": [{**asdict(log), "facts": dict(log.facts)} for log in run.logs],
         "problems": [asdict(problem) for problem in run.problems],
         "files": {
-            f"{name}.parquet": {
-                "size": (folder / f"{name}.parquet").stat().st_size,
-                "sha256": _checksum(folder / f"{name}.parquet"),
+            path.relative_to(folder).as_posix(): {
+                "size": path.stat().st_size,
+                "sha256": checksum(path),
             }
-            for name in _TABLES
+            for path in sorted(folder.rglob("*.parquet"))
         },
     }
 
 
-def _checksum(path: Path) -> str:
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file, as manifests have it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

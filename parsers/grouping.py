@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from stallscope.attempts import last_attempts
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
@@ -57,7 +58,7 @@ def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, .
     intervals = _stacked([p.intervals for p in group], INTERVALS_SCHEMA)
     problems = [problem for p in group for problem in p.problems]
     logs = tuple(p.log for p in group)
-    steps, repeated = _last_attempts(steps)
+    steps, repeated = last_attempts(steps)
     for rank, count in repeated.items():
         problems.append(
             Problem(
@@ -74,23 +75,3 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         for index, table in enumerate(tables)
     ]
     return pa.concat_tables(numbered).cast(schema).combine_chunks()
-
-
-def _last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
-    """Steps without those that a later log of the same rank and generation recorded again."""
-    key = [steps[name].to_numpy() for name in ("step", "rank", "generation")]
-    order = np.lexsort([np.arange(steps.num_rows), *key])
-    ordered = [column[order] for column in key]
-    again = np.ones(max(0, steps.num_rows - 1), bool)
-    for column in ordered:
-        again &= column[1:] == column[:-1]
-    dropped = order[:-1][again]
-    if not len(dropped):
-        return steps, {}
-    keep = np.ones(steps.num_rows, bool)
-    keep[dropped] = False
-    ranks, counts = np.unique(key[1][dropped], return_counts=True)
-    return (
-        steps.filter(pa.array(keep)).combine_chunks(),
-        dict(zip(ranks.tolist(), counts.tolist(), strict=True)),
-    )

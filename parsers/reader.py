@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
-from stallscope.collector.sources.files import SourceFile, find_files
+from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.registry import open_source
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Problem, Run, newest_first
 
-from .base import Parsed, Parser
+from .base import Parsed
 from .grouping import group
 from .registry import HEAD_BYTES, PARSERS, by_name, recognise
 
 # What the recorder writes beside its logs, and what people write about them.
+_AT_ONCE = 8
 _NO_LOG = re.compile(r"run(-\d+)?\.json|README(\.\w+)?")
 
 
-def read(source: str, *, read_as: str | None = None) -> list[Run]:
+def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
     """The runs at a place, the newest first.
 
     Args:
-        source: a folder, a file, or a URL that fsspec can open.
+        source: a folder, a file, a URL that fsspec can open, an MLflow run, or a place that is open.
         read_as: the name of a parser that is to read every file, whatever it looks like.
 
     Raises:
         NotFoundError: if nothing is there, or no file of a kind that a parser knows.
         UnreadableError: if something is there and none of it can be read.
     """
-    files = find_files(source)
+    place = open_source(source) if isinstance(source, str) else source
+    files = place.files()
+    logs = [file for file in files if not _NO_LOG.fullmatch(file.name.rsplit("/", 1)[-1])]
     forced = by_name(read_as) if read_as else None
     parsed: list[Parsed] = []
     problems: list[Problem] = []
     failures: list[StallscopeError] = []
-    for file in files:
-        if _NO_LOG.fullmatch(file.name.rsplit("/", 1)[-1]):
-            continue
+    for file, read_ahead in _in_turn(logs, 1 if place.local else _AT_ONCE):
         try:
-            parser, data = _choose(file, forced)
+            data = read_ahead()
+            parser = forced or recognise(file.name, data[:HEAD_BYTES])
             if parser is None:
                 problems.append(Problem(file.name, "no log that Stallscope knows; left alone"))
             else:
@@ -49,10 +55,23 @@ def read(source: str, *, read_as: str | None = None) -> list[Run]:
             raise failures[0]
         known = ", ".join(f"{parser.title} (*{parser.suffix})" for parser in PARSERS)
         looked = f"{len(files)} file(s)" if files else "an empty folder"
-        raise NotFoundError(f"{source}: no logs in {looked}; looked for: {known}")
-    return newest_first(group(source, parsed, problems))
+        raise NotFoundError(f"{place.where}: no logs in {looked}; looked for: {known}")
+    return newest_first(group(place.where, parsed, problems))
 
 
-def _choose(file: SourceFile, forced: Parser | None) -> tuple[Parser | None, bytes]:
-    data = file.read()
-    return forced or recognise(file.name, data[:HEAD_BYTES]), data
+def _in_turn(
+    files: list[SourceFile], at_once: int
+) -> Iterator[tuple[SourceFile, Callable[[], bytes]]]:
+    """Files with what gives their bytes; of far ones the next few are already on their way."""
+    if at_once == 1:
+        yield from ((file, file.read) for file in files)
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        waiting: deque[tuple[SourceFile, Future[bytes]]] = deque()
+        for file in files:
+            waiting.append((file, pool.submit(file.read)))
+            if len(waiting) == at_once:
+                first, future = waiting.popleft()
+                yield first, future.result
+        for first, future in waiting:
+            yield first, future.result

@@ -5,6 +5,7 @@
     ├── NotFoundError         nothing is where the user pointed
     ├── UnreadableError       something is there, but cannot be read
     │   └── UnknownVersionError   written by a version that this one does not know
+    ├── UnwritableError       the disk does not take what is to be written
     ├── WouldOverwriteError   a file is there already
     └── MissingExtraError     an optional part of Stallscope is not installed
 
@@ -33,6 +34,10 @@ class UnreadableError(StallscopeError):
 
 class UnknownVersionError(UnreadableError):
     """The file was written in a version of its format that this Stallscope does not know."""
+
+
+class UnwritableError(StallscopeError):
+    """What is to be written cannot be: a full disk, a place where nothing may be written."""
 
 
 class WouldOverwriteError(StallscopeError):

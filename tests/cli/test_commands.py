@@ -154,7 +154,7 @@ def test_files_are_written_once_and_not_overwritten(logs: Path) -> None:
         (("report", "slow", "--read-as", "x"), "no parser 'x': there are step-log"),
         (("report", "slow", "--out", "x"), "--out needs --format"),
         (("report", "slow#nonsense"), "there is no run nonsense; there are run-a"),
-        (("report", "s3://"), "cannot be opened"),
+        (("report", "nonsense://bucket"), "cannot be opened: Protocol not known"),
         (("dashboard", "nowhere"), "nowhere: there is no such file or folder"),
         (("dashboard", "slow", "--host", "0.0.0.0"), "0.0.0.0"),
         (("collect", "nowhere", "--to", "store"), "nowhere: there is no such file or folder"),

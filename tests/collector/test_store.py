@@ -10,9 +10,11 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.collector.store import collected_runs, load_run, save_run
-from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
+from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
 from stallscope.parsers import read
 from stallscope.runs import open_run, open_runs
+from stallscope.simulate import Job as SimulatedJob
+from stallscope.simulate import simulate
 
 JOB = Job(ranks=3, steps=20, epochs=2)
 
@@ -32,9 +34,26 @@ def test_a_collected_run_equals_its_logs(tmp_path: Path) -> None:
 
 
 def test_one_rank_can_be_read_alone(tmp_path: Path) -> None:
-    file = pq.ParquetFile(collected(tmp_path) / "steps.parquet")
+    place = collected(tmp_path)
+    (path,) = (place / "steps").iterdir()
+    file = pq.ParquetFile(path)
     groups = [set(file.read_row_group(i)["rank"].to_pylist()) for i in range(file.num_row_groups)]
     assert groups == [{0}, {1}, {2}]
+    steps = load_run(place, ranks=[1]).steps
+    assert (set(steps["rank"].to_pylist()), steps.num_rows) == ({1}, JOB.steps)
+
+
+def test_one_epoch_can_be_read_alone(tmp_path: Path) -> None:
+    run = simulate(SimulatedJob(ranks=2, steps=20_480, epochs=20)).run
+    place = save_run(run, tmp_path)
+    paths = sorted((place / "steps").iterdir())
+    assert [path.stem for path in paths][:2] == ["epochs-000000-000003", "epochs-000004-000007"]
+    assert set(pq.read_table(paths[1])["epoch"].to_pylist()) == {4, 5, 6, 7}
+    (epoch,) = load_run(place, epochs=[7], ranks=[1]).steps["epoch"].unique().to_pylist()
+    assert epoch == 7
+    back = load_run(place).steps
+    order = [("rank", "ascending"), ("step", "ascending")]
+    assert back.sort_by(order).equals(run.steps.sort_by(order))
 
 
 def test_collecting_again_replaces_the_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -42,7 +61,46 @@ def test_collecting_again_replaces_the_run_and_leaves_nothing_behind(tmp_path: P
     collected(tmp_path, replace(JOB, steps=30))
     (place,) = collected_runs(tmp_path / "store")
     assert load_run(place).steps.num_rows == 90
-    assert [path.name for path in (tmp_path / "store").iterdir()] == ["run-a"]
+    left = {path.name for path in (tmp_path / "store").iterdir() if path.name[0] != "."}
+    assert left == {"run-a"}
+
+
+def test_ranks_collected_from_their_hosts_one_after_the_other_are_one_run(tmp_path: Path) -> None:
+    paths = write_job(tmp_path / "a", JOB)
+    whole = read(str(tmp_path / "a"))[0]
+    (tmp_path / "b").mkdir()
+    paths[1].rename(tmp_path / "b" / paths[1].name)
+    for host in ("a", "b"):
+        place = save_run(read(str(tmp_path / host))[0], tmp_path / "store")
+    back = load_run(place)
+    assert back.ranks == [0, 1, 2]
+    assert back.steps.equals(whole.steps)
+    assert back.intervals.equals(whole.intervals)
+
+
+def test_logs_that_have_gone_at_their_source_stay(tmp_path: Path) -> None:
+    collected(tmp_path)
+    for path in (tmp_path / "logs").glob("rank-00002*"):
+        path.unlink()
+    place = save_run(read(str(tmp_path / "logs"))[0], tmp_path / "store")
+    assert load_run(place).ranks == [0, 1, 2]
+
+
+def test_another_job_of_the_same_id_does_not_replace_the_first(tmp_path: Path) -> None:
+    first = collected(tmp_path)
+    later = {"anchor": {"monotonic_ns": 5, "wall_ns": 1_800_000_000_000_000_000}}
+    write_job(tmp_path / "again", replace(JOB, steps=10, facts=later))
+    second = save_run(read(str(tmp_path / "again"))[0], tmp_path / "store")
+    assert second.name == "run-a-2"
+    assert load_run(first).steps.num_rows == 3 * JOB.steps
+    assert load_run(second).steps.num_rows == 30
+
+
+def test_ids_that_look_alike_as_names_of_folders_are_kept_apart(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", JOB)
+    run = read(str(tmp_path / "logs"))[0]
+    places = {save_run(replace(run, id=name), tmp_path / "store") for name in ("a/b", "a-b", "a b")}
+    assert len(places) == 3
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "..", "a/b", ".hidden", "\0", ""])
@@ -57,7 +115,7 @@ def test_a_hostile_run_id_stays_in_the_store(tmp_path: Path, name: str) -> None:
 
 def test_a_damaged_run_says_so(tmp_path: Path) -> None:
     place = collected(tmp_path)
-    steps = place / "steps.parquet"
+    (steps,) = (place / "steps").iterdir()
     steps.write_bytes(steps.read_bytes()[:100])
     with pytest.raises(UnreadableError, match=r"damaged .* collect it again"):
         load_run(place)
@@ -69,7 +127,7 @@ def test_a_damaged_run_says_so(tmp_path: Path) -> None:
 def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
     manifest = collected(tmp_path) / "manifest.json"
     manifest.write_text(
-        manifest.read_text().replace('"stallscope_collected": 1', '"stallscope_collected": 9')
+        manifest.read_text().replace('"stallscope_collected": 2', '"stallscope_collected": 9')
     )
     with pytest.raises(UnknownVersionError, match="format 9"):
         load_run(manifest.parent)
@@ -101,5 +159,5 @@ def test_a_folder_that_two_jobs_used_is_the_newest_one_and_says_so(tmp_path: Pat
 def test_a_url_is_a_run(tmp_path: Path) -> None:
     write_job(tmp_path, JOB)
     assert open_run(tmp_path.as_uri()).id == "run-a"
-    with pytest.raises(UnreadableError, match="cannot be opened"):
+    with pytest.raises(UsageError, match="cannot be opened"):
         open_run("nonsense://bucket/run")

@@ -4,30 +4,160 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from stallscope.collector.store import save_run
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from stallscope.collecting import Collected, collect
+from stallscope.collector.fetch import Progress as Fetching
+from stallscope.collector.sources.base import Source
+from stallscope.collector.sources.registry import open_source
+from stallscope.errors import StallscopeError, UsageError
+from stallscope.wording.numbers import amount
 
 from .main import FAILED, FINE
-from .opening import open_all
+
+# Following takes no more of the machine than this share, however large a run has grown.
+_SHARE = 0.2
+# So many lines of what was not read, or not as it was meant; reports have all of them.
+_PROBLEMS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help="a folder with logs, a log, a URL"
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="a folder with logs, a log, a pattern, a URL (s3://, ssh://, …), mlflow:RUN_ID",
     )
-    parser.add_argument("--to", metavar="DIR", type=Path, required=True, help="the store")
+    parser.add_argument(
+        "--to",
+        metavar="DIR",
+        required=True,
+        help="the store; or mlflow:RUN_ID, to upload logs there",
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="HOSTFILE",
+        type=Path,
+        help="fetch SOURCE from every host of this hostfile (horovodrun's format) over ssh",
+    )
+    parser.add_argument(
+        "--follow", action="store_true", help="keep up with a job that is running, until it ends"
+    )
+    parser.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        default=2.0,
+        help="how often to look (%(default)s)",
+    )
     parser.add_argument(
         "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    runs, failures = open_all(options.sources, options.read_as)
-    for one in runs:
-        print(save_run(one, options.to))
-        for problem in one.problems:
+    if options.to.startswith("mlflow:"):
+        return _upload(options.sources, options.to.removeprefix("mlflow:"))
+    jobs = _jobs(options.sources, options.hosts)
+    store = Path(options.to)
+    failed = False
+    done: dict[int, Collected] = {}
+    while True:
+        began = time.monotonic()
+        for number, places in enumerate(jobs):
+            try:
+                collected = _collected(places, store, options.read_as)
+            except StallscopeError as error:
+                failed = True
+                print(f"stallscope: {error}", file=sys.stderr)
+                continue
+            if not collected.unchanged or number not in done:
+                _tell(collected)
+            done[number] = collected
+        if not options.follow or (len(done) == len(jobs) and all(map(_has_ended, done.values()))):
+            return FAILED if failed else FINE
+        failed = False
+        took = time.monotonic() - began
+        time.sleep(max(options.every, took * (1 - _SHARE) / _SHARE))
+
+
+def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
+    """The places of every job: one each, or all hosts of one."""
+    if hosts is not None:
+        from stallscope.collector.sources.hosts import expand_hosts
+
+        return [[open_source(url) for url in expand_hosts(source, hosts)] for source in sources]
+    far = [source for source in sources if source.startswith("ssh://")]
+    if len(far) > 1:
+        # Ranks on hosts that share no disk are one job.
+        rest = [[open_source(source)] for source in sources if source not in far]
+        return [[open_source(source) for source in far], *rest]
+    return [[open_source(source)] for source in sources]
+
+
+def _collected(places: Sequence[Source], store: Path, read_as: str | None) -> Collected:
+    with _progress() as progress:
+        return collect(places, store, read_as=read_as, progress=progress)
+
+
+def _tell(collected: Collected) -> None:
+    for one, folder in collected.runs:
+        steps = amount(float(one.steps.num_rows), "rows")
+        state = "unchanged" if collected.unchanged else "collected"
+        print(f"{folder}: {state}, {len(one.ranks)} of {one.size} rank(s), {steps}, {one.status}")
+        for problem in one.problems[:_PROBLEMS]:
             print(f"  {problem}", file=sys.stderr)
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else FINE
+        if len(one.problems) > _PROBLEMS:
+            print(f"  … and {len(one.problems) - _PROBLEMS} more", file=sys.stderr)
+
+
+def _has_ended(collected: Collected) -> bool:
+    newest, _ = collected.runs[0]
+    return newest.status == "completed" and not newest.missing_ranks
+
+
+def _upload(sources: Sequence[str], run_id: str) -> int:
+    from stallscope.collector.mlflow.upload import upload_folder
+
+    for source in sources:
+        folder = Path(source)
+        if not folder.is_dir():
+            raise UsageError(f"{source}: only a local folder with logs can be uploaded")
+        print(f"{source}: {upload_folder(folder, run_id)} new byte(s) uploaded to mlflow:{run_id}")
+    return FINE
+
+
+@contextmanager
+def _progress() -> Iterator[Fetching]:
+    """Bytes, throughput and time left, on a terminal's standard error."""
+    console = Console(stderr=True)
+    columns = (
+        "fetching",
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("", total=0, visible=False)
+
+    def told(new: int, total: int) -> None:
+        if total:
+            before = bar.tasks[task].total or 0
+            bar.update(task, total=before + total, visible=True)
+        bar.advance(task, new)
+
+    with bar:
+        yield told

@@ -1,0 +1,32 @@
+"""Which kind of place a SOURCE is."""
+
+from __future__ import annotations
+
+import re
+
+from .base import Source
+from .files import Files
+
+# A bare run id of MLflow.
+_MLFLOW_RUN = re.compile(r"[0-9a-f]{32}")
+
+
+def open_source(text: str) -> Source:
+    """The place that a user named: ``mlflow:RUN_ID``, a bare MLflow run id, or whatever fsspec opens.
+
+    Nothing is contacted before its files are asked for.
+
+    Raises:
+        UsageError: where the words do not fit.
+        MissingExtraError: where what reads such places is not installed.
+    """
+    if text.startswith("mlflow:") or is_mlflow_run(text):
+        from .mlflow import MlflowArtifacts
+
+        return MlflowArtifacts(text.removeprefix("mlflow:"))
+    return Files(text)
+
+
+def is_mlflow_run(text: str) -> bool:
+    """Whether this is a bare run id of MLflow, and no file or folder of such a name is here."""
+    return _MLFLOW_RUN.fullmatch(text) is not None and not Files(text).is_there()

@@ -1,0 +1,26 @@
+"""Steps that were recorded more than once: by an attempt that failed, and by the one after it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+
+def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
+    """Steps without those that a later log of the same rank and generation recorded again."""
+    key = [steps[name].to_numpy() for name in ("step", "rank", "generation")]
+    order = np.lexsort([np.arange(steps.num_rows), *key])
+    ordered = [column[order] for column in key]
+    again = np.ones(max(0, steps.num_rows - 1), bool)
+    for column in ordered:
+        again &= column[1:] == column[:-1]
+    dropped = order[:-1][again]
+    if not len(dropped):
+        return steps, {}
+    keep = np.ones(steps.num_rows, bool)
+    keep[dropped] = False
+    ranks, counts = np.unique(key[1][dropped], return_counts=True)
+    return (
+        steps.filter(pa.array(keep)).combine_chunks(),
+        dict(zip(ranks.tolist(), counts.tolist(), strict=True)),
+    )

@@ -1,0 +1,101 @@
+"""From a source to collected runs in a store: fetch what is new, read it, save it whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallscope import __version__
+from stallscope.collector.fetch import Progress, fetch, place_of, writing
+from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.several import Several
+from stallscope.collector.store import is_collected, load_run, save_run
+from stallscope.parsers import read
+from stallscope.run import Run
+
+_SEEN = "seen.json"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a source holds: its runs with their folders in the store, the newest first."""
+
+    runs: tuple[tuple[Run, Path], ...]
+    #: Whether nothing has changed since the source was collected last.
+    unchanged: bool
+
+
+def collect(
+    places: Sequence[Source],
+    store: Path,
+    *,
+    read_as: str | None = None,
+    progress: Progress = lambda _new, _total: None,
+) -> Collected:
+    """Bring a job's logs into a store.
+
+    Args:
+        places: where the logs are: one place, or the hosts of one job.
+        read_as: the name of a parser that is to read every file.
+        progress: told about bytes that are fetched.
+
+    Raises:
+        NotFoundError, UnreadableError: if there is nothing, or nothing that can be read.
+        UnwritableError: if the store does not take it.
+    """
+    near = [place if place.local else fetch(place, store, progress) for place in places]
+    whole = near[0] if len(near) == 1 else Several(near)
+    files = whole.files()
+    seen = _Seen(place_of(whole, store) / _SEEN, _fingerprint(files, read_as))
+    folders = seen.folders(store)
+    if folders:
+        return Collected(tuple((load_run(folder), folder) for folder in folders), True)
+    # Read exactly the files whose states were noted: what is written meanwhile comes next time.
+    runs = [(run, save_run(run, store)) for run in read(_Listed(whole, files), read_as=read_as)]
+    seen.note(folder for _, folder in runs)
+    return Collected(tuple((load_run(folder), folder) for _, folder in runs), False)
+
+
+class _Listed(Source):
+    """A place whose files have been listed."""
+
+    def __init__(self, place: Source, files: list[SourceFile]) -> None:
+        self.where, self.local, self._files = place.where, place.local, files
+
+    def files(self) -> list[SourceFile]:
+        return self._files
+
+
+class _Seen:
+    """What became of a source's files when they were in this state."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self._path = path
+        self._fingerprint = fingerprint
+
+    def folders(self, store: Path) -> list[Path]:
+        """The runs that these very files became; none if one of them has gone, or files changed."""
+        try:
+            content = json.loads(self._path.read_text())
+            folders = [store / Path(str(name)).name for name in content["runs"]]
+            same = content["fingerprint"] == self._fingerprint
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        return folders if same and all(is_collected(folder) for folder in folders) else []
+
+    def note(self, folders: Iterable[Path]) -> None:
+        content = {"fingerprint": self._fingerprint, "runs": [folder.name for folder in folders]}
+        with writing(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self._path.with_suffix(".new")
+            beside.write_text(json.dumps(content))
+            beside.replace(self._path)
+
+
+def _fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
+    """Changes with every file, and with the Stallscope that may read more in it than the last one."""
+    told = [__version__, read_as, [(file.name, file.size, file.version) for file in files]]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()

@@ -1,0 +1,305 @@
+"""Collecting: only what is new is fetched, what is half is never shown, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+from stallscope.collecting import Collected, collect
+from stallscope.collector import fetch as fetching
+from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store import collected_runs, load_run
+from stallscope.errors import UnreadableError, UnwritableError
+from stallscope.parsers import read
+from stallscope.runs import open_run
+
+JOB = Job(ranks=3, steps=40)
+
+
+class Far(Source):
+    """A local folder that is read as if it were far away. What was asked for is counted.
+
+    Real servers are tested elsewhere; here it is about what is asked of them, and about failures that
+    no real server has on demand.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.where = f"far://{folder.name}"
+        self._folder = folder
+        self.asked: list[tuple[str, int, int | None]] = []
+        self.before: Callable[[str], None] = lambda name: None
+
+    @property
+    def bytes_read(self) -> int:
+        return sum((end or 0) - start for _, start, end in self.asked)
+
+    def files(self) -> list[SourceFile]:
+        return [self._file(path) for path in sorted(self._folder.rglob("*")) if path.is_file()]
+
+    def _file(self, path: Path) -> SourceFile:
+        name = path.relative_to(self._folder).as_posix()
+
+        def reads(start: int, end: int | None) -> bytes:
+            self.before(name)
+            self.asked.append((name, start, end))
+            return path.read_bytes()[start:end]
+
+        state = path.stat()
+        return SourceFile(name, f"far://{name}", state.st_size, str(state.st_mtime_ns), reads)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    write_job(tmp_path / "logs", JOB)
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching._read.retry, "sleep", lambda seconds: None)
+
+
+def grow(path: Path, job: Job) -> None:
+    """Let a log grow as a recorder does: lines are only appended."""
+    whole = path.parent / "whole"
+    write_job(whole, job)
+    path.write_bytes((whole / path.name).read_bytes())
+    for one in whole.iterdir():
+        one.unlink()
+    whole.rmdir()
+
+
+def test_what_is_collected_equals_the_logs(logs: Path, store: Path) -> None:
+    source = Far(logs)
+    ((run, folder),) = collect([source], store).runs
+    original = read(str(logs))[0]
+    assert run.steps.equals(original.steps)
+    assert load_run(folder).ranks == [0, 1, 2]
+    assert source.bytes_read == sum(path.stat().st_size for path in logs.iterdir())
+
+
+def test_collecting_twice_fetches_nothing(logs: Path, store: Path) -> None:
+    collect([Far(logs)], store)
+    again = Far(logs)
+    collected = collect([again], store)
+    assert (collected.unchanged, again.asked) == (True, [])
+    assert collected.runs[0][0].steps.num_rows == 120
+
+
+def test_of_a_log_that_has_grown_only_the_new_end_is_fetched(logs: Path, store: Path) -> None:
+    log = sorted(logs.iterdir())[1]
+    whole = log.read_bytes()
+    half = whole.index(b"\n", len(whole) // 2) + 1
+    log.write_bytes(whole[:half])
+    collect([Far(logs)], store)
+    log.write_bytes(whole)
+    again = Far(logs)
+    ((run, _),) = collect([again], store).runs
+    assert run.steps.equals(read(str(logs))[0].steps)
+    assert {name for name, _, _ in again.asked} == {log.name}
+    # A look at where the copy ends, and what comes after it.
+    assert again.asked[-1] == (log.name, half, len(whole))
+
+
+def test_a_log_that_was_written_anew_is_fetched_anew(logs: Path, store: Path) -> None:
+    collect([Far(logs)], store)
+    log = sorted(logs.iterdir())[0]
+    write_job(logs, replace(JOB, steps=80, seed=9))
+    source = Far(logs)
+    ((run, _),) = collect([source], store).runs
+    assert (log.name, 0, log.stat().st_size) in source.asked
+    assert run.steps.num_rows == 240
+
+
+def test_a_transfer_that_breaks_shows_nothing_half_and_goes_on_where_it_was(
+    logs: Path, store: Path
+) -> None:
+    names = sorted(path.name for path in logs.iterdir())
+    broken = Far(logs)
+
+    def gone(name: str) -> None:
+        if name == names[-1]:
+            raise ConnectionError("the server has gone")
+
+    broken.before = gone
+    with pytest.raises(UnreadableError, match="the server has gone"):
+        collect([broken], store)
+    assert collected_runs(store) == []
+    again = Far(logs)
+    collect([again], store)
+    assert {name for name, _, _ in again.asked} == {names[-1]}
+    (folder,) = collected_runs(store)
+    assert load_run(folder).ranks == [0, 1, 2]
+
+
+def test_what_passes_is_tried_again_and_wrong_credentials_are_not(logs: Path, store: Path) -> None:
+    failures = iter([ConnectionError("busy"), TimeoutError("slow")])
+    source = Far(logs)
+
+    def now_and_then(name: str) -> None:
+        error = next(failures, None)
+        if error:
+            raise error
+
+    source.before = now_and_then
+    assert len(collect([source], store).runs) == 1
+
+    tries = []
+
+    def refused(name: str) -> None:
+        tries.append(name)
+        raise PermissionError("access denied")
+
+    (logs / "rank-00000.0.1.steps.csv").write_text("more")
+    refusing = Far(logs)
+    refusing.before = refused
+    with pytest.raises(UnreadableError, match="access denied"):
+        collect([refusing], store)
+    assert len(tries) == 1
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_said(logs: Path, store: Path) -> None:
+    source = Far(logs)
+    files = source.files()
+    longer = [replace(files[0], size=files[0].size + 100), *files[1:]]
+    source.files = lambda: longer  # type: ignore[method-assign]
+    with pytest.raises(UnreadableError, match="became shorter while it was read; collect it again"):
+        collect([source], store)
+
+
+def test_an_interrupted_append_is_no_part_of_the_copy(logs: Path, store: Path) -> None:
+    source = Far(logs)
+    collect([source], store)
+    for copy in (fetching.place_of(source, store) / "files").iterdir():
+        with copy.open("ab") as file:
+            file.write(b"half a line that came before the machine went down")
+    log = sorted(logs.iterdir())[0]
+    grow(log, replace(JOB, steps=60))
+    ((run, _),) = collect([Far(logs)], store).runs
+    assert run.steps.equals(read(str(logs))[0].steps)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "\0", "x" * 300])
+def test_names_never_become_paths(logs: Path, store: Path, tmp_path: Path, name: str) -> None:
+    source = Far(logs)
+    files = source.files()
+    source.files = lambda: [replace(files[0], name=name), *files[1:]]  # type: ignore[method-assign]
+    before = {path for path in tmp_path.rglob("*") if store not in path.parents}
+    ((run, _),) = collect([source], store).runs
+    assert run.ranks == [0, 1, 2]
+    after = {path for path in tmp_path.rglob("*") if store not in path.parents}
+    assert after - before == {store}
+
+
+def test_logs_that_have_gone_at_the_source_stay_collected(logs: Path, store: Path) -> None:
+    collect([Far(logs)], store)
+    sorted(logs.iterdir())[2].unlink()
+    ((run, _),) = collect([Far(logs)], store).runs
+    assert run.ranks == [0, 1, 2]
+
+
+def test_hosts_that_share_no_disk_are_one_run(tmp_path: Path, store: Path) -> None:
+    paths = write_job(tmp_path / "a", JOB)
+    (tmp_path / "b").mkdir()
+    paths[2].rename(tmp_path / "b" / paths[2].name)
+    ((run, _),) = collect([Far(tmp_path / "a"), Far(tmp_path / "b")], store).runs
+    assert run.ranks == [0, 1, 2]
+    assert run.source == "far://a and 1 more"
+
+
+def test_two_collectors_at_once_leave_one_whole_run(logs: Path, store: Path) -> None:
+    results: list[Collected] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(collect([Far(logs)], store)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    (folder,) = collected_runs(store)
+    assert load_run(folder).steps.equals(read(str(logs))[0].steps)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 kB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if os.system(f"mount -t tmpfs -o size=64k tmpfs {place} 2>/dev/null"):
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    os.system(f"umount {place}")
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_what_was_there(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    write_job(tmp_path / "small-job", replace(JOB, steps=5))
+    first = collect([Far(tmp_path / "small-job")], small_disk)
+    write_job(tmp_path / "large-job", replace(JOB, steps=3000, run_id="large"))
+    with pytest.raises(UnwritableError, match="No space left on device; what was there before"):
+        collect([Far(tmp_path / "large-job")], small_disk)
+    (folder,) = collected_runs(small_disk)
+    assert load_run(folder).steps.equals(first.runs[0][0].steps)
+
+
+def test_ten_thousand_files(tmp_path: Path, store: Path) -> None:
+    paths = write_job(tmp_path / "logs", JOB)
+    for number in range(10_000):
+        (tmp_path / "logs" / f"note-{number}.txt").write_text("no log")
+    ((run, _),) = collect([Far(tmp_path / "logs")], store).runs
+    assert run.ranks == [0, 1, 2]
+    assert len(run.problems) == 10_000
+    index = json.loads(
+        (fetching.place_of(Far(tmp_path / "logs"), store) / "index.json").read_text()
+    )
+    assert len(index["files"]) == 10_000 + len(paths)
+
+
+def test_the_command_says_what_it_collected(
+    logs: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for state in ("collected", "unchanged"):
+        assert main(["collect", str(logs), "--to", str(store)]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"{store / 'run-a'}: {state}, 3 of 3 rank(s), 120 rows")
+    assert open_run(str(store)).id == "run-a"
+
+
+def test_following_ends_with_the_job(logs: Path, store: Path) -> None:
+    log = sorted(logs.iterdir())[1]
+    whole = log.read_bytes()
+    log.write_bytes(whole[: whole.rindex(b"\nend") + 1])
+    status: list[int] = []
+    words = ["collect", str(logs), "--to", str(store), "--follow", "--every", "0.05"]
+    thread = threading.Thread(target=lambda: status.append(main(words)))
+    thread.start()
+    while not collected_runs(store):
+        assert thread.is_alive()
+    log.write_bytes(whole)
+    thread.join(60)
+    assert status == [0]
+    assert open_run(str(store)).status == "completed"
+
+
+def test_globs_choose_files(logs: Path) -> None:
+    files = open_source(f"{logs}/rank-0000[02]*.csv").files()
+    assert [file.name[:10] for file in files] == ["rank-00000", "rank-00002"]
+    nested = open_source(f"{logs.parent}/l*").files()
+    assert {file.name.split("/")[0] for file in nested} == {"logs"}
