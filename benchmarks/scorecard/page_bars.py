@@ -232,8 +232,8 @@ _MISSED_RIGHT: tuple[Reason, ...] = (
     ),
     (
         lambda cell: cell["who"] == "rotating" and cell["fault_sds"] < 4,
-        "what moves around is seen step by step only. Here it is less than four standard deviations of "
-        "its own stage's noise, and now and then some rank or other is that late by chance.",
+        "it does not stand out from its own stage's noise step by step, and what it adds to the waiting "
+        "is not always beyond what run and baseline differ by chance.",
     ),
     (
         _slow_noise,
@@ -261,7 +261,8 @@ _MISSED_ALARMS: tuple[Reason, ...] = (
 _MISSED_SIZE: tuple[Reason, ...] = (
     (
         lambda cell: cell["who"] == "rotating" and cell["fault_sds"] < 8,
-        "only steps in which it rises above its stage's noise are seen, and in these it is larger.",
+        "its size comes from how much mean and variance have grown, and noise as large as this leaves "
+        "that uncertain; where only one of them has grown beyond chance, how late the last rank is.",
     ),
     (
         _slow_noise,
@@ -276,8 +277,8 @@ _MISSED_COVERAGE: tuple[Reason, ...] = (
     ),
     (
         lambda cell: cell["figure"] in ("fix input", "fix other"),
-        "the interval knows how the run scatters, and not how its baseline does. In milliseconds it "
-        "hardly matters: see by how much gains are off.",
+        "what is replayed has few independent steps. In milliseconds it hardly matters: see by how much "
+        "gains are off.",
     ),
     (
         lambda cell: cell["figure"] == "fix imbalance" and "-one-" not in cell["name"],
