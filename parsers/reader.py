@@ -14,7 +14,10 @@ from stallscope.run import Problem, Run, newest_first
 
 from .base import Parsed
 from .grouping import group
+from .log_records import LogRecords
+from .packed import unpacked
 from .registry import HEAD_BYTES, PARSERS, by_name, recognise
+from .step_log import StepLogParser
 
 # What the recorder writes beside its logs, and what people write about them.
 _AT_ONCE = 8
@@ -39,10 +42,13 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
     parsed: list[Parsed] = []
     problems: list[Problem] = []
     failures: list[StallscopeError] = []
+    records = LogRecords()
     for file, read_ahead in _in_turn(logs, 1 if place.local else _AT_ONCE):
         try:
-            data = read_ahead()
+            data = unpacked(file.where, read_ahead())
             parser = forced or recognise(file.name, data[:HEAD_BYTES])
+            if parser is None and records.add(file.name, data):
+                continue
             if parser is None:
                 problems.append(Problem(file.name, "no log that Stallscope knows; left alone"))
             else:
@@ -50,6 +56,13 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
         except UnreadableError as error:
             failures.append(error)
             problems.append(Problem(file.name, str(error).removeprefix(f"{file.name}: ")))
+    for name, data in records.logs():
+        try:
+            parsed.append(StepLogParser().parse(name, data))
+        except UnreadableError as error:
+            failures.append(error)
+            problems.append(Problem(name, str(error).removeprefix(f"{name}: ")))
+    problems += records.problems
     if not parsed:
         if failures:
             raise failures[0]

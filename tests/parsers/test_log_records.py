@@ -1,0 +1,145 @@
+"""Step logs that came as records of other logs, and compressed ones, are read without loss."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.collector.recorder.records import LONGEST, key_of, records
+from stallscope.errors import UnreadableError
+from stallscope.parsers import packed, read
+from stallscope.parsers.packed import unpacked
+from stallscope.run import Run
+
+JOB = Job(ranks=3, steps=400)
+
+
+def recorded(path: Path, piece: int = 1500) -> list[str]:
+    """A log's records, as a recorder that flushes now and then writes them."""
+    data = path.read_bytes()
+    key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
+    return [
+        record
+        for offset in range(0, len(data), piece)
+        for record in records(key, name, offset, data[offset : offset + piece])
+    ]
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Run:
+    write_job(tmp_path / "original", JOB)
+    return read(str(tmp_path / "original"))[0]
+
+
+def all_records(tmp_path: Path, piece: int = 1500) -> list[str]:
+    paths = sorted((tmp_path / "original").glob("*.steps.csv"))
+    return [record for path in paths for record in recorded(path, piece)]
+
+
+def lines(found: list[str]) -> bytes:
+    return "".join(f"26/11/21 11:00:02 INFO stallscope: {one}\n" for one in found).encode()
+
+
+def equal(run: Run, original: Run) -> bool:
+    same = run.steps.equals(original.steps) and run.intervals.equals(original.intervals)
+    return same and [log.facts for log in run.logs] == [log.facts for log in original.logs]
+
+
+@pytest.mark.parametrize("piece", [1, 700, 1500, 10**7])
+def test_records_are_short_and_give_the_log_back(tmp_path: Path, original: Run, piece: int) -> None:
+    found = all_records(tmp_path, max(piece, 60))
+    assert max(map(len, found)) <= LONGEST
+    (tmp_path / "stderr").write_bytes(lines(found))
+    assert equal(read(str(tmp_path / "stderr"))[0], original)
+
+
+def test_order_repeats_and_files_do_not_matter(tmp_path: Path, original: Run) -> None:
+    found = all_records(tmp_path)
+    random.Random(1).shuffle(found)
+    folder = tmp_path / "app-20261121110000-0000"
+    for executor in range(3):
+        part = found[executor::3] + found[:5]
+        (folder / str(executor)).mkdir(parents=True)
+        (folder / str(executor) / "stderr").write_bytes(lines(part))
+    run = read(str(folder))[0]
+    assert equal(run, original)
+    assert run.problems == original.problems
+
+
+def test_other_lines_between_and_within_do_no_harm(tmp_path: Path, original: Run) -> None:
+    text = b"".join(
+        b"Epoch 1/3\r\x1b[2K 12/100 " + line + b"\nWARNING: \xff\xfe something else\n"
+        for line in lines(all_records(tmp_path)).splitlines()
+    )
+    (tmp_path / "driver.log").write_bytes(text)
+    assert equal(read(str(tmp_path / "driver.log"))[0], original)
+
+
+def test_a_lost_record_costs_what_comes_after_it_and_is_said(tmp_path: Path, original: Run) -> None:
+    paths = sorted((tmp_path / "original").glob("*.steps.csv"))
+    found = recorded(paths[0])
+    kept = found[:10] + found[11:]
+    rest = [record for path in paths[1:] for record in recorded(path)]
+    (tmp_path / "stderr").write_bytes(lines(kept + rest))
+    run = read(str(tmp_path / "stderr"))[0]
+    ranks = run.steps["rank"].to_numpy()
+    assert (ranks == 1).sum() == JOB.steps
+    assert 0 < (ranks == 0).sum() < JOB.steps
+    said = [problem.what for problem in run.problems]
+    assert any(f"{len(found) - 11} record(s) behind the gap" in what for what in said)
+
+
+def test_damaged_records_are_skipped_and_counted(tmp_path: Path, original: Run) -> None:
+    found = all_records(tmp_path)
+    damaged = found[-1][:-12] + "AAAAAAAAAAAA"
+    (tmp_path / "stderr").write_bytes(lines([*found[:-1], damaged]))
+    run = read(str(tmp_path / "stderr"))[0]
+    assert any("1 damaged record(s)" in problem.what for problem in run.problems)
+    assert run.ranks == [0, 1, 2]
+
+
+def test_two_runs_in_one_log_are_two_runs(tmp_path: Path, original: Run) -> None:
+    write_job(tmp_path / "other", replace(JOB, run_id="run-b", seed=7))
+    others = [one for path in (tmp_path / "other").glob("*.csv") for one in recorded(path)]
+    (tmp_path / "stderr").write_bytes(lines(all_records(tmp_path) + others))
+    assert {run.id for run in read(str(tmp_path / "stderr"))} == {"run-a", "run-b"}
+
+
+@pytest.mark.parametrize(
+    "compress", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"]
+)
+def test_compressed_logs_are_read_whatever_their_name(
+    tmp_path: Path, original: Run, compress: object
+) -> None:
+    text = lines(all_records(tmp_path))
+    half = text.index(b"\n", len(text) // 2) + 1
+    # Rolled and appended: two members in one file.
+    whole = compress(text[:half]) + compress(text[half:])  # type: ignore[operator]
+    (tmp_path / "stderr--2026-11-21--11-00").write_bytes(whole)
+    assert equal(read(str(tmp_path / "stderr--2026-11-21--11-00"))[0], original)
+
+
+def test_a_compressed_file_that_breaks_off_gives_what_it_holds() -> None:
+    data = random.Random(1).randbytes(200_000)
+    whole = gzip.compress(data)
+    part = unpacked("x.gz", whole[: len(whole) // 2])
+    assert 0 < len(part) < len(data)
+    assert data.startswith(part)
+    assert unpacked("x.gz", whole + b"\0" * 512) == data
+
+
+def test_what_cannot_be_unpacked_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnreadableError, match=r"x\.gz: the compressed file is empty or damaged"):
+        unpacked("x.gz", b"\x1f\x8bnonsense")
+    with pytest.raises(UnreadableError, match="zstd: unpack it first"):
+        unpacked("x.zst", b"\x28\xb5\x2f\xfd")
+    monkeypatch.setattr(packed, "_MOST_BYTES", 1 << 20)
+    with pytest.raises(UnreadableError, match="this is no log"):
+        unpacked("x.gz", gzip.compress(bytes(50 << 20)))
