@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -53,7 +54,7 @@ def serve(
         UsageError: if the host is not this machine's own, or host or port cannot be had.
     """
     server = DashboardServer(store, host, port, allow_remote=allow_remote)
-    with _sigterm_as_ctrl_c(), suppress(KeyboardInterrupt):
+    with _stopped_by_signals(server.stop), suppress(KeyboardInterrupt):
         announce(f"Dashboard at {server.url} (Ctrl-C stops it)")
         server.run()
 
@@ -103,7 +104,9 @@ class DashboardServer:
 
     def stop(self) -> None:
         """Let ``run`` return; from any thread."""
-        self._server.trigger.pull_trigger(lambda: wasyncore.close_all(self._connections))
+        # The loop may do as it is told, and close the trigger, before that is pulled.
+        with suppress(OSError):
+            self._server.trigger.pull_trigger(lambda: wasyncore.close_all(self._connections))
 
 
 class _Place(NamedTuple):
@@ -152,14 +155,24 @@ def _why_not(place: _Place, error: OSError) -> str:
 
 
 @contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM, which schedulers and containers send, stop the server as cleanly as Ctrl-C."""
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C, and SIGTERM, which schedulers and containers send, stop the server.
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    An exception out of the blue could leave a connection that was just accepted open: the server is
+    asked to stop between two of its turns. Whoever presses Ctrl-C again does not want to wait.
+    """
+    signalled = threading.Event()
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        if signalled.is_set():
+            raise KeyboardInterrupt
+        signalled.set()
+        # From a thread: the server's lock may be held by the very code that the signal interrupts.
+        threading.Thread(target=stop).start()
+
+    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
