@@ -41,6 +41,9 @@ samples: training-env ## record sample_logs/ again on real Horovod (about 5 minu
 bench: $(VENV)/.ready-dev training-env ## measure what the recorder costs, against the Horovod Timeline
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+bench-catalogue: $(VENV)/.ready ## time the catalogue of 10,000 runs against reading their manifests
+	$(BIN)/python benchmarks/catalogue.py
+
 scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (hours; ARGS=--quick only looks)
 	$(BIN)/python benchmarks/scorecard/simulated.py $(ARGS)
 	@# A look at a part is no page.
@@ -71,4 +74,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,mlflow,s3,ssh,test,dev
 	@touch $@
 
-.PHONY: help demo test test-lowest lint format samples bench scorecard screenshots pictures training-env browser clean
+.PHONY: help demo test test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env browser clean

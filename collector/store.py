@@ -5,6 +5,7 @@
                    steps/epochs-….parquet   one file per range of epochs, one row group per log: one
                                     rank or one epoch can be read without the others
                    intervals.parquet
+                   summary.json     what the analysis found, in short, for the catalogue
     STORE/.fetched/                 copies of logs that are far away
 
 A run is written beside its place and moved there when it is whole: nothing half is ever shown.
@@ -35,10 +36,10 @@ from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem, Run
 from stallscope.safe_names import safe_name
 
+from .catalogue.manifests import MANIFEST
 from .fetch import writing
 from .merge import is_one_job, merged
 
-MANIFEST = "manifest.json"
 LOCK = ".lock"
 _VERSION = 2
 _INTERVALS = "intervals.parquet"

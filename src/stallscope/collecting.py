@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallscope import __version__
+from stallscope.analysis import analyse
+from stallscope.collector.catalogue import Catalogue, Entry, baseline_for, single_rank_for
 from stallscope.collector.fetch import Progress, fetch, place_of, writing
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.several import Several
@@ -54,9 +56,31 @@ def collect(
     if folders:
         return Collected(tuple((load_run(folder), folder) for folder in folders), True)
     # Read exactly the files whose states were noted: what is written meanwhile comes next time.
-    runs = [(run, save_run(run, store)) for run in read(_Listed(whole, files), read_as=read_as)]
-    seen.note(folder for _, folder in runs)
-    return Collected(tuple((load_run(folder), folder) for _, folder in runs), False)
+    folders = [save_run(run, store) for run in read(_Listed(whole, files), read_as=read_as)]
+    seen.note(folders)
+    # What the store has of a run may be more than what came with this source.
+    return Collected(tuple((load_run(folder), folder) for folder in folders), False)
+
+
+def list_runs(runs: Iterable[tuple[Run, Path]], store: Path) -> None:
+    """Enter runs into the store's catalogue, with what holds each of them back.
+
+    To be called when all that is collected together is there: baselines may come in any order.
+    """
+    with Catalogue.open(store) as catalogue:
+        # Baselines first: the runs that came with them are held against them.
+        for run, folder in sorted(runs, key=lambda one: not one[0].synthetic):
+            baseline, single = baselines_in(catalogue, run)
+            catalogue.add(Entry.of(run, analyse(run, baseline, single), folder))
+
+
+def baselines_in(catalogue: Catalogue, run: Run) -> tuple[Run | None, Run | None]:
+    """The same job on synthetic data, on as many ranks and on one, where a store has them."""
+    found = baseline_for(catalogue, run), single_rank_for(catalogue, run)
+    baseline, single = (
+        None if entry is None else load_run(catalogue.folder_of(entry)) for entry in found
+    )
+    return baseline, single
 
 
 class _Listed(Source):

@@ -46,6 +46,14 @@ def open_run(source: str, *, read_as: str | None = None) -> Run:
     return runs[0]
 
 
+def store_of(source: str) -> Path | None:
+    """The store that a RUN argument's runs are in; None where they are not collected."""
+    path = Path(source.partition("#")[0])
+    if is_collected(path):
+        return path.parent
+    return path if path.is_dir() and collected_runs(path) else None
+
+
 def _chosen(place: str, run_id: str, runs: list[Run]) -> Run:
     if run_id:
         for run in runs:

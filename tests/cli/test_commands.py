@@ -211,10 +211,11 @@ def test_one_bad_run_does_not_stop_the_others(logs: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_collected_runs_report_like_their_logs(logs: Path) -> None:
+def test_collected_runs_report_like_their_logs_and_find_their_baseline(logs: Path) -> None:
     done = stallscope("collect", "slow", "base", "--to", "store", cwd=logs)
     assert done.returncode == 0, done.stderr
-    (direct,) = json.loads(stallscope("report", "slow", "--format", "json", cwd=logs).stdout)
+    words = ("report", "slow", "--baseline", "base", "--format", "json")
+    (direct,) = json.loads(stallscope(*words, cwd=logs).stdout)
     again = stallscope("report", "store#run-a", "--format", "json", cwd=logs)
     (stored,) = json.loads(again.stdout)
     assert stored == direct

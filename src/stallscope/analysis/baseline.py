@@ -11,8 +11,8 @@ from .ledger import Ledger
 from .result import BaselineMatch, Decomposition
 from .stats import Mean, mean_with_interval
 
-# What must be alike for a comparison to say something; the rest of the facts may differ.
-_COMPARED = (
+#: What must be alike for a comparison to say something; the rest of the facts may differ.
+COMPARED = (
     "model",
     "parameters",
     "batch_size",
@@ -88,7 +88,7 @@ def _step(ledger: Ledger) -> Mean:
 
 
 def _facts(run: Run, other: Run) -> list[tuple[str, object, object]]:
-    return [(name, run.fact(name), other.fact(name)) for name in _COMPARED]
+    return [(name, run.fact(name), other.fact(name)) for name in COMPARED]
 
 
 def _match(pairs: Sequence[tuple[str, object, object]]) -> BaselineMatch:

@@ -18,11 +18,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from stallscope.collecting import Collected, collect
+from stallscope.collecting import Collected, collect, list_runs
 from stallscope.collector.fetch import Progress as Fetching
 from stallscope.collector.sources.base import Source
 from stallscope.collector.sources.registry import open_source
 from stallscope.errors import StallscopeError, UsageError
+from stallscope.run import Run
 from stallscope.wording.numbers import amount
 
 from .main import FAILED, FINE
@@ -72,25 +73,37 @@ def run(options: argparse.Namespace) -> int:
         return _upload(options.sources, options.to.removeprefix("mlflow:"))
     jobs = _jobs(options.sources, options.hosts)
     store = Path(options.to)
-    failed = False
     done: dict[int, Collected] = {}
     while True:
         began = time.monotonic()
-        for number, places in enumerate(jobs):
-            try:
-                collected = _collected(places, store, options.read_as)
-            except StallscopeError as error:
-                failed = True
-                print(f"stallscope: {error}", file=sys.stderr)
-                continue
-            if not collected.unchanged or number not in done:
-                _tell(collected)
-            done[number] = collected
+        failed = _round(jobs, store, options.read_as, done)
         if not options.follow or (len(done) == len(jobs) and all(map(_has_ended, done.values()))):
             return FAILED if failed else FINE
-        failed = False
         took = time.monotonic() - began
         time.sleep(max(options.every, took * (1 - _SHARE) / _SHARE))
+
+
+def _round(
+    jobs: Sequence[Sequence[Source]], store: Path, read_as: str | None, done: dict[int, Collected]
+) -> bool:
+    """Collect every job once; whether one of them failed."""
+    failed = False
+    new: list[tuple[Run, Path]] = []
+    for number, places in enumerate(jobs):
+        try:
+            collected = _collected(places, store, read_as)
+        except StallscopeError as error:
+            failed = True
+            print(f"stallscope: {error}", file=sys.stderr)
+            continue
+        if not collected.unchanged or number not in done:
+            _tell(collected)
+        if not collected.unchanged:
+            new += collected.runs
+        done[number] = collected
+    if new:
+        list_runs(new, store)
+    return failed
 
 
 def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:

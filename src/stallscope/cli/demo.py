@@ -8,12 +8,13 @@ from pathlib import Path
 
 from stallscope.analysis import analyse
 from stallscope.analysis.baseline import find_baseline, find_single
-from stallscope.collector.store import collected_runs, load_run, save_run
+from stallscope.collecting import collect, list_runs
+from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store import collected_runs, load_run
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import RunStore
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.reports.write import write_reports
-from stallscope.runs import open_run
 
 from .dashboard import DEFAULT_PORT
 from .main import FINE
@@ -51,8 +52,8 @@ def _collect_samples() -> None:
         folders = sorted(path for path in samples.iterdir() if list(path.glob("*.steps.csv")))
         if not folders:
             raise NotFoundError(f"{samples}: the sample runs are not there")
-        for folder in folders:
-            save_run(open_run(str(folder)), STORE)
+        collected = [collect([open_source(str(folder))], STORE) for folder in folders]
+    list_runs([run for one in collected for run in one.runs], STORE)
 
 
 def _serve(store: RunStore, port: int | None) -> None:

@@ -16,6 +16,9 @@ COMMANDS = {
     "report": "where a run's time goes: in the terminal, or as HTML, Markdown, JSON, CSV",
     "dashboard": "look at runs in the browser",
     "collect": "bring logs from where they are into a store",
+    "runs": "the runs of a store: who is slow, how fast, since when",
+    "rm": "remove collected runs from their store",
+    "verify": "check collected runs against their checksums",
     "demo": "the bundled sample runs, reported and served",
 }
 

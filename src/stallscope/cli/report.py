@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +15,15 @@ from rich.console import Console
 from stallscope.analysis import Analysis, analyse, ask
 from stallscope.analysis.asked import parse
 from stallscope.analysis.baseline import find_baseline, find_single, split_baselines
+from stallscope.collecting import baselines_in
+from stallscope.collector.catalogue import Catalogue
 from stallscope.errors import UsageError
 from stallscope.reports import registry
 from stallscope.reports.json_report import document
 from stallscope.reports.terminal import summary
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
-from stallscope.runs import open_run
+from stallscope.runs import open_run, store_of
 
 from .main import FAILED, FINE
 from .opening import open_all, with_progress
@@ -72,8 +74,9 @@ def run(options: argparse.Namespace) -> int:
     baselines = _baselines(options.baseline)
     runs, failures = open_all(options.runs, options.read_as)
     analyses = []
+    stores = {store for store in map(store_of, options.runs) if store is not None}
     for one in with_progress(runs, "analysing"):
-        baseline, single = _compared_with(one, baselines, runs)
+        baseline, single = _compared_with(one, baselines, runs, stores)
         analyses.append(analyse(one, baseline, single, bandwidth))
     if analyses:
         answered = [_answered(analysis, questions, analyses) for analysis in analyses]
@@ -122,11 +125,20 @@ def _baselines(sources: Sequence[str]) -> list[Run]:
 
 
 def _compared_with(
-    run: Run, baselines: Sequence[Run], runs: Sequence[Run]
+    run: Run, baselines: Sequence[Run], runs: Sequence[Run], stores: Iterable[Path]
 ) -> tuple[Run | None, Run | None]:
-    """The baseline, and the run on one rank: those that were named, or else those among the runs."""
+    """The baseline, and the run on one rank: those that were named, or else those among the runs, or
+    else in the stores that the runs are in.
+    """
     baseline, single = split_baselines(run, baselines)
-    return baseline or find_baseline(run, runs), single or find_single(run, runs)
+    baseline, single = baseline or find_baseline(run, runs), single or find_single(run, runs)
+    for store in stores:
+        if baseline is not None and single is not None:
+            break
+        with Catalogue.open(store) as catalogue:
+            there, alone = baselines_in(catalogue, run)
+        baseline, single = baseline or there, single or alone
+    return baseline, single
 
 
 def _answered(analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]) -> Analysis:

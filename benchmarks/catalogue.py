@@ -1,0 +1,160 @@
+"""How long listing a store of many runs takes, against reading all of their manifests.
+
+    python benchmarks/catalogue.py [--runs 10000] [--rounds 5]
+
+The runs have manifests as long as those of real ones, and no steps; of ten of a job, one is a baseline.
+Both ways read the same store in turn, with its files in the cache; medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stallscope.collector.catalogue import Baselines, Catalogue, Entry, baseline_for, parse_where
+from stallscope.collector.catalogue.entry import Summary
+from stallscope.collector.store import MANIFEST, save_run
+from stallscope.parsers import read
+from stallscope.simulate import Job, simulate, write_logs
+
+_MODELS = [f"model-{number}" for number in range(40)]
+_SIZES = (1, 2, 4, 8)
+# Of so many runs of a job, one is on synthetic data.
+_RUNS_PER_BASELINE = 10
+_VERDICTS = ("input", "compute", "other", "imbalance", "allreduce")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        manifest = _manifest(Path(folder))
+        for number in range(options.runs):
+            _write_run(store, manifest, number)
+        begun = time.perf_counter()
+        with Catalogue.open(store):
+            built = time.perf_counter() - begun
+        with Catalogue.open(store) as catalogue:
+            begun = time.perf_counter()
+            for entry in catalogue.entries(limit=100):
+                catalogue.add(replace(entry, summary=_found(len(entry.id))))
+            added = (time.perf_counter() - begun) / 100
+        times = _measured(store, options.rounds)
+        size = (store / "catalogue.sqlite").stat().st_size
+    bare = times["read all manifests"]
+    print(
+        f"{options.runs:,} runs of up to {max(_SIZES)} ranks; the catalogue has {size / 1e6:.1f} MB\n"
+    )
+    print("| what | ms | of reading all manifests |\n| --- | ---: | ---: |")
+    for name, seconds in times.items():
+        print(f"| {name} | {seconds * 1e3:,.1f} | {seconds / bare:.3f} |")
+    print(f"\nmade from the folders in {built:.1f} s; adding a run takes {added * 1e3:.1f} ms")
+
+
+def scan(store: Path) -> int:
+    """What a list without a catalogue has to do at least."""
+    found = 0
+    for path in store.iterdir():
+        manifest = path / MANIFEST
+        if manifest.is_file():
+            content = json.loads(manifest.read_text())
+            found += bool(content["run_id"] and content["logs"][0]["facts"]["model"])
+    return found
+
+
+def list_all(store: Path, where: str = "", limit: int | None = None) -> int:
+    """What ``stallscope runs`` does, baselines included."""
+    with Catalogue.open(store) as catalogue:
+        entries = catalogue.entries(parse_where(where), limit=limit)
+        baselines = Baselines(catalogue)
+        return sum(baselines.of(entry) is not None for entry in entries)
+
+
+def find_one(store: Path) -> bool:
+    """What a report does to find the baseline of one run."""
+    with Catalogue.open(store, follow=False) as catalogue:
+        entry = catalogue.find("run-00001")
+        return entry is not None and baseline_for(catalogue, entry) is not None
+
+
+def command(store: Path, *words: str) -> None:
+    """The command in a process of its own, from start to end."""
+    program = [sys.executable, "-m", "stallscope", "runs", str(store), *words]
+    subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+
+
+def _measured(store: Path, rounds: int) -> dict[str, float]:
+    jobs: dict[str, Callable[[], Any]] = {
+        "read all manifests": lambda: scan(store),
+        "list all, with baselines": lambda: list_all(store),
+        "list the newest 50": lambda: list_all(store, limit=50),
+        "filter by model and ranks": lambda: list_all(store, "model=model-7 ranks>=4"),
+        "find one run and its baseline": lambda: find_one(store),
+        "stallscope runs STORE": lambda: command(store),
+        "stallscope runs STORE --json": lambda: command(store, "--json"),
+    }
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            begun = time.perf_counter()
+            job()
+            times[name].append(time.perf_counter() - begun)
+    return {name: statistics.median(own) for name, own in times.items()}
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a real collected run."""
+    facts = {
+        "framework": "tensorflow",
+        "versions": {"horovod": "0.28.1", "tensorflow": "2.15.1", "keras": "2.15.0"},
+        "settings": {f"HOROVOD_SETTING_{number}": "as it was" for number in range(20)},
+    }
+    write_logs(simulate(Job(ranks=max(_SIZES), steps=20, facts=facts)), folder / "logs")
+    place = save_run(read(str(folder / "logs"))[0], folder / "one")
+    content: dict[str, Any] = json.loads((place / MANIFEST).read_text())
+    return content
+
+
+def _write_run(store: Path, manifest: dict[str, Any], number: int) -> None:
+    """A run's folder with its manifest and what its analysis found."""
+    name = f"run-{number:05d}"
+    own = {
+        "model": _MODELS[number % len(_MODELS)],
+        "batch_size": 32,
+        "size": _SIZES[number // len(_MODELS) % len(_SIZES)],
+        "synthetic": number // (len(_MODELS) * len(_SIZES)) % _RUNS_PER_BASELINE == 0,
+        "run_name": f"nightly {number}",
+    }
+    logs = [{**log, "facts": {**log["facts"], **own}} for log in manifest["logs"][: own["size"]]]
+    folder = store / name
+    folder.mkdir(parents=True)
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "run_id": name, "logs": logs}, indent=1))
+    entry = Entry.read(folder)
+    replace(entry, summary=_found(number)).write_summary(folder)
+
+
+def _found(number: int) -> Summary:
+    return Summary(
+        steps=10_000,
+        epochs=10,
+        samples_per_second=1000.0 + number,
+        step_ms=100.0,
+        verdict=_VERDICTS[number % len(_VERDICTS)],
+        shares=dict.fromkeys(_VERDICTS, 0.2),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Baselines and scaling series, found by facts of the runs.
+
+They are looked up whenever they are asked for: a baseline may be collected after the run it belongs to.
+A store holds many people's runs, so one whose model nobody recorded has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from .entry import Entry, circumstances, job_facts, job_of
+from .index import Catalogue
+
+if TYPE_CHECKING:
+    from stallscope.run import Run
+
+
+def baseline_for(catalogue: Catalogue, run: Run | Entry) -> Entry | None:
+    """The run to compare with: the same job on synthetic data and as many ranks; None without one.
+
+    Of several, the one that differs least in number of hosts, versions and threads, and of those the
+    newest. What differs is said by the analysis.
+    """
+    return Baselines(catalogue).of(run)
+
+
+def single_rank_for(catalogue: Catalogue, run: Run | Entry) -> Entry | None:
+    """The same job on synthetic data and one rank, chosen likewise; None without one."""
+    return Baselines(catalogue).single_of(run)
+
+
+def series_of(catalogue: Catalogue, run: Run | Entry) -> list[Entry]:
+    """The same job on other numbers of ranks, on the same kind of data: fewest ranks first, newest
+    first among those on as many.
+    """
+    own = _Wanted(run)
+    if own.model is None:
+        return []
+    found = catalogue.same_job(own.job, own.synthetic)
+    return sorted((one for one in found if one.ranks != own.ranks), key=lambda one: one.ranks)
+
+
+class Baselines:
+    """The baselines of many runs: runs of one job share the search."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._found: dict[tuple[str, int], list[Entry]] = {}
+
+    def of(self, run: Run | Entry) -> Entry | None:
+        """As ``baseline_for``."""
+        own = _Wanted(run)
+        return None if own.synthetic else self._best(own, own.ranks)
+
+    def single_of(self, run: Run | Entry) -> Entry | None:
+        """As ``single_rank_for``."""
+        own = _Wanted(run)
+        return None if own.ranks == 1 else self._best(own, 1)
+
+    def _best(self, own: _Wanted, ranks: int) -> Entry | None:
+        if own.model is None:
+            return None
+        key = own.job, ranks
+        if key not in self._found:
+            found = self._catalogue.same_job(own.job, synthetic=True, ranks=ranks)
+            self._found[key] = _newest_of_each(found)
+        return own.best_of(self._found[key])
+
+
+class _Wanted:
+    """What is looked for: the facts of a run, or of its entry."""
+
+    def __init__(self, run: Run | Entry) -> None:
+        if isinstance(run, Entry):
+            self.ranks, self.job, self._facts = run.ranks, run.job, run.facts
+        else:
+            self.ranks, self._facts = run.size, job_facts(run)
+            self.job = job_of(self._facts)
+        self.synthetic = run.synthetic
+        self.model = self._facts.get("model")
+        self._hosts = len(run.hosts)
+
+    def best_of(self, candidates: Sequence[Entry]) -> Entry | None:
+        """The one that differs least, and of those the first."""
+        if len(candidates) < 2:
+            return next(iter(candidates), None)
+        own = circumstances(self._hosts, self._facts)
+        return min(candidates, key=lambda other: _differences(own, other))
+
+
+def _differences(own: Sequence[str], other: Entry) -> int:
+    """In how many circumstances another run differs."""
+    theirs = circumstances(len(other.hosts), other.facts)
+    return sum(a != b for a, b in zip(own, theirs, strict=True))
+
+
+def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
+    """Of the runs in the same circumstances the first, which is the newest."""
+    first: dict[tuple[str, ...], Entry] = {}
+    for entry in entries:
+        first.setdefault(circumstances(len(entry.hosts), entry.facts), entry)
+    return list(first.values())

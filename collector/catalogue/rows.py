@@ -1,0 +1,143 @@
+"""Entries as rows of a table, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from .entry import SHARES, Entry, Summary
+
+#: Changes with the columns, and with what makes runs the same job.
+SCHEMA_VERSION = 1
+
+#: Columns with their types, in the order of ``row_of``. What a filter may ask for is in ``where.py``.
+COLUMNS = {
+    "folder": "TEXT PRIMARY KEY",
+    "id": "TEXT NOT NULL",
+    "name": "TEXT NOT NULL",
+    "source": "TEXT NOT NULL",
+    "framework": "TEXT",
+    "model": "TEXT",
+    "ranks": "INTEGER NOT NULL",
+    "hosts": "INTEGER NOT NULL",
+    "host": "TEXT NOT NULL",
+    "batch_size": "INTEGER",
+    "synthetic": "INTEGER NOT NULL",
+    "status": "TEXT NOT NULL",
+    "started_at": "TEXT",
+    "collected_at": "TEXT",
+    "bytes": "INTEGER NOT NULL",
+    "facts": "TEXT NOT NULL",
+    "job": "TEXT NOT NULL",
+    "steps": "INTEGER",
+    "epochs": "INTEGER",
+    "samples_per_second": "REAL",
+    "step_ms": "REAL",
+    "verdict": "TEXT",
+    "cause": "TEXT",
+    "named_ranks": "TEXT NOT NULL",
+    "named_hosts": "TEXT NOT NULL",
+    **dict.fromkeys(SHARES, "REAL"),
+    "manifest": "TEXT NOT NULL",
+}
+
+# Never in quotes: SQLite takes a quoted name that it does not know for a text.
+SELECTED = ", ".join(COLUMNS)
+
+SCHEMA = (
+    "DROP TABLE IF EXISTS runs",
+    f"CREATE TABLE runs ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})",
+    "CREATE INDEX runs_by_id ON runs (id)",
+    "CREATE INDEX runs_by_job ON runs (job, synthetic, ranks)",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+def row_of(entry: Entry) -> tuple[Any, ...]:
+    summary = entry.summary
+    return (
+        entry.folder,
+        entry.id,
+        entry.name,
+        entry.source,
+        entry.framework,
+        entry.model,
+        entry.ranks,
+        len(entry.hosts),
+        json.dumps(entry.hosts, ensure_ascii=False),
+        entry.batch_size,
+        entry.synthetic,
+        entry.status,
+        entry.started_at,
+        entry.collected_at,
+        entry.bytes,
+        json.dumps(entry.facts),
+        entry.job,
+        summary.steps,
+        summary.epochs,
+        summary.samples_per_second,
+        summary.step_ms,
+        summary.verdict,
+        summary.cause,
+        json.dumps(summary.named_ranks),
+        json.dumps(summary.named_hosts, ensure_ascii=False),
+        *(summary.shares.get(name) for name in SHARES),
+        entry.manifest,
+    )
+
+
+def entry_of(row: Sequence[Any]) -> Entry:
+    """The entry of a row.
+
+    Raises:
+        ValueError, TypeError: if the row is none that ``row_of`` has made.
+    """
+    (folder, run_id, name, source, framework, model, ranks, _, hosts, batch_size, synthetic) = row[
+        :11
+    ]
+    (status, started_at, collected_at, size, facts, job, steps, epochs, throughput) = row[11:20]
+    (step_ms, verdict, cause, named_ranks, named_hosts, *shares, manifest) = row[20:]
+    known = {share: value for share, value in zip(SHARES, shares, strict=True) if value is not None}
+    return Entry(
+        folder=folder,
+        id=run_id,
+        name=name,
+        source=source,
+        framework=framework,
+        model=model,
+        ranks=ranks,
+        hosts=_items(hosts),
+        batch_size=batch_size,
+        synthetic=bool(synthetic),
+        status=status,
+        started_at=started_at,
+        collected_at=collected_at,
+        bytes=size,
+        facts=_facts(facts),
+        job=job,
+        summary=Summary(
+            steps=steps,
+            epochs=epochs,
+            samples_per_second=throughput,
+            step_ms=step_ms,
+            verdict=verdict,
+            cause=cause,
+            named_ranks=_items(named_ranks),
+            named_hosts=_items(named_hosts),
+            shares=known,
+        ),
+        manifest=manifest,
+    )
+
+
+# Runs of one job on the same hosts have the same text here: it is read once.
+@lru_cache(4096)
+def _facts(text: str) -> dict[str, Any]:
+    return dict(json.loads(text))
+
+
+@lru_cache(4096)
+def _items(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text))

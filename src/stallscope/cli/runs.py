@@ -1,0 +1,265 @@
+"""List the runs that were collected into a store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from stallscope.collector.catalogue import Baselines, Catalogue, Entry, parse_where
+from stallscope.collector.catalogue.entry import SHARES
+from stallscope.collector.catalogue.index import is_store
+from stallscope.collector.catalogue.manifests import MANIFEST
+from stallscope.errors import NotFoundError, UsageError
+from stallscope.pictures.palette import COLOURS
+from stallscope.wording.numbers import significant
+from stallscope.wording.plain import plain
+
+from .main import FINE
+
+# A table of more lines is read by nobody; JSON has them all.
+_LINES = 50
+_CELLS = 10
+_COLUMNS = ("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline", "size", "age")
+# From here on there is room between the columns.
+_WIDE = 100
+# Each its own pattern, for terminals and eyes without these colours.
+_BLOCKS = dict(zip(SHARES, "█▓░▚▒", strict=True))
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"))
+_PLACES_SHOWN = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "store",
+        nargs="?",
+        metavar="WHERE",
+        type=Path,
+        default=Path(),
+        help="a store: a folder that runs were collected into (this one)",
+    )
+    parser.add_argument(
+        "--where",
+        metavar="FILTER",
+        default="",
+        help="only runs for which all conditions hold: 'model=resnet50 ranks>=8 verdict=input'",
+    )
+    parser.add_argument(
+        "--sort",
+        metavar="FIELD",
+        default="age",
+        help="numbers and times from the largest and newest, words from A (age)",
+    )
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument(
+        "--limit", metavar="N", type=int, help=f"so many runs ({_LINES}; with --json all)"
+    )
+    parser.add_argument("--json", action="store_true", help="an array of objects")
+
+
+def run(options: argparse.Namespace) -> int:
+    where = parse_where(options.where)
+    limit = _limit(options.limit, options.json)
+    store: Path = options.store
+    if not is_store(store):
+        raise NotFoundError(_no_runs(store))
+    with Catalogue.open(store) as catalogue:
+        entries = catalogue.entries(where, options.sort, reverse=options.reverse, limit=limit)
+        baselines = Baselines(catalogue)
+        found = [baselines.of(entry) for entry in entries]
+        of_all = len(entries) if limit is None else catalogue.count(where)
+        problems = catalogue.problems
+    if options.json:
+        _print_json(
+            _document(store, entry, baseline)
+            for entry, baseline in zip(entries, found, strict=True)
+        )
+    else:
+        _print_table(entries, found, of_all)
+    for problem in problems:
+        print(f"stallscope: {plain(problem)}", file=sys.stderr)
+    return FINE
+
+
+def _limit(given: int | None, is_json: bool) -> int | None:
+    if given is None:
+        return None if is_json else _LINES
+    if given < 0:
+        raise UsageError(f"--limit {given}: say how many runs")
+    return given
+
+
+def _no_runs(store: Path) -> str:
+    """That nothing is here, and where there is something."""
+    if not store.is_dir():
+        return f"{store}: there is no such folder"
+    if (store / MANIFEST).is_file():
+        return f"{store}: this is one collected run; its store is {store.absolute().parent}"
+    near = [folder for folder in sorted(_near(store)) if is_store(folder)][:_PLACES_SHOWN]
+    hint = f"; there are some in {', '.join(map(str, near))}" if near else ""
+    return f"{store}: no runs were collected into this folder{hint}"
+
+
+def _near(store: Path) -> list[Path]:
+    """Where people keep stores: right below, and where the demo has its own."""
+    below = [item for item in store.iterdir() if item.is_dir() and not item.name.startswith(".")]
+    return [*below, store / ".stallscope" / "demo"]
+
+
+def _print_json(documents: Iterable[Mapping[str, Any]]) -> None:
+    # An object per line: a long list is written ten times as fast as with indents.
+    lines = ",\n".join(json.dumps(document, allow_nan=False) for document in documents)
+    print(f"[\n{lines}\n]" if lines else "[]")
+
+
+def _document(store: Path, entry: Entry, baseline: Entry | None) -> dict[str, Any]:
+    summary = entry.summary
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "path": str(store / entry.folder),
+        "source": entry.source,
+        "framework": entry.framework,
+        "versions": _texts(entry.facts.get("versions")),
+        "model": entry.model,
+        "ranks": entry.ranks,
+        "hosts": entry.hosts,
+        "steps": summary.steps,
+        "epochs": summary.epochs,
+        "batch_size": entry.batch_size,
+        "synthetic": entry.synthetic,
+        "status": entry.status,
+        "started_at": entry.started_at,
+        "collected_at": entry.collected_at,
+        "bytes": entry.bytes,
+        "samples_per_second": summary.samples_per_second,
+        "step_ms": summary.step_ms,
+        "verdict": summary.verdict,
+        "cause": summary.cause,
+        "named_ranks": summary.named_ranks,
+        "named_hosts": summary.named_hosts,
+        "shares": {name: summary.shares.get(name) for name in SHARES},
+        "baseline": None if baseline is None else baseline.id,
+    }
+
+
+def _texts(versions: object) -> dict[str, str]:
+    # Facts are what somebody's log says they are.
+    items = versions.items() if isinstance(versions, Mapping) else ()
+    return {str(name): str(value) for name, value in items}
+
+
+def _print_table(entries: Sequence[Entry], found: Sequence[Entry | None], of_all: int) -> None:
+    if not of_all:
+        print("no runs")
+        return
+    console = Console()
+    gap = 2 if console.width >= _WIDE else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for title in _COLUMNS:
+        # Words give way where the terminal is narrow; a figure that is cut is another one.
+        gives_way = title in ("run", "verdict", "baseline")
+        in_words = gives_way or title == "step"
+        table.add_column(
+            title,
+            justify="left" if in_words else "right",
+            no_wrap=not gives_way,
+            min_width=len(title) if gives_way else None,
+        )
+    now = datetime.now(UTC)
+    for entry, baseline in zip(entries, found, strict=True):
+        table.add_row(*_cells(entry, baseline, now))
+    console.print(table)
+    console.print(_legend())
+    if of_all > len(entries):
+        console.print(
+            Text(f"{len(entries):,} of {of_all:,} runs; --limit {of_all} shows all", style="dim")
+        )
+
+
+def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
+    summary = entry.summary
+    found = "is one" if entry.synthetic else "" if baseline is None else baseline.name
+    return [
+        _line(_title(entry)),
+        Text(f"{entry.ranks:,}"),
+        Text("" if summary.steps is None else f"{summary.steps:,}"),
+        Text("" if summary.samples_per_second is None else significant(summary.samples_per_second)),
+        _line(_verdict(entry)),
+        _bar(summary.shares),
+        _line(found),
+        Text(decimal(entry.bytes, precision=0)),
+        Text(_age(entry, now)),
+    ]
+
+
+def _line(text: str) -> Text:
+    """Text from logs in one line; it is never markup."""
+    return Text(plain(text), no_wrap=True, overflow="ellipsis")
+
+
+def _title(entry: Entry) -> str:
+    """The name and, for commands that take a run, its id."""
+    return entry.id if entry.name == entry.id else f"{entry.name} #{entry.id}"
+
+
+def _verdict(entry: Entry) -> str:
+    """The kind as filters take it, with who is named."""
+    summary = entry.summary
+    if summary.verdict is None:
+        return "not analysed"
+    named = [str(rank) for rank in summary.named_ranks]
+    if named:
+        return f"{'rank' if len(named) == 1 else 'ranks'} {', '.join(named)}: {summary.verdict}"
+    return summary.verdict
+
+
+def _bar(shares: Mapping[str, float]) -> Text:
+    """Where a step goes, in as many cells of each kind as its share earns."""
+    if not shares:
+        return Text()
+    lengths = _apportioned([max(shares.get(name, 0.0), 0.0) for name in SHARES])
+    bar = Text()
+    for name, length in zip(SHARES, lengths, strict=True):
+        bar.append(_BLOCKS[name] * length, style=COLOURS[name].light)
+    return bar
+
+
+def _apportioned(shares: Sequence[float]) -> list[int]:
+    """Whole cells, always as many in all: the largest remainders are rounded up."""
+    whole = sum(shares)
+    if not whole:
+        return [0] * len(shares)
+    exact = [share / whole * _CELLS for share in shares]
+    lengths = [int(length) for length in exact]
+    rest = sorted(range(len(exact)), key=lambda index: lengths[index] - exact[index])
+    for index in rest[: _CELLS - sum(lengths)]:
+        lengths[index] += 1
+    return lengths
+
+
+def _legend() -> Text:
+    legend = Text("step: ", style="dim")
+    for name in SHARES:
+        legend.append(_BLOCKS[name], style=COLOURS[name].light)
+        legend.append(f" {name}  ")
+    return legend
+
+
+def _age(entry: Entry, now: datetime) -> str:
+    began = entry.started_at or entry.collected_at
+    if began is None:
+        return ""
+    seconds = (now - datetime.fromisoformat(began)).total_seconds()
+    return next(
+        (f"{int(seconds // length)} {unit}" for length, unit in _AGES if seconds >= length), "now"
+    )

@@ -1,0 +1,104 @@
+"""Check that collected runs are as they were collected: every file against its checksum."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+from stallscope.collector.catalogue.checking import (
+    Checked,
+    Told,
+    bytes_of,
+    check_run,
+    check_store,
+)
+from stallscope.collector.catalogue.index import folders_of, is_store
+from stallscope.collector.catalogue.manifests import MANIFEST
+from stallscope.errors import NotFoundError
+from stallscope.wording.plain import plain
+
+from .main import FAILED, FINE
+
+# What is done sooner needs no progress bar.
+_PATIENCE_SECONDS = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "places",
+        nargs="+",
+        metavar="STORE|RUN",
+        type=Path,
+        help="a store, or the folder of a collected run",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    for place in options.places:
+        if not (place / MANIFEST).exists() and not is_store(place):
+            raise NotFoundError(f"{place}: neither a store nor a collected run")
+    damaged = False
+    with _progress(sum(map(_bytes_at, options.places))) as told:
+        for checked in _checked(options.places, told):
+            damaged |= bool(checked.damage)
+            _say(checked)
+    return FAILED if damaged else FINE
+
+
+def _checked(places: Iterable[Path], told: Told) -> Iterator[Checked]:
+    for place in places:
+        if (place / MANIFEST).exists():
+            yield check_run(place, told)
+        else:
+            yield from check_store(place, told)
+
+
+def _bytes_at(place: Path) -> int:
+    if (place / MANIFEST).exists():
+        return bytes_of(place)
+    return sum(bytes_of(place / name) for name in folders_of(place))
+
+
+def _say(checked: Checked) -> None:
+    where = plain(checked.where)
+    for sentence in checked.damage:
+        print(f"{where}: damaged: {plain(sentence)}")
+    if checked.manifest is not None and not checked.damage:
+        print(f"{where}: ok, {checked.files:,} file(s), {decimal(checked.bytes)}")
+    for note in checked.notes:
+        print(f"{where}: note: {plain(note)}")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Told]:
+    """A bar on a terminal's standard error, once it takes a while."""
+    console = Console(stderr=True)
+    columns = ("checking", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bar = Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        # What goes into a pipe is not the bar's.
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    task = bar.add_task("", total=total)
+    began = time.monotonic()
+
+    def told(new: int) -> None:
+        if not bar.live.is_started and time.monotonic() - began > _PATIENCE_SECONDS:
+            bar.start()
+        bar.advance(task, new)
+
+    try:
+        yield told
+    finally:
+        bar.stop()
