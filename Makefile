@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 TRAINING := .venv-horovod
 LOWEST := .venv-lowest
+SERVICES := .venv-services
 BIN := $(VENV)/bin
 ARGS ?=
 
@@ -18,6 +19,7 @@ demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboar
 test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 	@# Without the training side the tests that need it say so at the end; in CI that is an error.
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
+	tools/services-env.sh $(SERVICES) || test -z "$$CI"
 	$(BIN)/pytest $(ARGS)
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
 
@@ -60,6 +62,15 @@ pictures: $(VENV)/.ready ## draw the pictures of docs/attribution.md again
 training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod (Horovod is compiled once)
 	tools/training-env.sh $(TRAINING)
 
+services-env: ## the servers that tests of collecting talk to, in .venv-services
+	tools/services-env.sh $(SERVICES) spark
+
+services: services-env ## start MLflow, S3, sshd and Spark on free ports, until Ctrl-C or make services-stop
+	PYTHONPATH=tools $(SERVICES)/bin/python -m services start $(ARGS)
+
+services-stop: ## stop what make services started
+	PYTHONPATH=tools $(SERVICES)/bin/python -m services stop
+
 browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is missing
 	tools/system-packages.sh chromium
 
@@ -74,4 +85,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,mlflow,s3,ssh,test,dev
 	@touch $@
 
-.PHONY: help demo test test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env browser clean
+.PHONY: help demo test test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env services-env services services-stop browser clean

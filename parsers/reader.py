@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.registry import open_source
+from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Problem, Run, newest_first
 
@@ -21,7 +22,7 @@ from .step_log import StepLogParser
 
 # What the recorder writes beside its logs, and what people write about them.
 _AT_ONCE = 8
-_NO_LOG = re.compile(r"run(-\d+)?\.json|README(\.\w+)?")
+_NO_LOG = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log")
 
 
 def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
@@ -37,7 +38,7 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
     """
     place = open_source(source) if isinstance(source, str) else source
     files = place.files()
-    logs = [file for file in files if not _NO_LOG.fullmatch(file.name.rsplit("/", 1)[-1])]
+    logs = [file for file in files if not _is_no_log(file.name)]
     forced = by_name(read_as) if read_as else None
     parsed: list[Parsed] = []
     problems: list[Problem] = []
@@ -49,10 +50,10 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
             parser = forced or recognise(file.name, data[:HEAD_BYTES])
             if parser is None and records.add(file.name, data):
                 continue
-            if parser is None:
-                problems.append(Problem(file.name, "no log that Stallscope knows; left alone"))
-            else:
+            if parser is not None:
                 parsed.append(parser.parse(file.name, data))
+            elif not is_sparks_own(file.name, data[:HEAD_BYTES]):
+                problems.append(Problem(file.name, "no log that Stallscope knows; left alone"))
         except UnreadableError as error:
             failures.append(error)
             problems.append(Problem(file.name, str(error).removeprefix(f"{file.name}: ")))
@@ -66,10 +67,19 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
     if not parsed:
         if failures:
             raise failures[0]
-        known = ", ".join(f"{parser.title} (*{parser.suffix})" for parser in PARSERS)
         looked = f"{len(files)} file(s)" if files else "an empty folder"
+        if any(is_sparks_own(file.name, b"") for file in files):
+            raise NotFoundError(
+                f"{place.where}: Spark's own logs and no step logs in {looked}; with "
+                "StepLogger(None, sink='logging') they are in what executors print"
+            )
+        known = ", ".join(f"{parser.title} (*{parser.suffix})" for parser in PARSERS)
         raise NotFoundError(f"{place.where}: no logs in {looked}; looked for: {known}")
     return newest_first(group(place.where, parsed, problems))
+
+
+def _is_no_log(name: str) -> bool:
+    return is_event_log(name) or _NO_LOG.fullmatch(name.rsplit("/", 1)[-1]) is not None
 
 
 def _in_turn(

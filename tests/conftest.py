@@ -8,6 +8,9 @@ from collections import defaultdict
 import hypothesis
 import pytest
 
+#: Real servers, started when the first test asks for one.
+pytest_plugins = ["support.services"]
+
 # Nothing is asserted about time: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

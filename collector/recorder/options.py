@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
+
+from .sinks import checked_sink
+from .upload import mlflow_run_of
 
 
 class Options(NamedTuple):
@@ -15,3 +19,47 @@ class Options(NamedTuple):
     batch_size: Optional[int]
     flush_seconds: float
     stages: bool
+    #: The MLflow run that logs are uploaded to.
+    mlflow_run_id: Optional[str] = None
+    #: Where the log goes: a file, records of Python's logging, or both.
+    sink: str = "file"
+
+
+def checked(
+    log_dir: Any,
+    *,
+    run_name: Optional[str],
+    synthetic: bool,
+    batch_size: Optional[int],
+    mlflow_run_id: Optional[str],
+    sink: str,
+    flush_seconds: float,
+    stages: bool,
+) -> Options:
+    """The arguments, looked at while a mistake may still stop the program.
+
+    Raises:
+        TypeError, ValueError: for arguments that cannot be meant.
+    """
+    checked_sink(sink)
+    if log_dir is None and sink == "logging":
+        # Sessions of one process go on with their run, which is known by its folder.
+        log_dir = "."
+    if not isinstance(log_dir, (str, os.PathLike)):
+        raise TypeError("log_dir is the folder for the logs, not %r" % (log_dir,))
+    if batch_size is not None and batch_size < 1:
+        raise ValueError("batch_size is a number of samples, not %r" % (batch_size,))
+    if mlflow_run_id is not None and not isinstance(mlflow_run_id, str):
+        raise TypeError("mlflow_run_id is the id of an MLflow run, not %r" % (mlflow_run_id,))
+    if not flush_seconds > 0:
+        raise ValueError("flush_seconds is a time above 0, not %r" % (flush_seconds,))
+    return Options(
+        log_dir=Path(log_dir).absolute(),
+        run_name=run_name,
+        synthetic=bool(synthetic),
+        batch_size=batch_size,
+        flush_seconds=float(flush_seconds),
+        stages=bool(stages),
+        mlflow_run_id=mlflow_run_of(mlflow_run_id),
+        sink=sink,
+    )

@@ -12,13 +12,16 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from .clock import read_clocks
-from .format import END, IntervalRow, RowFormatter, StepRow, facts_line, file_name, header
+from .format import END, SUFFIX, IntervalRow, RowFormatter, StepRow, facts_line, file_name, header
 from .identity import RunIdentity, World, join_run, launch_name, process_start_ns
+from .sinks import FileSink, LoggingSink
+from .upload import ended, watch
 
 logger = logging.getLogger("stallscope")
 
@@ -47,7 +50,9 @@ class Session:
 
     ``counted`` is how many steps the framework has counted so far; the first step of the session
     gets that number, unless an earlier session in the folder knows better. ``before_flush`` is
-    called before every flush, from the flushing thread, and once more at the end.
+    called before every flush, from the flushing thread, and once more at the end. ``mlflow_run_id`` is
+    the MLflow run that the log is uploaded to while it grows. ``sink`` is where the log goes; a folder
+    is needed for a file only.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class Session:
         counted: int,
         flush_seconds: float,
         before_flush: Optional[Callable[[], None]] = None,
+        mlflow_run_id: Optional[str] = None,
+        sink: str = "file",
     ) -> None:
         self.log_dir = log_dir
         self.path: Optional[Path] = None
@@ -65,12 +72,14 @@ class Session:
         self._world = world
         self._flush_seconds = flush_seconds
         self._before_flush = before_flush
+        self._mlflow_run_id = mlflow_run_id
+        self._sink = sink
+        self._sinks: List[Union[FileSink, LoggingSink]] = []
         # A deque: the training thread appends while the other one takes, without a lock.
         self._rows: Deque[Union[StepRow, IntervalRow, str]] = deque()
         self._write_lock = threading.Lock()
         self._fail_lock = threading.Lock()
         self._stop = threading.Event()
-        self._descriptor: Optional[int] = None
         self._failed = False
         self._closed = False
         # A forked child, such as a loader's worker, has a copy of all this and must leave it alone.
@@ -83,6 +92,8 @@ class Session:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             self._release()
             return
+        if self.path is not None and mlflow_run_id:
+            watch(self.path, mlflow_run_id)
         self._thread = threading.Thread(
             target=self._flush_regularly, name="stallscope-flush", daemon=True
         )
@@ -91,7 +102,7 @@ class Session:
 
     @property
     def recording(self) -> bool:
-        return self._descriptor is not None and not self._failed
+        return bool(self._sinks) and not self._failed
 
     def step(self, row: StepRow) -> None:
         self.next_step = row.step + 1
@@ -123,7 +134,7 @@ class Session:
 
         ``counted`` is how many steps the framework has counted by now, where the caller knows.
         """
-        if self._closed or self._descriptor is None or os.getpid() != self._pid:
+        if self._closed or not self._sinks or os.getpid() != self._pid:
             return
         self._closed = True
         atexit.unregister(self.close)
@@ -141,6 +152,8 @@ class Session:
             self._release()
         finally:
             self._write_lock.release()
+        if self.path is not None and self._mlflow_run_id:
+            ended(self.path, self._mlflow_run_id)
         key = str(self.log_dir)
         if key in _past:
             _past[key] = _past[key]._replace(next_step=self.next_step, counted=counted)
@@ -159,10 +172,17 @@ class Session:
         )
 
     def _open(self, facts: Dict[str, Any], monotonic: int, clock: int) -> None:
-        self.log_dir.mkdir(parents=True, exist_ok=True)
         launch = launch_name(os.environ, self._world.size)
+        part = 0
+        if self._sink != "logging":
+            self.log_dir.mkdir(parents=True, exist_ok=True)
         identity = self._identity(launch, monotonic + clock)
-        self._descriptor, self.path, part = self._new_file(identity)
+        if self._sink != "logging":
+            descriptor, self.path, part = self._new_file(identity)
+            self._sinks.append(FileSink(descriptor))
+        if self._sink != "file":
+            name = file_name(self._world.rank, identity.generation, part)
+            self._sinks.append(LoggingSink(name[: -len(SUFFIX)]))
         self._write(
             header(
                 {
@@ -192,8 +212,12 @@ class Session:
         past = _past.get(key)
         if past is None:
             run_id = os.environ.get("STALLSCOPE_RUN_ID") or None
-            elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
-            identity = join_run(self.log_dir, self._world, run_id, launch, wall_ns, elastic)
+            if self._sink == "logging":
+                # Without a folder to meet in, the parser brings ranks together by their launch.
+                identity = RunIdentity(run_id or uuid.uuid4().hex[:12], 0)
+            else:
+                elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+                identity = join_run(self.log_dir, self._world, run_id, launch, wall_ns, elastic)
         elif past.world == self._world and self.next_step >= _counted_before(past):
             identity = past.identity
             # The framework's count can lag behind (an optimizer that it does not know) or run ahead
@@ -229,19 +253,18 @@ class Session:
             if lines and self.recording:
                 self._write("".join(lines))
         except Exception as error:  # nothing that goes wrong here may reach training
-            self.fail("cannot write %s: %s" % (self.path, error))
+            self.fail("cannot write %s: %s" % (self.path or "records", error))
 
     def _write(self, text: str) -> None:
         data = text.encode()
-        while data:
-            assert self._descriptor is not None
-            data = data[os.write(self._descriptor, data) :]
+        for sink in self._sinks:
+            sink.write(data)
 
     def _release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
+        sinks, self._sinks = self._sinks, []
+        for sink in sinks:
             try:
-                os.close(descriptor)
+                sink.close()
             except OSError as error:  # network file systems report failed writes only here
                 self.fail("cannot close %s: %s" % (self.path, error))
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import fsspec
 from fsspec.core import has_magic, url_to_fs
 
-from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError, UsageError
+from stallscope.collector.mlflow.joined import joined
+from stallscope.errors import (
+    MissingExtraError,
+    NotFoundError,
+    StallscopeError,
+    UnreadableError,
+    UsageError,
+)
 
 from .base import Source, SourceFile, reason
 
@@ -30,14 +39,23 @@ _VERSIONS = (
 )
 # The extra that brings what opens a protocol; other ones are said by fsspec itself.
 _EXTRAS = {"s3": "s3", "s3a": "s3", "ssh": "ssh", "sftp": "ssh"}
+# Listed folder by folder; what fsspec finds there lacks folders that it could not list.
+_WALKED = ("", "file", "local", "ssh", "sftp")
+# Without folders, so without links that run in circles: one listing for all.
+_FLAT = ("s3", "s3a")
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 class Files(Source):
     """A file, everything below a folder, or all that a pattern matches."""
 
+    #: What errors of a kind of place mean, by the names of their classes, for those are there only with
+    #: an extra; ``{said}`` is the error's own message.
+    meanings: Mapping[str, str] = MappingProxyType({})
+
     def __init__(self, text: str) -> None:
         self._text = text
+        self._protocol = "" if _WINDOWS_DRIVE.match(text) else urlsplit(text).scheme
         self.where = without_credentials(text)
         self.local = "://" not in text or text.startswith(("file://", "local://", "memory://"))
 
@@ -52,37 +70,43 @@ class Files(Source):
             # What other processes have written since is there, too.
             file_system.invalidate_cache()
             found = self._found(file_system, path)
-        except (NotFoundError, UnreadableError, UsageError, MissingExtraError):
+        except StallscopeError:
             raise
         except Exception as error:
-            raise UnreadableError(
-                f"{self.where}: cannot be opened: {self._said(reason(error))}"
-            ) from error
-        return sorted(found, key=lambda file: file.name)
+            raise UnreadableError(f"{self.where}: cannot be opened: {self._said(error)}") from error
+        # Downloaded from MLflow, or in its server's folder, logs are in chunks.
+        return joined(found)
 
     def _opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        protocol = "" if _WINDOWS_DRIVE.match(self._text) else urlsplit(self._text).scheme
         try:
-            file_system, path = url_to_fs(self._text, **_options(protocol))
+            file_system, path = url_to_fs(self._text, **self._options())
         except ImportError as error:
-            extra = _EXTRAS.get(protocol)
+            extra = _EXTRAS.get(self._protocol)
             if extra:
-                raise MissingExtraError(extra, f"support for {protocol}://") from error
+                raise MissingExtraError(extra, f"support for {self._protocol}://") from error
             raise UsageError(f"{self.where}: cannot be opened: {reason(error)}") from error
         except ValueError as error:
-            said = self._said(reason(error))
+            said = self._said(error)
             raise UsageError(f"{self.where}: cannot be opened: {said}") from error
         return file_system, path
 
+    def _options(self) -> dict[str, Any]:
+        """What a file system is told when it is opened."""
+        # Listings of object stores are cached for the life of the process unless said otherwise.
+        own = ("", "file", "local", "memory")
+        return {} if self._protocol in own else {"use_listings_cache": False}
+
     def _found(self, file_system: fsspec.AbstractFileSystem, path: str) -> list[SourceFile]:
-        if has_magic(path) and not file_system.exists(path):
-            return self._matching(file_system, path)
-        if file_system.isfile(path):
+        # Asked once and not "is it a file?" first: that says no where the place cannot be reached.
+        try:
             info = file_system.info(path)
-            return [self._file(file_system, PurePosixPath(path).name, path, info)]
-        if not file_system.exists(path):
-            raise NotFoundError(f"{self.where}: there is no such file or folder")
-        return [*self._below(file_system, path, PurePosixPath(path))]
+        except (FileNotFoundError, NotADirectoryError):
+            if has_magic(path):
+                return self._matching(file_system, path)
+            raise NotFoundError(f"{self.where}: there is no such file or folder") from None
+        if info["type"] == "directory":
+            return [*self._below(file_system, path, PurePosixPath(path))]
+        return [self._file(file_system, PurePosixPath(path).name, path, info)]
 
     def _matching(self, file_system: fsspec.AbstractFileSystem, pattern: str) -> list[SourceFile]:
         """Files that match, and all that is below folders that do; named below what has no pattern."""
@@ -93,10 +117,11 @@ class Files(Source):
         if not matches:
             raise NotFoundError(f"{self.where}: nothing matches")
         found = {}
-        for path, info in matches.items():
+        for path, listed in matches.items():
+            info = _followed(file_system, path, listed)
             if info["type"] == "directory":
                 found.update({f.name: f for f in self._below(file_system, path, fixed)})
-            else:
+            elif info["type"] == "file":
                 name = str(PurePosixPath(path).relative_to(fixed))
                 found[name] = self._file(file_system, name, path, info)
         return list(found.values())
@@ -104,35 +129,98 @@ class Files(Source):
     def _below(
         self, file_system: fsspec.AbstractFileSystem, folder: str, root: PurePosixPath
     ) -> Iterable[SourceFile]:
-        found = file_system.find(folder, maxdepth=_DEEPEST, detail=True)
         prefix = str(root).rstrip("/") + "/"
-        for path, info in found.items():
-            yield self._file(file_system, path.removeprefix(prefix), path, info)
+        for path, listed in self._listed(file_system, folder).items():
+            info = _followed(file_system, path, listed)
+            # Object stores' own pages make empty objects that stand for folders.
+            if info["type"] == "file" and not path.endswith("/"):
+                yield self._file(file_system, path.removeprefix(prefix), path, info)
+
+    def _listed(
+        self, file_system: fsspec.AbstractFileSystem, folder: str
+    ) -> dict[str, dict[str, Any]]:
+        if self._protocol in _FLAT:
+            return dict(file_system.find(folder, detail=True))
+        if self._protocol in _WALKED:
+            return _walked(file_system, folder)
+        return dict(file_system.find(folder, maxdepth=_DEEPEST, detail=True))
 
     def _file(
         self, file_system: fsspec.AbstractFileSystem, name: str, path: str, info: dict[str, Any]
     ) -> SourceFile:
+        where = path if self.local else self._beside(name, path)
+
         def reads(start: int, end: int | None) -> bytes:
-            if start == 0 and end is None:
-                return bytes(file_system.cat_file(path))
-            return bytes(file_system.cat_file(path, start=start, end=end))
+            try:
+                return self._bytes(file_system, path, start, end)
+            except (FileNotFoundError, StallscopeError):
+                raise
+            except Exception as error:
+                raise UnreadableError(f"{where}: cannot be read: {self._said(error)}") from error
 
         version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
-        where = path if self.local else self._beside(name, path)
         return SourceFile(name, where, int(info.get("size") or 0), version, reads)
 
     def _beside(self, name: str, path: str) -> str:
         base = self.where.rstrip("/")
         return base if base.endswith("/" + name) or has_magic(base) else f"{base}/{name}"
 
-    def _said(self, text: str) -> str:
-        """Somebody else's message without the credentials that the URL had."""
-        return text.replace(self._text, self.where)
+    def _bytes(
+        self, file_system: fsspec.AbstractFileSystem, path: str, start: int, end: int | None
+    ) -> bytes:
+        if start == 0 and end is None:
+            return bytes(file_system.cat_file(path))
+        return bytes(file_system.cat_file(path, start=start, end=end))
+
+    def _said(self, error: BaseException) -> str:
+        """What an error means, without the credentials that the URL had."""
+        said = reason(error).replace(self._text, self.where)
+        for secret in _secrets(self._text):
+            said = said.replace(secret, "…")
+        names = [kind.__name__ for kind in type(error).__mro__]
+        meaning = next((self.meanings[name] for name in names if name in self.meanings), "{said}")
+        return meaning.replace("{said}", said)
 
 
-def _options(protocol: str) -> dict[str, Any]:
-    # Listings of object stores are cached for the life of the process unless said otherwise.
-    return {} if protocol in ("", "file", "local", "memory") else {"use_listings_cache": False}
+def _walked(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
+    """What is below a folder; one that cannot be listed is not left out without a word."""
+    found = {}
+    folders = [folder]
+    for _ in range(_DEEPEST):
+        below = []
+        for one in folders:
+            with suppress(FileNotFoundError):
+                for info in file_system.ls(one, detail=True):
+                    if info["type"] == "directory":
+                        below.append(info["name"])
+                    else:
+                        found[info["name"]] = info
+        folders = below
+    return found
+
+
+def _followed(
+    file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
+) -> dict[str, Any]:
+    """What a link leads to; pipes, devices and links to nowhere are neither file nor folder."""
+    if info["type"] in ("file", "directory"):
+        return info
+    try:
+        return dict(file_system.info(path))
+    except PermissionError:
+        raise
+    except Exception as error:
+        # Over ssh, a link that runs in a circle is only a failure.
+        if isinstance(error, OSError) or type(error).__name__ == "SFTPFailure":
+            return info
+        raise
+
+
+def _secrets(url: str) -> list[str]:
+    """What may be secret in a URL: the password, as written and as sent, and the query."""
+    parts = urlsplit(url)
+    password = parts.netloc.rpartition("@")[0].partition(":")[2]
+    return [secret for secret in (password, unquote(password), parts.query) if secret]
 
 
 def without_credentials(url: str) -> str:

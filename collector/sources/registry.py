@@ -6,7 +6,11 @@ import re
 
 from .base import Source
 from .files import Files
+from .s3 import S3Files
+from .ssh import SshFiles
 
+# What fsspec opens and what needs more than that, by how its URLs begin.
+_KINDS = {"s3://": S3Files, "s3a://": S3Files, "ssh://": SshFiles, "sftp://": SshFiles}
 # A bare run id of MLflow.
 _MLFLOW_RUN = re.compile(r"[0-9a-f]{32}")
 
@@ -24,7 +28,8 @@ def open_source(text: str) -> Source:
         from .mlflow import MlflowArtifacts
 
         return MlflowArtifacts(text.removeprefix("mlflow:"))
-    return Files(text)
+    kind = next((kind for start, kind in _KINDS.items() if text.startswith(start)), Files)
+    return kind(text)
 
 
 def is_mlflow_run(text: str) -> bool:

@@ -148,6 +148,10 @@ def test_files_are_written_once_and_not_overwritten(logs: Path) -> None:
     ("words", "sentence"),
     [
         (("report", "nowhere"), "nowhere: there is no such file or folder"),
+        (("report",), "name a RUN to report on, or an --experiment"),
+        (("report", "slow", "--filter", "x"), "--filter needs --experiment"),
+        (("report", "slow", "--to", "mlflow:x"), "say mlflow, or mlflow:RUN_ID"),
+        (("report", "slow", "--to", "mlflow"), "did not come from MLflow"),
         (("report", "empty"), "no logs in an empty folder; looked for"),
         (("report", "notes.txt"), "no logs in 1 file"),
         (("report", "slow", "--format", "pdf"), "no report format 'pdf': there are html, md"),
@@ -197,7 +201,9 @@ def test_two_baselines_are_of_different_sizes(logs: Path) -> None:
     assert "these are on 2 and 2 ranks" in done.stderr
 
 
-@pytest.mark.parametrize("words", [(), ("nonsense",), ("report",), ("report", "--nonsense", "x")])
+@pytest.mark.parametrize(
+    "words", [(), ("nonsense",), ("dashboard",), ("report", "--nonsense", "x")]
+)
 def test_bad_usage_is_status_2(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = stallscope(*words, cwd=tmp_path)
     assert done.returncode == 2

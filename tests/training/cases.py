@@ -197,6 +197,20 @@ def reduction_of(model: Any) -> Any:
 
 
 @ranked
+def file_and_records(case: Case) -> Any:
+    model = classifier()
+    case.fit(model, case.data(), log=case.logger(sink="both"))
+    return seen(model)
+
+
+@ranked
+def only_records(case: Case) -> Any:
+    model = classifier()
+    case.fit(model, case.data(), log=StepLogger(None, sink="logging", run_name="no folder"))
+    return seen(model)
+
+
+@ranked
 def plain(case: Case) -> Any:
     data = case.data()
     model = classifier()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Iterable, Iterator, Optional, Union
 
 import torch
 
 from ..format import CHECKPOINT, VALIDATION
-from ..options import Options
+from ..options import checked
 from .recording import Recording
 
 
@@ -34,6 +33,11 @@ class StepLogger:
         run_name: a name for people.
         synthetic: whether the data is synthetic: this run is a baseline.
         batch_size: samples per rank and turn; read from the batches where it is not given.
+        mlflow_run_id: the MLflow run that the log is uploaded to while it grows; ``MLFLOW_RUN_ID``'s
+            where it is not given. Needs mlflow-skinny on the ranks, and may be the same for all of them.
+        sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: records
+            of the log ``stallscope.steps``, from which parsers have the step log back, and no folder is
+            needed; or ``"both"``.
         flush_seconds: how often, at least, the log on disk is brought up to date.
         stages: put hooks on the gradients. Without them only the host's times of input and step are
             recorded.
@@ -45,35 +49,33 @@ class StepLogger:
 
     def __init__(
         self,
-        log_dir: Union[str, "os.PathLike[str]"],
+        log_dir: Union[str, "os.PathLike[str]", None],
         *,
         optimizer: Optional[torch.optim.Optimizer] = None,
         model: Optional[torch.nn.Module] = None,
         run_name: Optional[str] = None,
         synthetic: bool = False,
         batch_size: Optional[int] = None,
+        mlflow_run_id: Optional[str] = None,
+        sink: str = "file",
         flush_seconds: float = 1.0,
         stages: bool = True,
     ) -> None:
-        if not isinstance(log_dir, (str, os.PathLike)):
-            raise TypeError("log_dir is the folder for the logs, not %r" % (log_dir,))
         if optimizer is not None and not hasattr(optimizer, "param_groups"):
             raise TypeError("optimizer is a torch optimizer, not %r" % (optimizer,))
         if model is not None and not isinstance(model, torch.nn.Module):
             raise TypeError("model is a torch.nn.Module, not %r" % (model,))
-        if batch_size is not None and batch_size < 1:
-            raise ValueError("batch_size is a number of samples, not %r" % (batch_size,))
-        if not flush_seconds > 0:
-            raise ValueError("flush_seconds is a time above 0, not %r" % (flush_seconds,))
         self._optimizer = optimizer
         self._model = model
-        self._options = Options(
-            log_dir=Path(log_dir).absolute(),
+        self._options = checked(
+            log_dir,
             run_name=run_name,
-            synthetic=bool(synthetic),
+            synthetic=synthetic,
             batch_size=batch_size,
-            flush_seconds=float(flush_seconds),
-            stages=bool(stages),
+            mlflow_run_id=mlflow_run_id,
+            sink=sink,
+            flush_seconds=flush_seconds,
+            stages=stages,
         )
         self._recording: Optional[Recording] = None
         self._closed = False

@@ -132,7 +132,13 @@ class Recording:
             },
         }
         session = self._session = Session(
-            options.log_dir, world, facts, steps_counted(optimizer), options.flush_seconds
+            options.log_dir,
+            world,
+            facts,
+            steps_counted(optimizer),
+            options.flush_seconds,
+            mlflow_run_id=options.mlflow_run_id,
+            sink=options.sink,
         )
         if not session.recording:
             return

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
 from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
 
-from ..options import Options
+from ..options import checked
 from .recording import Recording, recording_of, stop_abandoned
 
 logger = logging.getLogger("stallscope")
@@ -25,6 +24,11 @@ class StepLogger(tf.keras.callbacks.Callback):  # type: ignore[misc]  # TensorFl
         run_name: a name for people.
         synthetic: whether the data is synthetic: this run is a baseline.
         batch_size: samples per rank and step; read from the batches where it is not given.
+        mlflow_run_id: the MLflow run that the log is uploaded to while it grows; ``MLFLOW_RUN_ID``'s
+            where it is not given. Needs mlflow-skinny on the ranks, and may be the same for all of them.
+        sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: records
+            of the log ``stallscope.steps``, from which parsers have the step log back, and no folder is
+            needed; or ``"both"``.
         flush_seconds: how often, at least, the log on disk is brought up to date.
         stages: put stamps into the training graph. Without them only the host's begin and end of
             every step are recorded.
@@ -39,28 +43,26 @@ class StepLogger(tf.keras.callbacks.Callback):  # type: ignore[misc]  # TensorFl
 
     def __init__(
         self,
-        log_dir: Union[str, "os.PathLike[str]"],
+        log_dir: Union[str, "os.PathLike[str]", None],
         *,
         run_name: Optional[str] = None,
         synthetic: bool = False,
         batch_size: Optional[int] = None,
+        mlflow_run_id: Optional[str] = None,
+        sink: str = "file",
         flush_seconds: float = 1.0,
         stages: bool = True,
     ) -> None:
         super().__init__()
-        if not isinstance(log_dir, (str, os.PathLike)):
-            raise TypeError("log_dir is the folder for the logs, not %r" % (log_dir,))
-        if batch_size is not None and batch_size < 1:
-            raise ValueError("batch_size is a number of samples, not %r" % (batch_size,))
-        if not flush_seconds > 0:
-            raise ValueError("flush_seconds is a time above 0, not %r" % (flush_seconds,))
-        self._options = Options(
-            log_dir=Path(log_dir).absolute(),
+        self._options = checked(
+            log_dir,
             run_name=run_name,
-            synthetic=bool(synthetic),
+            synthetic=synthetic,
             batch_size=batch_size,
-            flush_seconds=float(flush_seconds),
-            stages=bool(stages),
+            mlflow_run_id=mlflow_run_id,
+            sink=sink,
+            flush_seconds=flush_seconds,
+            stages=stages,
         )
         self._recording: Optional[Recording] = None
 

@@ -180,6 +180,8 @@ class Recording:
             self._counted_before // self._passes,
             options.flush_seconds,
             before_flush=self.drain,
+            mlflow_run_id=options.mlflow_run_id,
+            sink=options.sink,
         )
 
     def _time_train_function(self) -> None:

@@ -22,7 +22,7 @@ from stallscope.collecting import Collected, collect, list_runs
 from stallscope.collector.fetch import Progress as Fetching
 from stallscope.collector.sources.base import Source
 from stallscope.collector.sources.registry import open_source
-from stallscope.errors import StallscopeError, UsageError
+from stallscope.errors import StallscopeError
 from stallscope.run import Run
 from stallscope.wording.numbers import amount
 
@@ -142,13 +142,15 @@ def _has_ended(collected: Collected) -> bool:
 
 
 def _upload(sources: Sequence[str], run_id: str) -> int:
-    from stallscope.collector.mlflow.upload import upload_folder
+    from stallscope.collector.mlflow.upload import upload_files
 
     for source in sources:
-        folder = Path(source)
-        if not folder.is_dir():
-            raise UsageError(f"{source}: only a local folder with logs can be uploaded")
-        print(f"{source}: {upload_folder(folder, run_id)} new byte(s) uploaded to mlflow:{run_id}")
+        place = open_source(source)
+        done = upload_files(place.where, place.files(), run_id)
+        print(
+            f"{place.where}: {done.logs} log(s), {done.unchanged} of them there already, "
+            f"{done.size} byte(s) uploaded to mlflow:{run_id}"
+        )
     return FINE
 
 

@@ -25,6 +25,7 @@ from stallscope.reports.write import write_reports
 from stallscope.run import Run
 from stallscope.runs import open_run, store_of
 
+from . import mlflow_runs
 from .main import FAILED, FINE
 from .opening import open_all, with_progress
 
@@ -32,9 +33,9 @@ from .opening import open_all, with_progress
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs",
-        nargs="+",
+        nargs="*",
         metavar="RUN",
-        help="a folder with logs, a log, a URL, or a collected run",
+        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of them",
     )
     parser.add_argument(
         "--baseline",
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="bandwidth:4 (so many times as much) or ranks:64; may be given several times",
     )
+    mlflow_runs.add_arguments(parser)
     parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
     parser.add_argument(
         "--format",
@@ -72,7 +74,11 @@ def run(options: argparse.Namespace) -> int:
     bandwidth = _bandwidth(options.network_bandwidth)
     questions = _questions(options.what_if)
     baselines = _baselines(options.baseline)
-    runs, failures = open_all(options.runs, options.read_as)
+    mlflow_runs.checked_target(options.to)
+    sources = [*options.runs, *mlflow_runs.picked(options)]
+    if not sources:
+        raise UsageError("name a RUN to report on, or an --experiment; stallscope report --help")
+    runs, failures = open_all(sources, options.read_as)
     analyses = []
     stores = {store for store in map(store_of, options.runs) if store is not None}
     for one in with_progress(runs, "analysing"):
@@ -81,6 +87,9 @@ def run(options: argparse.Namespace) -> int:
     if analyses:
         answered = [_answered(analysis, questions, analyses) for analysis in analyses]
         _show(answered, formats, options)
+        if options.to is not None:
+            for run_id in mlflow_runs.write_back(answered, options.to):
+                print(f"mlflow:{run_id}: summary and report written", file=sys.stderr)
     for failure in failures:
         print(f"stallscope: {failure}", file=sys.stderr)
     return FAILED if failures else FINE

@@ -1,0 +1,43 @@
+"""Which of a run's artifacts are logs: those of recorders, otherwise whatever may be one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from stallscope.collector.sources.base import SourceFile
+
+from .joined import joined
+from .layout import FOLDER, LOGS
+
+# Weights and pictures may be large, and are no logs.
+_NO_LOGS = re.compile(
+    r"\.(bin|ckpt|gif|h5|jpe?g|keras|npy|npz|onnx|pb|pickle|pkl|png|pth?|safetensors|svg|tar|whl|zip)",
+    re.IGNORECASE,
+)
+# What describes a logged model, in the model's folder.
+_MODEL = "MLmodel"
+
+
+def logs_among(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
+    """The logs among a run's artifacts, which are named from the root of them."""
+    prefix = f"{LOGS}/"
+    ours = [
+        replace(one, name=one.name[len(prefix) :])
+        for one in artifacts
+        if one.name.startswith(prefix)
+    ]
+    return joined(ours) if ours else _possible_logs(artifacts)
+
+
+def _possible_logs(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
+    paths = [PurePosixPath(one.name) for one in artifacts]
+    # Folders of logged models, and what Stallscope itself has put there.
+    others = {path.parent for path in paths if path.name == _MODEL} | {PurePosixPath(FOLDER)}
+    return [
+        one
+        for one, path in zip(artifacts, paths, strict=True)
+        if not _NO_LOGS.fullmatch(path.suffix) and not others.intersection(path.parents)
+    ]

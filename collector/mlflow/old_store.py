@@ -1,0 +1,158 @@
+"""The folder ``mlruns`` of older MLflows, which MLflow 3 does not open: read without it.
+
+mlruns/EXPERIMENT/meta.yaml
+                  RUN_ID/meta.yaml
+                         params/NAME, tags/NAME    the value
+                         metrics/NAME              lines of: milliseconds value step
+                         artifacts/
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.files import Files
+from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError
+
+from .artifacts import logs_among
+from .contents import no_logs
+
+_DEFAULT = "mlruns"
+_META = "meta.yaml"
+
+
+@dataclass(frozen=True)
+class OldRun:
+    """A run in such a folder."""
+
+    folder: Path
+    experiment: str
+    meta: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def name(self) -> str:
+        return str(self.meta.get("run_name") or self.id)
+
+    @property
+    def where(self) -> str:
+        return f"mlflow:{self.id}"
+
+    @cached_property
+    def params(self) -> dict[str, str]:
+        return dict(self._texts("params"))
+
+    @cached_property
+    def tags(self) -> dict[str, str]:
+        return dict(self._texts("tags"))
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The last value of each."""
+        return {name: _last_value(text) for name, text in self._texts("metrics") if text.strip()}
+
+    def logs(self) -> list[SourceFile]:
+        """Its logs.
+
+        Raises:
+            NotFoundError: if it has none, with what it has instead.
+            UnreadableError: if its artifacts are elsewhere and cannot be reached.
+        """
+        beside = self.folder / "artifacts"
+        # Where the folder was moved, the address in it is still the old one.
+        place = str(beside) if beside.is_dir() else str(self.meta.get("artifact_uri") or beside)
+        artifacts = Files(place).files()
+        logs = logs_among(artifacts)
+        if not logs:
+            raise NotFoundError(no_logs(self.where, len(artifacts), self))
+        return logs
+
+    def _texts(self, kind: str) -> Iterator[tuple[str, str]]:
+        """Names, which may hold slashes, and contents of the files of a kind."""
+        folder = self.folder / kind
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                yield path.relative_to(folder).as_posix(), path.read_text(errors="replace")
+
+
+class OldStore:
+    """A folder ``mlruns``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def in_use(cls) -> OldStore | None:
+        """The folder that MLflow would look into; None where that is no such folder."""
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT
+        folder = Path(url2pathname(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
+        return cls(folder) if is_old_store(folder) else None
+
+    def runs(self) -> list[OldRun]:
+        """All runs that nobody has deleted, by experiment and id.
+
+        Raises:
+            MissingExtraError: without the package that reads YAML.
+        """
+        found = (_run(meta.parent) for meta in sorted(self.folder.glob(f"*/*/{_META}")))
+        return [run for run in found if run is not None]
+
+    def run(self, run_id: str) -> OldRun:
+        """The run of that id.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        for folder in sorted(self.folder.iterdir()):
+            place = folder / Path(run_id).name
+            run = _run(place) if (place / _META).is_file() else None
+            if run is not None:
+                return run
+        raise NotFoundError(f"mlflow:{run_id}: there is no such run in {self.folder}")
+
+
+def is_old_store(folder: Path) -> bool:
+    """Whether a folder is one that an older MLflow kept its runs in."""
+    return folder.is_dir() and any(folder.glob(f"*/{_META}"))
+
+
+def _run(folder: Path) -> OldRun | None:
+    """The run in a folder; None where it was deleted, or is no run."""
+    meta = _yaml(folder / _META)
+    if "run_id" not in meta or meta.get("lifecycle_stage") == "deleted":
+        return None
+    experiment = folder.parent / _META
+    name = _yaml(experiment).get("name") if experiment.is_file() else None
+    return OldRun(folder, str(name or folder.parent.name), meta)
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtraError("mlflow", "PyYAML") from error
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UnreadableError(f"{path}: cannot be read as what MLflow has written") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _last_value(text: str) -> float:
+    """The value in the last line of a metric's file."""
+    fields = text.strip().splitlines()[-1].split()
+    try:
+        return float(fields[1])
+    except (IndexError, ValueError):
+        return float("nan")

@@ -1,0 +1,98 @@
+"""Folders of this machine: patterns, links, and what is neither file nor folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.collector.sources.registry import open_source
+from stallscope.errors import NotFoundError, UnreadableError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("run-a/rank-0.csv", "run-a/deep/rank-1.csv", "run-b/rank-0.csv"):
+        path = tmp_path / "logs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path / "logs"
+
+
+def names(text: str) -> list[str]:
+    return [file.name for file in open_source(text).files()]
+
+
+def test_a_folder_is_all_that_is_below_it(folder: Path) -> None:
+    everything = ["run-a/deep/rank-1.csv", "run-a/rank-0.csv", "run-b/rank-0.csv"]
+    assert names(str(folder)) == everything
+    assert names(folder.as_uri()) == everything
+    assert names(f"{folder}/run-a/rank-0.csv") == ["rank-0.csv"]
+
+
+def test_patterns_name_files_and_folders(folder: Path) -> None:
+    assert names(f"{folder}/run-?") == names(str(folder))
+    assert names(f"{folder}/*/rank-0.csv") == ["run-a/rank-0.csv", "run-b/rank-0.csv"]
+    assert names(f"{folder}/**/rank-1.csv") == ["run-a/deep/rank-1.csv"]
+    assert names(f"{folder}/run-[b]") == ["run-b/rank-0.csv"]
+    with pytest.raises(NotFoundError, match="nothing matches"):
+        names(f"{folder}/run-[c]")
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_name_first(folder: Path) -> None:
+    (folder / "run-[a]").mkdir()
+    (folder / "run-[a]" / "own.csv").touch()
+    assert names(f"{folder}/run-[a]") == ["own.csv"]
+
+
+def test_links_to_files_are_files_and_other_links_are_not(folder: Path) -> None:
+    run = folder / "run-b"
+    (run / "link.csv").symlink_to("rank-0.csv")
+    (run / "nowhere.csv").symlink_to("nothing")
+    (run / "circle").symlink_to("circle")
+    (run / "again").symlink_to("../run-b")
+    os.mkfifo(run / "pipe.csv")
+    files = {file.name: file for file in open_source(str(run)).files()}
+    assert sorted(files) == ["link.csv", "rank-0.csv"]
+    assert files["link.csv"].read() == b"run-b/rank-0.csv"
+    assert files["link.csv"].size == len(b"run-b/rank-0.csv")
+    assert names(f"{run}/*.csv") == ["link.csv", "rank-0.csv"]
+
+
+def test_a_link_to_a_folder_can_be_named(folder: Path) -> None:
+    (folder / "latest").symlink_to("run-b")
+    assert names(f"{folder}/latest") == ["rank-0.csv"]
+    assert names(f"{folder}/lat*") == ["latest/rank-0.csv"]
+
+
+def test_a_folder_that_may_not_be_read_is_not_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, folder / "run-a" / "deep", PermissionError(13, "Permission denied"))
+    with pytest.raises(UnreadableError, match=r"cannot be opened: .*Permission denied"):
+        names(str(folder))
+
+
+def test_a_folder_that_goes_while_it_is_listed_is_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, folder / "run-a" / "deep", FileNotFoundError(2, "No such file"))
+    assert names(str(folder)) == ["run-a/rank-0.csv", "run-b/rank-0.csv"]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, folder: Path, error: OSError) -> None:
+    """One folder cannot be listed; root, who may run the tests, cannot be refused otherwise."""
+    scandir = os.scandir
+
+    @contextmanager
+    def refusing(path: str) -> Iterator[Any]:
+        if Path(path) == folder:
+            raise error
+        with scandir(path) as entries:
+            yield entries
+
+    monkeypatch.setattr("fsspec.implementations.local.os.scandir", refusing)

@@ -1,0 +1,147 @@
+"""Folders ``mlruns`` that MLflow 3 refuses are read without it; MLflow's own writer makes them here."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.collector.mlflow.old_store import OldStore, is_old_store
+from stallscope.collector.mlflow.search import find_runs
+from stallscope.collector.mlflow.upload import upload_folder
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.runs import open_run
+
+pytest.importorskip("mlflow")
+
+JOB = Job(ranks=2, steps=40)
+# MLflow says that such folders are on their way out.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+@pytest.fixture
+def mlruns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
+    return tmp_path / "mlruns"
+
+
+@pytest.fixture
+def client(mlruns: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client that still writes such folders."""
+    from mlflow import MlflowClient
+
+    with monkeypatch.context() as allowed:
+        allowed.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        client = MlflowClient(str(mlruns))
+        client.create_experiment("images of caltech")
+    return client
+
+
+def new_run(client: Any, **tags: str) -> str:
+    experiment = client.get_experiment_by_name("images of caltech").experiment_id
+    run = client.create_run(
+        experiment, run_name="a name: with 'quotes' and\na line break", tags=tags
+    )
+    return str(run.info.run_id)
+
+
+def test_logs_among_its_artifacts_are_a_run(client: Any, mlruns: Path, tmp_path: Path) -> None:
+    run_id = new_run(client)
+    write_job(tmp_path / "logs", JOB)
+    client.log_artifacts(run_id, str(tmp_path / "logs"))
+    local = open_run(str(tmp_path / "logs"))
+    for name in (run_id, f"mlflow:{run_id}"):
+        run = open_run(name)
+        assert run.steps.equals(local.steps)
+        assert (run.id, run.problems) == (local.id, ())
+
+
+def test_chunks_in_it_are_joined(
+    client: Any, mlruns: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = new_run(client)
+    write_job(tmp_path / "logs", JOB)
+    monkeypatch.setattr("stallscope.collector.mlflow.chunks._LARGEST_CHUNK", 1000)
+    with monkeypatch.context() as allowed:
+        allowed.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        upload_folder(tmp_path / "logs", run_id)
+    local = open_run(str(tmp_path / "logs"))
+    assert open_run(run_id).steps.equals(local.steps)
+    assert open_run(run_id).logs == local.logs
+
+
+def test_what_a_run_has_is_known(client: Any, mlruns: Path) -> None:
+    run_id = new_run(client, team="vision")
+    client.log_param(run_id, "batch/size", "32")
+    for step, loss in enumerate((3.0, 2.0, 1.5)):
+        client.log_metric(run_id, "loss", loss, step=step)
+    [run] = OldStore(mlruns).runs()
+    assert (run.id, run.experiment) == (run_id, "images of caltech")
+    assert run.name == "a name: with 'quotes' and\na line break"
+    assert run.params == {"batch/size": "32"}
+    assert run.metrics == {"loss": 1.5}
+    assert run.tags["team"] == "vision"
+    with pytest.raises(NotFoundError, match=r"1 metric\(s\) \(loss\), 1 param\(s\) \(batch/size\)"):
+        open_run(run_id)
+
+
+def test_a_folder_that_was_moved_is_read_where_it_is_now(
+    client: Any, mlruns: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = new_run(client)
+    write_job(tmp_path / "logs", JOB)
+    client.log_artifacts(run_id, str(tmp_path / "logs"))
+    moved = tmp_path / "elsewhere" / "mlruns"
+    shutil.copytree(mlruns, moved)
+    shutil.rmtree(mlruns)
+    for uri in (str(moved), moved.as_uri()):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        assert open_run(run_id).steps.num_rows == 80
+    # Without any setting, it is the one in the working folder.
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.chdir(moved.parent)
+    assert open_run(run_id).steps.num_rows == 80
+
+
+def test_deleted_and_unknown_runs_are_not_there(client: Any, mlruns: Path) -> None:
+    kept, deleted = new_run(client), new_run(client)
+    client.delete_run(deleted)
+    assert [run.id for run in OldStore(mlruns).runs()] == [kept]
+    for run_id in (deleted, "0" * 32):
+        with pytest.raises(NotFoundError, match=r"there is no such run in .*mlruns"):
+            open_run(run_id)
+    with pytest.raises(NotFoundError, match="no such run"):
+        open_run("mlflow:../../etc")
+
+
+def test_a_damaged_run_is_one_sentence(client: Any, mlruns: Path) -> None:
+    run_id = new_run(client)
+    meta = next(mlruns.glob(f"*/{run_id}/meta.yaml"))
+    meta.write_text("{ : [")
+    with pytest.raises(UnreadableError, match=r"meta\.yaml: cannot be read as what MLflow"):
+        open_run(run_id)
+
+
+def test_what_needs_a_server_says_so(
+    client: Any, mlruns: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = new_run(client)
+    write_job(tmp_path / "logs", JOB)
+    # MLflow keeps in memory which folders it was once allowed to open.
+    shutil.copytree(mlruns, tmp_path / "copy")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "copy"))
+    refused = (
+        r"copy is no address of a server; if it is a folder of an older.*mlflow migrate-filestore"
+    )
+    with pytest.raises(UnreadableError, match=refused):
+        upload_folder(tmp_path / "logs", run_id)
+    with pytest.raises(UnreadableError, match=refused):
+        find_runs("images of caltech")
+
+
+def test_other_folders_are_no_such_folder(tmp_path: Path) -> None:
+    assert not is_old_store(tmp_path)
+    assert not is_old_store(tmp_path / "nothing")

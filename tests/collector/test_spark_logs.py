@@ -1,0 +1,242 @@
+"""Step logs out of the folders of Spark and of Databricks' log delivery, whatever lies beside them."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+from stallscope.collecting import collect
+from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.registry import open_source
+from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
+from stallscope.errors import NotFoundError
+from stallscope.parsers import read
+from stallscope.run import Run
+
+JOB = Job(ranks=2, steps=300)
+FIRST, SECOND = "app-20261121130000-0000", "app-20261121140000-0001"
+LOG4J = b"26/11/21 13:00:02 INFO TorrentBroadcast: Reading broadcast variable 1 took 89 ms\n"
+EVENTS = b'{"Event":"SparkListenerLogStart","Spark Version":"3.5.9"}\n'
+EVENT_LOGS = [
+    FIRST,
+    f"{FIRST}.inprogress",
+    f"{FIRST}.zstd",
+    f"{FIRST}_1.lz4.inprogress",
+    "local-1795228569112",
+    "application_1795228569112_0017_1.snappy",
+    "spark-0123456789abcdef0123456789abcdef",
+    f"eventlog_v2_{FIRST}/events_1_{FIRST}.zstd",
+    f"eventlog_v2_{FIRST}/appstatus_{FIRST}.inprogress",
+    "eventlog/1121-130000-abcdefgh_10_0_0_1/4711/eventlog",
+    "eventlog/1121-130000-abcdefgh_10_0_0_1/4711/eventlog-2026-11-21--13-00.gz",
+]
+OUTPUTS = [
+    "stdout",
+    "driver/stderr",
+    f"{FIRST}/12/stdout",
+    f"{FIRST}/0/stderr--2026-11-21--13-00.gz",
+    "stderr--2026-11-21--13-00-07--0123",
+    "driver/log4j-active.log",
+    "driver/log4j-2026-11-21-13.log.gz",
+    "init_scripts/1121-130000-abcdefgh_10_0_0_1/20261121_0_install.sh.stderr.log",
+]
+OTHERS = [
+    "rank-00000.0.0.steps.csv",
+    "rank-00000.0.0.steps.csv.gz",
+    "events.json",
+    "app-notes.txt",
+    "spark-defaults.conf",
+    "stderr.old",
+    "application_notes",
+]
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Run:
+    write_job(tmp_path / "original", JOB)
+    return read(str(tmp_path / "original"))[0]
+
+
+def output(path: Path, prefix: str = "[0]<stderr>:", piece: int = 3000) -> bytes:
+    """What an executor's stderr has of a rank with this step log, among Spark's own lines."""
+    data = path.read_bytes()
+    key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
+    found = [
+        record
+        for at in range(0, len(data), piece)
+        for record in records(key, name, at, data[at : at + piece])
+    ]
+    return LOG4J + b"".join(f"{prefix}{one}\n".encode() + LOG4J for one in found)
+
+
+def paths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.steps.csv"))
+
+
+def write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def application(work: Path, name: str, logs: Path, executors: int = 2) -> None:
+    """A work folder with one rank on each of the first executors."""
+    printed = [output(path) for path in paths(logs)]
+    for number in range(executors):
+        own = printed[number] if number < len(printed) else LOG4J
+        write(work / name / str(number) / "stderr", own)
+        write(work / name / str(number) / "stdout", b"")
+
+
+def test_every_application_in_a_work_folder_is_its_run(tmp_path: Path, original: Run) -> None:
+    write_job(tmp_path / "other", replace(JOB, run_id="run-b", steps=100, seed=3))
+    application(tmp_path / "work", FIRST, tmp_path / "original", executors=40)
+    application(tmp_path / "work", SECOND, tmp_path / "other")
+    runs = {run.id: run for run in read(str(tmp_path / "work"))}
+    assert set(runs) == {"run-a", "run-b"}
+    assert runs["run-a"].steps.equals(original.steps)
+    assert runs["run-b"].steps.num_rows == 200
+    assert [run.problems for run in runs.values()] == [(), ()]
+
+
+def test_rolled_and_compressed_outputs_are_one_log(tmp_path: Path, original: Run) -> None:
+    folder = tmp_path / "executor" / FIRST
+    for rank, path in enumerate(paths(tmp_path / "original")):
+        lines = output(path, f"[1,{rank}]<stderr>:").splitlines(keepends=True)
+        third = len(lines) // 3
+        rolled = {
+            "stderr--2026-11-21--13-00.gz": gzip.compress(b"".join(lines[:third])),
+            "stderr--2026-11-21--14-00": b"".join(lines[third : 2 * third]),
+            "stderr": b"".join(lines[2 * third :]),
+        }
+        for name, data in rolled.items():
+            write(folder / str(rank) / name, data)
+    (run,) = read(str(tmp_path / "executor"))
+    assert run.steps.equals(original.steps)
+    assert run.intervals.equals(original.intervals)
+    assert run.problems == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_outputs_are_rolled_over_in_the_middle_of_a_record(
+    tmp_path: Path, original: Run, seed: int
+) -> None:
+    random.seed(seed)
+    for rank, path in enumerate(paths(tmp_path / "original")):
+        data = output(path, piece=500)
+        marks = [at for at in range(len(data)) if data.startswith(b"stallscope:1:", at)]
+        # Anywhere in a record: in its mark, in its numbers, in its payload.
+        starts = random.sample(marks[:-1], 4)
+        cuts = sorted(at + random.choice([1, 5, 12, 13, 20, 40, 60, 200]) for at in starts)
+        for number, (start, end) in enumerate(zip([0, *cuts], [*cuts, len(data)], strict=True)):
+            name = f"stderr--2026-11-21--13-00-{number:02d}--0001.gz"
+            write(tmp_path / "work" / FIRST / str(rank) / name, gzip.compress(data[start:end]))
+    (run,) = read(str(tmp_path / "work"))
+    assert run.steps.equals(original.steps)
+    assert run.problems == ()
+
+
+def test_a_record_that_breaks_off_for_good_is_said(tmp_path: Path, original: Run) -> None:
+    application(tmp_path / "work", FIRST, tmp_path / "original")
+    stderr = tmp_path / "work" / FIRST / "0" / "stderr"
+    data = stderr.read_bytes()
+    stderr.write_bytes(data[: data.index(b"\n", data.rfind(b"stallscope:1:")) - 4])
+    (run,) = read(str(tmp_path / "work"))
+    (problem,) = run.problems
+    assert str(problem) == f"{FIRST}/0/stderr: 1 damaged record(s) of step logs skipped"
+    assert run.ranks == [0, 1]
+
+
+def test_what_a_notebook_cuts_out_of_its_output_is_said(tmp_path: Path, original: Run) -> None:
+    lines = b"".join(
+        output(path, f"[1,{rank}]<stderr>:")
+        for rank, path in enumerate(paths(tmp_path / "original"))
+    ).splitlines(keepends=True)
+    skipped = b"*** WARNING: skipped 101016 bytes of output ***\n\n"
+    write(tmp_path / "driver" / "stdout", b"".join(lines[:4]) + skipped + b"".join(lines[8:]))
+    (run,) = read(str(tmp_path / "driver"))
+    assert any("records are missing after byte" in problem.what for problem in run.problems)
+
+
+@pytest.mark.parametrize("name", EVENT_LOGS)
+def test_event_logs_beside_are_left_alone_and_not_opened(
+    tmp_path: Path, original: Run, name: str
+) -> None:
+    class Beside(Source):
+        where = "here"
+        local = True
+
+        def files(self) -> list[SourceFile]:
+            def refuse(start: int, end: int | None) -> bytes:
+                raise AssertionError("opened")
+
+            there = open_source(str(tmp_path / "original")).files()
+            return [*there, SourceFile(name, name, 5_000_000_000, "1", refuse)]
+
+    (run,) = read(Beside())
+    assert run.steps.equals(original.steps)
+    assert run.problems == ()
+    assert is_event_log(name)
+
+
+@pytest.mark.parametrize("name", [*EVENT_LOGS, *OUTPUTS])
+def test_names_that_are_sparks_own(name: str) -> None:
+    assert is_sparks_own(name, b"")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_names_that_are_not(name: str) -> None:
+    assert not is_event_log(name)
+    assert not is_sparks_own(name, LOG4J)
+
+
+def test_an_event_log_is_known_by_its_beginning_too(tmp_path: Path, original: Run) -> None:
+    write(tmp_path / "original" / "history.json", EVENTS)
+    (run,) = read(str(tmp_path / "original"))
+    assert run.problems == ()
+
+
+def test_other_files_beside_executors_outputs_are_still_said(tmp_path: Path, original: Run) -> None:
+    application(tmp_path / "work", FIRST, tmp_path / "original")
+    write(tmp_path / "work" / "notes.txt", b"tuned on Friday\n")
+    (run,) = read(str(tmp_path / "work"))
+    assert [problem.where for problem in run.problems] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (f"work/{FIRST}/0/stderr", LOG4J),
+        (f"eventlogs/{FIRST}", EVENTS),
+        ("driver/stdout", b"Start training.\n"),
+    ],
+)
+def test_spark_logs_without_records_say_what_is_missing(
+    tmp_path: Path, name: str, data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / name, data)
+    with pytest.raises(NotFoundError, match=r"Spark's own logs .* StepLogger\(None, sink='log"):
+        read(str((tmp_path / name).parent))
+    store = tmp_path / "store"
+    assert main(["collect", str(tmp_path / name), "--to", str(store)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_collecting_a_work_folder_while_the_application_runs(tmp_path: Path, original: Run) -> None:
+    application(tmp_path / "work", FIRST, tmp_path / "original")
+    whole = {path: path.read_bytes() for path in (tmp_path / "work").rglob("stderr")}
+    for path, data in whole.items():
+        path.write_bytes(data[: data.index(b"\n", len(data) // 2) + 1])
+    place = open_source(str(tmp_path / "work"))
+    ((half, _),) = collect([place], tmp_path / "store").runs
+    for path, data in whole.items():
+        path.write_bytes(data)
+    ((run, _),) = collect([place], tmp_path / "store").runs
+    assert half.steps.num_rows < run.steps.num_rows
+    assert run.steps.equals(original.steps)

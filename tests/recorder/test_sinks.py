@@ -1,0 +1,97 @@
+"""Step logs as records of Python's logging."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.options import checked
+from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.sinks import checked_sink
+from stallscope.parsers import read
+
+ALONE = World(0, 1, 0)
+_PROGRAM = """
+import sys
+from pathlib import Path
+from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.session import Session
+session = Session(Path(sys.argv[1]), World(0, 1, 0), {"model": "m"}, 0, 60.0, sink="logging")
+session.facts({"tensors": 3})
+session.close()
+"""
+
+
+def arguments(**changed: object) -> dict[str, object]:
+    usual = {
+        "run_name": None,
+        "synthetic": False,
+        "batch_size": None,
+        "mlflow_run_id": None,
+        "sink": "file",
+        "flush_seconds": 1.0,
+        "stages": True,
+    }
+    return {**usual, **changed}
+
+
+def test_records_need_no_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "nowhere"
+    with caplog.at_level(logging.INFO, logger="stallscope.steps"):
+        session = Session(folder, ALONE, {"model": "m"}, 0, 60.0, sink="logging")
+        assert session.recording
+        session.facts({"tensors": 3})
+        session.close()
+    assert not folder.exists()
+    (tmp_path / "stderr").write_text("\n".join(record.getMessage() for record in caplog.records))
+    (run,) = read(str(tmp_path / "stderr"))
+    assert (run.fact("model"), run.fact("tensors"), run.status) == ("m", 3, "completed")
+
+
+def test_a_program_that_sets_up_no_logging_prints_them_all_the_same(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", _PROGRAM, str(tmp_path / "nowhere")]
+    done = subprocess.run(words, capture_output=True, check=True)
+    (tmp_path / "stderr").write_bytes(done.stderr)
+    assert done.stdout == b""
+    assert read(str(tmp_path / "stderr"))[0].status == "completed"
+
+
+def test_both_write_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="stallscope.steps"):
+        session = Session(tmp_path / "logs", ALONE, {"model": "m"}, 0, 60.0, sink="both")
+        session.flush()
+        session.facts({"tensors": 3})
+        session.close()
+    (tmp_path / "stderr").write_text("\n".join(record.getMessage() for record in caplog.records))
+    (written,), (recorded,) = read(str(tmp_path / "logs")), read(str(tmp_path / "stderr"))
+    assert recorded.logs[0].facts == written.logs[0].facts
+    assert recorded.intervals.equals(written.intervals)
+
+
+def test_a_handler_that_fails_ends_recording_and_not_training(tmp_path: Path) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the log service has gone")
+
+    steps = logging.getLogger("stallscope.steps")
+    broken = Broken()
+    steps.addHandler(broken)
+    try:
+        session = Session(tmp_path, ALONE, {"model": "m"}, 0, 60.0, sink="logging")
+        assert not session.recording
+        session.close()
+    finally:
+        steps.removeHandler(broken)
+
+
+def test_mistakes_are_said_at_construction() -> None:
+    with pytest.raises(ValueError, match="sink='disk': say one of 'file', 'logging', 'both'"):
+        checked_sink("disk")
+    with pytest.raises(TypeError, match="log_dir is the folder for the logs, not None"):
+        checked(None, **arguments())
+    assert checked(None, **arguments(sink="logging")).sink == "logging"

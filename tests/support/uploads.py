@@ -1,0 +1,40 @@
+"""The processes beside training that upload logs, as tests look at them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# Long enough for any machine; what is waited for comes within seconds.
+PATIENCE_SECONDS = 240.0
+
+
+def uploaders(run_id: str) -> list[int]:
+    """Processes of this machine that upload to a run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if run_id.encode() in words and any(b"collector.mlflow.process" in word for word in words):
+            found.append(int(path.parent.name))
+    return found
+
+
+def end_uploads(run_id: str) -> None:
+    """What still uploads when a test is over."""
+    for pid in uploaders(run_id):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:.0f} s: {what}"
+        time.sleep(0.1)

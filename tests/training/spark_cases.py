@@ -1,0 +1,189 @@
+"""Trains small models on ranks that Spark starts, case after case in one application.
+
+    python spark_cases.py MASTER OUT CASE…
+
+``OUT/CASE/logs`` holds the logs where ranks share a folder, ``OUT/CASE/result.json`` what the ranks
+returned, ``OUT/eventlogs`` Spark's event log. Functions that ranks run travel there as bytes, so they
+import what they need themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import horovod.spark
+from horovod.spark import runner
+from pyspark import SparkConf, SparkContext
+
+RANKS = 2
+STEPS = 12
+
+CASES: dict[str, Callable[[Path], Any]] = {}
+
+
+def case(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    CASES[function.__name__] = function
+    return function
+
+
+class HorovodRunner:
+    """Databricks' class of this name is in its runtime alone; what it gives to open-source users calls
+    ``main`` once, in the same process. This one is called as they are, and starts ranks.
+    """
+
+    def __init__(self, *, np: int, driver_log_verbosity: str = "log_callback_only") -> None:
+        self.num_processes = np
+
+    def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
+        return horovod.spark.run(main, kwargs=kwargs, num_proc=self.num_processes, use_gloo=True)[0]
+
+
+def train_keras(log_dir: str | None, sink: str, run_name: str) -> dict[str, Any]:
+    import horovod.tensorflow.keras as hvd
+    import numpy as np
+    import tensorflow as tf
+
+    from stallscope.keras import StepLogger
+
+    hvd.init()
+    random = np.random.default_rng(hvd.rank())
+    inputs, labels = random.random((STEPS * 16, 8), np.float32), random.integers(0, 4, STEPS * 16)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(16), tf.keras.layers.Dense(4)])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), loss)
+    log = StepLogger(log_dir, sink=sink, run_name=run_name)
+    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(16)
+    model.fit(data, epochs=2, callbacks=[log], verbose=0)
+    return {"rank": hvd.rank()}
+
+
+def train_torch(run_name: str, noise: int = 0) -> dict[str, Any]:
+    """``noise``: how many lines a rank prints per step beside its records."""
+    import horovod.torch as hvd
+    import torch
+
+    from stallscope.torch import StepLogger
+
+    hvd.init()
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Linear(8, 4)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 0.01), model.named_parameters()
+    )
+    batches = [(torch.rand(16, 8), torch.randint(4, (16,))) for _ in range(STEPS)]
+    log = StepLogger(
+        None, optimizer=optimizer, sink="logging", run_name=run_name, flush_seconds=0.01
+    )
+    with log:
+        for inputs, labels in log.watch(batches):
+            sys.stderr.write(f"loss and whatever else is of interest {hvd.rank()}\n" * noise)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    return {"rank": hvd.rank(), "task": os.environ.get("TASK")}
+
+
+@case
+def shared_folder(folder: Path) -> Any:
+    """The log as files in a folder that all ranks see, and as records of their output as well."""
+    words = {"log_dir": str(folder / "logs"), "sink": "both", "run_name": "shared folder"}
+    return horovod.spark.run(train_keras, kwargs=words, num_proc=RANKS, use_gloo=True)
+
+
+@case
+def nothing_shared(folder: Path) -> Any:
+    """The log as records of what ranks print, which stays with their executors."""
+    words = {"run_name": f"nothing shared, {folder.parent.name}"}
+    return horovod.spark.run(train_torch, kwargs=words, num_proc=RANKS, use_gloo=True)
+
+
+@case
+def captured(folder: Path) -> Any:
+    """Three ranks in two containers: then a rank is not the task of its number. What ranks print is
+    captured on the driver.
+    """
+    with (folder / "stdout").open("w") as out, (folder / "stderr").open(
+        "w"
+    ) as err, in_containers():
+        return horovod.spark.run(
+            train_torch,
+            kwargs={"run_name": "captured"},
+            num_proc=3,
+            use_gloo=True,
+            stdout=out,
+            stderr=err,
+            prefix_output_with_timestamp=True,
+        )
+
+
+@contextlib.contextmanager
+def in_containers() -> Iterator[None]:
+    """Every other task is in another container of YARN, which Horovod takes for a host."""
+    make_mapper = runner._make_mapper
+
+    def mapper_in_containers(*words: Any) -> Callable[[int, Any], Any]:
+        mapper = make_mapper(*words)
+
+        def placed(index: int, numbers: Any) -> Any:
+            os.environ["CONTAINER_ID"] = "odd" if index % 2 else "even"
+            os.environ["TASK"] = str(index)
+            return mapper(index, numbers)
+
+        return placed
+
+    runner._make_mapper = mapper_in_containers
+    try:
+        yield
+    finally:
+        runner._make_mapper = make_mapper
+
+
+@case
+def horovod_runner(folder: Path) -> Any:
+    """Called as on Databricks, with so much output that Spark rolls its files over."""
+    return [HorovodRunner(np=RANKS).run(train_torch, run_name="runner", noise=300)]
+
+
+@contextlib.contextmanager
+def spark(master: str, out: Path) -> Iterator[None]:
+    events = out / "eventlogs"
+    events.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        # An executor per rank, where there are executors.
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "480m",
+        # As small as Spark takes it.
+        "spark.executor.logs.rolling.strategy": "size",
+        "spark.executor.logs.rolling.maxSize": "81920",
+        "spark.executor.logs.rolling.enableCompression": "true",
+    }
+    conf = SparkConf().setMaster(master).setAppName(out.name).setAll(settings.items())
+    context = SparkContext(conf=conf)
+    try:
+        yield
+    finally:
+        context.stop()
+
+
+def main() -> None:
+    master, place, *names = sys.argv[1:]
+    out = Path(place)
+    with spark(master, out):
+        for name in names:
+            folder = out / name
+            folder.mkdir()
+            (folder / "result.json").write_text(json.dumps(CASES[name](folder)))
+
+
+if __name__ == "__main__":
+    main()

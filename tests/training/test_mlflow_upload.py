@@ -1,0 +1,146 @@
+"""Two real ranks upload their logs to one MLflow run while they train."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.services import tool
+from support.uploads import end_uploads, uploaders, wait_until
+from training.launching import Launch
+
+from stallscope.collector.mlflow.upload import upload_folder
+from stallscope.collector.sources.registry import open_source
+from stallscope.errors import NotFoundError
+from stallscope.runs import open_run
+
+pytestmark = [pytest.mark.horovod, pytest.mark.services]
+
+Starter = Callable[..., Launch]
+NewRun = Callable[[str], tuple[Any, str]]
+
+PATIENCE_SECONDS = 240.0
+LOGS = [f"rank-{rank:05d}.0.0.steps.csv" for rank in range(2)]
+
+
+@pytest.fixture
+def new_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewRun]:
+    """Makes a run on a server, which the test and what it starts then use; with a client of it."""
+    from mlflow import MlflowClient
+
+    made: list[str] = []
+
+    def make(uri: str) -> tuple[Any, str]:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        client = MlflowClient()
+        made.append(client.create_run("0").info.run_id)
+        return client, made[-1]
+
+    yield make
+    for run_id in made:
+        end_uploads(run_id)
+
+
+def uploaded(run_id: str) -> dict[str, bytes]:
+    """What the run has, by the name of the log."""
+    try:
+        return {file.name: file.read() for file in open_source(f"mlflow:{run_id}").files()}
+    except NotFoundError:
+        return {}
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.steps.csv")}
+
+
+def epochs(out: Path) -> int:
+    """Epochs that both ranks have trained."""
+    notes = [out / f"rank-{rank}.txt" for rank in range(2)]
+    return min(len(note.read_text().split()) if note.exists() else 0 for note in notes)
+
+
+def go_on(out: Path) -> None:
+    """Wait until both ranks have trained two epochs more."""
+    before = epochs(out)
+    wait_until(lambda: epochs(out) > before + 1, "training going on")
+
+
+def test_two_ranks_upload_to_one_run(
+    start: Starter,
+    mlflow_server: str,
+    new_run: NewRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, run_id = new_run(mlflow_server)
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    launched = start("uploading.py", "keras", str(tmp_path), ranks=2)
+    wait_until(lambda: sorted(uploaded(run_id)) == LOGS, "a first upload of both ranks")
+    assert epochs(tmp_path) < 10_000
+    assert len(uploaders(run_id)) == 2
+    (tmp_path / "stop").touch()
+    launched.succeed(PATIENCE_SECONDS)
+    assert "stallscope" not in launched.output
+    assert uploaders(run_id) == []
+    assert uploaded(run_id) == written(tmp_path / "logs")
+    run, local = open_run(run_id), open_run(str(tmp_path / "logs"))
+    assert run.steps.equals(local.steps)
+    assert run.intervals.equals(local.intervals)
+    assert (run.id, run.ranks, run.status, run.problems) == (local.id, [0, 1], "completed", ())
+    # Nobody has begun or ended it: that is for its owner.
+    assert client.get_run(run_id).info.status == "RUNNING"
+    assert client.get_run(run_id).data.metrics == {}
+    assert upload_folder(tmp_path / "logs", run_id).size == 0
+
+
+def test_a_killed_rank_loses_nothing_that_it_had_written(
+    start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
+) -> None:
+    _, run_id = new_run(mlflow_server)
+    launched = start("uploading.py", "torch", str(tmp_path), run_id, ranks=2)
+    wait_until(lambda: epochs(tmp_path) > 3, "some epochs")
+    found = re.search(rb'"pid":(\d+)', (tmp_path / "logs" / LOGS[1]).read_bytes())
+    assert found is not None
+    os.kill(int(found.group(1)), signal.SIGKILL)
+    assert launched.wait(PATIENCE_SECONDS) != 0
+    wait_until(lambda: not uploaders(run_id), "the end of the processes that upload")
+    there, local = uploaded(run_id), written(tmp_path / "logs")
+    assert there[LOGS[1]] == local[LOGS[1]]
+    # The launcher has ended the other rank, perhaps with all that it had started.
+    assert local[LOGS[0]].startswith(there.get(LOGS[0], b""))
+    upload_folder(tmp_path / "logs", run_id)
+    assert uploaded(run_id) == local
+
+
+def test_training_goes_on_while_the_server_does_not(
+    start: Starter, services_side: None, new_run: NewRun, tmp_path: Path
+) -> None:
+    folder, logs = tmp_path / "server", tmp_path / "logs"
+    with tool("mlflow").mlflow_server(folder) as uri:
+        _, run_id = new_run(uri)
+        launched = start("uploading.py", "torch", str(tmp_path), run_id, ranks=2)
+        wait_until(lambda: sorted(uploaded(run_id)) == LOGS, "a first upload of both ranks")
+    diaries = [logs / log.replace(".steps.csv", ".upload.log") for log in LOGS]
+    wait_until(lambda: all(diary.exists() for diary in diaries), "failed uploads of both ranks")
+    go_on(tmp_path)
+    (tmp_path / "stop").touch()
+    launched.succeed(PATIENCE_SECONDS)
+    assert launched.output.count("it is tried again while training goes on") == 2
+    assert (
+        launched.output.count(f"stallscope collect {logs} --to mlflow:{run_id} does it later") == 2
+    )
+    port = int(uri.rpartition(":")[2])
+    with tool("mlflow").mlflow_server(folder, port):
+        local = written(logs)
+        assert sum(map(len, uploaded(run_id).values())) <= sum(map(len, local.values()))
+        upload_folder(logs, run_id)
+        assert uploaded(run_id) == local
+        assert open_run(run_id).status == "completed"
+        # Those that were still trying find it all there, or bring it.
+        wait_until(lambda: not uploaders(run_id), "the end of the processes that upload")
+        assert uploaded(run_id) == local

@@ -1,0 +1,42 @@
+"""What real ranks print as records is the step log that they would have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallscope.parsers import read
+from stallscope.run import Run
+
+from .recorded import STAMPS, Recorded
+
+pytestmark = pytest.mark.horovod
+
+
+@pytest.fixture(scope="module")
+def printed(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """The runs in what horovodrun printed of both ranks, prefixes and all."""
+    path = tmp_path_factory.mktemp("printed") / "stderr"
+    path.write_text(recorded.output)
+    return read(str(path))
+
+
+def test_records_are_the_file(recorded: Recorded, printed: list[Run]) -> None:
+    (written,) = read(str(recorded.out / "file_and_records" / "logs"))
+    (same,) = [run for run in printed if run.id == written.id]
+    assert same.steps.num_rows == 24
+    assert same.steps.equals(written.steps)
+    assert same.intervals.equals(written.intervals)
+    assert [log.facts for log in same.logs] == [log.facts for log in written.logs]
+
+
+def test_ranks_without_a_folder_are_one_run_with_all_stages(
+    recorded: Recorded, printed: list[Run]
+) -> None:
+    (run,) = [run for run in printed if run.name == "no folder"]
+    assert run.ranks == [0, 1]
+    assert run.status == "completed"
+    assert run.steps.num_rows == 24
+    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    assert not list(Path(recorded.out / "only_records").glob("**/*.csv"))

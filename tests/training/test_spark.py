@@ -1,0 +1,177 @@
+"""Ranks that Spark starts: the recorder inside them, and their step logs out of Spark's own folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.services import tool
+from training.launching import ENVIRONMENT, PROGRAMS, Launch
+from training.recorded import STAMPS, check_ranks_together
+
+from stallscope.cli.main import main
+from stallscope.errors import NotFoundError
+from stallscope.parsers import read
+from stallscope.run import Run
+
+pytestmark = [pytest.mark.horovod, pytest.mark.services]
+
+# Two JVMs and two ranks start for every application, and others may be at work.
+PATIENCE_SECONDS = 540.0
+STEPS = 12
+
+
+@dataclass(frozen=True)
+class Applications:
+    """What applications on one cluster left behind."""
+
+    #: One folder per application, with what its driver wrote.
+    out: Path
+    #: Spark's folder of executors' outputs.
+    work: Path
+
+    def result(self, application: str, case: str) -> Any:
+        return json.loads((self.out / application / case / "result.json").read_text())
+
+    def runs(self) -> dict[str | None, Run]:
+        """The runs in the outputs of all executors, by name."""
+        return {run.name: run for run in read(str(self.work))}
+
+
+@pytest.fixture(scope="module")
+def spark_side(training_side: None) -> None:
+    """Spark beside Horovod; tests that need it are skipped without it."""
+    if (ENVIRONMENT / ".ready-spark").exists():
+        return
+    reason = "there is no Spark in .venv-horovod: tools/spark-env.sh .venv-horovod"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def applications(
+    spark_side: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Applications]:
+    """Two applications, one after the other, on one cluster with an executor per rank."""
+    out = tmp_path_factory.mktemp("applications")
+    with tool("spark").spark_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        application(cluster.master, out / "one", "shared_folder", "nothing_shared")
+        application(cluster.master, out / "two", "horovod_runner")
+        yield Applications(out, cluster.work)
+
+
+@pytest.fixture(scope="module")
+def local(spark_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an application whose executor is in the driver's own process left behind."""
+    out = tmp_path_factory.mktemp("local") / "three"
+    application("local[3]", out, "captured")
+    return out
+
+
+def application(master: str, out: Path, *cases: str) -> None:
+    """Run cases as one application, and end it with its JVM where it takes too long."""
+    out.mkdir()
+    printed = out / "printed.txt"
+    with printed.open("wb") as file:
+        process = subprocess.Popen(
+            ["python", str(PROGRAMS / "spark_cases.py"), master, str(out), *cases],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=settings(),
+            start_new_session=True,
+        )
+    Launch(process, printed).succeed(PATIENCE_SECONDS)
+
+
+def settings() -> dict[str, str]:
+    """The tests' own settings without those of an outer training or an outer Spark."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HOROVOD_", "STALLSCOPE_", "PYTHON", "PYSPARK_", "SPARK_"))
+    }
+    return {
+        **kept,
+        "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": str(ENVIRONMENT / "bin" / "python"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+
+
+def test_ranks_of_spark_record_into_a_shared_folder(applications: Applications) -> None:
+    (run,) = read(str(applications.out / "one" / "shared_folder" / "logs"))
+    assert run.problems == ()
+    assert run.ranks == [0, 1]
+    assert run.status == "completed"
+    assert run.steps.num_rows == 2 * 2 * STEPS
+    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    check_ranks_together(run)
+    assert applications.result("one", "shared_folder") == [{"rank": 0}, {"rank": 1}]
+
+
+def test_executors_outputs_hold_the_same_steps(applications: Applications) -> None:
+    (written,) = read(str(applications.out / "one" / "shared_folder" / "logs"))
+    same = applications.runs()["shared folder"]
+    assert same.id == written.id
+    assert same.steps.equals(written.steps)
+    assert same.intervals.equals(written.intervals)
+    assert [log.facts for log in same.logs] == [log.facts for log in written.logs]
+
+
+def test_ranks_that_share_nothing_are_one_run_per_launch(applications: Applications) -> None:
+    runs = applications.runs()
+    assert set(runs) == {"shared folder", "nothing shared, one", "runner"}
+    for name in ("nothing shared, one", "runner"):
+        run = runs[name]
+        assert run.ranks == [0, 1]
+        assert run.status == "completed"
+        assert run.steps.num_rows == 2 * STEPS
+        assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+        check_ranks_together(run)
+
+
+def test_outputs_without_records_and_event_logs_are_no_problems(applications: Applications) -> None:
+    outputs = {path.name for path in applications.work.glob("app-*/*/std*")}
+    assert {"stdout", "stderr"} < outputs
+    # Output is rolled over and compressed wherever a buffer was full.
+    assert any(name.startswith("stderr--") and name.endswith(".gz") for name in outputs)
+    assert all(run.problems == () for run in read(str(applications.work)))
+    (events,) = (applications.out / "one" / "eventlogs").iterdir()
+    assert events.read_bytes().startswith(b'{"Event":"SparkListener')
+    for place in (events, applications.out / "one" / "eventlogs"):
+        with pytest.raises(NotFoundError, match="Spark's own logs"):
+            read(str(place))
+
+
+def test_collect_makes_a_run_of_every_application(
+    applications: Applications, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["collect", str(applications.work), "--to", str(tmp_path / "store")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("2 of 2 rank(s)") == 3
+    assert printed.err == ""
+
+
+def test_the_rank_is_horovods_and_not_the_number_of_the_task(local: Path) -> None:
+    returned = json.loads((local / "captured" / "result.json").read_text())
+    assert returned == [
+        {"rank": 0, "task": "0"},
+        {"rank": 1, "task": "2"},
+        {"rank": 2, "task": "1"},
+    ]
+    printed = (local / "captured" / "stderr").read_text()
+    records = [line for line in printed.splitlines() if "stallscope:1:" in line]
+    assert {line.partition("<stderr>")[0][-2] for line in records if "rank-00001" in line} == {"2"}
+    (run,) = read(str(local / "captured"))
+    assert run.ranks == [0, 1, 2]
+    assert run.steps.num_rows == 3 * STEPS
+    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    check_ranks_together(run)

@@ -1,0 +1,91 @@
+"""Ranks that train until OUT/stop is there, and whose logs go to an MLflow run meanwhile.
+
+    horovodrun -np 2 python uploading.py keras OUT             the run is MLFLOW_RUN_ID's
+    horovodrun -np 2 python uploading.py torch OUT RUN_ID      the run is named to StepLogger
+
+Each rank writes ``OUT/rank-RANK.txt``, a line per epoch: what goes on while a server does not.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STEPS = 20
+PAUSE_SECONDS = 0.02
+
+
+def batches(steps: int | None) -> Iterator[Any]:
+    random = np.random.default_rng(3)
+    inputs, labels = random.random((16, 8), np.float32), random.integers(0, 4, 16)
+    for _ in iter(int, 1) if steps is None else range(steps):
+        time.sleep(PAUSE_SECONDS)
+        yield inputs, labels
+
+
+def note(out: Path, rank: int, epoch: int) -> None:
+    with (out / f"rank-{rank}.txt").open("a") as file:
+        file.write(f"{epoch}\n")
+
+
+def train_keras(out: Path) -> None:
+    import horovod.tensorflow.keras as hvd
+    import tensorflow as tf
+    from horovod.tensorflow import broadcast_object
+
+    from stallscope.keras import StepLogger
+
+    hvd.init()
+
+    class UntilTold(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            note(out, hvd.rank(), epoch)
+            # All ranks must hear the same.
+            self.model.stop_training = broadcast_object((out / "stop").exists())
+
+    model = tf.keras.Sequential([tf.keras.layers.Dense(16), tf.keras.layers.Dense(4)])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), loss)
+    callbacks = [StepLogger(out / "logs"), UntilTold()]
+    model.fit(
+        batches(None),
+        steps_per_epoch=STEPS,
+        epochs=10_000,
+        callbacks=callbacks,
+        verbose=0,
+        workers=0,
+    )
+
+
+def train_torch(out: Path, run_id: str) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    from stallscope.torch import StepLogger
+
+    hvd.init()
+    model = torch.nn.Linear(8, 4)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 0.01), model.named_parameters()
+    )
+    with StepLogger(out / "logs", optimizer=optimizer, mlflow_run_id=run_id) as log:
+        for epoch in range(10_000):
+            for inputs, labels in log.watch(list(batches(STEPS))):
+                time.sleep(PAUSE_SECONDS)
+                optimizer.zero_grad()
+                found = model(torch.from_numpy(inputs))
+                torch.nn.functional.cross_entropy(found, torch.from_numpy(labels)).backward()
+                optimizer.step()
+            note(out, hvd.rank(), epoch)
+            if hvd.broadcast_object((out / "stop").exists()):
+                break
+
+
+if __name__ == "__main__":
+    kind, folder, *rest = sys.argv[1:]
+    {"keras": train_keras, "torch": train_torch}[kind](Path(folder), *rest)

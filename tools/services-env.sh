@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Makes the environment of the servers that tests of collecting talk to.
+#
+#     tools/services-env.sh VENV [spark]
+#
+# MLflow's server pins versions that the app does not, so it has an environment of its own. sshd is
+# the distribution's; Spark is only added when asked for: it is large and needs Java.
+set -euo pipefail
+
+venv=${1:?usage: tools/services-env.sh VENV [spark]}
+spark=${2:-}
+here=$(cd "$(dirname "$0")" && pwd)
+requirements=$here/services-requirements.txt
+# What horovod.spark of 0.28.1 works with, and what notebook runtimes have.
+pyspark="pyspark==3.5.*"
+
+fail() { echo "services-env: $*" >&2; exit 1; }
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3.11 python3 python; do
+        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "MLflow's server needs Python 3.11 or later here, and none was found; name one: PYTHON=/path/to/python3.11"
+}
+
+# The package would start the machine's own sshd where systemd runs; that is for its owner to decide.
+install_sshd() {
+    PATH="$PATH:/usr/sbin:/sbin" command -v sshd >/dev/null && return
+    if [ -d /run/systemd/system ]; then
+        echo "services-env: there is no sshd for the tests of ssh://; installing openssh-server also starts it for everybody, so that is left to you: apt-get install openssh-server" >&2
+        return
+    fi
+    # Without systemd, no service is started in runlevel 1.
+    RUNLEVEL=1 "$here/system-packages.sh" openssh-server
+}
+
+install_sshd
+stamp=$(sha256sum <"$requirements" | cut -c1-16)
+if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
+    python=$(find_python)
+    echo "services-env: making $venv with $python"
+    rm -rf "$venv"
+    "$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"
+    "$venv/bin/python" -m pip --disable-pip-version-check install --quiet --requirement "$requirements"
+    echo "$stamp" >"$venv/.ready"
+    echo "services-env: $venv is ready"
+fi
+if [ "$spark" = spark ] && [ ! -f "$venv/.ready-spark" ]; then
+    command -v java >/dev/null || "$here/system-packages.sh" default-jre-headless
+    command -v java >/dev/null || fail "Spark needs Java: apt-get install default-jre-headless"
+    "$venv/bin/python" -m pip --disable-pip-version-check install --quiet "$pyspark"
+    touch "$venv/.ready-spark"
+    echo "services-env: Spark is in $venv"
+fi

@@ -1,0 +1,34 @@
+"""A tracking server of MLflow: runs in SQLite, artifacts through the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .server import ENVIRONMENT, answers_http, free_port, running
+
+
+@contextmanager
+def mlflow_server(folder: Path, port: int | None = None) -> Iterator[str]:
+    """A server as long as the block lasts; its tracking URI.
+
+    A folder and port that were used before have the runs of that time.
+    """
+    port = port or free_port()
+    uri = f"http://127.0.0.1:{port}"
+    command: list[str | Path] = [
+        ENVIRONMENT / "bin" / "mlflow",
+        "server",
+        *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
+        *("--serve-artifacts", "--artifacts-destination", f"{folder}/artifacts"),
+    ]
+    # No reports to its makers, and no workers for jobs that nobody gives it.
+    quiet = {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    with running(command, folder, lambda: answers_http(f"{uri}/health"), quiet):
+        yield uri

@@ -1,0 +1,56 @@
+"""Processes by their ids, and never another one that has got the same id since (Linux)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_SECONDS_TO_END = 15.0
+
+
+def identity(pid: int) -> str | None:
+    """What tells this process from a later one of the same id; None where it has ended."""
+    fields = _stat(pid)
+    return f"{pid} {fields[19]}" if fields and fields[0] != "Z" else None
+
+
+def runs(noted: str) -> bool:
+    """Whether the process of this identity still runs."""
+    pid = noted.partition(" ")[0]
+    return pid.isdigit() and identity(int(pid)) == noted
+
+
+def end(pid: int) -> None:
+    """End a process and all that it started; those that do not heed the first signal are killed."""
+    everybody = [identity(one) for one in with_children(pid)]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        left = [noted for noted in everybody if noted and runs(noted)]
+        for noted in left:
+            with suppress(ProcessLookupError):
+                os.kill(int(noted.partition(" ")[0]), number)
+        deadline = time.monotonic() + _SECONDS_TO_END
+        while any(runs(noted) for noted in left) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def with_children(pid: int) -> list[int]:
+    """The process and all below it, found before the first of them ends and cuts the tree."""
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and (fields := _stat(int(folder.name))):
+            parents[int(folder.name)] = int(fields[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    """State, parent and what follows in the kernel's line on a process, after its name."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None

@@ -1,0 +1,106 @@
+"""A server as a process of its own: started, waited for until it answers, ended with its children."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+from .processes import end, identity
+
+ENVIRONMENT = Path(__file__).parents[2] / ".venv-services"
+# For machines on which others work as well; a server that is there is not waited for any longer.
+_PATIENCE_SECONDS = 300.0
+_LAST_LINES = 15
+
+
+class ServerError(Exception):
+    """A server did not come up."""
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path],
+    folder: Path,
+    answers: Callable[[], bool],
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[int]:
+    """A server as long as the block lasts; what it prints is in ``folder/log``.
+
+    Args:
+        command: the program, which stays in the foreground, and its arguments.
+        folder: of its own; its name is the server's.
+        answers: whether it does what it is there for.
+        settings: environment variables beside those that it inherits.
+
+    Yields:
+        Its process id, which is in ``folder/pid``, too.
+
+    Raises:
+        ServerError: if it ends or does not answer, with the last lines of its log.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=_inherited() | dict(settings or {}),
+            start_new_session=True,
+        )
+    noted = folder / "pid"
+    try:
+        noted.write_text(identity(process.pid) or "")
+        _wait_until(answers, process, folder)
+        yield process.pid
+    finally:
+        end(process.pid)
+        process.wait()
+        noted.unlink(missing_ok=True)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def answers_http(url: str) -> bool:
+    """Whether a page is there."""
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _wait_until(
+    answers: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path
+) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not answers():
+        if process.poll() is not None:
+            raise ServerError(_story(folder, f"ended with status {process.returncode}"))
+        if time.monotonic() > deadline:
+            raise ServerError(_story(folder, f"did not answer within {_PATIENCE_SECONDS:.0f} s"))
+        time.sleep(0.1)
+
+
+def _story(folder: Path, what: str) -> str:
+    lines = (folder / "log").read_text(errors="replace").splitlines()[-_LAST_LINES:]
+    printed = "\n".join(f"    {line}" for line in lines) or "    nothing"
+    return f"the server {folder.name} {what}; it last printed:\n{printed}"
+
+
+def _inherited() -> dict[str, str]:
+    """The environment without what is meant for this process or for clients of such servers."""
+    ours = ("PYTHON", "MLFLOW_", "AWS_", "SPARK_", "SSH_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Adds Spark to the training side, for jobs that horovod.spark runs.
+#
+#     tools/spark-env.sh VENV
+#
+# VENV is the one that tools/training-env.sh has made; executors and driver have the same Python then.
+# Nothing that is there changes its version: Spark itself brings py4j only, and horovod.spark needs a
+# pyarrow of the time of numpy 1.
+set -euo pipefail
+
+venv=${1:?usage: tools/spark-env.sh VENV}
+here=$(cd "$(dirname "$0")" && pwd)
+# What horovod.spark of 0.28.1 works with, and what notebook runtimes have.
+packages=("pyspark==3.5.*" "pyarrow==15.0.2")
+
+fail() { echo "spark-env: $*" >&2; exit 1; }
+
+[ -f "$venv/.ready" ] || fail "$venv is not there yet: tools/training-env.sh $venv"
+stamp="${packages[*]}"
+if [ -f "$venv/.ready-spark" ] && [ "$(cat "$venv/.ready-spark")" = "$stamp" ]; then
+    exit 0
+fi
+command -v java >/dev/null || "$here/system-packages.sh" default-jre-headless
+command -v java >/dev/null || fail "Spark needs Java: apt-get install default-jre-headless"
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+kept=$(mktemp)
+trap 'rm -f "$kept"' EXIT
+"${pip[@]}" freeze --exclude-editable | grep -v ' @ ' >"$kept"
+"${pip[@]}" install --quiet --constraint "$kept" "${packages[@]}"
+echo "$stamp" >"$venv/.ready-spark"
+echo "spark-env: Spark is in $venv"
