@@ -19,7 +19,7 @@ demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboar
 test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 	@# Without the training side the tests that need it say so at the end; in CI that is an error.
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
-	tools/services-env.sh $(SERVICES) || test -z "$$CI"
+	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) || test -z "$$CI"
 	$(BIN)/pytest $(ARGS)
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
 
@@ -62,14 +62,14 @@ pictures: $(VENV)/.ready ## draw the pictures of docs/attribution.md again
 training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod (Horovod is compiled once)
 	tools/training-env.sh $(TRAINING)
 
-services-env: ## the servers that tests of collecting talk to, in .venv-services
-	tools/services-env.sh $(SERVICES) spark
+services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
+	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
 
 services: services-env ## start MLflow, S3, sshd and Spark on free ports, until Ctrl-C or make services-stop
-	PYTHONPATH=tools $(SERVICES)/bin/python -m services start $(ARGS)
+	PYTHONPATH=tools $(BIN)/python -m services start $(ARGS)
 
 services-stop: ## stop what make services started
-	PYTHONPATH=tools $(SERVICES)/bin/python -m services stop
+	PYTHONPATH=tools $(BIN)/python -m services stop
 
 browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is missing
 	tools/system-packages.sh chromium

@@ -37,6 +37,8 @@ _ATTEMPTS = 4
 _LONGEST_PAUSE_SECONDS = 20.0
 # What another attempt cannot mend.
 _FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError)
+# The same from a library that is there with an extra only, by name.
+_FINAL_NAMES = ("SFTPPermissionDenied", "HostKeyNotVerifiable", "PermissionDenied")
 
 #: Called with the bytes that were fetched, and, first, with the bytes that there are to fetch.
 Progress = Callable[[int, int], None]
@@ -216,7 +218,9 @@ def _is_beginning(local: Path, copy: Copy, file: SourceFile) -> bool:
 
 def _may_pass(error: BaseException) -> bool:
     """Whether it may go better in a moment: the network, and not what was asked for."""
-    return isinstance(error, UnreadableError) and not isinstance(error.__cause__, _FINAL)
+    cause = error.__cause__
+    final = isinstance(cause, _FINAL) or type(cause).__name__ in _FINAL_NAMES
+    return isinstance(error, UnreadableError) and not final
 
 
 @retry(

@@ -54,7 +54,8 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
                 parsed.append(parser.parse(file.name, data))
             elif not is_sparks_own(file.name, data[:HEAD_BYTES]):
                 problems.append(Problem(file.name, "no log that Stallscope knows; left alone"))
-        except UnreadableError as error:
+        except (UnreadableError, NotFoundError) as error:
+            # Damaged, or gone since the files were listed: the others are read all the same.
             failures.append(error)
             problems.append(Problem(file.name, str(error).removeprefix(f"{file.name}: ")))
     for name, data in records.logs():

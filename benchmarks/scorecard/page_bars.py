@@ -276,6 +276,11 @@ _MISSED_COVERAGE: tuple[Reason, ...] = (
         "the interval is wider than it need be.",
     ),
     (
+        lambda cell: cell["ranks"] >= 64 and cell["figure"] in ("fix input", "fix other"),
+        "the interval is a few microseconds wide, and the clocks of several hosts are not known better. "
+        "See by how much gains are off.",
+    ),
+    (
         lambda cell: cell["figure"] in ("fix input", "fix other"),
         "what is replayed has few independent steps. In milliseconds it hardly matters: see by how much "
         "gains are off.",

@@ -148,8 +148,8 @@ def test_a_record_that_breaks_off_for_good_is_said(tmp_path: Path, original: Run
     data = stderr.read_bytes()
     stderr.write_bytes(data[: data.index(b"\n", data.rfind(b"stallscope:1:")) - 4])
     (run,) = read(str(tmp_path / "work"))
-    (problem,) = run.problems
-    assert str(problem) == f"{FIRST}/0/stderr: 1 damaged record(s) of step logs skipped"
+    said = [str(problem) for problem in run.problems]
+    assert f"{FIRST}/0/stderr: 1 damaged record(s) of step logs skipped" in said
     assert run.ranks == [0, 1]
 
 

@@ -112,7 +112,7 @@ def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
         from stallscope.collector.sources.hosts import expand_hosts
 
         return [[open_source(url) for url in expand_hosts(source, hosts)] for source in sources]
-    far = [source for source in sources if source.startswith("ssh://")]
+    far = [source for source in sources if source.startswith(("ssh://", "sftp://"))]
     if len(far) > 1:
         # Ranks on hosts that share no disk are one job.
         rest = [[open_source(source)] for source in sources if source not in far]
