@@ -19,6 +19,7 @@ demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboar
 test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 	@# Without the training side the tests that need it say so at the end; in CI that is an error.
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
+	tools/spark-env.sh $(TRAINING) || test -z "$$CI"
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) || test -z "$$CI"
 	$(BIN)/pytest $(ARGS)
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
@@ -62,6 +63,9 @@ pictures: $(VENV)/.ready ## draw the pictures of docs/attribution.md again
 training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod (Horovod is compiled once)
 	tools/training-env.sh $(TRAINING)
 
+spark-env: training-env ## Spark beside Horovod, for jobs that horovod.spark runs
+	tools/spark-env.sh $(TRAINING)
+
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
 
@@ -75,14 +79,14 @@ browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is 
 	tools/system-packages.sh chromium
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) $(LOWEST) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(LOWEST) $(SERVICES) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	tools/app-env.sh $(VENV) app
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,mlflow,s3,ssh,test,dev
+	tools/app-env.sh $(VENV) app,databricks,mlflow,s3,ssh,test,dev
 	@touch $@
 
-.PHONY: help demo test test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env services-env services services-stop browser clean
+.PHONY: help demo test test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean

@@ -168,7 +168,7 @@ def _copied(file: SourceFile, index: _Index, progress: Progress) -> None:
     local = index.folder / index.name_for(file)
     before = index.copies.get(file.name)
     start = before.size if before is not None and _is_beginning(local, before, file) else 0
-    if start == file.size:
+    if before is not None and start == file.size and local.is_file():
         # Touched and not changed.
         index.told(file.name, Copy(file.size, file.version, index.name_for(file)))
         return

@@ -32,9 +32,12 @@ find_python() {
 # The wheel depends on these versions and on how it is built below: raise the recipe's number with it.
 recipe=1
 stamp=$( (cat "$requirements"; echo "horovod $horovod_version, recipe $recipe") | sha256sum | cut -c1-16)
+# What recorders upload with; not among the requirements, on which the wheel depends.
+uploads="mlflow-skinny==3.17.2"
+ready="$stamp $uploads"
 wheels=$cache/wheels/horovod-$horovod_version-$stamp-$(uname -m)
 
-if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then
+if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$ready" ]; then
     exit 0
 fi
 
@@ -76,5 +79,6 @@ fi
 "${pip[@]}" install --quiet --no-deps "$wheels"/horovod-*.whl
 # The recorder has no dependencies, and the app's would not fit in here.
 "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable "$here/.."
-echo "$stamp" >"$venv/.ready"
+"${pip[@]}" install --quiet --requirement "$requirements" "$uploads"
+echo "$ready" >"$venv/.ready"
 echo "training-env: $venv is ready"

@@ -13,10 +13,13 @@ from .ssh import SshFiles
 _KINDS = {"s3://": S3Files, "s3a://": S3Files, "ssh://": SshFiles, "sftp://": SshFiles}
 # A bare run id of MLflow.
 _MLFLOW_RUN = re.compile(r"[0-9a-f]{32}")
+# Catalogue, schema and volume.
+_VOLUME = re.compile(r"/Volumes/[^/]+/[^/]+/[^/]+")
 
 
 def open_source(text: str) -> Source:
-    """The place that a user named: ``mlflow:RUN_ID``, a bare MLflow run id, or whatever fsspec opens.
+    """The place that a user named: ``mlflow:RUN_ID``, a bare MLflow run id, ``databricks:job/RUN_ID``,
+    ``databricks:cluster/ID``, ``dbfs:/…``, ``/Volumes/…``, or whatever fsspec opens.
 
     Nothing is contacted before its files are asked for.
 
@@ -28,6 +31,10 @@ def open_source(text: str) -> Source:
         from .mlflow import MlflowArtifacts
 
         return MlflowArtifacts(text.removeprefix("mlflow:"))
+    if text.startswith(("databricks:", "dbfs:/")) or _is_far_volume(text):
+        from .databricks import DatabricksLogs
+
+        return DatabricksLogs(text)
     kind = next((kind for start, kind in _KINDS.items() if text.startswith(start)), Files)
     return kind(text)
 
@@ -35,3 +42,8 @@ def open_source(text: str) -> Source:
 def is_mlflow_run(text: str) -> bool:
     """Whether this is a bare run id of MLflow, and no file or folder of such a name is here."""
     return _MLFLOW_RUN.fullmatch(text) is not None and not Files(text).is_there()
+
+
+def _is_far_volume(text: str) -> bool:
+    """Whether this is a volume of Databricks, seen from a machine that has no such folder."""
+    return _VOLUME.match(text) is not None and not Files(text).is_there()

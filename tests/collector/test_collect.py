@@ -259,6 +259,36 @@ def test_a_full_disk_is_a_sentence_and_leaves_what_was_there(
     assert load_run(folder).steps.equals(first.runs[0][0].steps)
 
 
+def test_empty_files_do_no_harm(logs: Path, store: Path) -> None:
+    (logs / "stdout").touch()
+    for state in (False, True):
+        collected = collect([Far(logs)], store)
+        assert collected.unchanged is state
+        assert collected.runs[0][0].ranks == [0, 1, 2]
+    (logs / "stdout").write_text("something now")
+    assert collect([Far(logs)], store).runs[0][0].ranks == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("databricks:job/123", "DatabricksLogs"),
+        ("databricks:cluster/0923-164208-abc", "DatabricksLogs"),
+        ("dbfs:/cluster-logs/0923", "DatabricksLogs"),
+        ("/Volumes/main/default/logs/0923", "DatabricksLogs"),
+        ("/Volumes/disk", "Files"),
+        ("mlflow:" + "0" * 32, "MlflowArtifacts"),
+        ("0" * 32, "MlflowArtifacts"),
+        ("s3://bucket/run", "S3Files"),
+        ("ssh://host/run", "SshFiles"),
+        ("memory://run", "Files"),
+        ("logs/run", "Files"),
+    ],
+)
+def test_what_kind_of_place_a_source_is(text: str, kind: str) -> None:
+    assert type(open_source(text)).__name__ == kind
+
+
 def test_ten_thousand_files(tmp_path: Path, store: Path) -> None:
     paths = write_job(tmp_path / "logs", JOB)
     for number in range(10_000):

@@ -162,10 +162,6 @@ def spark(master: str, out: Path) -> Iterator[None]:
         # An executor per rank, where there are executors.
         "spark.executor.cores": "1",
         "spark.executor.memory": "480m",
-        # As small as Spark takes it.
-        "spark.executor.logs.rolling.strategy": "size",
-        "spark.executor.logs.rolling.maxSize": "81920",
-        "spark.executor.logs.rolling.enableCompression": "true",
     }
     conf = SparkConf().setMaster(master).setAppName(out.name).setAll(settings.items())
     context = SparkContext(conf=conf)

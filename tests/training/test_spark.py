@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.horovod, pytest.mark.services]
 # Two JVMs and two ranks start for every application, and others may be at work.
 PATIENCE_SECONDS = 540.0
 STEPS = 12
+# Workers roll executors' outputs over, as small as Spark takes it; they hear it from Java itself.
+ROLLING = {"strategy": "size", "maxSize": "81920", "enableCompression": "true"}
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,13 @@ def applications(
 ) -> Iterator[Applications]:
     """Two applications, one after the other, on one cluster with an executor per rank."""
     out = tmp_path_factory.mktemp("applications")
-    with tool("spark").spark_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        application(cluster.master, out / "one", "shared_folder", "nothing_shared")
-        application(cluster.master, out / "two", "horovod_runner")
-        yield Applications(out, cluster.work)
+    rolling = [f"-Dspark.executor.logs.rolling.{name}={value}" for name, value in ROLLING.items()]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("JAVA_TOOL_OPTIONS", " ".join(rolling))
+        with tool("spark").spark_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+            application(cluster.master, out / "one", "shared_folder", "nothing_shared")
+            application(cluster.master, out / "two", "horovod_runner")
+            yield Applications(out, cluster.work)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="a folder with logs, a log, a pattern, a URL (s3://, ssh://, …), mlflow:RUN_ID",
+        help="a folder with logs, a log, a pattern, a URL (s3://, ssh://, …), mlflow:RUN_ID, "
+        "databricks:job/RUN_ID",
     )
     parser.add_argument(
         "--to",
