@@ -27,7 +27,7 @@ test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
 	@# Those have wheels for Python 3.11, which the training side has.
 	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,test tools/lowest-requirements.txt
-	$(LOWEST)/bin/pytest -m "not horovod and not browser and not services" $(ARGS)
+	$(LOWEST)/bin/pytest -m "not horovod and not browser and not services and not extras" $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .

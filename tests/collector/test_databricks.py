@@ -21,7 +21,7 @@ from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, U
 from stallscope.parsers import read
 from stallscope.run import Run
 
-pytest.importorskip("databricks.sdk", reason="stallscope[databricks] is not installed")
+pytestmark = pytest.mark.extras
 
 JOB = Job(ranks=2, steps=300)
 CLUSTER = "1121-130000-abcdefgh"

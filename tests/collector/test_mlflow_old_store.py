@@ -15,11 +15,9 @@ from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.runs import open_run
 
-pytest.importorskip("mlflow")
-
 JOB = Job(ranks=2, steps=40)
 # MLflow says that such folders are on their way out.
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 
 @pytest.fixture

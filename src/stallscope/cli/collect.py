@@ -159,6 +159,9 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
 def _progress() -> Iterator[Fetching]:
     """Bytes, throughput and time left, on a terminal's standard error."""
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _new, _total: None
+        return
     columns = (
         "fetching",
         BarColumn(),
@@ -166,7 +169,7 @@ def _progress() -> Iterator[Fetching]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("", total=0, visible=False)
 
     def told(new: int, total: int) -> None:

@@ -81,12 +81,14 @@ def _say(checked: Checked) -> None:
 def _progress(total: int) -> Iterator[Told]:
     """A bar on a terminal's standard error, once it takes a while."""
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
     columns = ("checking", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(
         *columns,
         console=console,
         transient=True,
-        disable=not console.is_terminal,
         # What goes into a pipe is not the bar's.
         redirect_stdout=sys.stdout.isatty(),
     )
@@ -101,4 +103,5 @@ def _progress(total: int) -> Iterator[Told]:
     try:
         yield told
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
