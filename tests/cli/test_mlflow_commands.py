@@ -1,0 +1,85 @@
+"""MLflow in the commands: folders go up, experiments are reported on, summaries go back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+
+pytestmark = pytest.mark.services
+
+JOB = Job(ranks=3, steps=60, facts={"model": "m"})
+
+
+@pytest.fixture
+def client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
+    return MlflowClient()
+
+
+@pytest.fixture
+def run_ids(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Two runs of an experiment, the logs of the first uploaded twice by the command."""
+    experiment = client.create_experiment(f"commands {tmp_path.name}")
+    ids = [str(client.create_run(experiment).info.run_id) for _ in range(2)]
+    for run_id, slow in zip(ids, ({}, {(1, "input"): 20.0}), strict=True):
+        job = replace(JOB, run_id=f"job-{len(slow)}", steps=300, slow=slow)
+        write_job(tmp_path / run_id, job)
+        assert main(["collect", str(tmp_path / run_id), "--to", f"mlflow:{run_id}"]) == 0
+        assert "3 log(s), 0 of them there already" in capsys.readouterr().out
+    assert main(["collect", str(tmp_path / ids[0]), "--to", f"mlflow:{ids[0]}"]) == 0
+    assert "3 of them there already, 0 byte(s) uploaded" in capsys.readouterr().out
+    return ids
+
+
+def test_an_experiment_is_reported_on_and_searched_by_what_was_found(
+    client: Any, run_ids: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = f"commands {tmp_path.name}"
+    words = ["report", "--experiment", experiment, "--format", "json"]
+    assert main([*words, "--to", "mlflow"]) == 0
+    printed = capsys.readouterr()
+    assert {one["run"]["id"] for one in json.loads(printed.out)} == {"job-0", "job-1"}
+    assert printed.err.count("summary and report written") == 2
+
+    picked = "tags.`stallscope.bottleneck` = 'imbalance' and tags.`stallscope.ranks` = '1'"
+    assert main([*words, "--filter", picked]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["run"]["source"], found["bottleneck"]["ranks"]) == (f"mlflow:{run_ids[1]}", [1])
+    assert any(
+        one.path == "stallscope/report.html"
+        for one in client.list_artifacts(run_ids[1], "stallscope")
+    )
+
+
+def test_a_bare_run_id_is_a_run_and_collects_into_a_store(
+    run_ids: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", run_ids[1], "--format", "json"]) == 0
+    (direct,) = json.loads(capsys.readouterr().out)
+    for state in ("collected", "unchanged"):
+        assert main(["collect", run_ids[1], "--to", str(tmp_path / "store")]) == 0
+        assert f": {state}, 3 of 3 rank(s)" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "store"), "--format", "json"]) == 0
+    (stored,) = json.loads(capsys.readouterr().out)
+    assert stored["ledger"] == direct["ledger"]
+    # Where it was collected from, it belongs.
+    assert main(["report", str(tmp_path / "store"), "--format", "json", "--to", "mlflow"]) == 0
+    assert f"mlflow:{run_ids[1]}: summary and report written" in capsys.readouterr().err
+
+
+def test_an_unknown_experiment_is_a_sentence(
+    client: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "--experiment", "nobody's"]) == 2
+    err = capsys.readouterr().err
+    assert 'the MLflow experiment "nobody\'s" is not there' in err
+    assert err.count("\n") == 1
