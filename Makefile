@@ -20,7 +20,7 @@ test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 	@# Without the training side the tests that need it say so at the end; in CI that is an error.
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
 	tools/spark-env.sh $(TRAINING) || test -z "$$CI"
-	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) || test -z "$$CI"
+	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
 	$(BIN)/pytest $(ARGS)
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
 
