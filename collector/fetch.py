@@ -157,10 +157,7 @@ class _Index:
             "where": self._where,
             "files": {name: asdict(copy) for name, copy in sorted(self.copies.items())},
         }
-        with writing(self.folder):
-            beside = self._path.with_suffix(".new")
-            beside.write_text(json.dumps(content, indent=1))
-            beside.replace(self._path)
+        write_json(self._path, content)
 
 
 def _copied(file: SourceFile, index: _Index, progress: Progress) -> None:
@@ -247,6 +244,19 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         yield
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file as a whole: readers see the old one or the new one.
+
+    Raises:
+        UnwritableError: if the disk does not take it.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(content, indent=1))
+        beside.replace(path)
 
 
 @contextmanager

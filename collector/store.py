@@ -36,6 +36,7 @@ from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem, Run
 from stallscope.safe_names import safe_name
 
+from .catalogue.checking import checksum
 from .catalogue.manifests import MANIFEST
 from .fetch import writing
 from .merge import is_one_job, merged
@@ -223,12 +224,6 @@ def _manifest(run: Run, folder: Path) -> dict[str, Any]:
             for path in sorted(folder.rglob("*.parquet"))
         },
     }
-
-
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file, as manifests have it."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _move(unfinished: Path, place: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.base import Source, SourceFile, lies_beside_logs
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
@@ -20,9 +19,8 @@ from .packed import unpacked
 from .registry import HEAD_BYTES, PARSERS, by_name, recognise
 from .step_log import StepLogParser
 
-# What the recorder writes beside its logs, and what people write about them.
+# Far files that are on their way while one is read.
 _AT_ONCE = 8
-_NO_LOG = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log")
 
 
 def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
@@ -80,7 +78,7 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
 
 
 def _is_no_log(name: str) -> bool:
-    return is_event_log(name) or _NO_LOG.fullmatch(name.rsplit("/", 1)[-1]) is not None
+    return is_event_log(name) or lies_beside_logs(name)
 
 
 def _in_turn(

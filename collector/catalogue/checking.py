@@ -125,7 +125,7 @@ def _difference(folder: Path, name: str, listed: ListedFile, told: Told) -> str 
         size = path.lstat().st_size
         if size != listed.size:
             return f"{name}: {size:,} bytes, {listed.size:,} were collected"
-        if _checksum(path, told) != listed.sha256:
+        if checksum(path, told) != listed.sha256:
             return f"{name}: other bytes than were collected"
     except FileNotFoundError:
         return f"{name}: missing"
@@ -134,7 +134,8 @@ def _difference(folder: Path, name: str, listed: ListedFile, told: Told) -> str 
     return None
 
 
-def _checksum(path: Path, told: Told) -> str:
+def checksum(path: Path, told: Told = lambda _: None) -> str:
+    """The SHA-256 of a file, as manifests have it; told of its bytes as they are read."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(partial(file.read, _BLOCK), b""):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.base import SourceFile, lies_beside_logs
 from stallscope.collector.sources.files import Files
 from stallscope.errors import NotFoundError
 
@@ -18,8 +17,6 @@ from .client import MlflowRun
 
 # Logs are many and their chunks small: servers take several at once.
 _AT_ONCE = 8
-# What the recorder writes beside its logs, what people write about them, and what is hidden.
-_NO_LOG = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|\..*")
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def upload_files(
         UnreadableError: if the server cannot be reached or refuses; what it took stays, and the next
             upload goes on there.
     """
-    logs = [file for file in files if not _NO_LOG.fullmatch(file.name.rpartition("/")[2])]
+    logs = [file for file in files if not (lies_beside_logs(file.name) or _is_hidden(file.name))]
     if not logs:
         raise NotFoundError(f"{where}: there are no logs to upload")
     run = MlflowRun(run_id)
@@ -74,3 +71,7 @@ def _upload(run: MlflowRun, progress: Callable[[str, int], None], file: SourceFi
     size = LogUpload(file.name, file.read).upload_new(run, whole_lines=False)
     progress(file.name, size)
     return size
+
+
+def _is_hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,15 @@ class SourceFile:
             raise NotFoundError(f"{self.where}: the file has gone") from error
         except Exception as error:
             raise UnreadableError(f"{self.where}: cannot be read: {reason(error)}") from error
+
+
+# What the recorder writes beside its logs, and what people write about them.
+_BESIDE_LOGS = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log")
+
+
+def lies_beside_logs(name: str) -> bool:
+    """Whether a file of this name is no log, and is meant to lie beside logs."""
+    return _BESIDE_LOGS.fullmatch(name.rpartition("/")[2]) is not None
 
 
 class Source(ABC):

@@ -11,7 +11,7 @@ from pathlib import Path
 from stallscope import __version__
 from stallscope.analysis import analyse
 from stallscope.collector.catalogue import Catalogue, Entry, baseline_for, single_rank_for
-from stallscope.collector.fetch import Progress, fetch, place_of, writing
+from stallscope.collector.fetch import Progress, fetch, place_of, write_json
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.several import Several
 from stallscope.collector.store import is_collected, load_run, save_run
@@ -112,11 +112,7 @@ class _Seen:
 
     def note(self, folders: Iterable[Path]) -> None:
         content = {"fingerprint": self._fingerprint, "runs": [folder.name for folder in folders]}
-        with writing(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._path.with_suffix(".new")
-            beside.write_text(json.dumps(content))
-            beside.replace(self._path)
+        write_json(self._path, content)
 
 
 def _fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
