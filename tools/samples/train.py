@@ -1,6 +1,7 @@
 """Trains a small convolutional network with Horovod and the callback, with or without a fault.
 
-    horovodrun -np 2 python tools/samples/train.py LOG_DIR [--name NAME] [--fault FAULT] [--synthetic]
+    horovodrun -np 2 python tools/samples/train.py LOG_DIR [--name NAME] [--synthetic]
+        [--fault FAULT [--fault-ms MS]]
 
 It records the sample runs in sample_logs/. Every fault is a sleep, so that its size is known.
 """
@@ -18,14 +19,17 @@ from stallscope.keras import StepLogger, synthetic_like
 
 BATCH = 32
 
-SLOW_INPUT_SECONDS = 0.090
-SLOW_COMPUTE_SECONDS = 0.015
-BUSY_CALLBACK_SECONDS = 0.015
+# Each fault with what it sleeps per step, unless said.
+FAULTS = {
+    "none": 0.0,
+    "slow-input-one-rank": 90.0,
+    "slow-input-all-ranks": 90.0,
+    "slow-compute-rank": 15.0,
+    "busy-rank-0": 15.0,
+}
 
-FAULTS = ("none", "slow-input-one-rank", "slow-input-all-ranks", "slow-compute-rank", "busy-rank-0")
 
-
-def images(slow: bool) -> tf.data.Dataset:
+def images(slow_seconds: float) -> tf.data.Dataset:
     """Random images with light augmentation behind a prefetch, as many users have it."""
     generator = np.random.default_rng(hvd.rank())
     pixels = generator.random((1024, 32, 32, 3), dtype=np.float32)
@@ -33,8 +37,8 @@ def images(slow: bool) -> tf.data.Dataset:
     data = tf.data.Dataset.from_tensor_slices((pixels, labels)).shuffle(256, seed=1).repeat()
     data = data.batch(BATCH, drop_remainder=True)
     data = data.map(lambda x, y: (tf.image.random_flip_left_right(x), y))
-    if slow:
-        data = data.map(lambda x, y: (slept(x, SLOW_INPUT_SECONDS), y))
+    if slow_seconds:
+        data = data.map(lambda x, y: (slept(x, slow_seconds), y))
     return data.prefetch(2)
 
 
@@ -53,20 +57,28 @@ def slept(tensor: tf.Tensor, seconds: float) -> tf.Tensor:
 class Slow(tf.keras.layers.Layer):
     """Passes its input on, and takes its time."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         # Behind a stopped gradient: the backward pass needs no derivative of sleeping.
-        late = slept(tf.reduce_sum(inputs), SLOW_COMPUTE_SECONDS)
+        late = slept(tf.reduce_sum(inputs), self._seconds)
         return inputs + 0.0 * tf.stop_gradient(late)
 
 
 class Busy(tf.keras.callbacks.Callback):
     """A callback with work of its own after every batch."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        time.sleep(BUSY_CALLBACK_SECONDS)
+        time.sleep(self._seconds)
 
 
-def network(slow: bool) -> tf.keras.Model:
+def network(slow_seconds: float) -> tf.keras.Model:
     layers = [
         tf.keras.layers.Conv2D(48, 3, activation="relu", padding="same"),
         tf.keras.layers.Conv2D(64, 3, strides=2, activation="relu", padding="same"),
@@ -74,7 +86,8 @@ def network(slow: bool) -> tf.keras.Model:
         tf.keras.layers.GlobalAveragePooling2D(),
         tf.keras.layers.Dense(10),
     ]
-    return tf.keras.Sequential(([Slow()] if slow else []) + layers, name="small_convnet")
+    slow = [Slow(slow_seconds)] if slow_seconds else []
+    return tf.keras.Sequential(slow + layers, name="small_convnet")
 
 
 def main() -> None:
@@ -82,6 +95,7 @@ def main() -> None:
     parser.add_argument("log_dir")
     parser.add_argument("--name", help="the run's name")
     parser.add_argument("--fault", choices=FAULTS, default="none")
+    parser.add_argument("--fault-ms", type=float, help="what it sleeps per step")
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--steps-per-epoch", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=3)
@@ -94,11 +108,12 @@ def main() -> None:
     tf.keras.utils.set_random_seed(1)
 
     fault, rank = options.fault, hvd.rank()
+    seconds = (FAULTS[fault] if options.fault_ms is None else options.fault_ms) / 1000
     slow_input = fault == "slow-input-all-ranks" or (fault == "slow-input-one-rank" and rank == 1)
-    data = images(slow_input)
+    data = images(seconds if slow_input else 0.0)
     if options.synthetic:
         data = synthetic_like(data)
-    model = network(slow=fault == "slow-compute-rank" and rank == 1)
+    model = network(seconds if fault == "slow-compute-rank" and rank == 1 else 0.0)
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01 * hvd.size()))
     model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callbacks = [
@@ -106,7 +121,7 @@ def main() -> None:
         StepLogger(options.log_dir, run_name=options.name, synthetic=options.synthetic),
     ]
     if fault == "busy-rank-0" and rank == 0:
-        callbacks.append(Busy())
+        callbacks.append(Busy(seconds))
     model.fit(
         data,
         steps_per_epoch=options.steps_per_epoch,
