@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+#: The id of the component that is the browser's address.
+ADDRESS = "address"
+
 RUNS = "/"
 _PLACE = re.compile(r"<(\w+)>")
 
@@ -19,9 +22,9 @@ class Address:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_address(run_id: str, baseline_id: str | None = None) -> str:
-    """The address of a run's overview."""
-    path = f"/run/{quote(run_id, safe='')}"
+def run_address(run_id: str, baseline_id: str | None = None, page: str = "") -> str:
+    """The address of a run's page, of its overview unless said."""
+    path = f"/run/{quote(run_id, safe='')}" + (f"/{page}" if page else "")
     return path + with_baseline("", baseline_id)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dash import Dash
 
 from .components.chart_card import add_chart_callbacks
+from .components.run_head import add_run_head_callbacks
 from .layout import add_shell_callbacks, shell
 from .pages import PAGES
 from .routing import add_routing
@@ -48,6 +49,7 @@ def create_app(store: RunStore) -> Dash:
     app.layout = shell()
     add_shell_callbacks(app)
     add_chart_callbacks(app)
+    add_run_head_callbacks(app)
     add_routing(app, store)
     for page in PAGES:
         page.add_callbacks(app, store)

@@ -7,13 +7,12 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
-from .addresses import RUNS
+from .addresses import ADDRESS, RUNS
 from .components.aria import aria
 from .components.chart_card import COLOUR_SCHEME
 from .components.swatch import colours_of
 
-#: Ids of the shell's parts: the address bar, the place of the page, and which page has come.
-ADDRESS = "address"
+#: Ids of the shell's parts: the place of the page, and which page has come.
 PAGE = "page"
 ARRIVAL = "arrival"
 _SCHEME_SWITCH = "colour-scheme-switch"

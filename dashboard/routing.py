@@ -9,9 +9,9 @@ from dash import Dash, Input, Output
 
 from stallscope.errors import NotFoundError, StallscopeError
 
-from .addresses import read_address
+from .addresses import ADDRESS, read_address
 from .components.notices import notice
-from .layout import ADDRESS, ARRIVAL, PAGE
+from .layout import ARRIVAL, PAGE
 from .pages import PAGES, View
 from .pages.runs import list_of_runs
 from .store import RunStore

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, no_update
 
 from stallscope.analysis import Analysis
 from stallscope.run import Run
 from stallscope.wording.verdicts import counted
 
+from ..addresses import ADDRESS, query_of, with_baseline
 from ..store import RunInfo
 from .aria import aria
 
-#: The id of the select of baselines.
-BASELINE_SELECT = "baseline"
+_BASELINE_SELECT = "baseline"
 
 
 def run_head(
@@ -43,6 +44,29 @@ def run_head(
         align="flex-start",
         gap="lg",
     )
+
+
+def add_run_head_callbacks(app: Dash) -> None:
+    """Let the choice of a baseline change the address, and with it the page."""
+
+    @app.callback(
+        Output(ADDRESS, "search"),
+        Input(_BASELINE_SELECT, "value"),
+        State(ADDRESS, "search"),
+        prevent_initial_call=True,
+    )
+    def choose_baseline(baseline_id: str | None, search: str | None) -> Any:
+        return search_with_baseline(baseline_id, search or "")
+
+
+def search_with_baseline(baseline_id: str | None, search: str) -> Any:
+    """The address's new query; no update where it names this baseline already.
+
+    Dash calls this when the select appears, too, not only when somebody chooses.
+    """
+    if (baseline_id or None) == query_of(search).get("baseline"):
+        return no_update
+    return with_baseline(search, baseline_id)
 
 
 def _badges(run: Run) -> list[Any]:
@@ -74,7 +98,7 @@ def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[RunInf
     # Mantine leaves it to the mouse.
     clear: Any = {"tabIndex": 0, **aria(label="No baseline", hidden="false")}
     return dmc.Select(
-        id=BASELINE_SELECT,
+        id=_BASELINE_SELECT,
         label="Baseline",
         placeholder="Compare with…" if others else "No other run is open",
         data=_options(others),

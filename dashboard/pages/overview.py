@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, no_update
-
 from stallscope.analysis import Analysis
 from stallscope.pictures.charts import (
     Chart,
@@ -19,75 +16,40 @@ from stallscope.pictures.charts import (
 from stallscope.reports.tables import baselines_table, stragglers_table
 from stallscope.wording.gains import gains
 
-from ..addresses import Address, query_of, with_baseline
 from ..components.chart_card import chart_card
 from ..components.figures_row import figures_row
 from ..components.notices import findings_card, warnings_card
-from ..components.run_head import BASELINE_SELECT, run_head
 from ..components.tables import gains_table, ledger_table, ranks_table, table_card, words_card
 from ..components.verdict_card import verdict_card
-from ..layout import ADDRESS
 from ..store import RunStore
-from .base import Page, View
+from .run_page import RunPage, Shown, side_by_side
 
 
-class OverviewPage(Page):
+class OverviewPage(RunPage):
     path: ClassVar[str] = "/run/<run_id>"
+    tab: ClassVar[str] = "Overview"
 
-    def view(self, address: Address, store: RunStore) -> View:
-        run_id = address.places["run_id"]
-        wanted = address.query.get("baseline")
-        baseline_id = wanted if wanted is not None and wanted in store else None
-        analysis = store.analysis(run_id, baseline_id)
-        warnings = list(analysis.warnings)
-        if wanted != baseline_id:
-            warnings.insert(0, f"there is no run {wanted!r} here to compare with")
-        parts = [
-            run_head(analysis, run_id, baseline_id, store.runs()),
-            _side_by_side(verdict_card(analysis), _gains(analysis)),
+    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
+        analysis = shown.analysis
+        return [
+            side_by_side(verdict_card(analysis), _gains(analysis)),
             figures_row(analysis),
-            _side_by_side(
+            side_by_side(
                 _chart("ledger", ledger_chart(analysis)),
                 _chart("baseline", baseline_chart(analysis)),
             ),
             _chart("ranks", ranks_chart(analysis)),
             words_card(stragglers_table(analysis)),
             _chart("step-time", step_time_chart(analysis)),
-            _side_by_side(_chart("job", job_chart(analysis)), findings_card(analysis.findings)),
+            side_by_side(_chart("job", job_chart(analysis)), findings_card(analysis.findings)),
             _ledger(analysis),
             words_card(baselines_table(analysis)),
             _ranks(analysis),
-            warnings_card(warnings),
+            warnings_card(analysis.warnings),
         ]
-        return View(analysis.run.name, dmc.Stack([part for part in parts if part is not None]))
 
-    def add_callbacks(self, app: Dash, store: RunStore) -> None:
-        @app.callback(
-            Output(ADDRESS, "search"),
-            Input(BASELINE_SELECT, "value"),
-            State(ADDRESS, "search"),
-            prevent_initial_call=True,
-        )
-        def choose_baseline(baseline_id: str | None, search: str | None) -> Any:
-            return search_with_baseline(baseline_id, search or "")
-
-
-def search_with_baseline(baseline_id: str | None, search: str) -> Any:
-    """The address's new query; no update where it names this baseline already.
-
-    Dash calls this when the select appears, too, not only when somebody chooses.
-    """
-    if (baseline_id or None) == query_of(search).get("baseline"):
-        return no_update
-    return with_baseline(search, baseline_id)
-
-
-def _side_by_side(*parts: Any) -> Any:
-    """Parts in columns where the window is wide; those that are None leave their room."""
-    there = [part for part in parts if part is not None]
-    if not there:
-        return None
-    return dmc.SimpleGrid(there, cols={"base": 1, "md": len(there)}, spacing="md")
+    def title(self, analysis: Analysis) -> str:
+        return analysis.run.name
 
 
 def _chart(name: str, chart: Chart | None) -> Any:

@@ -19,8 +19,8 @@ from support.step_logs import write_job
 
 from stallscope.analysis import ENTRIES
 from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.components.run_head import search_with_baseline
 from stallscope.dashboard.pages import PAGES
-from stallscope.dashboard.pages.overview import search_with_baseline
 from stallscope.dashboard.pages.runs import summary_cells
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.security import OwnHosts, answer_only
@@ -244,7 +244,7 @@ def test_hostile_names_are_text_and_nothing_else(made: Callable[[str], Run]) -> 
     assert re.fullmatch(r"[A-Za-z0-9._-]+", key)
     content = view_at(store, f"/run/{key}", "").content
     assert SCRIPT in texts(content)
-    allowed = {"Div", "Span", "Strong", "Graph", "Store"}
+    allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (
             type(one).__name__ in allowed
