@@ -44,13 +44,7 @@ def main() -> None:
     run = simulate(job).run
     times: dict[str, float] = {}
     _timed("bare numpy pass", times, lambda: bare(run, job.ranks))
-    world = _timed("align", times, lambda: align(run, 0))
-    ledger = _timed("ledger", times, lambda: build_ledger(world))
-    steady = ledger.take(~warm_up_steps(ledger))
-    hosts, skew = world.hosts, world.clocks.skew
-    _timed("stragglers and what-if", times, lambda: attribute(steady, hosts, None, skew))
-    _timed("change points", times, lambda: change_points(steady))
-    _timed("findings", times, lambda: find(run, has_baseline=False))
+    stages(run, times)
     _timed("whole analysis", times, lambda: analyse(run))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
     print(f"{job.ranks:,} ranks × {job.steps:,} steps = {run.steps.num_rows:,} rows\n")
@@ -58,6 +52,17 @@ def main() -> None:
     for name, seconds in times.items():
         print(f"| {name} | {seconds:.2f} | {seconds / times['bare numpy pass']:.1f} |")
     print(f"\npeak memory {peak:.1f} GiB, the simulation's included")
+
+
+def stages(run: Run, times: dict[str, float]) -> None:
+    """The large stages one by one; what they hold is gone before the whole is timed."""
+    world = _timed("align", times, lambda: align(run, 0))
+    ledger = _timed("ledger", times, lambda: build_ledger(world))
+    steady = ledger.take(~warm_up_steps(ledger))
+    hosts, skew = world.hosts, world.clocks.skew
+    _timed("stragglers and what-if", times, lambda: attribute(steady, hosts, None, skew))
+    _timed("change points", times, lambda: change_points(steady))
+    _timed("findings", times, lambda: find(run, has_baseline=False))
 
 
 def bare(run: Run, ranks: int) -> float:

@@ -23,6 +23,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tools" / "samples"))
 
 import horovod.tensorflow.keras as hvd
 import tensorflow as tf
+from train import FAULTS as SLEEPS_MS
 from train import images, network
 
 from stallscope.keras import StepLogger
@@ -60,9 +61,9 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(2)
     tf.keras.utils.set_random_seed(1)
 
-    late = hvd.rank() == 1
-    data = images(slow=late and options.fault == "slow-input-one-rank")
-    model = network(slow=late and options.fault == "slow-compute-rank")
+    seconds = SLEEPS_MS[options.fault] / 1000 if hvd.rank() == 1 else 0.0
+    data = images(seconds if options.fault == "slow-input-one-rank" else 0.0)
+    model = network(seconds if options.fault == "slow-compute-rank" else 0.0)
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01 * hvd.size()))
     model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     readings = probes()

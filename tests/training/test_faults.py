@@ -23,12 +23,12 @@ Starter = Callable[..., Launch]
 
 
 def trained(start: Starter, logs: Path, fault: str) -> Analysis:
-    """Train 120 steps of the sample network on two ranks, and take the run apart."""
-    words = [str(logs), "--epochs", "2", "--steps-per-epoch", "60"]
+    """Train 80 steps of the sample network on two ranks, and take the run apart."""
+    words = [str(logs), "--epochs", "2", "--steps-per-epoch", "40"]
     words += ["--fault", fault, "--fault-ms", FAULT_MS]
     start(TRAIN, *words, ranks=2).succeed(PATIENCE_SECONDS)
     (run,) = read(str(logs))
-    assert run.steps.num_rows == 240
+    assert run.steps.num_rows == 160
     return analyse(run)
 
 
