@@ -7,6 +7,8 @@ LOWEST := .venv-lowest
 SERVICES := .venv-services
 BIN := $(VENV)/bin
 ARGS ?=
+# On all cores; the tests of one file stay together and share what they have started.
+AT_ONCE := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
 
@@ -21,13 +23,15 @@ test: lint browser ## set up everything and run all tests (ARGS go to pytest)
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
 	tools/spark-env.sh $(TRAINING) || test -z "$$CI"
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
-	$(BIN)/pytest $(ARGS)
+	@# Ranks take all cores, and are measured: nothing else runs beside them.
+	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod")
+	$(if $(ARGS),,$(BIN)/pytest -m horovod)
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
 
 test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
 	@# Those have wheels for Python 3.11, which the training side has.
 	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,test tools/lowest-requirements.txt
-	$(LOWEST)/bin/pytest -m "not horovod and not browser and not services and not extras" $(ARGS)
+	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not horovod and not browser and not services and not extras" $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -69,7 +73,7 @@ spark-env: training-env ## Spark beside Horovod, for jobs that horovod.spark run
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
 
-services: services-env ## start MLflow, S3, sshd and Spark on free ports, until Ctrl-C or make services-stop
+services: services-env ## start MLflow, S3, Google's and Azure's stores, sshd and Spark on free ports, until Ctrl-C or make services-stop
 	PYTHONPATH=tools $(BIN)/python -m services start $(ARGS)
 
 services-stop: ## stop what make services started
@@ -86,7 +90,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,databricks,mlflow,s3,ssh,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,s3,ssh,test,dev
 	@touch $@
 
 .PHONY: help demo test test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean
