@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from flask import has_request_context, request
+
 #: The id of the component that is the browser's address.
 ADDRESS = "address"
 
+#: The path of the list of runs.
 RUNS = "/"
 _PLACE = re.compile(r"<(\w+)>")
 
@@ -22,9 +25,19 @@ class Address:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
+def root() -> str:
+    """What stands before every path: where the dashboard is served below a path, that path."""
+    return request.script_root if has_request_context() else ""
+
+
+def runs_address() -> str:
+    """The address of the list of runs."""
+    return root() + RUNS
+
+
 def run_address(run_id: str, baseline_id: str | None = None, page: str = "") -> str:
     """The address of a run's page, of its overview unless said."""
-    path = f"/run/{quote(run_id, safe='')}" + (f"/{page}" if page else "")
+    path = f"{root()}/run/{quote(run_id, safe='')}" + (f"/{page}" if page else "")
     return path + with_baseline("", baseline_id)
 
 
@@ -40,7 +53,7 @@ def with_baseline(search: str, baseline_id: str | None) -> str:
 def read_address(pattern: str, pathname: str, search: str) -> Address | None:
     """What an address says, if its path has the pattern (``/run/<run_id>``); None otherwise."""
     expected = pattern.strip("/").split("/")
-    found = pathname.strip("/").split("/")
+    found = pathname.removeprefix(root()).strip("/").split("/")
     if len(expected) != len(found):
         return None
     places = {}

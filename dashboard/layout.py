@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
-from .addresses import ADDRESS, RUNS
+from .addresses import ADDRESS, runs_address
 from .components.aria import aria
 from .components.chart_card import COLOUR_SCHEME
 from .components.swatch import colours_of
@@ -70,14 +70,14 @@ def _header() -> Any:
             [
                 dmc.Anchor(
                     [_logo(), "Stallscope"],
-                    href=RUNS,
+                    href=runs_address(),
                     refresh=False,
                     underline="never",
                     className="brand",
                 ),
                 dmc.Group(
                     [
-                        dmc.Anchor("Runs", href=RUNS, refresh=False, size="sm"),
+                        dmc.Anchor("Runs", href=runs_address(), refresh=False, size="sm"),
                         dmc.ColorSchemeToggle(
                             id=_SCHEME_SWITCH,
                             lightIcon=html.Span("☀", **aria(hidden="true")),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from dash import Dash
 from flask import Flask, Response, request
 
@@ -47,22 +45,14 @@ class OwnHosts:
     Args:
         host: the name or address that it listens on, as it stands in its address.
         port: the port that it listens on.
-        any_address: whether it listens on every address of the machine.
     """
 
-    def __init__(self, host: str, port: int, *, any_address: bool = False) -> None:
+    def __init__(self, host: str, port: int) -> None:
         names = {*_LOOPBACK, host.lower()}
         self._own = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
-        self._port = port
-        self._any_address = any_address
 
     def __contains__(self, header: str) -> bool:
-        if header.lower() in self._own:
-            return True
-        # On every address it has names that it cannot know. An address is no name that somebody
-        # else could have pointed here.
-        name, _, port = header.rpartition(":")
-        return self._any_address and port == str(self._port) and _is_address(name.strip("[]"))
+        return header.lower() in self._own
 
 
 def answer_only(server: Flask, hosts: OwnHosts, advice: str) -> None:
@@ -78,11 +68,3 @@ def answer_only(server: Flask, hosts: OwnHosts, advice: str) -> None:
         return Response(f"{advice}\n", status=403, mimetype="text/plain")
 
     server.before_request(check)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

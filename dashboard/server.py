@@ -18,7 +18,9 @@ from waitress.server import create_server
 
 from stallscope.errors import UsageError
 
+from .access import IN_ADDRESS, ask_for_token, checked_token
 from .app import create_app
+from .behind_proxy import checked_prefix
 from .security import OwnHosts, answer_only
 from .store import RunStore
 
@@ -39,7 +41,8 @@ def serve(
     port: int = 8050,
     announce: Callable[[str], None] = _print_at_once,
     *,
-    allow_remote: bool = False,
+    token: str | None = None,
+    prefix: str = "/",
 ) -> None:
     """Serve the dashboard until Ctrl-C or SIGTERM; to be called from the main thread.
 
@@ -48,12 +51,14 @@ def serve(
         host: a name or address of this machine.
         port: 0 takes any free one.
         announce: is called once, with a line that holds the address, when the dashboard answers.
-        allow_remote: whether ``host`` may be one that other machines reach.
+        token: what whoever asks has to know; needed where other machines reach ``host``.
+        prefix: the path below which a proxy serves it.
 
     Raises:
-        UsageError: if the host is not this machine's own, or host or port cannot be had.
+        UsageError: if other machines reach the host and there is no token, if host or port cannot be
+            had, or token or prefix cannot be used.
     """
-    server = DashboardServer(store, host, port, allow_remote=allow_remote)
+    server = DashboardServer(store, host, port, token=token, prefix=prefix)
     with _stopped_by_signals(server.stop), suppress(KeyboardInterrupt):
         announce(f"Dashboard at {server.url} (Ctrl-C stops it)")
         server.run()
@@ -63,24 +68,38 @@ class DashboardServer:
     """A dashboard that listens from the start and answers while ``run`` runs.
 
     Raises:
-        UsageError: if the host is not this machine's own, or host or port cannot be had.
+        UsageError: as ``serve`` does.
     """
 
     def __init__(
-        self, store: RunStore, host: str, port: int, *, allow_remote: bool = False
+        self,
+        store: RunStore,
+        host: str,
+        port: int,
+        *,
+        token: str | None = None,
+        prefix: str = "/",
     ) -> None:
-        listener = _listen(_resolve(host, port), allow_remote)
+        prefix = checked_prefix(prefix)
+        token = None if token is None else checked_token(token)
+        listener = _listen(_resolve(host, port), open_to_others=token is not None)
         port = listener.getsockname()[1]
         wildcard = ipaddress.ip_address(listener.getsockname()[0]).is_unspecified
         shown = socket.gethostname() if wildcard else f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{port}/"
-        app = create_app(store)
-        answer_only(
-            app.server,
-            OwnHosts(shown, port, any_address=wildcard),
-            f"This dashboard answers at {self.url} only. Through a tunnel, keep the port: "
-            f"ssh -L {port}:127.0.0.1:{port} HOST",
-        )
+        #: Where it answers, with the token if there is one.
+        self.url = f"http://{shown}:{port}{prefix}"
+        app = create_app(store, prefix)
+        if token is not None:
+            # A page that lets its own name point here does not know it: any name will do.
+            self.url += f"?{IN_ADDRESS}={token}"
+            ask_for_token(app.server, token, port)
+        else:
+            answer_only(
+                app.server,
+                OwnHosts(shown, port),
+                f"This dashboard answers at {self.url} only. Through a tunnel, keep the port: "
+                f"ssh -L {port}:127.0.0.1:{port} HOST; for other names, start it with --token",
+            )
         # Its warnings about queues and threads are for those who run servers.
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._connections: dict[int, Any] = {}
@@ -132,11 +151,11 @@ def _resolve(host: str, port: int) -> _Place:
     return _Place(host, port, family, str(address[0]))
 
 
-def _listen(place: _Place, allow_remote: bool) -> socket.socket:
-    if not (allow_remote or ipaddress.ip_address(place.address).is_loopback):
+def _listen(place: _Place, *, open_to_others: bool) -> socket.socket:
+    if not (open_to_others or ipaddress.ip_address(place.address).is_loopback):
         raise UsageError(
-            f"at {place.host} other machines could reach the dashboard, and it has no access control "
-            "yet: leave out --host, and come through ssh -L from elsewhere"
+            f"at {place.host} everybody who reaches this machine could look at the runs: add --token, "
+            "or leave out --host and come through ssh -L from elsewhere"
         )
     try:
         return socket.create_server((place.address, place.port), family=place.family)

@@ -18,6 +18,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import DashboardServer, serve
 from stallscope.errors import UsageError
 from stallscope.run import Run
@@ -52,8 +53,8 @@ def test_a_port_that_cannot_be_is_refused(runs: RunStore, port: int) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
-def test_other_machines_are_not_let_in(runs: RunStore, host: str) -> None:
-    with pytest.raises(UsageError, match="no access control"):
+def test_other_machines_are_not_let_in_without_a_token(runs: RunStore, host: str) -> None:
+    with pytest.raises(UsageError, match=r"everybody who reaches this machine.*add --token"):
         serve(runs, host=host, port=0)
 
 
@@ -62,10 +63,16 @@ def test_a_host_that_nobody_knows_is_refused(runs: RunStore) -> None:
         serve(runs, host="no such host", port=0)
 
 
-def test_it_may_be_told_to_let_other_machines_in(runs: RunStore) -> None:
-    server = DashboardServer(runs, "0.0.0.0", 0, allow_remote=True)
+def test_with_a_token_other_machines_are_let_in(runs: RunStore) -> None:
+    token = new_token()
+    server = DashboardServer(runs, "0.0.0.0", 0, token=token)
     assert server.url.startswith(f"http://{socket.gethostname()}:")
-    _while_running(server, lambda: None)
+    assert server.url.endswith(f"/?token={token}")
+    port = _port(server.url)
+    statuses = []
+    # Any name that leads here will do: whoever knows the token may ask.
+    _while_running(server, lambda: statuses.append(_get(port, "gpu-7.example")[0]))
+    assert statuses == [401]
 
 
 def test_it_answers_at_its_own_name_and_no_other(runs: RunStore) -> None:
