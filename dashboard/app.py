@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dash import Dash
 
+from .behind_proxy import below
 from .components.chart_card import add_chart_callbacks
 from .components.run_head import add_run_head_callbacks
 from .layout import add_shell_callbacks, shell
@@ -17,7 +18,7 @@ _INDEX = """<!DOCTYPE html>
     <head>
         {%metas%}
         <title>{%title%}</title>
-        <link rel="icon" type="image/svg+xml" href="/assets/icon.svg">
+        <link rel="icon" type="image/svg+xml" href="ICON">
         {%css%}
     </head>
     <body>
@@ -28,13 +29,20 @@ _INDEX = """<!DOCTYPE html>
 </html>"""
 
 
-def create_app(store: RunStore) -> Dash:
-    """A Dash app that shows the runs of a store; there may be several in a process."""
+def create_app(store: RunStore, prefix: str = "/") -> Dash:
+    """A Dash app that shows the runs of a store; there may be several in a process.
+
+    Args:
+        store: the runs to show.
+        prefix: the path below which it is asked for, with a slash at both ends.
+    """
     app = Dash(
         __name__,
         title="Stallscope",
         update_title="",
-        index_string=_INDEX,
+        index_string=_INDEX.replace("ICON", f"{prefix}assets/icon.svg"),
+        requests_pathname_prefix=prefix,
+        routes_pathname_prefix="/",
         serve_locally=True,
         use_pages=False,
         # The components that callbacks name come with their pages.
@@ -46,7 +54,9 @@ def create_app(store: RunStore) -> Dash:
             {"name": "color-scheme", "content": "light dark"},
         ],
     )
-    app.layout = shell()
+    # Made for every request: its links depend on where the app is asked for.
+    app.layout = shell
+    app.server.wsgi_app = below(prefix, app.server.wsgi_app)
     add_shell_callbacks(app)
     add_chart_callbacks(app)
     add_run_head_callbacks(app)
