@@ -1,0 +1,57 @@
+"""Scaling curves that others have published, to compare with. Each says where it is from.
+
+Figures are as printed there, read off tables and text, not off pictures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A published series: per number of processes a rate, or only an efficiency."""
+
+    name: str
+    source: str
+    #: What ``values`` are: ``samples/s``, ``efficiency`` (a fraction) or ``seconds`` for the same work.
+    unit: str
+    processes: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def efficiency(self) -> tuple[float, ...]:
+        """Fractions of what one process would give if it scaled ideally."""
+        if self.unit == "efficiency":
+            return self.values
+        first = self.values[0] * self.processes[0]
+        if self.unit == "seconds":
+            pairs = zip(self.processes, self.values, strict=True)
+            return tuple(first / (count * value) for count, value in pairs)
+        per_process = self.values[0] / self.processes[0]
+        pairs = zip(self.processes, self.values, strict=True)
+        return tuple(value / (count * per_process) for count, value in pairs)
+
+
+_HOROVOD = "Horovod's docs/benchmarks: 128 servers with 4 Pascal GPUs each, 25 Gbit/s RoCE"
+_RUNNER = "Pan et al. 2020 (arXiv:2005.05510), HorovodRunner on Databricks"
+_CALTECH = f"{_RUNNER}: Caltech101 on GPUs, images/s of the whole job"
+_MNIST = f"{_RUNNER}: MNIST on CPUs, seconds for the same work"
+_SIZES = (1, 8, 16, 32)
+
+CURVES: tuple[Curve, ...] = (
+    Curve("Inception V3, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
+    Curve("ResNet-101, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
+    Curve("VGG-16, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.68,)),
+    Curve("VGG-16, HorovodRunner", _CALTECH, "samples/s", _SIZES, (24.6, 96.5, 110.6, 145.5)),
+    Curve(
+        "Inception V3, HorovodRunner", _CALTECH, "samples/s", _SIZES, (21.5, 137.3, 217.0, 337.3)
+    ),
+    Curve(
+        "MNIST, HorovodRunner",
+        _MNIST,
+        "seconds",
+        (1, 2, 4, 8, 16, 32),
+        (1631.0, 1113.0, 687.0, 477.0, 400.0, 390.0),
+    ),
+)

@@ -1,0 +1,254 @@
+"""Scaling of simulated jobs, whose truth is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.analysis.published import CURVES
+from stallscope.analysis.scaling import Series, scaling
+from stallscope.simulate import Fault, Job, Noise, Ring, simulate
+
+SIZES = (1, 2, 4, 8)
+RING = Ring(bytes=20_000_000, bandwidth_gb_s=1.0, latency_us=500.0)
+JOB = Job(steps=300, communication=RING, noise=Noise(cv=0.05), ranks_per_host=64)
+
+
+def run(ranks: int, seed: int = 1, **more: Any) -> Analysis:
+    """A run of the job on so many ranks."""
+    return _run(replace(JOB, ranks=ranks, run_id=f"{ranks}-{seed}", **more), seed)
+
+
+def _run(job: Job, seed: int) -> Analysis:
+    return analyse(simulate(replace(job, seed=seed)).run)
+
+
+@cache
+def healthy() -> Series:
+    (series,) = scaling([run(ranks) for ranks in SIZES])
+    return series
+
+
+def test_efficiency_is_throughput_against_one_rank() -> None:
+    series = healthy()
+    assert [one.point.ranks for one in series.points] == list(SIZES)
+    assert (series.kind, series.unit, series.synthetic) == ("weak", "samples", False)
+    alone = series.points[0].point.runs[0].samples_per_second
+    assert alone is not None
+    for one in series.points:
+        rate = one.point.runs[0].samples_per_second
+        assert rate is not None
+        assert one.point.rate.value == pytest.approx(rate)
+        assert one.efficiency is not None
+        assert one.efficiency.value == pytest.approx(rate / (one.point.ranks * alone))
+        assert one.relative.value == one.efficiency.value
+
+
+def test_what_is_lost_adds_up_to_what_efficiency_lacks() -> None:
+    for one in healthy().points:
+        assert one.lost is not None
+        assert one.efficiency is not None
+        assert list(one.lost) == list(ENTRIES)
+        total = sum(mean.value for mean in one.lost.values())
+        assert total == pytest.approx(1 - one.efficiency.value, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("input", Fault("input", 40.0)),
+        ("imbalance", Fault("compute", 40.0, ranks=(1,))),
+        ("other", Fault("other", 40.0)),
+        ("compute", Fault("compute", 40.0)),
+    ],
+)
+def test_efficiency_is_lost_where_the_fault_is(entry: str, fault: Fault) -> None:
+    (series,) = scaling([run(1), run(4, faults=(fault,))])
+    lost = series.points[1].lost
+    assert lost is not None
+    assert max(lost, key=lambda name: lost[name].value) == entry
+    step = series.points[1].point.step_ms.value
+    plain = healthy().points[2].point.entries_ms[entry].value
+    alone = series.points[0].point.entries_ms[entry].value
+    # The fault, and what the job loses there anyway; one late rank takes the place of those that are
+    # late by chance.
+    least = 40.0 if entry == "imbalance" else 40 + plain - alone
+    most = 40 + plain - alone
+    assert 0.9 * least / step <= lost[entry].value <= 1.1 * most / step
+
+
+def test_intervals_hold_the_truth() -> None:
+    truths = []
+    for seed in range(40):
+        (series,) = scaling([run(1, seed), run(4, seed + 100)])
+        efficiency = series.points[1].efficiency
+        assert efficiency is not None
+        assert efficiency.ci95 is not None
+        truths.append((efficiency.value, efficiency.ci95))
+    truth = sum(value for value, _ in truths) / len(truths)
+    inside = sum(low <= truth <= high for _, (low, high) in truths)
+    assert 34 <= inside <= 40
+
+
+def test_repeats_say_how_sure_a_mean_is() -> None:
+    repeats = [run(ranks, seed) for ranks in (1, 4) for seed in range(3)]
+    (series,) = scaling(repeats)
+    assert [len(one.point.runs) for one in series.points] == [3, 3]
+    steps = [run.step.mean for run in series.points[1].point.runs if run.step is not None]
+    assert series.points[1].point.step_ms.value == pytest.approx(sum(steps) / 3)
+    assert series.difference is not None
+    assert series.difference.found
+
+
+def test_sizes_that_do_not_differ_are_said_to_be_alike() -> None:
+    quiet = {"communication": replace(RING, latency_us=0.0, bytes=0), "noise": Noise(cv=0.01)}
+    found = []
+    for first in range(0, 60, 6):
+        # The same size under two names: what differs is chance.
+        runs = [run(2, first + seed, **quiet) for seed in range(3)]
+        runs += [_as_size_4(run(2, first + 3 + seed, **quiet)) for seed in range(3)]
+        (series,) = scaling(runs)
+        assert series.difference is not None
+        found.append(series.difference.found)
+    assert sum(found) <= 3
+
+
+def _as_size_4(analysis: Analysis) -> Analysis:
+    logs = tuple(replace(log, facts={**log.facts, "size": 4}) for log in analysis.run.logs)
+    assert analysis.samples_per_second is not None
+    return replace(
+        analysis,
+        run=replace(analysis.run, logs=logs),
+        samples_per_second=analysis.samples_per_second * 2,
+    )
+
+
+def test_without_repeats_nothing_is_said_of_differences() -> None:
+    assert healthy().difference is None
+
+
+def test_more_ranks_are_projected_and_the_interval_holds_them() -> None:
+    series = healthy()
+    assert [one.ranks for one in series.projection] == [16, 32, 64]
+    for one in series.projection[:2]:
+        really = run(one.ranks, 7).samples_per_second
+        assert really is not None
+        assert one.rate.ci95 is not None
+        assert one.rate.ci95[0] * 0.97 <= really <= one.rate.ci95[1] * 1.03
+        assert one.efficiency is not None
+        assert 0 < one.efficiency.value < 1
+
+
+def test_two_sizes_give_a_projection_with_an_interval() -> None:
+    (series,) = scaling([run(1), run(4)])
+    for one in series.projection:
+        assert one.rate.ci95 is not None
+        assert one.rate.ci95[0] <= one.rate.value <= one.rate.ci95[1]
+
+
+def test_without_a_run_on_one_rank_only_sizes_are_compared() -> None:
+    (series,) = scaling([run(2), run(8)])
+    assert [one.efficiency for one in series.points] == [None, None]
+    assert [one.lost for one in series.points] == [None, None]
+    assert series.points[0].relative.value == 1.0
+    assert series.points[1].relative.value < 1.0
+    assert "there is no run on one rank" in " ".join(series.warnings)
+
+
+def test_one_size_is_no_scaling() -> None:
+    (series,) = scaling([run(4)])
+    assert "all runs are on 4 ranks: scaling needs runs on other numbers" in series.warnings
+
+
+def test_the_whole_job_counts_its_start_up() -> None:
+    for one in healthy().points:
+        assert one.point.job_rate.value < one.point.rate.value
+    job = healthy().points[1].point.runs[0]
+    samples = job.steps * 2 * JOB.batch_size
+    assert healthy().points[1].point.job_rate.value == pytest.approx(
+        samples / job.job.total, rel=0.01
+    )
+
+
+def test_a_fixed_total_batch_is_strong_scaling() -> None:
+    runs = [run(ranks, batch_size=64 // ranks, compute_ms=160.0 / ranks) for ranks in (1, 2, 4)]
+    (series,) = scaling(runs)
+    assert series.kind == "strong"
+    assert series.projection == ()
+    for one in series.points:
+        assert one.efficiency is not None
+        assert one.lost is not None
+        total = sum(mean.value for mean in one.lost.values())
+        assert total == pytest.approx(1 - one.efficiency.value, abs=1e-9)
+    # What a rank has to do in every step whatever its batch counts more the smaller that is.
+    last = series.points[-1].lost
+    assert last is not None
+    assert last["other"].value > 0
+
+
+def test_jobs_are_kept_apart() -> None:
+    runs = [run(ranks) for ranks in (1, 2)]
+    runs += [run(ranks, synthetic=True) for ranks in (1, 2)]
+    runs += [run(ranks, batch_size=128) for ranks in (1, 2)]
+    series = scaling(runs)
+    assert [(one.synthetic, round(one.points[0].point.work)) for one in series] == [
+        (False, 32),
+        (False, 128),
+        (True, 32),
+    ]
+
+
+def test_the_program_by_itself_is_held_against_the_launcher_on_one_rank() -> None:
+    launched = [_launched(run(ranks, communication=RING)) for ranks in (1, 2)]
+    alone = run(1, 9, compute_ms=120.0)
+    (series,) = scaling([*launched, alone])
+    assert series.alone is not None
+    assert series.alone.runs == (alone,)
+    one, two = series.points
+    assert one.efficiency is not None
+    assert one.efficiency_alone is not None
+    assert one.efficiency.value == 1.0
+    assert one.efficiency_alone.value == pytest.approx(130 / 160, abs=0.02)
+    assert two.efficiency_alone is not None
+
+
+def _launched(analysis: Analysis) -> Analysis:
+    logs = tuple(replace(log, facts={**log.facts, "launch": "a"}) for log in analysis.run.logs)
+    return replace(analysis, run=replace(analysis.run, logs=logs))
+
+
+def test_runs_without_stages_still_have_rates() -> None:
+    (series,) = scaling([run(ranks, stamps=False) for ranks in (1, 2)])
+    assert [one.lost for one in series.points] == [None, None]
+    assert series.points[1].efficiency is not None
+    assert series.projection == ()
+
+
+def test_compute_that_is_slower_on_more_ranks_is_said() -> None:
+    (series,) = scaling([run(1), run(4, compute_ms=200.0)])
+    said = " ".join(series.warnings)
+    assert re.search(r"compute takes 3\d% longer on 4 ranks than on one", said)
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert scaling([]) == []
+
+
+def test_published_curves_have_sources_and_efficiencies() -> None:
+    assert len({curve.name for curve in CURVES}) == len(CURVES)
+    found = {curve.name: curve.efficiency for curve in CURVES}
+    assert found["VGG-16, 512 GPUs"] == (0.68,)
+    assert found["VGG-16, HorovodRunner"][-1] == pytest.approx(145.5 / (32 * 24.6))
+    assert found["MNIST, HorovodRunner"][1] == pytest.approx(1631 / (2 * 1113))
+    _in_order([curve.processes for curve in CURVES])
+    assert all(curve.source for curve in CURVES)
+
+
+def _in_order(sizes: Sequence[tuple[int, ...]]) -> None:
+    assert all(list(one) == sorted(one) for one in sizes)
