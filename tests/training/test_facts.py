@@ -37,6 +37,7 @@ def test_facts_of_the_model_and_its_training(recorded: Recorded) -> None:
         assert facts["optimizer"] == "Adam"
         assert facts["learning_rate"] == pytest.approx(0.002)
         assert facts["batch_size"] == 16
+        assert (facts["epochs"], facts["batches_per_epoch"]) == (2, 12)
         assert facts["gradient_tensors"] == 4
         assert facts["gradient_bytes"] == 4 * facts["parameters"]
         assert facts["gradients_reduced"] is True

@@ -90,6 +90,7 @@ def test_facts(ranks: Recorded) -> None:
         assert facts["gradient_tensors"] == 4
         assert facts["gradient_bytes"] == 4 * NUMBERS
         assert facts["batch_size"] == 16
+        assert facts["batches_per_epoch"] == 12
         assert facts["loader_workers"] == 0
         assert facts["threads"]["intra_op"] == 1
         assert facts["devices"] == ["CPU"]

@@ -174,7 +174,8 @@ class Recording:
         found = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
         batch_size, workers = (value if isinstance(value, int) else None for value in found)
         self._batch_size = self._batch_size or batch_size
-        self._session.facts({"batch_size": self._batch_size, "loader_workers": workers})
+        known = {"loader_workers": workers, "batches_per_epoch": _length(loader)}
+        self._session.facts({"batch_size": self._batch_size, **known})
 
     @_never_raises
     def loop_ends(self, loop: object, ends_epoch: bool) -> None:
@@ -277,3 +278,11 @@ class Recording:
                 # The first batch tells; the last one of an epoch may be smaller.
                 self._batch_size = row.samples // row.micro
                 session.facts({"batch_size": self._batch_size})
+
+
+def _length(loader: Any) -> Optional[int]:
+    """Its batches, where it knows how many there are; endless ones do not."""
+    try:
+        return len(loader)
+    except Exception:
+        return None

@@ -106,3 +106,13 @@ def _known(read: Callable[[], _Fact]) -> Optional[_Fact]:
 
 def _version(module: str) -> Optional[str]:
     return getattr(sys.modules.get(module), "__version__", None)
+
+
+def plan(history: Any) -> Dict[str, Optional[int]]:
+    """How much is to be trained, as far as ``fit`` knows beforehand: the last epoch, and its batches."""
+    params = getattr(history, "params", None) or {}
+    epochs, batches = params.get("epochs"), params.get("steps")
+    return {
+        "epochs": epochs if isinstance(epochs, int) else None,
+        "batches_per_epoch": batches if isinstance(batches, int) else None,
+    }

@@ -16,7 +16,14 @@ from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
 from ..identity import World, world_from_environment
 from ..options import Options
 from ..session import Session
-from .facts import horovod_world, model_facts, parameters, steps_per_execution, why_no_stamps
+from .facts import (
+    horovod_world,
+    model_facts,
+    parameters,
+    plan,
+    steps_per_execution,
+    why_no_stamps,
+)
 from .instrument import Instrumentation
 from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
 from .ring import CAPACITY, StampRing
@@ -166,6 +173,7 @@ class Recording:
         facts = {
             **host_facts(),
             **model_facts(self.model, world.size),
+            **plan(self._history),
             "run_name": options.run_name,
             "synthetic": options.synthetic,
             "batch_size": options.batch_size,

@@ -1,0 +1,86 @@
+"""How far a run is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from stallscope.analysis import analyse
+from stallscope.analysis.progress import Progress, progress
+from stallscope.run import Run
+from stallscope.simulate import Job, simulate
+
+JOB = Job(ranks=2, steps=400, epochs=4, validation_ms=900.0)
+
+
+def so_far(steps: int, **facts: Any) -> Run:
+    """A run of 400 steps after so many of them."""
+    run = simulate(JOB).run
+    logs = tuple(replace(log, facts={**log.facts, **facts}, ended=False) for log in run.logs)
+    return replace(
+        run,
+        logs=logs,
+        steps=run.steps.filter(pc.less(run.steps["step"], steps)),
+        intervals=run.intervals.filter(pc.less(run.intervals["step"], steps)),
+    )
+
+
+def of(run: Run) -> Progress:
+    found = progress(analyse(run))
+    assert found is not None
+    return found
+
+
+def test_steps_that_are_left_take_as_long_as_those_that_were_done() -> None:
+    found = of(so_far(250, epochs=4, batches_per_epoch=100))
+    assert (found.last_step, found.epoch, found.done, found.total) == (249, 2, 250, 400)
+    analysis = analyse(so_far(250))
+    assert analysis.step is not None
+    steps = 150 * analysis.step.mean / 1e3
+    # Two of the 250 steps came behind a validation of 0.9 s.
+    assert found.left_s == pytest.approx(steps + 150 * 2 * 0.9 / 250, rel=0.1)
+
+
+def test_at_the_end_nothing_is_left() -> None:
+    found = of(so_far(400, epochs=4, batches_per_epoch=100))
+    assert (found.done, found.total, found.left_s) == (400, 400, 0.0)
+
+
+def test_several_batches_may_be_one_step() -> None:
+    found = of(so_far(250, epochs=4, batches_per_epoch=300, backward_passes_per_step=3))
+    assert (found.done, found.total) == (250, 400)
+
+
+def test_what_was_trained_before_a_checkpoint_does_not_count() -> None:
+    run = simulate(replace(JOB, first_step=1000)).run
+    logs = tuple(
+        replace(log, facts={**log.facts, "epochs": 4, "batches_per_epoch": 100}) for log in run.logs
+    )
+    found = of(replace(run, logs=logs))
+    assert found.last_step == 1399
+    assert (found.done, found.total) == (400, 400)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{}, {"epochs": 4}, {"batches_per_epoch": 100}, {"epochs": "4", "batches_per_epoch": -1}],
+)
+def test_what_nobody_planned_is_not_known(facts: dict[str, Any]) -> None:
+    found = of(so_far(250, **facts))
+    assert (found.last_step, found.done, found.total, found.left_s) == (249, None, None, None)
+
+
+def test_a_rank_that_stopped_is_behind() -> None:
+    run = so_far(250)
+    steps = run.steps
+    stopped = pc.and_(pc.equal(steps["rank"], 1), pc.greater(steps["step"], 199))
+    found = of(replace(run, steps=steps.filter(pc.invert(stopped))))
+    assert found.behind == ((1, 199),)
+    assert of(run).behind == ()
+
+
+def test_before_the_first_step_there_is_no_progress() -> None:
+    assert progress(analyse(so_far(0))) is None
