@@ -20,8 +20,9 @@ from .base import Parsed
 from .grouping import group
 from .step_log import StepLogParser
 
-#: Rows of all ranks together that are kept; a look at them is analysed in well under a second.
+#: Rows of all ranks together that are kept, and steps: what somebody watches is what happens now.
 MOST_ROWS = 200_000
+_MOST_STEPS = 2_000
 _FEWEST_STEPS = 60
 # The header and the facts of a log's first steps are in here; a row has at most 200 bytes.
 _HEAD_BYTES = 256 * 1024
@@ -139,13 +140,17 @@ class Follower:
 
     def _window_bytes(self) -> int:
         """Of one log, as far as is known how many there are."""
-        return max(self._most_rows // max(len(self._logs), 1), _FEWEST_STEPS) * _ROW_BYTES
+        return self._most_steps() * _ROW_BYTES
+
+    def _most_steps(self) -> int:
+        most = min(self._most_rows // max(len(self._logs), 1), _MOST_STEPS)
+        return max(most, _FEWEST_STEPS)
 
     def _forget(self) -> None:
         """Drop steps that are too far back."""
         tables = [followed.parsed.steps for followed in self._logs.values()]
         last = max((_last_step(table) for table in tables), default=-1)
-        keep = max(self._most_rows // max(len(tables), 1), _FEWEST_STEPS)
+        keep = self._most_steps()
         for followed in self._logs.values():
             parsed = followed.parsed
             if parsed.steps.num_rows > keep:

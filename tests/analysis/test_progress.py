@@ -80,6 +80,9 @@ def test_a_rank_that_stopped_is_behind() -> None:
     found = of(replace(run, steps=steps.filter(pc.invert(stopped))))
     assert found.behind == ((1, 199),)
     assert of(run).behind == ()
+    # A log that is written every ten seconds is not behind for that.
+    rarely = so_far(250, flush_seconds=10.0)
+    assert of(replace(rarely, steps=rarely.steps.filter(pc.invert(stopped)))).behind == ()
 
 
 def test_before_the_first_step_there_is_no_progress() -> None:

@@ -105,6 +105,13 @@ def test_a_long_log_is_begun_near_its_end(tmp_path: Path) -> None:
     assert run.status == "completed"
 
 
+def test_of_a_long_run_two_thousand_steps_are_kept(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", replace(JOB, steps=5_000, ranks=2))
+    follower = Follower(tmp_path / "logs", "growing")
+    follower.look()
+    assert set(follower.run().steps["step"].to_pylist()) == set(range(3_000, 5_000))
+
+
 def test_other_runs_in_the_folder_are_left_alone(growing: Growing, tmp_path: Path) -> None:
     growing.grow(1.0)
     write_job(tmp_path / "other", replace(JOB, run_id="other"))

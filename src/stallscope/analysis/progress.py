@@ -10,8 +10,9 @@ from stallscope.run import Run
 
 from .result import Analysis
 
-# A rank so many steps behind the furthest one has stopped, or its log is not written.
-_BEHIND = 3
+# A rank so many steps, and so many writes of its log, behind the furthest one has stopped.
+_BEHIND_STEPS = 3
+_BEHIND_WRITES = 2
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def progress(analysis: Analysis) -> Progress | None:
     last = int(step.max())
     epoch = run.steps["epoch"].fill_null(-1).to_numpy()[step == last].max()
     per_epoch, epochs = _per_epoch(run), _number(run, "epochs")
+    pace = _pace_s(analysis)
     done = total = left = None
     if per_epoch is not None and epochs is not None and epoch >= 0:
         first = _number(run, "first_step") or 0
@@ -47,9 +49,9 @@ def progress(analysis: Analysis) -> Progress | None:
         steps_left = per_epoch - in_epoch + max(epochs - 1 - int(epoch), 0) * per_epoch
         done = last + 1 - first
         total = done + steps_left
-        pace = _pace_s(analysis)
         left = None if pace is None else steps_left * pace
-    return Progress(last, int(epoch) if epoch >= 0 else None, done, total, left, _behind(run, last))
+    behind = _behind(run, last, pace)
+    return Progress(last, int(epoch) if epoch >= 0 else None, done, total, left, behind)
 
 
 def _per_epoch(run: Run) -> int | None:
@@ -73,9 +75,13 @@ def _pace_s(analysis: Analysis) -> float | None:
     return float(whole) / len(ledger) / 1e9
 
 
-def _behind(run: Run, last: int) -> tuple[tuple[int, int], ...]:
+def _behind(run: Run, last: int, pace: float | None) -> tuple[tuple[int, int], ...]:
+    # Logs are written now and then, not with every step.
+    every = run.fact("flush_seconds")
+    writes = _BEHIND_WRITES * every / pace if pace and isinstance(every, int | float) else 0
+    allowed = _BEHIND_STEPS + writes
     ranks = run.steps["rank"].to_numpy()
     furthest = np.full(max(run.ranks) + 1, -1, np.int64)
     np.maximum.at(furthest, ranks, run.steps["step"].to_numpy())
-    late = [rank for rank in run.ranks if furthest[rank] < last - _BEHIND]
+    late = [rank for rank in run.ranks if furthest[rank] < last - allowed]
     return tuple((rank, int(furthest[rank])) for rank in late)

@@ -1,0 +1,137 @@
+"""A run that is watched while it is recorded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dash import no_update
+from support.step_logs import Job, write_job
+
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.live import Followings, followed_folder
+from stallscope.dashboard.pages.live import looked
+from stallscope.dashboard.routing import view_at
+from stallscope.errors import NotFoundError
+from stallscope.parsers import read
+
+from .content import of_type, texts
+
+JOB = Job(
+    ranks=2,
+    steps=200,
+    epochs=2,
+    slow={(1, "input"): 9.0},
+    run_id="growing",
+    facts={"epochs": 2, "batches_per_epoch": 100},
+)
+
+
+class Recording:
+    """Logs that grow, a store that was opened early on, and a clock that is set by hand."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        write_job(tmp_path / "whole", JOB)
+        self.folder = tmp_path / "logs"
+        self.folder.mkdir()
+        self.files = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+        self.grow(0.5)
+        self.store = RunStore(read(str(self.folder)))
+        self.now = 0.0
+        self.followings = Followings(lambda: self.now)
+
+    def grow(self, share: float) -> None:
+        for name, data in self.files.items():
+            (self.folder / name).write_bytes(data[: int(len(data) * share)])
+
+    def look(self, number: int = 0) -> tuple[Any, ...]:
+        self.now += 1.0
+        return looked(self.store, self.followings, {"run": "growing", "number": number})
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    return Recording(tmp_path)
+
+
+def test_the_page_is_a_tab_of_runs_that_are_recorded(recording: Recording, store: RunStore) -> None:
+    assert "Live" in texts(view_at(recording.store, "/run/growing", "").content)
+    assert "Live" not in texts(view_at(store, "/run/real", "").content)
+    content = view_at(recording.store, "/run/growing/live", "").content
+    assert [one.interval for one in of_type(content, "Interval")] == [1000]
+
+
+def test_at_the_page_of_a_run_that_has_ended_nothing_ticks(store: RunStore) -> None:
+    content = view_at(store, "/run/real/live", "").content
+    assert any("this run has ended" in text for text in texts(content))
+    assert of_type(content, "Interval") == []
+
+
+def test_it_says_how_far_the_run_is_and_who_is_slow(recording: Recording) -> None:
+    words, figures, ended, seen = recording.look()
+    said = texts(words)
+    assert "Slow rank 1" in said
+    assert any(re.fullmatch(r"9\d in epoch 0", text) for text in said)
+    assert any(text.endswith("of 200 steps") for text in said)
+    assert any(text.startswith("about ") for text in said)
+    assert (ended, seen["number"]) == (False, 1)
+    assert set(figures) == {"light", "dark"}
+    assert max(figures["light"].data[0].x) < 100
+
+
+def test_without_news_no_figures_are_sent(recording: Recording) -> None:
+    *_, seen = recording.look()
+    _, figures, _, again = recording.look(seen["number"])
+    assert (figures, again) == (no_update, no_update)
+    # Somebody who comes later gets them all the same.
+    assert recording.look(0)[1] is not no_update
+
+
+def test_new_steps_come_by_themselves_and_the_end_too(recording: Recording) -> None:
+    recording.look()
+    recording.grow(0.8)
+    words, figures, ended, seen = recording.look(1)
+    assert (seen["number"], ended) == (2, False)
+    assert 150 < max(figures["light"].data[0].x) < 170
+    recording.grow(1.0)
+    words, _, ended, _ = recording.look(2)
+    assert ended
+    assert {"ended", "200 of 200 steps", "none"} <= set(texts(words))
+
+
+def test_a_pause_is_said(recording: Recording) -> None:
+    recording.look()
+    recording.now += 20.0
+    words, *_ = recording.look(1)
+    assert "no new step for 21 s" in texts(words)
+
+
+def test_whoever_looks_at_the_same_time_sees_the_same(recording: Recording) -> None:
+    first = recording.followings.look(recording.folder, "growing")
+    recording.grow(1.0)
+    recording.now += 0.1
+    assert recording.followings.look(recording.folder, "growing").number == first.number
+    recording.now += 1.0
+    assert recording.followings.look(recording.folder, "growing").number == first.number + 1
+
+
+def test_logs_that_have_gone_are_a_sentence(recording: Recording) -> None:
+    recording.look()
+    for path in recording.folder.iterdir():
+        path.unlink()
+    recording.folder.rmdir()
+    words, figures, ended, _ = recording.look(1)
+    assert words == "This run has ended."
+    assert (figures, ended) == (no_update, True)
+    with pytest.raises(NotFoundError):
+        recording.followings.look(recording.folder / "nowhere", "growing")
+
+
+def test_only_folders_on_this_machine_are_watched(recording: Recording) -> None:
+    run = recording.store.analysis("growing").run
+    assert followed_folder(run) == recording.folder
+    assert followed_folder(replace(run, source="s3://bucket/run")) is None
+    assert followed_folder(replace(run, source="/nowhere")) is None
