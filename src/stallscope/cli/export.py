@@ -1,0 +1,67 @@
+"""A run as a trace for timeline viewers, or as a table of its steps and ranks."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from stallscope.errors import UsageError
+from stallscope.exports import registry
+from stallscope.exports.selection import Selection, parse_ranks
+from stallscope.exports.worlds import worlds_of
+from stallscope.exports.write import check_path, write_export
+from stallscope.runs import open_run
+
+from .main import FINE
+from .opening import with_progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", help="a folder with logs, a log, a URL, or a collected run"
+    )
+    parser.add_argument(
+        "--format", metavar="NAME", required=True, help=f"one of {', '.join(registry.names())}"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="what to write; chrome and csv are compressed where it ends with .gz",
+    )
+    parser.add_argument("--from", dest="first", metavar="STEP", help="the first step to export")
+    parser.add_argument("--to", dest="last", metavar="STEP", help="the last step to export")
+    parser.add_argument("--ranks", metavar="LIST", help="ranks to export: 0,3,8-15 for example")
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    parser.add_argument(
+        "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    export = registry.by_name(options.format)
+    selection = _selection(options)
+    check_path(export, options.out, options.force)
+    export.check()
+    for source in with_progress([options.run], "reading"):
+        worlds = worlds_of(open_run(source, read_as=options.read_as), selection)
+    for _ in with_progress([export], "exporting"):
+        write_export(export, worlds, options.out, options.force)
+    print(options.out)
+    return FINE
+
+
+def _selection(options: argparse.Namespace) -> Selection:
+    first, last = _step("--from", options.first), _step("--to", options.last)
+    if first is not None and last is not None and first > last:
+        raise UsageError(f"--from {first} --to {last}: the last step comes before the first")
+    return Selection(first, last, None if options.ranks is None else parse_ranks(options.ranks))
+
+
+def _step(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 18):
+        raise UsageError(f"{option} {text}: say the number of a step, 1200 for example")
+    return int(text)

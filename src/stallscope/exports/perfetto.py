@@ -1,0 +1,191 @@
+"""Perfetto's own format: packets of Protocol Buffers, written with the maintained builder.
+
+All packets are one sequence, ordered by time. Names are interned, and blocks of packets are deflated
+as the format provides for it, so that readers need nothing else.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from typing import Any, BinaryIO, ClassVar
+
+from stallscope.errors import MissingExtraError
+
+from .base import Export
+from .trace import Counter, Event, Mark, Process, Slice, Trace
+from .worlds import Worlds
+
+_SEQUENCE = 1
+# Packets that are deflated together.
+_AT_A_TIME = 4096
+# Tracks are numbered from 1; processes must not get in their way.
+_FIRST_PROCESS = 1 << 32
+
+
+class PerfettoExport(Export):
+    name: ClassVar[str] = "perfetto"
+    may_be_gzipped: ClassVar[bool] = False
+
+    def check(self) -> None:
+        _protos()
+
+    def write(self, worlds: Worlds, file: BinaryIO) -> None:
+        trace = Trace(worlds)
+        packets = _Packets(file)
+        packets.clocks(worlds.wall_ns)
+        packets.root()
+        # Processes are numbered after the ranks, as in the other format.
+        after = max(worlds.ranks, default=0) + 1
+        for index, process in enumerate(trace.processes):
+            note = worlds.note if index == 0 else ""
+            packets.process(process, index, after + index, note)
+        for event in trace.events():
+            packets.event(event)
+        packets.close()
+
+
+class _Packets:
+    """Writes packets; ends of slices are kept until their time has come, one per track at most."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._protos, builder = _protos()
+        self._file = builder(file)
+        self._block = self._protos.Trace()
+        self._open: list[tuple[int, int]] = []
+        self._names: dict[str, int] = {}
+        self._argument_names: dict[str, int] = {}
+        self._first = True
+        event = self._protos.TrackEvent
+        self._begin, self._end = event.TYPE_SLICE_BEGIN, event.TYPE_SLICE_END
+        self._instant, self._counter = event.TYPE_INSTANT, event.TYPE_COUNTER
+        packet = self._protos.TracePacket
+        self._cleared = packet.SEQ_INCREMENTAL_STATE_CLEARED
+        self._needed = packet.SEQ_NEEDS_INCREMENTAL_STATE
+
+    def clocks(self, wall_ns: int | None) -> None:
+        """Ties time 0 to wall time."""
+        snapshot = self._packet(0).clock_snapshot
+        builtin = self._protos.ClockSnapshot.Clock
+        snapshot.clocks.add(clock_id=builtin.BOOTTIME, timestamp=0)
+        if wall_ns is not None:
+            snapshot.clocks.add(clock_id=builtin.REALTIME, timestamp=wall_ns)
+
+    def root(self) -> None:
+        """Says that processes have an order of their own."""
+        descriptor = self._packet(0).track_descriptor
+        descriptor.uuid = 0
+        descriptor.process_ordering = descriptor.PROCESS_ORDERING_EXPLICIT
+
+    def process(self, process: Process, index: int, pid: int, note: str) -> None:
+        """Describes a process and its tracks."""
+        own = self._packet(0).track_descriptor
+        own.uuid = _FIRST_PROCESS + index
+        own.name = process.name
+        own.process.pid = pid
+        own.process.process_name = process.name
+        own.child_ordering = own.EXPLICIT
+        own.sibling_order_rank = index
+        if note:
+            own.description = note
+        for order, track in enumerate(process.tracks):
+            descriptor = self._packet(0).track_descriptor
+            descriptor.uuid, descriptor.parent_uuid = track.id, own.uuid
+            descriptor.name = track.name
+            descriptor.sibling_order_rank = order
+            if track.unit is not None:
+                descriptor.counter.unit_name = track.unit
+
+    def event(self, event: Event) -> None:
+        """Writes an event, after the ends of slices that come before it."""
+        self._close_until(event.begin)
+        packet = self._packet(event.begin)
+        own = packet.track_event
+        own.track_uuid = event.track
+        if isinstance(event, Slice):
+            own.type = self._begin
+            own.name_iid = self._name(packet, event.name)
+            self._slice_arguments(packet, event)
+            heapq.heappush(self._open, (event.end, event.track))
+        elif isinstance(event, Counter):
+            own.type = self._counter
+            own.double_counter_value = event.value
+        else:
+            self._mark(packet, event)
+
+    def close(self) -> None:
+        """Writes what is left."""
+        while self._open:
+            self._close_until(self._open[0][0])
+        self._flush()
+
+    def _close_until(self, time: int) -> None:
+        while self._open and self._open[0][0] <= time:
+            end, track = heapq.heappop(self._open)
+            own = self._packet(end).track_event
+            own.type, own.track_uuid = self._end, track
+
+    def _slice_arguments(self, packet: Any, event: Slice) -> None:
+        self._argument(packet, "step", event.step)
+        if event.epoch is not None:
+            self._argument(packet, "epoch", event.epoch)
+        self._argument(packet, "ms", event.ns / 1e6)
+        if event.late_ns is not None:
+            self._argument(packet, "lateness_ms", event.late_ns / 1e6)
+        if event.last_rank is not None:
+            self._argument(packet, "last_rank", event.last_rank)
+
+    def _mark(self, packet: Any, event: Mark) -> None:
+        packet.track_event.type = self._instant
+        packet.track_event.name_iid = self._name(packet, event.name)
+        for name, value in event.args.items():
+            self._argument(packet, name, value)
+
+    def _argument(self, packet: Any, name: str, value: str | int | float) -> None:
+        iid = self._argument_names.get(name)
+        if iid is None:
+            iid = self._argument_names[name] = len(self._argument_names) + 1
+            packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
+        annotation = packet.track_event.debug_annotations.add(name_iid=iid)
+        if isinstance(value, int):
+            annotation.int_value = value
+        elif isinstance(value, float):
+            annotation.double_value = value
+        else:
+            annotation.string_value = value
+
+    def _name(self, packet: Any, name: str) -> int:
+        iid = self._names.get(name)
+        if iid is None:
+            iid = self._names[name] = len(self._names) + 1
+            packet.interned_data.event_names.add(iid=iid, name=name)
+        return iid
+
+    def _packet(self, time: int) -> Any:
+        if len(self._block.packet) >= _AT_A_TIME:
+            self._flush()
+        flags = self._cleared if self._first else self._needed
+        self._first = False
+        return self._block.packet.add(
+            timestamp=time, trusted_packet_sequence_id=_SEQUENCE, sequence_flags=flags
+        )
+
+    def _flush(self) -> None:
+        packet = self._file.create_packet()
+        packet.compressed_packets = zlib.compress(self._block.SerializeToString())
+        self._file.write_packet(packet)
+        self._block = self._protos.Trace()
+
+
+def _protos() -> tuple[Any, Any]:
+    """The package's messages and its builder.
+
+    Raises:
+        MissingExtraError: if the package is not installed.
+    """
+    try:
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+        from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("perfetto", error.name or "perfetto") from error
+    return perfetto_trace_pb2, StreamingTraceProtoBuilder

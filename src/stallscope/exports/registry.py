@@ -1,0 +1,30 @@
+"""The formats there are."""
+
+from __future__ import annotations
+
+from stallscope.errors import UsageError
+
+from .base import Export
+from .chrome import ChromeExport
+from .csv_table import CsvExport
+from .parquet import ParquetExport
+from .perfetto import PerfettoExport
+
+EXPORTS: tuple[Export, ...] = (PerfettoExport(), ChromeExport(), ParquetExport(), CsvExport())
+
+
+def names() -> list[str]:
+    """The names for ``--format``."""
+    return [export.name for export in EXPORTS]
+
+
+def by_name(name: str) -> Export:
+    """The format of that name.
+
+    Raises:
+        UsageError: if there is none; the message lists those there are.
+    """
+    for export in EXPORTS:
+        if export.name == name:
+            return export
+    raise UsageError(f"no export format {name!r}: there are {', '.join(names())}")

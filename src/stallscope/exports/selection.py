@@ -1,0 +1,83 @@
+"""Which steps and ranks of a run are exported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.analysis.alignment import Bools, Ints
+from stallscope.errors import UsageError
+from stallscope.wording.verdicts import listed
+
+# Nobody names more ranks one by one, and a slip must not fill the memory.
+_MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Steps from ``first`` to ``last``, both included, and ranks; None where all are meant."""
+
+    first: int | None = None
+    last: int | None = None
+    ranks: frozenset[int] | None = None
+
+    def steps(self, numbers: Ints) -> Bools:
+        """Per step number, whether it is meant."""
+        chosen = np.ones(len(numbers), bool)
+        if self.first is not None:
+            chosen &= numbers >= self.first
+        if self.last is not None:
+            chosen &= numbers <= self.last
+        return chosen
+
+    def of(self, ranks: Sequence[int]) -> Ints:
+        """Positions of the ranks that are meant."""
+        meant = [at for at, rank in enumerate(ranks) if self.ranks is None or rank in self.ranks]
+        return np.array(meant, np.int64)
+
+    def check(self, steps: Ints, ranks: Sequence[int]) -> None:
+        """Hold the selection against what a run has.
+
+        Args:
+            steps: the numbers of all steps, at least one.
+            ranks: all ranks that recorded steps.
+
+        Raises:
+            UsageError: if nothing would be left, or a rank is named that the run has no steps of.
+        """
+        if not self.steps(steps).any():
+            words = [
+                *([] if self.first is None else [f"from {self.first}"]),
+                *([] if self.last is None else [f"to {self.last}"]),
+            ]
+            raise UsageError(
+                f"no step {' '.join(words)}: the run has steps {steps.min()} to {steps.max()}"
+            )
+        unknown = sorted((self.ranks or frozenset()) - set(ranks))
+        if unknown:
+            there = listed("rank", sorted(ranks))
+            raise UsageError(f"no steps of {listed('rank', unknown)}: the run has {there}")
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """Ranks from a list such as ``0,3,8-15``.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    found: set[int] = set()
+    for word in text.split(","):
+        first, dash, last = word.strip().partition("-")
+        if not _is_number(first) or (dash and not _is_number(last)):
+            raise UsageError(f"--ranks {text}: say ranks and ranges of them, 0,3,8-15 for example")
+        low, high = int(first), int(last if dash else first)
+        if not low <= high < low + _MOST:
+            raise UsageError(f"--ranks {text}: {word.strip()} is no range of ranks")
+        found.update(range(low, high + 1))
+    return frozenset(found)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10

@@ -1,0 +1,143 @@
+"""A row per step and rank, rank by rank; what was not measured is null.
+
+| column | is |
+| --- | --- |
+| ``begin_ns`` | when the rank began the step, on the run's line of time |
+| ``input_ns``, ``compute_ns``, ``other_ns``, ``wait_ns`` | the rank's own stages |
+| ``allreduce_ns`` | exposed allreduce, the same for all ranks |
+| ``step_ns`` | the whole step, of which the five are the parts; without stages, to the next begin |
+| ``critical``, ``reference`` | whether the rank came last, and whether others are held against it |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from stallscope import __version__
+from stallscope.analysis.alignment import Bools, Ints
+from stallscope.analysis.clocks import NULL
+from stallscope.wording.plain import plain
+
+from .raw_slices import next_begin
+from .worlds import World, Worlds
+
+SCHEMA = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("generation", pa.int32(), nullable=False),
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int32()),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("host", pa.string(), nullable=False),
+        *(
+            pa.field(f"{name}_ns", pa.int64())
+            for name in ("begin", "input", "compute", "other", "wait", "allreduce", "step")
+        ),
+        pa.field("critical", pa.bool_()),
+        pa.field("reference", pa.bool_()),
+        pa.field("samples", pa.int64()),
+    ]
+)
+
+_STAMPS = ("begin", "data", "ready", "reduced", "end")
+
+
+def schema_of(worlds: Worlds) -> pa.Schema:
+    """The columns, with what times are counted from."""
+    facts = {"version": __version__, "times": worlds.note, "wall_ns_at_0": worlds.wall_ns}
+    return SCHEMA.with_metadata({"stallscope": json.dumps(facts)})
+
+
+def tables(worlds: Worlds) -> Iterator[pa.Table]:
+    """The rows of one rank after the other, in the order of generations and steps."""
+    for rank in worlds.ranks:
+        parts = [
+            _rows(worlds, world, world.aligned.ranks.index(rank))
+            for world in worlds.worlds
+            if rank in world.aligned.ranks
+        ]
+        yield pa.concat_tables(parts)
+
+
+def _rows(worlds: Worlds, world: World, rank: int) -> pa.Table:
+    aligned = world.aligned
+    stamps = {name: getattr(aligned, name)[:, rank] for name in _STAMPS}
+    recorded = np.logical_or.reduce([column != NULL for column in stamps.values()])
+    chosen = recorded & worlds.selection.steps(aligned.steps)
+    columns = {
+        **_stages(world, rank, stamps),
+        "epoch": _array(aligned.epochs, aligned.epochs >= 0, pa.int32()),
+        "begin_ns": _nullable(world.on_line(stamps["begin"], rank)),
+        "samples": _nullable(aligned.samples[:, rank]),
+    }
+    count = int(chosen.sum())
+    own = {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
+    same = {
+        "run_id": plain(worlds.run.id),
+        "generation": aligned.generation,
+        "rank": aligned.ranks[rank],
+        "host": plain(aligned.hosts[rank]),
+    }
+    for name, value in same.items():
+        own[name] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
+    own["step"] = pa.array(aligned.steps[chosen])
+    return pa.table([own[name] for name in SCHEMA.names], schema=schema_of(worlds))
+
+
+def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
+    """What the ledger has of the rank, and of input and compute what the stamps have."""
+    ledger, at = world.ledger, world.in_ledger
+    position = np.maximum(at, 0)
+    there = at >= 0
+    if not len(ledger):
+        nothing = pa.nulls(len(at), pa.int64())
+        names = ("other_ns", "wait_ns", "allreduce_ns")
+        return {
+            **_own_stages(world, rank, stamps),
+            **dict.fromkeys(names, nothing),
+            "step_ns": _until_next(world, stamps["begin"]),
+            **dict.fromkeys(("critical", "reference"), pa.nulls(len(at), pa.bool_())),
+        }
+    measured = there & ledger.measured[position, rank]
+    arrival = ledger.arrival[position, rank]
+    other = arrival - ledger.input[position, rank] - ledger.compute[position, rank]
+    return {
+        **_own_stages(world, rank, stamps),
+        "other_ns": _array(other, measured),
+        "wait_ns": _array(ledger.last[position] - arrival, measured),
+        "allreduce_ns": _array(ledger.allreduce[position], measured),
+        "step_ns": _array(ledger.total[position], there),
+        "critical": _array(ledger.critical[position] == rank, measured),
+        "reference": _array(ledger.reference[position] == rank, measured),
+    }
+
+
+def _own_stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
+    known = {name: column != NULL for name, column in stamps.items()}
+    # With all stamps and yet not measured: the clock was set within this step.
+    whole = np.logical_and.reduce(list(known.values()))
+    sound = world.aligned.measured[:, rank] | ~whole
+    begin, data, ready = (stamps[name] for name in ("begin", "data", "ready"))
+    return {
+        "input_ns": _array(data - begin, sound & known["begin"] & known["data"]),
+        "compute_ns": _array(ready - data, sound & known["data"] & known["ready"]),
+    }
+
+
+def _until_next(world: World, begin: Ints) -> pa.Array:
+    after = next_begin(world, begin)
+    return _array(after - begin, (after != NULL) & (begin != NULL))
+
+
+def _nullable(values: Ints) -> pa.Array:
+    return _array(values, values != NULL)
+
+
+def _array(values: npt.NDArray[np.generic], known: Bools, kind: pa.DataType = None) -> pa.Array:
+    array = pa.array(values, mask=~known)
+    return array if kind is None else array.cast(kind)

@@ -1,0 +1,282 @@
+"""A run as slices, counters and marks on tracks, ordered by time: what viewers of traces show.
+
+A rank's slices are the ledger's, to the nanosecond: from R(i−1) its other, input, compute and wait
+follow each other until the last rank is ready, then exposed allreduce until R(i). What lies between
+steps comes before them. Where clocks let slices overlap they are cut, and their arguments keep the
+ledger's figures. Of steps that are not in the ledger the stamps are shown that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from stallscope.analysis.alignment import Ints
+from stallscope.analysis.clocks import NULL
+from stallscope.analysis.lane_sums import LANE_STAGES
+from stallscope.analysis.ledger import GAPS, Ledger
+from stallscope.analysis.result import ChangePoint
+from stallscope.pictures.charts import TITLES
+from stallscope.wording.plain import plain
+
+from .raw_slices import KINDS, STEP, RawSlices, raw_slices
+from .worlds import World, Worlds
+
+#: A rank's stages in the order in which a step goes through them.
+STAGES = (*LANE_STAGES, "allreduce")
+
+# Slices that are held at a time.
+_AT_A_TIME = 20_000
+
+
+class Slice(NamedTuple):
+    """Something that lasts, on a track; nanoseconds. None where not known, or where it says nothing."""
+
+    track: int
+    begin: int
+    end: int
+    name: str
+    step: int
+    epoch: int | None
+    #: As in the ledger, which knows the time of what clocks let overlap, too.
+    ns: int
+    #: By how much later than the reference rank's the rank's gradients were ready; of the whole step,
+    #: those of the rank that came last.
+    late_ns: int | None = None
+    last_rank: int | None = None
+
+
+class Counter(NamedTuple):
+    """A value from a time on."""
+
+    track: int
+    begin: int
+    value: float
+
+
+class Mark(NamedTuple):
+    """A moment that deserves a look."""
+
+    track: int
+    begin: int
+    name: str
+    args: Mapping[str, str | int | float]
+
+
+Event = Slice | Counter | Mark
+
+
+@dataclass(frozen=True)
+class Track:
+    """A line of slices, or a counter where it has a unit."""
+
+    id: int
+    name: str
+    unit: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """Tracks under one heading: what is about all ranks, or the ranks of a host."""
+
+    name: str
+    tracks: tuple[Track, ...]
+
+
+STEPS = Track(1, "Steps")
+RATE = Track(2, "Samples per second", "samples/s")
+IMBALANCE = Track(3, TITLES["imbalance"], "ms")
+_FIRST_RANK = 4
+
+
+class Trace:
+    """The tracks of what is exported, and what is on them."""
+
+    def __init__(self, worlds: Worlds) -> None:
+        self.worlds = worlds
+        self._tracks: dict[tuple[str, int], Track] = {}
+        self.processes = (
+            Process(f"{plain(worlds.run.name)}: all ranks", (STEPS, RATE, IMBALANCE)),
+            *self._hosts(),
+        )
+
+    def events(self) -> Iterator[Event]:
+        """Everything, ordered by its begin; slices of one track do not overlap."""
+        for index, world in enumerate(self.worlds.worlds):
+            yield from self._of_world(index, world)
+
+    def _hosts(self) -> list[Process]:
+        pairs = {
+            (plain(world.aligned.hosts[at]), world.aligned.ranks[at])
+            for world in self.worlds.worlds
+            for at in self.worlds.selection.of(world.aligned.ranks)
+        }
+        ordered = sorted(pairs, key=lambda pair: (pair[1], pair[0]))
+        width = len(str(max((rank for _, rank in ordered), default=0)))
+        by_host: dict[str, list[Track]] = {}
+        for number, (host, rank) in enumerate(ordered, _FIRST_RANK):
+            # With leading zeros: some viewers sort by names.
+            track = Track(number, f"rank {rank:0{width}d}", rank=rank)
+            self._tracks[host, rank] = track
+            by_host.setdefault(host, []).append(track)
+        return [Process(host, tuple(tracks)) for host, tracks in by_host.items()]
+
+    def _of_world(self, index: int, world: World) -> Iterator[Event]:
+        selection = self.worlds.selection
+        positions = selection.of(world.aligned.ranks)
+        track_of = np.zeros(len(world.aligned.ranks), np.int64)
+        for at in positions:
+            host = plain(world.aligned.hosts[at])
+            track_of[at] = self._tracks[host, world.aligned.ranks[at]].id
+        begin, end = _drawn(world)
+        chosen = np.flatnonzero(selection.steps(world.ledger.steps))
+        raw = raw_slices(world, selection, begin, end)
+        marks = {
+            change.at: _mark(change.point, int(begin[change.at]))
+            for change in self.worlds.changes
+            if change.world == index
+        }
+        done = 0
+        for at in _blocks(chosen, max(1, len(positions))):
+            upto = int(np.searchsorted(raw.begin, end[at[-1]]))
+            events: list[Event] = [
+                *_job_events(world, at, begin, end),
+                *(marks[one] for one in at.tolist() if one in marks),
+                *_rank_slices(world.ledger, at, positions, track_of, begin, end),
+                *_of_raw(raw, slice(done, upto), track_of),
+            ]
+            done = upto
+            yield from sorted(events, key=attrgetter("begin"))
+        for low in range(done, len(raw), _AT_A_TIME):
+            yield from _of_raw(raw, slice(low, low + _AT_A_TIME), track_of)
+
+
+def _drawn(world: World) -> tuple[Ints, Ints]:
+    """Where the ledger's steps begin and end on the line of time, none before the one before it."""
+    ledger = world.ledger
+    edges = np.empty(2 * len(ledger), np.int64)
+    edges[0::2], edges[1::2] = ledger.reduced - ledger.total, ledger.reduced
+    edges = np.maximum.accumulate(np.maximum(edges + world.reference_shift, world.span[0]))
+    return edges[0::2], edges[1::2]
+
+
+def _blocks(chosen: Ints, ranks: int) -> Iterator[Ints]:
+    """Positions of steps, so many at a time as are worked on together."""
+    size = max(1, _AT_A_TIME // (ranks * len(STAGES)))
+    for low in range(0, len(chosen), size):
+        yield chosen[low : low + size]
+
+
+def _job_events(world: World, at: Ints, begin: Ints, end: Ints) -> Iterator[Event]:
+    """What is about all ranks: the steps, what lies before them, and the counters."""
+    ledger = world.ledger
+    rate = _rates(world, at)
+    imbalance = (ledger.last - ledger.of(ledger.arrival, ledger.reference))[at].tolist()
+    for index, one in enumerate(at.tolist()):
+        step, epoch = int(ledger.steps[one]), _known(int(ledger.epochs[one]))
+        low, high, late = int(begin[one]), int(end[one]), imbalance[index]
+        before = int(end[one - 1]) if one else low
+        yield from _gaps(ledger, one, max(before, 0), low)
+        last = ledger.ranks[int(ledger.critical[one])]
+        total = int(ledger.total[one])
+        if high > low:
+            yield Slice(STEPS.id, low, high, f"Step {step}", step, epoch, total, late, last)
+        yield from _values(rate[index], late, low)
+        # Between steps nothing is worked through.
+        if one + 1 == len(begin) or begin[one + 1] > high:
+            yield from _values(None if rate[index] is None else 0.0, 0, high)
+
+
+def _values(rate: float | None, imbalance: int, begin: int) -> Iterator[Counter]:
+    if rate is not None:
+        yield Counter(RATE.id, begin, rate)
+    yield Counter(IMBALANCE.id, begin, imbalance / 1e6)
+
+
+def _gaps(ledger: Ledger, one: int, before: int, begin: int) -> Iterator[Slice]:
+    """Validation, checkpoints and the end of an epoch, as long as the ledger has them."""
+    low = begin - int(ledger.gaps[one].sum())
+    step, epoch = int(ledger.steps[one]), _known(int(ledger.epochs[one]))
+    for kind, ns in zip(GAPS, ledger.gaps[one].tolist(), strict=True):
+        shown = max(low, before), min(low + ns, begin)
+        if shown[1] > shown[0]:
+            yield Slice(STEPS.id, *shown, TITLES[kind], step, epoch, ns)
+        low += ns
+
+
+def _rates(world: World, at: Ints) -> list[float | None]:
+    """Samples per second of all ranks together, per step; ranks without a log count like the others."""
+    samples = world.ledger.samples[at]
+    known = samples != NULL
+    total = np.where(known, samples, 0).sum(axis=1)
+    rows = zip(
+        total.tolist(), known.sum(axis=1).tolist(), world.ledger.total[at].tolist(), strict=True
+    )
+    return [
+        amount / count * world.size / ns * 1e9 if count and ns > 0 else None
+        for amount, count, ns in rows
+    ]
+
+
+def _rank_slices(
+    ledger: Ledger, at: Ints, positions: Ints, track_of: Ints, begin: Ints, end: Ints
+) -> Iterator[Slice]:
+    """The stages of the ranks at these positions, in the steps at those."""
+    cells = np.ix_(at, positions)
+    fetch, compute, arrival = ledger.input[cells], ledger.compute[cells], ledger.arrival[cells]
+    last = ledger.last[at][:, None]
+    allreduce = np.broadcast_to(ledger.allreduce[at][:, None], arrival.shape)
+    stages = np.stack([arrival - fetch - compute, fetch, compute, last - arrival, allreduce])
+    edges = np.concatenate([np.zeros((1, *arrival.shape), np.int64), stages.cumsum(axis=0)])
+    low, high = begin[at][:, None], end[at][:, None]
+    edges = np.maximum.accumulate(np.clip(edges + low, low, high), axis=0)
+    late = arrival - ledger.arrival[at, ledger.reference[at]][:, None]
+    stage, step, rank = np.nonzero((edges[1:] > edges[:-1]) & ledger.measured[cells])
+    columns = (
+        track_of[positions][rank],
+        edges[stage, step, rank],
+        edges[stage + 1, step, rank],
+        stage,
+        ledger.steps[at][step],
+        ledger.epochs[at][step],
+        stages[stage, step, rank],
+        late[step, rank],
+    )
+    names = [TITLES[name] for name in STAGES]
+    for track, first, until, kind, number, epoch, ns, own in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        yield Slice(track, first, until, names[kind], number, _known(epoch), ns, own)
+
+
+def _of_raw(raw: RawSlices, chosen: slice, track_of: Ints) -> Iterator[Slice]:
+    own = raw.take(chosen)
+    columns = (own.rank, own.begin, own.end, own.kind, own.step, own.epoch, own.ns)
+    for rank, begin, end, kind, step, epoch, ns in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        name = f"Step {step}" if KINDS[kind] == STEP else TITLES[KINDS[kind]]
+        yield Slice(int(track_of[rank]), begin, end, name, step, _known(epoch), ns)
+
+
+def _mark(change: ChangePoint, begin: int) -> Mark:
+    slower = change.after_ms > change.before_ms
+    args: dict[str, str | int | float] = {
+        "step": change.step,
+        "before_ms": change.before_ms,
+        "after_ms": change.after_ms,
+        "changed_most": TITLES[change.entry],
+        "by_ms": change.by_ms,
+    }
+    if change.rank is not None:
+        args["last_rank"] = change.rank
+    return Mark(STEPS.id, begin, "Steps became slower" if slower else "Steps became faster", args)
+
+
+def _known(epoch: int) -> int | None:
+    return None if epoch < 0 else epoch

@@ -1,0 +1,209 @@
+"""A run's generations on one line of time.
+
+Within a generation the clocks of hosts are brought together as the analysis does it. From one
+generation to the next, and between hosts that share no completed collective, only the wall clocks
+tell. Time 0 is the begin of the run's first step, whatever part of the run is exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+import numpy as np
+
+from stallscope.analysis.alignment import AlignedSteps, Ints, align
+from stallscope.analysis.change_points import change_points
+from stallscope.analysis.clocks import NULL
+from stallscope.analysis.ledger import Ledger, build_ledger, concatenated, of_last_world
+from stallscope.analysis.result import ChangePoint
+from stallscope.analysis.warmup import warm_up_steps
+from stallscope.errors import NotFoundError
+from stallscope.run import Log, Run
+from stallscope.wording.plain import plain
+
+from .selection import Selection
+
+_METHODS = {
+    "one clock": "all ranks share one clock",
+    "completions": "clocks of hosts aligned by the completions of collectives",
+    "every step": "clocks of hosts too unsteady to follow: every step's completion is one moment",
+}
+_BY_WALL = "; where there is none, by wall clock"
+
+
+@dataclass(frozen=True)
+class World:
+    """One generation: S steps × R ranks."""
+
+    aligned: AlignedSteps
+    ledger: Ledger
+    #: Ranks that trained, whether or not they left a log.
+    size: int
+    #: Per rank, nanoseconds to add to its aligned times to be on the line of time.
+    shift: Ints
+
+    @cached_property
+    def in_ledger(self) -> Ints:
+        """Per step, its position in the ledger; -1 where it is not in it."""
+        steps = self.ledger.steps
+        if not len(steps):
+            return np.full(len(self.aligned.steps), -1)
+        at = np.minimum(np.searchsorted(steps, self.aligned.steps), len(steps) - 1)
+        return np.where(steps[at] == self.aligned.steps, at, -1)
+
+    @property
+    def reference_shift(self) -> int:
+        """Nanoseconds to add to the ledger's times."""
+        return int(self.shift[0])
+
+    def on_line(self, times: Ints, rank: int) -> Ints:
+        """Times of the rank at this position, on the line of time; NULL stays NULL."""
+        return np.where(times == NULL, NULL, times + self.shift[rank])
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The first begin of a step and the last end of anything, on the line of time."""
+        aligned = self.aligned
+        first = min(_bounds(self.on_line(column, r))[0] for r, column in enumerate(aligned.begin.T))
+        last = first
+        for stamps in (aligned.begin, aligned.ready, aligned.reduced, aligned.end):
+            last = max(last, *(_bounds(self.on_line(c, r))[1] for r, c in enumerate(stamps.T)))
+        between = aligned.intervals
+        ends = between.end + self.shift[between.rank_index]
+        return first, max(last, int(ends.max(initial=first)))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step at which step time changed for good: its world, its position in that one's ledger."""
+
+    world: int
+    at: int
+    point: ChangePoint
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What is exported of a run."""
+
+    run: Run
+    worlds: tuple[World, ...]
+    changes: tuple[Change, ...]
+    selection: Selection
+    #: Wall time at 0, nanoseconds since 1970; None where the logs do not tell.
+    wall_ns: int | None
+    #: How the hosts' clocks were brought together, in words.
+    clocks: str
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that are exported."""
+        ranks = sorted({rank for world in self.worlds for rank in world.aligned.ranks})
+        return [rank for rank in ranks if len(self.selection.of([rank]))]
+
+    @property
+    def note(self) -> str:
+        """What 0 is, and how well the hosts' times compare."""
+        began = ""
+        if self.wall_ns is not None:
+            began = f", {datetime.fromtimestamp(self.wall_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+        return f"time 0 is the begin of the run's first step{began}; {self.clocks}"
+
+
+def worlds_of(run: Run, selection: Selection) -> Worlds:
+    """Bring a run onto one line of time.
+
+    Raises:
+        NotFoundError: if no step was recorded.
+        UsageError: if the selection names what the run does not have.
+    """
+    if not run.steps.num_rows:
+        raise NotFoundError(
+            f"{plain(run.name)}: no step was recorded in these logs, so there is nothing to export"
+        )
+    generations = np.unique(run.steps["generation"].to_numpy()).tolist()
+    found = [_world(run, generation) for generation in generations]
+    ranks = sorted({rank for world in found for rank in world.aligned.ranks})
+    selection.check(np.concatenate([world.aligned.steps for world in found]), ranks)
+    placed, wall = _one_after_the_other(run, found)
+    return Worlds(run, placed, _changes(placed), selection, wall, _how(placed))
+
+
+def _world(run: Run, generation: int) -> World:
+    aligned = align(run, generation)
+    sizes = [int(log.facts.get("size") or 0) for log in run.logs if log.generation == generation]
+    size = max(*sizes, 1 + max(aligned.ranks))
+    return World(aligned, build_ledger(aligned), size, _by_wall_clock(run, aligned))
+
+
+def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
+    """Per rank, what takes it to the first rank's clock where completions could not; otherwise 0."""
+    logs = _last_logs(run, aligned)
+    alone = ~np.isfinite(aligned.clocks.statistical)[aligned.clocks.of_rank]
+    shift = np.zeros(len(logs), np.int64)
+    for at in np.flatnonzero(alone):
+        if _has_wall(logs[at]) and _has_wall(logs[0]):
+            shift[at] = logs[at].wall_minus_monotonic - logs[0].wall_minus_monotonic
+    return shift
+
+
+def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World, ...], int | None]:
+    """The worlds on the line of time, and the wall time at 0."""
+    first = _last_logs(run, worlds[0].aligned)[0]
+    zero = worlds[0].span[0]
+    placed: list[World] = []
+    for world in worlds:
+        own = _last_logs(run, world.aligned)[0]
+        shift = -zero
+        if _has_wall(own) and _has_wall(first):
+            shift += own.wall_minus_monotonic - first.wall_minus_monotonic
+        begin = world.span[0] + shift
+        if placed:
+            # A clock that was set between generations must not make them overlap.
+            shift += max(0, placed[-1].span[1] - begin)
+        placed.append(replace(world, shift=world.shift + shift))
+    wall = zero + first.wall_minus_monotonic if _has_wall(first) else None
+    return tuple(placed), wall
+
+
+def _changes(worlds: Sequence[World]) -> tuple[Change, ...]:
+    """Change points of the steady steps of the generations that have the last one's ranks."""
+    ledgers = [world.ledger for world in worlds]
+    kept = of_last_world(ledgers)
+    warm = [warm_up_steps(ledgers[index]) for index in kept]
+    steady = concatenated([ledgers[i].take(~own) for i, own in zip(kept, warm, strict=True)])
+    if steady is None or not len(steady):
+        return ()
+    # A number that came again means its last time, as everywhere.
+    place = {
+        int(step): (index, at) for index in kept for at, step in enumerate(ledgers[index].steps)
+    }
+    return tuple(Change(*place[point.step], point) for point in change_points(steady))
+
+
+def _how(worlds: Sequence[World]) -> str:
+    """How clocks were brought together, in words."""
+    clocks = [world.aligned.clocks for world in worlds]
+    methods = dict.fromkeys(_METHODS[one.method] for one in clocks)
+    alone = any(not np.isfinite(one.statistical).all() for one in clocks)
+    return " and ".join(methods) + (_BY_WALL if alone else "")
+
+
+def _last_logs(run: Run, aligned: AlignedSteps) -> list[Log]:
+    """Per rank, the log whose clock ``align`` takes."""
+    last = {log.rank: log for log in run.logs if log.generation == aligned.generation}
+    return [last[rank] for rank in aligned.ranks]
+
+
+def _has_wall(log: Log) -> bool:
+    return bool((log.facts.get("anchor") or {}).get("wall_ns"))
+
+
+def _bounds(times: Ints) -> tuple[int, int]:
+    """The smallest and the largest that were measured; far apart the wrong way round where none was."""
+    known = times[times != NULL]
+    wide = 2**62
+    return (int(known.min()), int(known.max())) if len(known) else (wide, -wide)

@@ -1,0 +1,71 @@
+"""An export as a file: written whole or not at all, overwriting nothing unasked."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
+
+from .base import Export
+from .worlds import Worlds
+
+_GZIP = ".gz"
+# Beyond this, gzip takes twice the time for a few hundredths of the size.
+_LEVEL = 6
+
+
+def check_path(export: Export, path: Path, force: bool) -> None:
+    """See, before anything is read, that the file may be written.
+
+    Raises:
+        UsageError: if the name does not fit the format.
+        WouldOverwriteError: if a file is there already and ``force`` is not given.
+    """
+    if path.name.endswith(_GZIP) and not export.may_be_gzipped:
+        raise UsageError(
+            f"{path}: {export.name} files are compressed already; name the file without {_GZIP}"
+        )
+    if path.is_dir():
+        raise UsageError(f"{path}: this is a folder; name a file in it with --out")
+    if not force and os.path.lexists(path):
+        raise WouldOverwriteError(
+            f"{path} is there already: add --force to replace it, or name another file with --out; "
+            "nothing was written"
+        )
+
+
+def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False) -> None:
+    """Write an export; its folder is made where it is missing.
+
+    Raises:
+        UsageError, WouldOverwriteError: as ``check_path``.
+        UnwritableError: if the disk does not take it; then nothing is left there.
+    """
+    check_path(export, path, force)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with draft.open("wb") as file:
+                _write(export, worlds, file, path.name.endswith(_GZIP))
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UnwritableError(
+            f"{path}: the export cannot be written here ({error.strerror or error}); "
+            "name another file with --out"
+        ) from error
+
+
+def _write(export: Export, worlds: Worlds, file: BinaryIO, gzipped: bool) -> None:
+    if not gzipped:
+        export.write(worlds, file)
+        return
+    # Without name and time: the same export gives the same bytes.
+    with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
+        export.write(worlds, cast(BinaryIO, packed))

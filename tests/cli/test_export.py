@@ -1,0 +1,94 @@
+"""``stallscope export`` as a user types it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+
+JOB = Job(ranks=2, steps=60, run_id="job")
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_job(tmp_path / "job", JOB)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        pytest.param("perfetto", b"\n", marks=pytest.mark.extras),
+        ("chrome", b'{"displayTimeUnit":"ms"'),
+        ("parquet", b"PAR1"),
+        ("csv", b"run_id,generation,step"),
+    ],
+)
+def test_a_file_is_written_once_and_not_overwritten(
+    name: str, begins: bytes, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", "job", "--format", name, "--out", f"out/file.{name}"]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (f"out/file.{name}\n", "")
+    assert (logs / "out" / f"file.{name}").read_bytes().startswith(begins)
+    assert main(words) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+
+
+def test_steps_and_ranks_are_chosen(logs: Path) -> None:
+    words = ["export", "job", "--format", "parquet", "--out", "part.parquet"]
+    assert main([*words, "--from", "10", "--to", "19", "--ranks", "1"]) == 0
+    table = pq.read_table(logs / "part.parquet")
+    assert table["step"].to_pylist() == list(range(10, 20))
+    assert set(table["rank"].to_pylist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["job", "--format", "svg"], "no export format 'svg': there are perfetto, chrome,"),
+        (["job", "--format", "csv", "--from", "x"], "--from x: say the number of a step"),
+        (["job", "--format", "csv", "--to", "-1"], "--to -1: say the number of a step"),
+        (["job", "--format", "csv", "--from", "9", "--to", "8"], "the last step comes before"),
+        (["job", "--format", "csv", "--from", "60"], "the run has steps 0 to 59"),
+        (["job", "--format", "csv", "--ranks", "1,x"], "--ranks 1,x: say ranks and ranges"),
+        (["job", "--format", "csv", "--ranks", "2"], "no steps of rank 2: the run has"),
+        (["nowhere", "--format", "csv"], "nowhere"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: list[str], said: str, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", *words, "--out", "out"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (logs / "out").exists()
+
+
+def test_a_run_without_steps_is_one_sentence(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(logs / "none", replace(JOB, steps=0, run_id="none"))
+    assert main(["export", "none", "--format", "csv", "--out", "out"]) == 2
+    assert "no step was recorded in these logs" in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_one_sentence(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("perfetto", "perfetto.protos.perfetto.trace"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert main(["export", "job", "--format", "perfetto", "--out", "out"]) == 2
+    err = capsys.readouterr().err
+    assert "pip install 'stallscope[perfetto]'" in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,211 @@
+"""Traces read again, with code of their own, and what the ledger says should be in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from stallscope import simulate
+from stallscope.analysis.alignment import align
+from stallscope.analysis.ledger import build_ledger
+from stallscope.exports import registry
+from stallscope.exports.selection import Selection
+from stallscope.exports.worlds import worlds_of
+from stallscope.exports.write import write_export
+from stallscope.run import Run
+
+NAMES = ("Other", "Input", "Compute", "Waiting for slow ranks", "Exposed allreduce")
+
+#: Two hosts whose clocks differ, ends of epochs, and a rank that is slow from the middle on.
+JOB = simulate.Job(
+    ranks=4,
+    steps=160,
+    epochs=2,
+    ranks_per_host=2,
+    clocks=simulate.Clocks(offsets_ms=(0.0, 7000.0)),
+    faults=[simulate.Fault("compute", 60, ranks=(2,), when=simulate.Between(80, 159))],
+    validation_ms=300,
+    checkpoint_ms=100,
+    epoch_gap_ms=5,
+)
+
+ALL = Selection()
+
+#: Name, begin, end.
+Bar = tuple[str, int, int]
+
+
+@dataclass
+class Decoded:
+    """What a trace says; times are nanoseconds."""
+
+    #: By process and track.
+    slices: dict[tuple[str, str], list[Bar]] = field(default_factory=dict)
+    #: Of each slice, in the same order.
+    args: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    counters: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    marks: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
+    processes: list[str] = field(default_factory=list)
+    #: The times of all events as they follow in the file.
+    order: list[int] = field(default_factory=list)
+    wall_ns: int | None = None
+
+    def add(self, place: tuple[str, str], bar: Bar, args: dict[str, Any]) -> None:
+        self.slices.setdefault(place, []).append(bar)
+        self.args.setdefault(place, []).append(args)
+
+
+def exported(
+    run: Run, name: str, folder: Path, selection: Selection = ALL, file: str = "out"
+) -> Path:
+    path = folder / file
+    write_export(registry.by_name(name), worlds_of(run, selection), path)
+    return path
+
+
+def decoded(run: Run, name: str, folder: Path, selection: Selection = ALL) -> Decoded:
+    path = exported(run, name, folder, selection, f"{name}.trace")
+    return read_perfetto(path) if name == "perfetto" else read_chrome(path)
+
+
+def expected(run: Run) -> dict[tuple[str, int], list[Bar]]:
+    """Per host and rank, the slices of its stages in the order in which they follow."""
+    (generation,) = set(run.steps["generation"].to_pylist())
+    aligned = align(run, generation)
+    ledger = build_ledger(aligned)
+    zero = min(begin for begin in aligned.begin[0].tolist())
+    bars: dict[tuple[str, int], list[Bar]] = {}
+    for at, rank in enumerate(ledger.ranks):
+        own = bars.setdefault((aligned.hosts[at], rank), [])
+        for step in range(len(ledger)):
+            time = int(ledger.reduced[step] - ledger.total[step]) - zero
+            stages = [ledger.other, ledger.input, ledger.compute, ledger.wait]
+            lengths = [int(stage[step, at]) for stage in stages]
+            for name, length in zip(NAMES, [*lengths, int(ledger.allreduce[step])], strict=True):
+                if length:
+                    own.append((name, time, time + length))
+                time += length
+            assert time == int(ledger.reduced[step]) - zero
+    return bars
+
+
+def read_chrome(path: Path) -> Decoded:
+    """Times as decimals, so that no nanosecond is lost in a float."""
+    data = path.read_bytes()
+    data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    document = json.loads(data, parse_float=Decimal, parse_constant=_refuse)
+    found = Decoded(wall_ns=document["otherData"]["wall_ns_at_0"])
+    names: dict[Any, str] = {}
+    for event in document["traceEvents"]:
+        kind, thread = event["ph"], (event["pid"], event["tid"])
+        if kind == "M":
+            if event["name"] == "process_name":
+                names[event["pid"]] = event["args"]["name"]
+                found.processes.append(event["args"]["name"])
+            elif event["name"] == "thread_name":
+                names[thread] = event["args"]["name"]
+            continue
+        time = _ns(event["ts"])
+        found.order.append(time)
+        args = {
+            k: float(v) if isinstance(v, Decimal) else v for k, v in event.get("args", {}).items()
+        }
+        if kind == "X":
+            bar = (event["name"], time, time + _ns(event["dur"]))
+            found.add((names[event["pid"]], names[thread]), bar, args)
+        elif kind == "C":
+            (value,) = args.values()
+            found.counters.setdefault(event["name"], []).append((time, value))
+        else:
+            assert kind == "i"
+            found.marks.append((event["name"], time, args))
+    return found
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _ns(us: Decimal | int) -> int:
+    ns = us * 1000
+    assert ns == int(ns)
+    return int(ns)
+
+
+def packets_of(path: Path) -> Iterator[Any]:
+    """The packets of a trace, those that were deflated together one by one."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    trace = Trace()
+    trace.ParseFromString(path.read_bytes())
+    for packet in trace.packet:
+        if packet.HasField("compressed_packets"):
+            inner = Trace()
+            inner.ParseFromString(zlib.decompress(packet.compressed_packets))
+            yield from inner.packet
+        else:
+            yield packet
+
+
+def read_perfetto(path: Path) -> Decoded:
+    found = Decoded()
+    tracks: dict[int, Any] = {}
+    names: dict[int, str] = {}
+    arguments: dict[int, str] = {}
+    open_: dict[int, tuple[str, int, dict[str, Any]]] = {}
+    cleared = False
+    for packet in packets_of(path):
+        flags = packet.sequence_flags
+        assert packet.trusted_packet_sequence_id == 1
+        assert cleared or flags & 1
+        cleared = True
+        names.update((one.iid, one.name) for one in packet.interned_data.event_names)
+        arguments.update((one.iid, one.name) for one in packet.interned_data.debug_annotation_names)
+        for clock in packet.clock_snapshot.clocks:
+            if clock.clock_id == clock.REALTIME:
+                found.wall_ns = clock.timestamp
+        if packet.HasField("track_descriptor"):
+            own = packet.track_descriptor
+            tracks[own.uuid] = own
+            if own.HasField("process"):
+                found.processes.append(own.name)
+        if packet.HasField("track_event"):
+            found.order.append(packet.timestamp)
+            _event(found, packet, tracks, names, arguments, open_)
+    assert not open_
+    return found
+
+
+def _event(
+    found: Decoded,
+    packet: Any,
+    tracks: dict[int, Any],
+    names: dict[int, str],
+    arguments: dict[int, str],
+    open_: dict[int, tuple[str, int, dict[str, Any]]],
+) -> None:
+    event = packet.track_event
+    track = tracks[event.track_uuid]
+    args = {
+        arguments[one.name_iid]: getattr(one, one.WhichOneof("value"))
+        for one in event.debug_annotations
+    }
+    if event.type == event.TYPE_SLICE_BEGIN:
+        assert track.uuid not in open_
+        open_[track.uuid] = (names[event.name_iid], packet.timestamp, args)
+    elif event.type == event.TYPE_SLICE_END:
+        name, begin, own = open_.pop(track.uuid)
+        place = (tracks[track.parent_uuid].name, track.name)
+        found.add(place, (name, begin, packet.timestamp), own)
+    elif event.type == event.TYPE_COUNTER:
+        value = event.double_counter_value
+        found.counters.setdefault(track.name, []).append((packet.timestamp, value))
+    else:
+        assert event.type == event.TYPE_INSTANT
+        found.marks.append((names[event.name_iid], packet.timestamp, args))

@@ -1,0 +1,61 @@
+"""Files are written whole or not at all, and overwritten only when asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+import pytest
+
+from stallscope import simulate
+from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
+from stallscope.exports import registry
+from stallscope.exports.base import Export
+from stallscope.exports.selection import Selection
+from stallscope.exports.worlds import Worlds, worlds_of
+from stallscope.exports.write import write_export
+
+
+@pytest.fixture(scope="module")
+def worlds() -> Worlds:
+    return worlds_of(simulate.simulate(simulate.Job(ranks=2, steps=20)).run, Selection())
+
+
+class Broken(Export):
+    name: ClassVar[str] = "broken"
+    may_be_gzipped: ClassVar[bool] = True
+
+    def write(self, worlds: Worlds, file: BinaryIO) -> None:
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+
+def test_folders_are_made_and_nothing_is_overwritten(worlds: Worlds, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "out.csv"
+    csv = registry.by_name("csv")
+    write_export(csv, worlds, path)
+    before = path.read_bytes()
+    with pytest.raises(WouldOverwriteError, match="add --force"):
+        write_export(csv, worlds, path)
+    write_export(csv, worlds, path, force=True)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["out", "out.gz"])
+def test_a_full_disk_leaves_what_was_there(name: str, worlds: Worlds, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("old")
+    with pytest.raises(UnwritableError, match="No space left on device"):
+        write_export(Broken(), worlds, path, force=True)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_that_do_not_fit_are_one_sentence(worlds: Worlds, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="compressed already"):
+        write_export(registry.by_name("parquet"), worlds, tmp_path / "out.parquet.gz")
+    with pytest.raises(UsageError, match="this is a folder"):
+        write_export(registry.by_name("csv"), worlds, tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UnwritableError, match="cannot be written here"):
+        write_export(registry.by_name("csv"), worlds, tmp_path / "file" / "out.csv")
