@@ -35,7 +35,17 @@
             },
 
             figureFor: function (current, figures) {
-                return current && figures ? figures[current] : window.dash_clientside.no_update;
+                const own = current && figures ? figures[current] : null;
+                if (!own) {
+                    return window.dash_clientside.no_update;
+                }
+                // A finger that drags over a picture scrolls the page.
+                const coarse = window.matchMedia("(pointer: coarse)").matches;
+                return {
+                    // Where only the colours differ, the other scheme has the data.
+                    data: own.data || figures.light.data,
+                    layout: coarse ? Object.assign({}, own.layout, { dragmode: false }) : own.layout,
+                };
             },
 
             // Names the window, and keeps the focus where it belongs: a page that comes replaces what

@@ -1,0 +1,168 @@
+"""How fast the timeline answers on a large run, against the same views made from all steps every time.
+
+    python benchmarks/dashboard_speed.py [--ranks 1000] [--steps 10000] [--views 200]
+
+The run is simulated, on hosts of 8 ranks with clocks of their own. Views are asked of the dashboard's
+own WSGI application, as a browser does: from the whole run to a few steps, on all ranks or a few of
+them. The alternative reads every step of every rank in a view and adds them up into the same cells;
+sending them as they are would need the bytes of the last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stallscope.analysis.lanes import Lanes
+from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.timeline import lanes_of
+from stallscope.dashboard.timeline.answer import answer
+from stallscope.simulate import Clocks, Fault, Job, Noise, simulate
+
+T = TypeVar("T")
+
+COLUMNS, LANES = 1100, 140
+LARGEST_MB, SLOWEST_MS = 1.0, 150.0
+
+
+@dataclass(frozen=True)
+class View:
+    """Seconds and rows."""
+
+    begin: float
+    end: float
+    rows: tuple[int, int]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--views", type=int, default=200)
+    options = parser.parse_args()
+    job = Job(
+        ranks=options.ranks,
+        steps=options.steps,
+        epochs=10,
+        validation_ms=5000,
+        noise=Noise(cv=0.05),
+        clocks=Clocks(offset_s=1000, drift_ppm=20),
+        faults=(Fault("compute", 30, ranks=(min(3, options.ranks - 1),)),),
+    )
+    run = simulate(job).run
+    store = RunStore([run])
+    run_id = store.runs()[0].id
+    client = create_app(store).server.test_client()
+    analysis, analysed_s, _ = timed(lambda: store.analysis(run_id))
+    before = memory()
+    first = View(0, 1e9, (0, options.ranks))
+    _, first_s, first_worked_s = timed(lambda: ask(client, run_id, first))
+    _, page_s, _ = timed(lambda: page(client, run_id))
+    lanes = lanes_of(analysis)
+    assert lanes is not None
+    views = chosen_views(lanes, options.views)
+    answers = [timed(lambda view=view: ask(client, run_id, view)) for view in views]
+    alternative = [timed(lambda view=view: from_all_steps(lanes, view)) for view in views]
+    print(f"{options.ranks:,} ranks × {options.steps:,} steps, {len(views)} views\n")
+    print("| figure | timeline | from all steps |\n| --- | ---: | ---: |")
+    for what, index in (("answer", 1), ("answer's processor time", 2)):
+        own_ms = [one[index] * 1e3 for one in answers]
+        other_ms = [one[index] * 1e3 for one in alternative]
+        for name, at in (("median", 50), ("95th percentile", 95), ("slowest", 100)):
+            own, other = np.percentile(own_ms, at), np.percentile(other_ms, at)
+            print(f"| {what}, {name}, ms | {own:.1f} | {other:.1f} |")
+    whole = max(size for size, *_ in answers) / 1e6
+    raw = max(size for size, *_ in alternative) / 1e6
+    print(f"| largest answer, MB | {whole:.2f} | {raw:.1f} |")
+    print(f"\nfirst view, with the sums that it is made of, {first_s * 1e3:.0f} ms")
+    print(f"({first_worked_s * 1e3:.0f} ms of the processor); page {page_s * 1e3:.0f} ms")
+    print(f"analysis {analysed_s:.1f} s; {lanes.nbytes / 1e6:.0f} MB are kept for the timeline")
+    print(f"memory {before:.2f} GiB before the first view, {memory():.2f} GiB after the last,")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"peak {peak:.2f} GiB, simulation and analysis included")
+    p95 = float(np.percentile([one[1] for one in answers], 95)) * 1e3
+    held = p95 < SLOWEST_MS and whole < LARGEST_MB
+    print(f"targets (95 % under {SLOWEST_MS:.0f} ms, answers under {LARGEST_MB:g} MB): {held}")
+
+
+def chosen_views(lanes: Lanes, number: int) -> list[View]:
+    """Zooms from the whole run to three steps, at random places, on all rows or a part of them."""
+    random = np.random.default_rng(1)
+    span, rows = lanes.span / 1e9, len(lanes.rows)
+    closest = 3 * span / len(lanes)
+    views = []
+    for _ in range(number):
+        length = float(np.exp(random.uniform(np.log(closest), np.log(span))))
+        begin = float(random.uniform(0, span - length))
+        some = max(1, int(np.exp(random.uniform(np.log(min(8, rows)), np.log(rows)))))
+        height = rows if random.random() < 0.5 else some
+        first = int(random.integers(0, rows - height + 1))
+        views.append(View(begin, begin + length, (first, first + height)))
+    return views
+
+
+def ask(client: Any, run_id: str, view: View) -> int:
+    """Bytes of an answer."""
+    address = (
+        f"/timeline/{run_id}?begin={view.begin}&end={view.end}&rows={view.rows[0]}-{view.rows[1]}"
+        f"&lanes={LANES}&columns={COLUMNS}"
+    )
+    answered = client.get(address)
+    assert answered.status_code == 200, answered.get_data(as_text=True)
+    return len(answered.get_data())
+
+
+def page(client: Any, run_id: str) -> int:
+    """The page itself, through Dash's own callback."""
+    body = {
+        "output": "..page.children...arrival.data..",
+        "outputs": [
+            {"id": "page", "property": "children"},
+            {"id": "arrival", "property": "data"},
+        ],
+        "inputs": [
+            {"id": "address", "property": "pathname", "value": f"/run/{run_id}/timeline"},
+            {"id": "address", "property": "search", "value": ""},
+        ],
+        "changedPropIds": ["address.pathname"],
+    }
+    answer = client.post("/_dash-update-component", json=body)
+    assert answer.status_code == 200
+    return len(answer.get_data())
+
+
+def from_all_steps(lanes: Lanes, view: View) -> int:
+    """The same cells without the sums that are kept; bytes of the steps themselves, as float32."""
+    bare, sums = copy(lanes), copy(lanes._sums)
+    sums._of_ranks, sums._of_groups, sums._groups = sums._of_ranks[:1], [], np.zeros(0, np.int64)
+    bare._sums = sums
+    begin, end = int(view.begin * 1e9), int(view.end * 1e9)
+    cells = min(int(COLUMNS / 1.5), 64_000 // LANES)
+    answer(bare, begin, end, COLUMNS, bare.view(begin, end, view.rows, LANES, cells))
+    steps = lanes.at(end) - lanes.at(begin) + 1
+    return steps * (view.rows[1] - view.rows[0]) * 4 * 4
+
+
+def memory() -> float:
+    """What the process holds now, GiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**30
+
+
+def timed(action: Callable[[], T]) -> tuple[T, float, float]:
+    """What it returns, the seconds that it took, and those of them that the processor worked."""
+    begun, worked = time.perf_counter(), time.process_time()
+    result = action()
+    return result, time.perf_counter() - begun, time.process_time() - worked
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,830 @@
+// The timeline: what is looked at, what is asked of the server, and what pointer and keys do.
+(function () {
+    "use strict";
+
+    const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
+    const STRIP = { top: 8, height: 34 };
+    const ABOVE = 82;
+    const BELOW = 24;
+    const NARROW = 600;
+    const LOWEST_LANE = 4;
+    const SHORTEST = 2e-5; // seconds
+    const ASK_AFTER = 50; // milliseconds
+    const TELL_AFTER = 200;
+    const CLICK = 4; // pixels that a hand trembles
+    const AROUND = 16; // rows around one that is looked for
+    const HINT = "Point at a step, or come here by Tab and move with the arrow keys.";
+
+    let shown = null;
+
+    const between = (value, low, high) => Math.min(Math.max(value, low), high);
+
+    function later(action, delay) {
+        let timer = 0;
+        return function () {
+            clearTimeout(timer);
+            timer = setTimeout(action, delay);
+        };
+    }
+
+    function Timeline(node, head) {
+        const canvas = document.createElement("canvas");
+        const tip = document.createElement("div");
+        tip.className = "timeline-tip";
+        tip.hidden = true;
+        canvas.setAttribute("aria-hidden", "true");
+        tip.setAttribute("aria-hidden", "true");
+        node.replaceChildren(canvas, tip);
+        Object.assign(this, {
+            node: node,
+            head: head,
+            canvas: canvas,
+            tip: tip,
+            readout: document.getElementById("timeline-readout"),
+            path: window.location.pathname,
+            view: { begin: head.view[0], end: head.view[1], first: head.rows[0], last: head.rows[1] },
+            lateness: head.show === "lateness",
+            row: head.row,
+            time: null,
+            hover: null,
+            base: null,
+            detail: null,
+            asking: false,
+            stale: true,
+            pointers: new Map(),
+            pixels: null,
+            gone: new AbortController(),
+        });
+        const ask = later(() => this.ask(), ASK_AFTER);
+        this.askSoon = function () {
+            this.stale = true;
+            ask();
+        };
+        this.tellSoon = later(() => this.tell(), TELL_AFTER);
+        this.readout.textContent = HINT;
+        this.listen();
+        this.modes();
+        this.resize();
+        this.ask();
+    }
+
+    // --- What is looked at ---
+
+    Timeline.prototype.look = function (change) {
+        const view = Object.assign(this.view, change);
+        const span = this.head.span;
+        const length = between(view.end - view.begin, Math.min(SHORTEST, span), span);
+        view.begin = between(view.begin, 0, span - length);
+        view.end = view.begin + length;
+        const count = this.head.ranks.length;
+        const rows = between(view.last - view.first, 1, count);
+        view.first = between(view.first, 0, count - rows);
+        view.last = view.first + rows;
+        this.drawSoon();
+        this.askSoon();
+    };
+
+    Timeline.prototype.zoom = function (factor, time) {
+        const { begin, end } = this.view;
+        const at = time === undefined ? (this.time ?? (begin + end) / 2) : time;
+        const length = between((end - begin) * factor, Math.min(SHORTEST, this.head.span), this.head.span);
+        const part = between((at - begin) / (end - begin), 0, 1);
+        this.look({ begin: at - part * length, end: at + (1 - part) * length });
+    };
+
+    Timeline.prototype.zoomRows = function (factor, row) {
+        const { first, last } = this.view;
+        const at = row === undefined ? (this.row === null ? (first + last) / 2 : this.row + 0.5) : row;
+        const part = between((at - first) / (last - first), 0, 1);
+        const rows = between((last - first) * factor, 1, this.head.ranks.length);
+        const start = at - part * rows;
+        if (row === undefined) {
+            // Keys leave no row half in sight.
+            this.look({ first: Math.floor(start), last: Math.floor(start) + Math.ceil(rows) });
+        } else {
+            this.look({ first: start, last: start + rows });
+        }
+    };
+
+    Timeline.prototype.pan = function (seconds, rows) {
+        const { begin, end, first, last } = this.view;
+        this.look({
+            begin: begin + seconds,
+            end: end + seconds,
+            first: first + (rows || 0),
+            last: last + (rows || 0),
+        });
+    };
+
+    Timeline.prototype.all = function () {
+        this.look({ begin: 0, end: this.head.span, first: 0, last: this.head.ranks.length });
+    };
+
+    // Chooses a row and brings it into sight, as a lane of its own where there is room.
+    Timeline.prototype.goToRow = function (row, alone) {
+        const { first, last } = this.view;
+        const rows = alone ? Math.min(last - first, AROUND, this.head.ranks.length) : last - first;
+        this.row = between(row, 0, this.head.ranks.length - 1);
+        if (rows < last - first || this.row < first || this.row + 1 > last) {
+            const start = this.row + 0.5 - rows / 2;
+            this.look({ first: Math.floor(start), last: Math.floor(start) + rows });
+        }
+        this.chose();
+    };
+
+    Timeline.prototype.goToTime = function (time, length) {
+        this.time = time;
+        this.look({ begin: time - length / 2, end: time + length / 2 });
+        this.chose();
+    };
+
+    Timeline.prototype.goToLate = function (direction) {
+        const here = this.time ?? (direction > 0 ? this.view.begin : this.view.end);
+        const late = this.head.late;
+        const found =
+            direction > 0
+                ? late.find((one) => one[0] > here)
+                : late.findLast((one) => one[1] < here);
+        if (!found) {
+            this.say("There is no late step " + (direction > 0 ? "after" : "before") + " this place.");
+            return;
+        }
+        const [begin, end, row] = found;
+        const length = Math.min(this.view.end - this.view.begin, 12 * (end - begin));
+        this.goToTime((begin + end) / 2, length);
+        this.goToRow(row, true);
+    };
+
+    Timeline.prototype.chose = function () {
+        this.drawSoon();
+        this.tellSoon();
+    };
+
+    // --- What the server is asked ---
+
+    Timeline.prototype.ask = async function () {
+        if (this.asking || !this.plot) {
+            return;
+        }
+        this.asking = true;
+        this.stale = false;
+        this.node.setAttribute("aria-busy", "true");
+        try {
+            this.took(timeline.decode(await this.fetched()));
+        } catch (error) {
+            if (!this.gone.signal.aborted) {
+                this.say(error.message);
+            }
+        }
+        this.asking = false;
+        if (this.stale && !this.gone.signal.aborted) {
+            this.ask();
+        } else {
+            this.node.setAttribute("aria-busy", "false");
+        }
+    };
+
+    Timeline.prototype.fetched = async function () {
+        const { begin, end, first, last } = this.view;
+        const query = new URLSearchParams({
+            begin: begin.toFixed(9),
+            end: end.toFixed(9),
+            rows: Math.floor(first) + "-" + Math.ceil(last),
+            lanes: Math.max(1, Math.floor(this.plot.height / LOWEST_LANE)),
+            columns: Math.max(16, Math.round(this.plot.width)),
+        });
+        if (this.head.baseline) {
+            query.set("baseline", this.head.baseline);
+        }
+        const answer = await fetch(this.head.address + "?" + query, { signal: this.gone.signal });
+        if (!answer.ok) {
+            const said = await answer.json().catch(() => ({}));
+            throw new Error(said.error || "The dashboard did not answer.");
+        }
+        return answer.arrayBuffer();
+    };
+
+    Timeline.prototype.took = function (answer) {
+        this.detail = answer;
+        const edges = answer.edges;
+        const whole = answer.begin <= 0 && answer.end >= this.head.span * (1 - 1e-9);
+        if (whole && edges[0] === 0 && edges[edges.length - 1] === this.head.ranks.length) {
+            this.base = answer;
+        }
+        this.drawSoon();
+        this.tellSoon();
+    };
+
+    // The address says what is looked at. Dash is not told: it would make the page anew.
+    Timeline.prototype.tell = function () {
+        const left = this.gone.signal.aborted || window.location.pathname !== this.path;
+        if (left || this.asking || this.stale) {
+            // What the answer names is not what is looked at; when that has come, it is told.
+            return;
+        }
+        const query = new URLSearchParams(window.location.search);
+        for (const name of ["from", "to", "rank", "ranks", "show"]) {
+            query.delete(name);
+        }
+        const { head, view } = this;
+        if (this.detail && this.detail.names) {
+            query.set("from", this.detail.names[0]);
+            query.set("to", this.detail.names[1]);
+        }
+        if (this.row !== null) {
+            query.set("rank", head.ranks[this.row]);
+        }
+        if (view.last - view.first < head.ranks.length) {
+            const last = Math.ceil(view.last) - 1;
+            query.set("ranks", head.ranks[Math.floor(view.first)] + "-" + head.ranks[last]);
+        }
+        if (this.lateness) {
+            query.set("show", "lateness");
+        }
+        const search = query.toString();
+        const address = this.path + (search ? "?" + search : "");
+        if (address !== this.path + window.location.search) {
+            window.history.replaceState(window.history.state, "", address);
+        }
+        if (this.time !== null || this.row !== null) {
+            this.sayPlace();
+        }
+    };
+
+    Timeline.prototype.say = function (words) {
+        if (this.readout.textContent !== words) {
+            this.readout.textContent = words;
+        }
+    };
+
+    Timeline.prototype.sayPlace = function () {
+        const place = this.chosen();
+        if (place && place.lane >= 0 && place.cell >= 0) {
+            const found = timeline.describe(this.head, place.answer, place.lane, place.cell);
+            this.say(timeline.sentence(found));
+        } else {
+            this.say("Nothing was recorded here.");
+        }
+    };
+
+    // --- Places ---
+
+    Timeline.prototype.answerAt = function (time) {
+        const inside = (one) => one && one.begin <= time && time <= one.end;
+        return inside(this.detail) ? this.detail : inside(this.base) ? this.base : null;
+    };
+
+    Timeline.prototype.placeAt = function (x, y) {
+        const { plot, view } = this;
+        const time = view.begin + ((x - plot.left) / plot.width) * (view.end - view.begin);
+        const row = Math.floor(view.first + ((y - plot.top) / plot.height) * (view.last - view.first));
+        return this.place(time, row);
+    };
+
+    Timeline.prototype.place = function (time, row) {
+        const answer = this.answerAt(time);
+        return {
+            time: time,
+            row: row,
+            answer: answer,
+            lane: answer ? timeline.laneOf(answer, row) : -1,
+            cell: answer ? timeline.cellAt(answer, time) : -1,
+        };
+    };
+
+    Timeline.prototype.chosen = function () {
+        const { begin, end } = this.view;
+        return this.place(this.time ?? (begin + end) / 2, this.row ?? Math.floor(this.view.first));
+    };
+
+    Timeline.prototype.open = function (place) {
+        if (!place || place.cell < 0) {
+            return;
+        }
+        const { answer, cell } = place;
+        if (answer.stepsPerCell > 1) {
+            const length = answer.cellEnd[cell] - answer.cellBegin[cell];
+            this.look({
+                begin: answer.cellBegin[cell] - 0.05 * length,
+                end: answer.cellEnd[cell] + 0.05 * length,
+            });
+            return;
+        }
+        this.tell();
+        const path = this.head.stepAddress + answer.firstStep[cell] + this.head.search;
+        window.dash_clientside.set_props("address", { href: window.location.origin + path });
+    };
+
+    // --- Pointer and keys ---
+
+    Timeline.prototype.listen = function () {
+        const on = (target, kind, action, options) =>
+            target.addEventListener(
+                kind,
+                action,
+                Object.assign({ signal: this.gone.signal }, options),
+            );
+        on(this.node, "wheel", (event) => this.wheel(event), { passive: false });
+        on(this.node, "keydown", (event) => this.key(event));
+        on(this.node, "focus", () => this.drawSoon());
+        on(this.node, "blur", () => this.drawSoon());
+        on(this.canvas, "pointerdown", (event) => this.down(event));
+        on(this.canvas, "pointermove", (event) => this.move(event));
+        on(this.canvas, "pointerup", (event) => this.up(event));
+        on(this.canvas, "pointercancel", (event) => this.pointers.delete(event.pointerId));
+        on(this.canvas, "pointerleave", () => this.point(null));
+        on(document.getElementById("timeline-card"), "click", (event) => this.press(event));
+        const sizes = new ResizeObserver(() => this.resize());
+        sizes.observe(this.node);
+        const schemes = new MutationObserver(() => this.drawSoon());
+        schemes.observe(document.documentElement, {
+            attributeFilter: ["data-mantine-color-scheme"],
+        });
+        this.gone.signal.addEventListener("abort", function () {
+            sizes.disconnect();
+            schemes.disconnect();
+        });
+    };
+
+    Timeline.prototype.position = function (event) {
+        const box = this.canvas.getBoundingClientRect();
+        return [event.clientX - box.left, event.clientY - box.top];
+    };
+
+    Timeline.prototype.wheel = function (event) {
+        const [x, y] = this.position(event);
+        const { plot, view } = this;
+        const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
+        const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
+        const place = this.placeAt(x, y);
+        const whole = view.end - view.begin >= this.head.span;
+        const rows = ((view.last - view.first) * (dy || dx)) / plot.height;
+        if (event.altKey || (x < plot.left && !event.shiftKey)) {
+            this.zoomRows(Math.exp(dy * 0.002), view.first + ((y - plot.top) / plot.height) * (view.last - view.first));
+        } else if (event.shiftKey) {
+            this.pan(0, rows);
+        } else if (Math.abs(dx) > Math.abs(dy)) {
+            this.pan((dx / plot.width) * (view.end - view.begin));
+        } else if (dy > 0 && whole) {
+            // There is nothing further out: the page scrolls on.
+            return;
+        } else {
+            this.zoom(Math.exp(between(dy, -300, 300) * 0.002), place.time);
+        }
+        event.preventDefault();
+        this.point(null);
+    };
+
+    Timeline.prototype.down = function (event) {
+        const [x, y] = this.position(event);
+        this.canvas.setPointerCapture(event.pointerId);
+        const strip = y < STRIP.top + STRIP.height + 4;
+        this.pointers.set(event.pointerId, { x: x, y: y, from: [x, y], strip: strip, moved: false });
+        if (strip) {
+            this.toStrip(x);
+        }
+        this.node.focus({ preventScroll: true });
+        event.preventDefault();
+    };
+
+    Timeline.prototype.move = function (event) {
+        const [x, y] = this.position(event);
+        const own = this.pointers.get(event.pointerId);
+        if (!own) {
+            this.point(this.placeIn(x, y), x, y);
+            return;
+        }
+        const other = [...this.pointers.values()].find((one) => one !== own);
+        const { plot, view } = this;
+        own.moved = own.moved || Math.hypot(x - own.from[0], y - own.from[1]) > CLICK;
+        if (own.strip) {
+            this.toStrip(x);
+        } else if (other) {
+            const middle = this.placeAt((x + other.x) / 2, y).time;
+            const apart = (a) => Math.max(Math.abs(a - other.x), 8);
+            this.zoom(apart(own.x) / apart(x), middle);
+        } else if (own.moved) {
+            const perPixel = (view.end - view.begin) / plot.width;
+            const rowsPerPixel = (view.last - view.first) / plot.height;
+            this.pan((own.x - x) * perPixel, (own.y - y) * rowsPerPixel);
+            this.point(null);
+        }
+        if (own.moved || own.strip) {
+            [own.x, own.y] = [x, y];
+        }
+    };
+
+    Timeline.prototype.up = function (event) {
+        const own = this.pointers.get(event.pointerId);
+        this.pointers.delete(event.pointerId);
+        if (!own || own.moved || own.strip) {
+            return;
+        }
+        const [x, y] = this.position(event);
+        const place = this.placeIn(x, y);
+        if (place) {
+            this.open(place);
+        } else if (x < this.plot.left && y >= this.plot.top && y <= this.plot.bottom) {
+            this.name(this.placeAt(x, y).row);
+        }
+    };
+
+    // A click on a lane's name: into a group, or the lane of that rank.
+    Timeline.prototype.name = function (row) {
+        const answer = this.detail || this.base;
+        const lane = answer ? timeline.laneOf(answer, row) : -1;
+        if (lane >= 0 && answer.edges[lane + 1] - answer.edges[lane] > 1) {
+            this.look({ first: answer.edges[lane], last: answer.edges[lane + 1] });
+        }
+        this.goToRow(row, false);
+    };
+
+    Timeline.prototype.toStrip = function (x) {
+        const { strip, head, view } = this;
+        const time = ((x - strip.left) / strip.width) * head.span;
+        const half = (view.end - view.begin) / 2;
+        this.look({ begin: time - half, end: time + half });
+    };
+
+    Timeline.prototype.placeIn = function (x, y) {
+        const { plot } = this;
+        const inside = x >= plot.left && x <= plot.right && y >= plot.top && y <= plot.bottom;
+        return inside ? this.placeAt(x, y) : null;
+    };
+
+    Timeline.prototype.point = function (place, x, y) {
+        this.hover = place && place.cell >= 0 && place.lane >= 0 ? place : null;
+        this.tip.hidden = !this.hover;
+        this.canvas.style.cursor = this.hover
+            ? this.hover.answer.stepsPerCell > 1
+                ? "zoom-in"
+                : "pointer"
+            : "";
+        if (this.hover) {
+            this.fillTip(timeline.describe(this.head, place.answer, place.lane, place.cell));
+            const right = x + 16 + this.tip.offsetWidth > this.width;
+            this.tip.style.left = Math.max(0, right ? x - 16 - this.tip.offsetWidth : x + 16) + "px";
+            const top = Math.min(y + 16, this.height - this.tip.offsetHeight - 4);
+            this.tip.style.top = Math.max(top, 0) + "px";
+        }
+        this.drawSoon();
+    };
+
+    Timeline.prototype.fillTip = function (found) {
+        const part = function (kind, name, words) {
+            const element = document.createElement(kind);
+            element.className = name;
+            element.textContent = words;
+            return element;
+        };
+        const list = part("dl", "timeline-stages", "");
+        for (const stage of found.stages) {
+            const swatch = part("span", "swatch", "");
+            const [light, dark] = this.head.colours[stage.name];
+            swatch.style.setProperty("--light", light);
+            swatch.style.setProperty("--dark", dark);
+            const title = part("dt", "", "");
+            title.append(swatch, stage.title);
+            list.append(title, part("dd", "", stage.amount));
+        }
+        const place = [found.place, found.kind].filter(Boolean).join(" · ");
+        this.tip.replaceChildren(
+            part("strong", "", found.title),
+            part("div", "timeline-dim", place),
+            list,
+            ...found.notes.map((note) => part("div", "", note)),
+        );
+    };
+
+    Timeline.prototype.key = function (event) {
+        if (event.ctrlKey || event.metaKey || event.altKey) {
+            return;
+        }
+        const action = this.actions(event.shiftKey)[event.key];
+        if (action) {
+            event.preventDefault();
+            this.point(null);
+            action();
+        }
+    };
+
+    Timeline.prototype.actions = function (shift) {
+        const rows = this.view.last - this.view.first;
+        return {
+            ArrowLeft: () => this.step(-1, shift),
+            ArrowRight: () => this.step(1, shift),
+            ArrowUp: () => this.lane(-1),
+            ArrowDown: () => this.lane(1),
+            "+": () => this.zoom(0.5),
+            "=": () => this.zoom(0.5),
+            "-": () => this.zoom(2),
+            "−": () => this.zoom(2),
+            "]": () => this.zoomRows(0.5),
+            "[": () => this.zoomRows(2),
+            PageUp: () => this.pan(0, -0.8 * rows),
+            PageDown: () => this.pan(0, 0.8 * rows),
+            Home: () => this.do("all"),
+            End: () => this.step(this.head.span, false, true),
+            n: () => this.goToLate(1),
+            p: () => this.goToLate(-1),
+            s: () => this.do(this.lateness ? "stages" : "lateness"),
+            Enter: () => this.open(this.chosen()),
+            "?": () => this.keys(),
+        };
+    };
+
+    // Moves the place that keys speak about, and the picture with it.
+    Timeline.prototype.step = function (direction, single, end) {
+        const { begin, end: until } = this.view;
+        const here = this.time ?? (begin + until) / 2;
+        const answer = this.answerAt(here);
+        const cell = answer ? timeline.cellAt(answer, here) : -1;
+        const one = cell < 0 ? 0 : answer.cellEnd[cell] - answer.cellBegin[cell];
+        let way = direction * (single && one ? one : Math.max(one, (until - begin) / 20));
+        if (end) {
+            way = this.head.span - here - one / 2;
+        }
+        let time = between(here + way, 0, this.head.span * (1 - 1e-9));
+        if (answer && answer.stepsPerCell === 1 && !end) {
+            // Into the middle of a step, so that rounding never leaves one out.
+            const next = timeline.cellAfter(answer, time);
+            if (next < answer.cells) {
+                time = (answer.cellBegin[next] + answer.cellEnd[next]) / 2;
+            }
+        }
+        this.time = time;
+        this.row = this.row ?? Math.floor(this.view.first);
+        this.pan(time - here);
+        this.chose();
+    };
+
+    Timeline.prototype.lane = function (direction) {
+        const answer = this.detail || this.base;
+        if (!answer) {
+            return;
+        }
+        if (this.row === null) {
+            this.goToRow(Math.floor(this.view.first), false);
+            return;
+        }
+        const lane = timeline.laneOf(answer, this.row);
+        const next =
+            lane < 0
+                ? this.row + direction
+                : direction > 0
+                  ? answer.edges[lane + 1]
+                  : answer.edges[lane] - 1;
+        if (next >= 0 && next < this.head.ranks.length) {
+            const other = timeline.laneOf(answer, next);
+            this.goToRow(other < 0 ? next : answer.edges[other], false);
+        }
+    };
+
+    Timeline.prototype.keys = function () {
+        const list = document.getElementById("timeline-keys");
+        list.open = !list.open;
+        if (list.open) {
+            list.querySelector("summary").focus();
+        }
+    };
+
+    Timeline.prototype.press = function (event) {
+        const button = event.target.closest("button");
+        if (!button) {
+            return;
+        }
+        const { do: action, rank, time } = button.dataset;
+        if (action) {
+            this.do(action);
+        } else if (rank !== undefined) {
+            this.goToRow(this.head.ranks.indexOf(Number(rank)), true);
+        } else if (time !== undefined) {
+            const usual = this.head.span / this.head.count;
+            this.goToTime(Number(time), Math.min(this.view.end - this.view.begin, 100 * usual));
+        }
+    };
+
+    Timeline.prototype.do = function (action) {
+        if (action === "stages" || action === "lateness") {
+            this.lateness = action === "lateness";
+            this.modes();
+            this.chose();
+            return;
+        }
+        const actions = {
+            in: () => this.zoom(0.5),
+            out: () => this.zoom(2),
+            all: () => this.all(),
+            "next-late": () => this.goToLate(1),
+            "previous-late": () => this.goToLate(-1),
+        };
+        actions[action]();
+    };
+
+    Timeline.prototype.modes = function () {
+        for (const button of document.querySelectorAll("#timeline-card [data-do]")) {
+            const own = button.dataset.do;
+            if (own === "stages" || own === "lateness") {
+                button.setAttribute("aria-pressed", String((own === "lateness") === this.lateness));
+            } else if (own.endsWith("late")) {
+                button.disabled = !this.head.late.length;
+            }
+        }
+        for (const legend of document.querySelectorAll("#timeline-card [data-legend]")) {
+            legend.hidden = (legend.dataset.legend === "lateness") !== this.lateness;
+        }
+    };
+
+    // --- Drawing ---
+
+    Timeline.prototype.resize = function () {
+        const width = this.node.clientWidth;
+        if (!width || width === this.width) {
+            return;
+        }
+        const ranks = this.head.ranks.length;
+        const ideal = ranks <= 4 ? 56 : ranks <= 8 ? 44 : ranks <= 16 ? 30 : 22;
+        const room = between(window.innerHeight - 500, 280, 620);
+        const height = Math.round(between(ranks * ideal, 90, room));
+        const narrow = width < NARROW;
+        const left = narrow ? 46 : 170;
+        this.width = width;
+        this.height = ABOVE + height + BELOW;
+        this.narrow = narrow;
+        this.ratio = Math.min(window.devicePixelRatio || 1, 2);
+        this.plot = {
+            left: left,
+            right: width,
+            width: width - left,
+            top: ABOVE,
+            bottom: ABOVE + height,
+            height: height,
+        };
+        this.strip = { ...STRIP, left: left, width: width - left - 2 };
+        this.canvas.width = Math.round(width * this.ratio);
+        this.canvas.height = Math.round(this.height * this.ratio);
+        this.canvas.style.height = this.height + "px";
+        this.pixels = null;
+        this.drawSoon();
+        this.askSoon();
+    };
+
+    Timeline.prototype.drawSoon = function () {
+        if (!this.drawing) {
+            this.drawing = true;
+            requestAnimationFrame(() => {
+                this.drawing = false;
+                if (!this.gone.signal.aborted && this.plot) {
+                    this.draw();
+                }
+            });
+        }
+    };
+
+    Timeline.prototype.colours = function () {
+        const style = getComputedStyle(this.node);
+        const one = (name) => style.getPropertyValue("--timeline-" + name).trim();
+        return {
+            text: one("text"),
+            dimmed: one("dimmed"),
+            page: one("page"),
+            lane: one("lane"),
+            line: one("line"),
+            shade: one("shade"),
+            dark: one("dark") === "1",
+        };
+    };
+
+    Timeline.prototype.draw = function () {
+        const draw = this.canvas.getContext("2d");
+        const scene = this.scene();
+        draw.setTransform(1, 0, 0, 1, 0, 0);
+        draw.fillStyle = scene.colours.page;
+        draw.fillRect(0, 0, this.canvas.width, this.canvas.height);
+        this.paint(draw, scene);
+        draw.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+        draw.font = scene.font;
+        timeline.strip(draw, scene);
+        timeline.laneNames(draw, scene);
+        draw.save();
+        draw.beginPath();
+        draw.rect(this.plot.left, this.plot.top, this.plot.width, this.plot.height);
+        draw.clip();
+        timeline.gaps(draw, scene);
+        timeline.details(draw, scene);
+        draw.restore();
+        timeline.flags(draw, scene);
+        timeline.steps(draw, scene);
+        timeline.times(draw, scene);
+        this.cursors(draw, scene);
+    };
+
+    Timeline.prototype.cursors = function (draw, scene) {
+        const focused = document.activeElement === this.node;
+        if (this.row !== null || (focused && this.time !== null)) {
+            const place = this.chosen();
+            const lane = timeline.laneOf(scene.answer || { edges: [0] }, place.row);
+            if (scene.answer && lane >= 0) {
+                const [top, bottom] = scene.laneSpan(lane);
+                draw.fillStyle = scene.colours.text;
+                draw.fillRect(this.plot.left - 8, top, 2, Math.max(bottom - top, 2));
+            }
+            if (focused && place.answer === scene.answer) {
+                timeline.cursor(draw, scene, { ...place, lane: lane }, scene.colours.text, 2);
+            }
+        }
+        if (this.hover && this.hover.answer === scene.answer) {
+            timeline.cursor(draw, scene, this.hover, scene.colours.text, 1.5);
+        }
+    };
+
+    Timeline.prototype.scene = function () {
+        const { plot, view, head } = this;
+        const colours = this.colours();
+        const answer = this.detail || this.base;
+        const colour = (name) => head.colours[name][colours.dark ? 1 : 0];
+        return {
+            head: head,
+            view: view,
+            plot: plot,
+            strip: this.strip,
+            width: this.width,
+            narrow: this.narrow,
+            lateness: this.lateness,
+            answer: answer,
+            bars: Boolean(answer) && timeline.sideBySide(answer, view, plot.width),
+            colours: colours,
+            colour: colour,
+            ink: (name) => (bright(colour(name)) ? "#111" : "#fff"),
+            font: "12px " + getComputedStyle(this.node).fontFamily,
+            x: (time) => plot.left + ((time - view.begin) / (view.end - view.begin)) * plot.width,
+            y: (row) => plot.top + ((row - view.first) / (view.last - view.first)) * plot.height,
+            laneSpan: function (lane) {
+                const [top, bottom] = timeline.laneSpan(answer, view, lane, plot.height);
+                return [plot.top + top, plot.top + bottom];
+            },
+        };
+    };
+
+    function bright(colour) {
+        const [red, green, blue] = [1, 3, 5].map((at) => {
+            const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+            return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+        });
+        // Where black stands out better than white.
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179;
+    }
+
+    Timeline.prototype.paint = function (draw, scene) {
+        const { plot, ratio, view } = this;
+        const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
+        if (!this.pixels || this.pixels.width !== width || this.pixels.height !== height) {
+            this.pixels = new ImageData(width, height);
+        }
+        const pixels = new Uint32Array(this.pixels.data.buffer);
+        const lane = timeline.packed(scene.colours.lane);
+        pixels.fill(timeline.packed(scene.colours.page));
+        const picture = {
+            ratio: ratio,
+            lateness: this.lateness,
+            lateFrom: this.head.lateFrom,
+            colours: this.head.stages.map((name) => timeline.packed(scene.colour(name))),
+            heat: this.head.heat.map((one) => timeline.packed(one[scene.colours.dark ? 1 : 0])),
+            late: timeline.packed(scene.colour("imbalance")),
+            blank: lane,
+            behind: (y) => pixels.subarray(y * width, (y + 1) * width),
+        };
+        const { base, detail } = this;
+        if (base && base !== detail && !covers(detail, view)) {
+            timeline.paint(pixels, width, height, base, view, picture);
+        }
+        if (detail) {
+            timeline.paint(pixels, width, height, detail, view, picture);
+        }
+        draw.putImageData(this.pixels, Math.round(plot.left * ratio), Math.round(plot.top * ratio));
+    };
+
+    function covers(answer, view) {
+        const slack = 1e-6 * (view.end - view.begin) + 2e-9;
+        return (
+            answer &&
+            answer.begin <= view.begin + slack &&
+            answer.end >= view.end - slack &&
+            answer.edges[0] <= view.first &&
+            answer.edges[answer.edges.length - 1] >= view.last
+        );
+    }
+
+    window.dash_clientside = Object.assign({}, window.dash_clientside, {
+        stallscopeTimeline: {
+            show: function (head) {
+                const node = document.getElementById("timeline");
+                if (shown) {
+                    shown.gone.abort();
+                }
+                shown = node && head ? new Timeline(node, head) : null;
+                return shown !== null;
+            },
+        },
+    });
+})();

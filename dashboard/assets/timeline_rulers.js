@@ -1,0 +1,408 @@
+// What stands around and above the lanes: times, steps, names, gaps, marks.
+(function () {
+    "use strict";
+
+    const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
+    const NICE = [1, 2, 5];
+    const CLOCK = [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
+    const SMALL = 11;
+
+    function nice(least) {
+        if (least > 10) {
+            return CLOCK.find((one) => one >= least) || Math.ceil(least / 86400) * 86400;
+        }
+        const power = 10 ** Math.floor(Math.log10(least));
+        return (NICE.find((one) => one * power >= least * (1 - 1e-9)) || 10) * power;
+    }
+
+    function niceSteps(least) {
+        const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+        return (NICE.find((one) => one * power >= least) || 10) * power;
+    }
+
+    function text(draw, words, x, y, colour, align) {
+        draw.fillStyle = colour;
+        draw.textAlign = align || "left";
+        draw.textBaseline = "middle";
+        draw.fillText(words, x, y);
+    }
+
+    function shortened(draw, words, room) {
+        if (draw.measureText(words).width <= room) {
+            return words;
+        }
+        let kept = words;
+        while (kept && draw.measureText(kept + "…").width > room) {
+            kept = kept.slice(0, -1);
+        }
+        return kept ? kept + "…" : "";
+    }
+
+    function vertical(draw, x, top, bottom, colour, dash) {
+        draw.save();
+        draw.strokeStyle = colour;
+        draw.setLineDash(dash || []);
+        draw.beginPath();
+        draw.moveTo(Math.round(x) + 0.5, top);
+        draw.lineTo(Math.round(x) + 0.5, bottom);
+        draw.stroke();
+        draw.restore();
+    }
+
+    timeline.times = function (draw, scene) {
+        const { plot, view, colours } = scene;
+        const apart = nice(((view.end - view.begin) / plot.width) * 90);
+        const y = plot.bottom + 12;
+        for (let time = Math.ceil(view.begin / apart) * apart; time <= view.end; time += apart) {
+            const x = scene.x(time);
+            vertical(draw, x, plot.bottom, plot.bottom + 4, colours.dimmed);
+            const words = timeline.clock(time, apart);
+            const half = draw.measureText(words).width / 2;
+            if (x - half >= 0 && x + half <= scene.width) {
+                text(draw, words, x, y, colours.dimmed, "center");
+            }
+        }
+    };
+
+    timeline.steps = function (draw, scene) {
+        const { plot, answer, colours } = scene;
+        const y = plot.top - 9;
+        if (!answer) {
+            return;
+        }
+        const shown = answer.lastStep[answer.cells - 1] - answer.firstStep[0] + 1;
+        const apart = niceSteps((shown / plot.width) * 80);
+        let free = plot.left - 40;
+        for (let cell = 0; cell < answer.cells; cell++) {
+            const [first, last] = [answer.firstStep[cell], answer.lastStep[cell]];
+            const step = Math.ceil(first / apart) * apart;
+            if (step > last) {
+                continue;
+            }
+            const [begin, end] = [scene.x(answer.cellBegin[cell]), scene.x(answer.cellEnd[cell])];
+            const x = begin + ((step - first) / (last - first + 1)) * (end - begin);
+            if (x < plot.left - 1 || x > plot.right) {
+                continue;
+            }
+            vertical(draw, x, plot.top - 4, plot.top, colours.dimmed);
+            const words = (scene.bars ? "step " : "") + timeline.whole(step);
+            if (x >= free && x + draw.measureText(words).width <= scene.width) {
+                text(draw, words, x + 3, y, colours.dimmed);
+                free = x + draw.measureText(words).width + 14;
+            }
+        }
+    };
+
+    // Where epochs begin, and where step time changed for good.
+    timeline.flags = function (draw, scene) {
+        const { plot, answer, head, colours } = scene;
+        const y = plot.top - 25;
+        let free = 0;
+        const flags = head.changes.map((change) => scene.x(change.at));
+        for (const change of head.changes) {
+            const x = scene.x(change.at);
+            if (x >= plot.left && x <= plot.right) {
+                vertical(draw, x, plot.top - 32, plot.bottom, colours.text, [4, 3]);
+                draw.fillStyle = colours.text;
+                draw.beginPath();
+                draw.moveTo(x, plot.top - 33);
+                draw.lineTo(x + 8, plot.top - 28);
+                draw.lineTo(x, plot.top - 23);
+                draw.fill();
+            }
+        }
+        const seen = answer ? answer.epochs.some(([time]) => scene.x(time) >= plot.left - 1) : true;
+        const first = seen ? -1 : answer.epoch[timeline.cellAfter(answer, scene.view.begin)];
+        if (first >= 0) {
+            // None begins here: then it is said which one this is.
+            text(draw, "epoch " + first, plot.left + 4, y, colours.dimmed);
+        }
+        for (const [time, epoch] of answer ? answer.epochs : []) {
+            const x = scene.x(time);
+            const words = "epoch " + epoch;
+            if (x >= plot.left - 1 && x <= plot.right) {
+                const room = draw.measureText(words).width;
+                const hidden = flags.some((flag) => flag > x && flag < x + room + 6);
+                if (x >= free && x + room + 4 <= scene.width && !hidden) {
+                    vertical(draw, x, plot.top - 32, plot.top, colours.dimmed);
+                    text(draw, words, x + 4, y, colours.dimmed);
+                    free = x + room + 16;
+                }
+            }
+        }
+    };
+
+    // Validation, checkpoints, the ends of epochs, and time of which nothing is known.
+    timeline.gaps = function (draw, scene) {
+        const { plot, answer, head } = scene;
+        for (const [begin, ...parts] of answer ? answer.gaps : []) {
+            let time = begin;
+            parts.forEach(function (length, index) {
+                const [from, to] = [scene.x(time), scene.x(time + length)];
+                time += length;
+                if (length <= 0 || to < plot.left || from > plot.right) {
+                    return;
+                }
+                const [left, right] = [Math.max(from, plot.left), Math.min(to, plot.right)];
+                const name = head.between[index];
+                draw.fillStyle = index ? scene.colour(name) : scene.colours.page;
+                draw.fillRect(left, plot.top, Math.max(right - left, 1), plot.height);
+                const words = index ? head.titles[name] : "nothing recorded";
+                if (right - left > draw.measureText(words).width + 12) {
+                    const ink = index ? scene.ink(name) : scene.colours.dimmed;
+                    text(draw, words, (left + right) / 2, plot.top + plot.height / 2, ink, "center");
+                }
+            });
+        }
+    };
+
+    // Close up: where steps end, who was last and by how much, and how sure the clocks are of it.
+    timeline.details = function (draw, scene) {
+        const { plot, answer, view } = scene;
+        if (!answer || !scene.bars) {
+            return;
+        }
+        const perMs = plot.width / (view.end - view.begin) / 1e3;
+        for (let cell = 0; cell < answer.cells; cell++) {
+            const [begin, end] = [scene.x(answer.cellBegin[cell]), scene.x(answer.cellEnd[cell])];
+            if (end < plot.left || begin > plot.right) {
+                continue;
+            }
+            if (end <= plot.right) {
+                vertical(draw, end, plot.top, plot.bottom, scene.colours.page);
+            }
+            for (let lane = 0; lane < answer.lanes; lane++) {
+                detail(draw, scene, lane, cell, begin, perMs);
+            }
+        }
+    };
+
+    function detail(draw, scene, lane, cell, begin, perMs) {
+        const { answer, head, plot } = scene;
+        const at = lane * answer.cells + cell;
+        const [top, bottom] = scene.laneSpan(lane);
+        if (bottom <= plot.top || top >= plot.bottom || isNaN(answer.late[at])) {
+            return;
+        }
+        const own = answer.stages.map((stage) => stage[at]);
+        const arrival = own[0] + own[1] + own[2];
+        if (!scene.lateness && bottom - top >= 16) {
+            labels(draw, scene, [...own, answer.allreduce[cell]], begin, perMs, top, bottom);
+        }
+        const [first, behind] = [answer.edges[lane], answer.edges[lane + 1]];
+        const last = answer.last[cell] >= first && answer.last[cell] < behind;
+        const late = answer.latest[at];
+        if (!scene.lateness && head.ranks.length > 1 && late > 0 && (last || late >= head.lateFrom)) {
+            // From where the reference rank was ready: a group's latest rank may be beyond its mean.
+            const ready = arrival - answer.late[at];
+            const [from, to] = [begin + ready * perMs, begin + (ready + late) * perMs];
+            const thick = Math.max(2, Math.min(5, (bottom - top) / 6));
+            draw.fillStyle = scene.colour("imbalance");
+            draw.fillRect(from, top, Math.max(to - from, 2), thick);
+            draw.fillRect(to - 1, top, 2, bottom - top);
+            if (last && to - from > 34 && bottom - top >= 30) {
+                tag(draw, scene, "last, +" + timeline.amount(late), from, to, top + thick);
+            }
+        }
+        const off = behind - first === 1 ? head.clock[first] : 0;
+        if (off && off * perMs >= 2 && bottom - top >= 8) {
+            whisker(draw, scene, begin + arrival * perMs, off * perMs, (top + bottom) / 2);
+        }
+    }
+
+    function tag(draw, scene, words, from, to, y) {
+        const room = draw.measureText(words).width + 8;
+        if (room <= to - from) {
+            draw.fillStyle = scene.colour("imbalance");
+            draw.fillRect(to - room, y, room, 15);
+            text(draw, words, to - room + 4, y + 8, scene.ink("imbalance"));
+        }
+    }
+
+    function labels(draw, scene, own, begin, perMs, top, bottom) {
+        let time = 0;
+        own.forEach(function (length, index) {
+            const [from, to] = [begin + time * perMs, begin + (time + length) * perMs];
+            time += length;
+            const name = scene.head.stages[index];
+            const [left, right] = [Math.max(from, scene.plot.left), Math.min(to, scene.plot.right)];
+            const short = index === 3 ? "wait" : index === 4 ? "allreduce" : name;
+            for (const words of [short + " " + timeline.amount(length), timeline.amount(length)]) {
+                if (right - left > draw.measureText(words).width + 10) {
+                    text(draw, words, left + 5, (top + bottom) / 2, scene.ink(name));
+                    return;
+                }
+            }
+        });
+    }
+
+    function whisker(draw, scene, x, half, y) {
+        draw.strokeStyle = scene.colours.text;
+        draw.beginPath();
+        draw.moveTo(x - half, y);
+        draw.lineTo(x + half, y);
+        for (const end of [x - half, x + half]) {
+            draw.moveTo(end, y - 3);
+            draw.lineTo(end, y + 3);
+        }
+        draw.stroke();
+    }
+
+    // Names of lanes and hosts; slow ranks always have theirs.
+    timeline.laneNames = function (draw, scene) {
+        const { answer, head, plot, colours } = scene;
+        const lanes = answer ? answer.lanes : 0;
+        const named = new Set(head.named);
+        const taken = [];
+        const beside = hostLanes(scene);
+        const rows = (lane) => [answer.edges[lane], answer.edges[lane + 1]];
+        const slow = (lane) => head.named.some((row) => row >= rows(lane)[0] && row < rows(lane)[1]);
+        const order = [...Array(lanes).keys()].sort((a, b) => slow(b) - slow(a));
+        for (const lane of order) {
+            const [top, bottom] = scene.laneSpan(lane);
+            const y = (Math.max(top, plot.top) + Math.min(bottom, plot.bottom)) / 2;
+            if (bottom <= plot.top || top >= plot.bottom) {
+                continue;
+            }
+            const late = slow(lane);
+            if (late) {
+                draw.fillStyle = scene.colour("imbalance");
+                draw.fillRect(plot.left - 4, Math.max(top, plot.top), 3, Math.max(bottom - top, 2));
+            }
+            if (taken.some((other) => Math.abs(other - y) < SMALL + 1)) {
+                continue;
+            }
+            taken.push(y);
+            draw.font = (late ? "bold " : "") + scene.font;
+            const words = name(head, rows(lane), late, named, scene.narrow);
+            const x = plot.left - 12;
+            text(draw, shortened(draw, words, x), x, y, late ? colours.text : colours.dimmed, "right");
+            draw.font = scene.font;
+            if (beside && !scene.narrow) {
+                const host = head.hosts[head.hostOf[rows(lane)[0]]];
+                text(draw, shortened(draw, host, x - draw.measureText(words).width - 14), 0, y, colours.dimmed);
+            }
+        }
+        if (!hostLanes(scene)) {
+            hosts(draw, scene);
+        }
+    };
+
+    // Whether lanes hold whole hosts: then names stand beside them.
+    function hostLanes(scene) {
+        const { answer, head } = scene;
+        const whole = (lane) =>
+            head.hostOf[answer.edges[lane + 1]] !== head.hostOf[answer.edges[lane + 1] - 1];
+        return (
+            Boolean(answer) &&
+            answer.edges.length > 2 &&
+            answer.edges[1] - answer.edges[0] > 1 &&
+            whole(0) &&
+            whole(1)
+        );
+    }
+
+    function name(head, [first, behind], late, named, narrow) {
+        if (late) {
+            const own = head.named.filter((row) => row >= first && row < behind && named.has(row));
+            const more = own.length > 1 ? " +" + (own.length - 1) : "";
+            return (narrow ? "▸" : "slow ▸ ") + head.ranks[own[0]] + more;
+        }
+        const rank = String(head.ranks[first]);
+        if (narrow) {
+            return rank;
+        }
+        return behind - first === 1 ? "rank " + rank : rank + "–" + head.ranks[behind - 1];
+    }
+
+    // A host's name stands at its first lane, as far as there is room beside the ranks' names.
+    function hosts(draw, scene) {
+        const { head, plot, colours, view } = scene;
+        const shown = Math.min(Math.ceil(view.last), head.ranks.length);
+        let free = -Infinity;
+        for (let row = Math.max(0, Math.floor(view.first)); row < shown; row++) {
+            const begins = row === 0 || head.hostOf[row] !== head.hostOf[row - 1];
+            const first = row === Math.floor(view.first);
+            if (!begins && !first) {
+                continue;
+            }
+            const y = Math.max(scene.y(row), plot.top);
+            if (begins && !first && y >= free) {
+                draw.strokeStyle = colours.line;
+                draw.beginPath();
+                draw.moveTo(0, Math.round(y) - 0.5);
+                draw.lineTo(scene.narrow ? plot.left - 8 : plot.left - 84, Math.round(y) - 0.5);
+                draw.stroke();
+            }
+            if (!scene.narrow && y >= free && y + 14 <= plot.bottom + 4) {
+                const room = plot.left - 84;
+                text(draw, shortened(draw, head.hosts[head.hostOf[row]], room), 0, y + 8, colours.dimmed);
+                free = y + SMALL + 3;
+            }
+        }
+    }
+
+    // The whole run in a strip: what a step was made of, where it was late, and what is looked at.
+    timeline.strip = function (draw, scene) {
+        const { head, strip, colours, view } = scene;
+        const x = (time) => strip.left + (time / head.span) * strip.width;
+        const entries = Object.entries(head.strip.entries);
+        const totals = head.strip.begin.map((_, at) => entries.reduce((sum, [, one]) => sum + one[at], 0));
+        const sorted = [...totals].sort((a, b) => a - b);
+        const most = 1.25 * (sorted[Math.floor(0.98 * (sorted.length - 1))] || 1);
+        draw.fillStyle = colours.lane;
+        draw.fillRect(strip.left, strip.top, strip.width, strip.height);
+        head.strip.begin.forEach(function (begin, at) {
+            const [left, right] = [x(begin), x(head.strip.end[at])];
+            let y = strip.top + strip.height;
+            for (const [name, values] of entries) {
+                const height = Math.min((values[at] / most) * strip.height, y - strip.top);
+                draw.fillStyle = scene.colour(name);
+                draw.fillRect(left, y - height, Math.max(right - left, 0.7), height);
+                y -= height;
+            }
+        });
+        for (const [begin, ...parts] of head.gaps) {
+            let time = begin;
+            parts.forEach(function (length, index) {
+                if (index && length > 0) {
+                    draw.fillStyle = scene.colour(head.between[index]);
+                    draw.fillRect(x(time), strip.top, x(time + length) - x(time), strip.height);
+                }
+                time += length;
+            });
+        }
+        draw.fillStyle = scene.colour("imbalance");
+        for (const [begin] of head.late) {
+            draw.fillRect(x(begin) - 0.5, strip.top - 4, 1.5, 4);
+        }
+        const [from, to] = [x(view.begin), x(view.end)];
+        draw.fillStyle = colours.shade;
+        draw.fillRect(strip.left, strip.top, from - strip.left, strip.height);
+        draw.fillRect(to, strip.top, strip.left + strip.width - to, strip.height);
+        draw.strokeStyle = colours.text;
+        draw.lineWidth = 1.5;
+        draw.strokeRect(from, strip.top - 0.5, Math.max(to - from, 2), strip.height + 1);
+        draw.lineWidth = 1;
+        if (!scene.narrow) {
+            text(draw, "whole run", 0, strip.top + strip.height / 2, colours.dimmed);
+        }
+    };
+
+    // What is chosen, by pointer or by keys.
+    timeline.cursor = function (draw, scene, place, colour, wide) {
+        const { answer, plot } = scene;
+        if (!answer || !place || place.lane < 0) {
+            return;
+        }
+        const [top, bottom] = scene.laneSpan(place.lane);
+        draw.strokeStyle = colour;
+        draw.lineWidth = wide;
+        if (place.cell >= 0) {
+            const from = Math.max(scene.x(answer.cellBegin[place.cell]), plot.left);
+            const to = Math.min(scene.x(answer.cellEnd[place.cell]), plot.right);
+            draw.strokeRect(from - 1, top - 1, Math.max(to - from, 3) + 2, bottom - top + 2);
+        }
+        draw.lineWidth = 1;
+    };
+})();

@@ -1,0 +1,156 @@
+"""The timeline as a card: what can be pressed, where the script draws, and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+
+from stallscope.analysis.lanes import LANE_STAGES
+from stallscope.analysis.ledger import GAPS
+from stallscope.pictures.palette import HEAT
+
+from .aria import aria
+from .swatch import labelled_swatch, named_swatch
+
+_HEAD = "timeline-head"
+_READOUT = "timeline-readout"
+_DRAWN = "timeline-drawn"
+
+KEYS: tuple[tuple[str, str], ...] = (
+    ("← →", "earlier and later; with Shift step by step"),
+    ("+ −", "closer and further in time; the wheel does it at the pointer"),
+    ("↑ ↓", "the lane above and below"),
+    ("] [", "closer and further in ranks; Alt and the wheel do it at the pointer"),
+    ("Page ↑ ↓", "further up and down; Shift and the wheel do it, too"),
+    ("Home", "the whole run on all ranks"),
+    ("End", "the end of the run"),
+    ("N P", "the next and the previous late step"),
+    ("S", "stages or lateness"),
+    ("Enter", "open the step; where a cell holds several, go closer to it"),
+    ("?", "this list"),
+)
+
+_BUTTONS = (
+    ("in", "+", "Closer"),
+    ("out", "−", "Further"),
+    ("all", "Whole run", "The whole run on all ranks"),
+    ("previous-late", "‹ Late step", "Previous late step"),
+    ("next-late", "Late step ›", "Next late step"),
+)
+
+
+def timeline_card(
+    head: dict[str, Any], title: str, sentence: str, late: str, jumps: Sequence[Any]
+) -> Any:
+    """The card; from ``late`` (an amount) on cells are marked, ``jumps`` lead to ranks and steps."""
+    return dmc.Card(
+        [
+            dmc.Title(title, order=2, size="h4"),
+            dmc.Text(sentence, c="dimmed", size="sm"),
+            dmc.Group([_tools(), *jumps], gap="xs", mt="xs"),
+            _legend(late),
+            html.Div(
+                id="timeline",
+                className="timeline",
+                tabIndex=0,
+                role="application",
+                **aria(
+                    label=f"{title}. {sentence} Question mark lists the keys.", details=_READOUT
+                ),
+            ),
+            html.P(id=_READOUT, className="timeline-readout", role="status", **aria(live="polite")),
+            _keys(),
+            dcc.Store(id=_HEAD, data=head),
+            dcc.Store(id=_DRAWN),
+        ],
+        withBorder=True,
+        id="timeline-card",
+    )
+
+
+def jump(words: str, **target: str) -> Any:
+    """A button that leads to a rank (``rank="3"``) or a time (``time="1.5"``, in seconds)."""
+    return html.Button(words, className="timeline-button timeline-jump", **_data(**target))
+
+
+def add_timeline_callbacks(app: Dash) -> None:
+    """Let the script draw when the card has come."""
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("stallscopeTimeline", "show"),
+        # Without an output Dash would not call it for what comes with a page.
+        Output(_DRAWN, "data"),
+        Input(_HEAD, "data"),
+    )
+
+
+def _tools() -> Any:
+    buttons = [_button(words, name, label) for name, words, label in _BUTTONS]
+    modes = [
+        _button("Stages", "stages", "Colour by stage", aria(pressed="true")),
+        _button("Lateness", "lateness", "Colour by lateness", aria(pressed="false")),
+    ]
+    return html.Div(
+        [
+            html.Div(modes, className="timeline-modes", role="group", **aria(label="Colours")),
+            *buttons,
+        ],
+        className="timeline-tools",
+        role="toolbar",
+        **aria(label="Timeline", controls="timeline"),
+    )
+
+
+def _button(words: str, name: str, label: str, more: dict[str, Any] | None = None) -> Any:
+    data = {**_data(do=name), **(more or {})}
+    same = label.startswith(words)
+    return html.Button(
+        words,
+        className="timeline-button",
+        title=label,
+        **data,
+        **({} if same else aria(label=label)),
+    )
+
+
+def _legend(late: str) -> Any:
+    """What the colours mean; the script shows the part that is in use."""
+    stages = [named_swatch(name) for name in (*LANE_STAGES, "allreduce")]
+    between = [named_swatch(name) for name in GAPS]
+    mark = labelled_swatch("imbalance", f"Later than the reference rank by {late} or more")
+    scale = html.Span(className="heat-scale", style=_scale(), **aria(hidden="true"))
+    lateness = html.Span(["not later", scale, f"{late} later or more"], className="named-swatch")
+    return html.Div(
+        [
+            html.Div([*stages, mark], className="timeline-legend", **_data(legend="stages")),
+            html.Div(
+                [lateness], className="timeline-legend", hidden=True, **_data(legend="lateness")
+            ),
+            html.Div(between, className="timeline-legend"),
+        ],
+        className="legend timeline-legends",
+    )
+
+
+def _scale() -> dict[str, str]:
+    return {
+        f"--{scheme}": "linear-gradient(to right, "
+        + ", ".join(getattr(colour, scheme) for colour in HEAT)
+        + ")"
+        for scheme in ("light", "dark")
+    }
+
+
+def _data(**values: str) -> dict[str, Any]:
+    return {f"data-{name}": value for name, value in values.items()}
+
+
+def _keys() -> Any:
+    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(what)]) for key, what in KEYS]
+    return html.Details(
+        [html.Summary("Keys"), html.Table(html.Tbody(rows))],
+        id="timeline-keys",
+        className="timeline-keys",
+    )

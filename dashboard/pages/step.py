@@ -1,0 +1,273 @@
+"""One step of all ranks: who was last, why, and what that cost the others."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.lanes import LANE_STAGES
+from stallscope.analysis.one_step import OneStep, RankInStep, find_step, neighbours
+from stallscope.pictures.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars
+from stallscope.wording.cells import Cells
+from stallscope.wording.numbers import amount, significant
+from stallscope.wording.verdicts import counted, listed
+
+from ..addresses import run_address
+from ..components.aria import aria
+from ..components.chart_card import chart_card
+from ..components.data_table import data_card
+from ..components.sentence_card import sentence_card
+from ..store import RunStore
+from .run_page import RunPage, Shown
+
+# Steps on either side that the link to the timeline shows.
+_AROUND = 4
+_PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
+
+
+class StepPage(RunPage):
+    path: ClassVar[str] = "/run/<run_id>/step/<step>"
+    tab: ClassVar[str] = "Timeline"
+
+    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
+        number = _number(shown.places["step"])
+        step = None if number is None else find_step(shown.analysis, number)
+        if step is None:
+            return [_missing(shown, number), _way(shown, None)]
+        return [
+            _sentence(step),
+            _way(shown, step),
+            chart_card("step", step_chart(step)),
+            _against_usual(shown.analysis, step),
+            _percentiles(step),
+            _ranks(step),
+        ]
+
+    def title(self, analysis: Analysis) -> str:
+        return f"A step of {analysis.run.name}"
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def _missing(shown: Shown, number: int | None) -> Any:
+    analysis = shown.analysis
+    if number is None:
+        return sentence_card("No such step", "Steps have whole numbers from 0 on.")
+    ledger = analysis.ledger
+    if ledger is None or not len(ledger):
+        return sentence_card("The stages of this step are not known", analysis.bottleneck.evidence)
+    recorded = int((analysis.run.steps["step"].to_numpy() == number).sum())
+    if recorded:
+        return sentence_card(
+            f"Step {number:,} is not in the ledger",
+            f"{counted(recorded, 'rank')} recorded it, but too many of {analysis.run.size} lack stamps "
+            "in it, or the step before it is missing, so that nobody can say where its time went.",
+        )
+    first, last = int(ledger.steps.min()), int(ledger.steps.max())
+    return sentence_card(
+        f"This run has no step {number:,}", f"Its steps are {first:,} to {last:,}."
+    )
+
+
+def _sentence(step: OneStep) -> Any:
+    return sentence_card(
+        _headline(step), " ".join(_evidence(step)), "imbalance" if step.late else "other"
+    )
+
+
+def _headline(step: OneStep) -> str:
+    took = f"Step {step.step:,} took {amount(step.total, 'ms')}"
+    if len(step.ranks) < 2:
+        return took
+    return (
+        f"{took}: rank {step.last} was last, {amount(step.imbalance, 'ms')} after the reference rank "
+        f"{step.reference}"
+    )
+
+
+def _evidence(step: OneStep) -> list[str]:
+    sentences = []
+    if len(step.ranks) > 1:
+        cause = TITLES[step.cause].lower()
+        habit = (
+            ""
+            if step.usually is None
+            else f" and {_more(step.stage - step.usually)} than usual there"
+        )
+        sentences.append(
+            f"Its {cause} took {amount(step.stage, 'ms')}, "
+            f"{_more(step.stage - step.on_reference)} than on rank {step.reference}{habit}."
+        )
+        sentences.append(
+            f"The others together waited {significant(step.waited_rank_s)} rank-seconds for it."
+        )
+        if step.late:
+            sentences.append("That is later than chance and habit explain.")
+    if step.warm_up:
+        sentences.append("It belongs to the warm-up, which figures of the run leave out.")
+    if step.gaps:
+        gaps = " and ".join(
+            f"{TITLES[kind].lower()} ({amount(ms, 'ms')})" for kind, ms in step.gaps
+        )
+        sentences.append(f"Before it came {gaps}.")
+    if step.times > 1:
+        sentences.append(
+            f"The job ran this step {step.times} times, after restarts; this is the last one."
+        )
+    if step.unmeasured:
+        sentences.append(f"{listed('rank', step.unmeasured).capitalize()} did not measure it.")
+    return sentences
+
+
+def _more(ms: float) -> str:
+    return f"{amount(abs(ms), 'ms')} {'less' if ms < 0 else 'more'}"
+
+
+def _way(shown: Shown, step: OneStep | None) -> Any:
+    """Links to the steps around, and to the timeline."""
+    timeline = run_address(shown.run_id, shown.baseline_id, page="timeline")
+    if step is None:
+        return _links([("The whole run in the timeline", timeline)])
+    near = neighbours(shown.analysis, step.at)
+    steps = (
+        ("‹ Previous step", near.previous),
+        ("Next step ›", near.next),
+        ("‹ Previous late step", near.previous_late),
+        ("Next late step ›", near.next_late),
+    )
+    links = [(words, _step_address(shown, number)) for words, number in steps if number is not None]
+    place = urlencode(
+        {
+            "from": max(step.step - _AROUND, 0),
+            "to": step.step + _AROUND,
+            "rank": step.last,
+        }
+    )
+    joint = "&" if "?" in timeline else "?"
+    return _links([*links, ("In the timeline", f"{timeline}{joint}{place}")])
+
+
+def _step_address(shown: Shown, number: int) -> str:
+    return run_address(shown.run_id, shown.baseline_id, page=f"step/{number}")
+
+
+def _links(links: list[tuple[str, str]]) -> Any:
+    anchors = [dmc.Anchor(words, href=href, refresh=False) for words, href in links]
+    return html.Nav(dmc.Group(anchors, gap="lg"), **aria(label="Other steps"))
+
+
+def step_chart(step: OneStep) -> StackedBars:
+    """All ranks of a step, the last one first; of many the latest, and the reference rank."""
+    shown = list(step.ranks[:MOST_RANKS])
+    if len(step.ranks) > MOST_RANKS:
+        shown[-1] = next(rank for rank in step.ranks if rank.rank == step.reference)
+    bars = tuple(
+        Bar(_label(step, rank), _segments(step, rank), emphasised=rank.rank == step.last)
+        for rank in shown
+    )
+    which = (
+        "All ranks"
+        if len(shown) == len(step.ranks)
+        else f"The {len(shown) - 1} latest of {len(step.ranks):,} ranks, and the reference rank"
+    )
+    return StackedBars(
+        "The step on every rank",
+        f"{which}, by when their gradients were ready, the last one first.",
+        "ms",
+        bars,
+    )
+
+
+def _label(step: OneStep, rank: RankInStep) -> str:
+    # The last one stands out anyway.
+    mark = " (reference)" if rank.rank == step.reference and len(step.ranks) > 1 else ""
+    return f"rank {rank.rank}{mark}"
+
+
+def _segments(step: OneStep, rank: RankInStep) -> tuple[Segment, ...]:
+    stages = [Segment(name, max(getattr(rank, name), 0.0)) for name in LANE_STAGES]
+    return (*stages, Segment("allreduce", step.allreduce))
+
+
+def _against_usual(analysis: Analysis, step: OneStep) -> Any:
+    """The step's ledger beside the mean of the steady steps."""
+    ledger = analysis.ledger
+    if ledger is None or not analysis.entries:
+        return None
+    cells = Cells.for_all([step.total])
+    rows = []
+    for entry in analysis.entries:
+        own = float(ledger.entry(entry.name)[step.at]) * 1e-6
+        rows.append(_usual_row(TITLES[entry.name], own, entry.ms, cells))
+    if analysis.step is not None:
+        rows.append(_usual_row("Step", step.total, analysis.step.mean, cells))
+    return data_card(
+        "Against the usual step",
+        "Its entries in the ledger, beside the means over the steady steps.",
+        [
+            "Entry",
+            f"This step, {cells.unit}",
+            f"Usually, {cells.unit}",
+            f"Difference, {cells.unit}",
+        ],
+        rows,
+    )
+
+
+def _usual_row(title: str, own: float, usual: float, cells: Cells) -> list[str]:
+    return [title, cells.plain(own), cells.plain(usual), cells.excess(own - usual)]
+
+
+def _percentiles(step: OneStep) -> Any:
+    """How the ranks are spread; None where all of them are in the picture."""
+    if len(step.ranks) <= MOST_RANKS:
+        return None
+    cells = Cells.for_all([step.total])
+    names = (*LANE_STAGES, "arrival")
+    rows = [
+        [
+            TITLES.get(name, "Gradients ready after"),
+            *(
+                cells.plain(float(value))
+                for value in np.percentile(
+                    [getattr(rank, name) for rank in step.ranks], _PERCENTILES
+                )
+            ),
+        ]
+        for name in names
+    ]
+    head = ["least", *(f"{one}%" for one in _PERCENTILES[1:-1]), "most"]
+    return data_card(
+        "How the ranks are spread",
+        f"Of {counted(len(step.ranks), 'rank')}, so many percent take no longer; {cells.unit}.",
+        ["Stage", *head],
+        rows,
+    )
+
+
+def _ranks(step: OneStep) -> Any:
+    cells = Cells.for_all([step.total])
+    rows = [
+        [
+            str(rank.rank),
+            rank.host,
+            *(cells.plain(getattr(rank, name)) for name in LANE_STAGES),
+            cells.excess(rank.late),
+        ]
+        for rank in step.ranks
+    ]
+    titles = [f"{title}, {cells.unit}" for title in ("Other", "Input", "Compute", "Waits")]
+    return data_card(
+        "Ranks",
+        "The last one first; lateness is against the reference rank.",
+        ["Rank", "Host", *titles, f"Later by, {cells.unit}"],
+        rows,
+        text_columns=2,
+    )

@@ -1,0 +1,7 @@
+"""What the timeline's script is told: the run at first, then whatever part of it is looked at."""
+
+from .head import head
+from .kept import lanes_of
+from .route import add_timeline_route
+
+__all__ = ["add_timeline_route", "head", "lanes_of"]

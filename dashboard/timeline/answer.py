@@ -1,0 +1,118 @@
+"""A part of a run as bytes: a line of JSON, then arrays that the browser takes as they are.
+
+The body begins with the length of the JSON (a 32-bit integer, little-endian). The JSON is filled up
+with blanks so that the arrays that follow lie at multiples of eight bytes; it says of each what it is,
+how many values it has and where it begins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.analysis.lanes import Floats, Lanes, View
+
+from .places import names
+
+_S = 1e-9
+# More values than these go as 16-bit integers: a pixel shows no more.
+_MOST_FLOATS = 120_000
+_LARGEST = 65_534
+_NONE = 65_535
+_ALIGNMENT = 8
+
+
+def answer(lanes: Lanes, begin: int, end: int, columns: int, view: View) -> bytes:
+    """What the timeline draws between two times (nanoseconds), on so many columns."""
+    shortest = max(1, (end - begin) // max(columns, 1))
+    head: dict[str, Any] = {
+        "begin": begin * _S,
+        "end": end * _S,
+        "names": names(lanes, begin, end),
+        "stepsPerCell": view.steps_per_cell,
+        "cells": len(view.first_step),
+        "edges": view.edges.tolist(),
+        "gaps": gaps_between(lanes, begin, end, shortest),
+        "epochs": _epochs(lanes, view),
+    }
+    arrays = {**_per_cell(lanes, view), **_per_lane(head, view)}
+    return _packed(head, arrays)
+
+
+def gaps_between(lanes: Lanes, begin: int, end: int, shortest: int) -> list[list[float]]:
+    """What lies between steps: its begin, and how long each part of it lasted; seconds."""
+    found = lanes.gaps(begin, end, shortest)
+    return [[gap.begin * _S, *(part * _S for part in gap.parts)] for gap in found]
+
+
+def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
+    ledger = lanes.ledger
+    single = view.steps_per_cell == 1
+    nobody = np.full(len(view.first_step), -1)
+    return {
+        "cellBegin": lanes.begin[view.first_step] * _S,
+        "cellEnd": lanes.end[view.last_step] * _S,
+        "firstStep": ledger.steps[view.first_step].astype(np.float64),
+        "lastStep": ledger.steps[view.last_step].astype(np.float64),
+        "epoch": ledger.epochs[view.first_step].astype(np.int32),
+        "total": view.total,
+        "allreduce": view.allreduce,
+        "last": view.last.astype(np.int32),
+        "lastCount": view.last_count.astype(np.int32),
+        "reference": lanes.rows_of(ledger.reference[view.first_step] if single else nobody).astype(
+            np.int32
+        ),
+        "cause": (ledger.cause[view.first_step] if single else nobody).astype(np.int32),
+    }
+
+
+def _per_lane(head: dict[str, Any], view: View) -> dict[str, npt.NDArray[Any]]:
+    late = np.stack([view.late, view.latest])
+    arrays = {"stages": view.stages, "late": late}
+    if view.stages.size + late.size <= _MOST_FLOATS:
+        return dict(arrays)
+    scaled = {}
+    head["scales"] = {}
+    for name, array in arrays.items():
+        scaled[name], head["scales"][name] = _scaled(array)
+    return scaled
+
+
+def _scaled(array: Floats) -> tuple[npt.NDArray[np.uint16], list[float]]:
+    """Values as 16-bit integers, and what makes values of them again: the lowest, and a unit."""
+    known = np.isfinite(array)
+    low = float(array.min(initial=0.0, where=known))
+    high = float(array.max(initial=0.0, where=known))
+    unit = (high - low) / _LARGEST or 1.0
+    whole = np.rint((np.where(known, array, low) - low) / unit)
+    return np.where(known, whole, _NONE).astype(np.uint16), [low, unit]
+
+
+def _epochs(lanes: Lanes, view: View, most: int = 200) -> list[tuple[float, int]]:
+    """Where epochs begin: seconds and the epoch, evenly thinned out where there are many."""
+    first, last = int(view.first_step[0]), int(view.last_step[-1])
+    epochs = lanes.ledger.epochs[max(first - 1, 0) : last + 1]
+    at = np.flatnonzero(np.diff(epochs)) + max(first - 1, 0) + 1
+    if first == 0:
+        at = np.append(0, at)
+    at = at[lanes.ledger.epochs[at] >= 0]
+    at = at[:: -(-len(at) // most) or 1]
+    return [(float(lanes.begin[one]) * _S, int(lanes.ledger.epochs[one])) for one in at]
+
+
+def _packed(head: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    places, parts, at = {}, [], 0
+    for name, array in arrays.items():
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        data = little.tobytes()
+        places[name] = [f"{array.dtype.kind}{array.dtype.itemsize}", array.size, at]
+        data += b"\0" * (-len(data) % _ALIGNMENT)
+        parts.append(data)
+        at += len(data)
+    text = json.dumps({**head, "arrays": places}, separators=(",", ":")).encode()
+    text += b" " * (-(4 + len(text)) % _ALIGNMENT)
+    return b"".join([len(text).to_bytes(4, "little"), text, *parts])

@@ -1,0 +1,149 @@
+"""What the timeline's script knows of a run from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.lanes import BETWEEN, LANE_STAGES, Lanes
+from stallscope.analysis.one_step import late_steps
+from stallscope.pictures.charts import TITLES
+from stallscope.pictures.palette import COLOURS, HEAT
+from stallscope.wording.numbers import amount, finite
+from stallscope.wording.plain import plain
+
+from ..addresses import root, run_address, with_baseline
+from .answer import gaps_between
+from .places import begin_of, end_of
+from .route import ADDRESS
+
+_S = 1e-9
+# Columns of the strip that shows the whole run.
+_STRIP = 480
+# Late steps that the script can jump to, and mark in the strip.
+_MOST_LATE = 2000
+# Rows around the one that an address names.
+_AROUND = 8
+_COLOURED = (*LANE_STAGES, "allreduce", "imbalance", *BETWEEN[1:])
+
+
+def head(
+    analysis: Analysis,
+    lanes: Lanes,
+    run_id: str,
+    baseline_id: str | None,
+    query: Mapping[str, str],
+) -> dict[str, Any]:
+    """All of it as JSON; ``query`` says what is looked at first."""
+    named = {rank for one in analysis.stragglers for rank in one.ranks}
+    named |= set(analysis.bottleneck.ranks)
+    summaries = [analysis.ranks[position] for position in lanes.rows]
+    hosts = list(dict.fromkeys(summary.host for summary in summaries))
+    return {
+        "address": f"{root()}{ADDRESS}{quote(run_id, safe='')}",
+        "baseline": baseline_id or "",
+        "stepAddress": run_address(run_id, page="step/"),
+        "search": with_baseline("", baseline_id),
+        "span": lanes.span * _S,
+        "count": len(lanes),
+        "ranks": [summary.rank for summary in summaries],
+        "hosts": [plain(host) for host in hosts],
+        "hostOf": _host_numbers(hosts, [summary.host for summary in summaries]),
+        "named": [row for row, summary in enumerate(summaries) if summary.rank in named],
+        "clock": [finite(summary.clock_uncertainty_ms) for summary in summaries],
+        "lateFrom": lanes.late_from,
+        "changes": _changes(analysis, lanes),
+        "late": _late(analysis, lanes),
+        "strip": _strip(lanes),
+        "gaps": gaps_between(lanes, 0, lanes.span, lanes.span // _STRIP),
+        "stages": [*LANE_STAGES, "allreduce"],
+        "between": list(BETWEEN),
+        "colours": {name: list(COLOURS[name]) for name in (*_COLOURED, *ENTRIES)},
+        "heat": [list(colour) for colour in HEAT],
+        "titles": {name: TITLES[name] for name in (*_COLOURED, *ENTRIES)},
+        **_first_look(lanes, query),
+    }
+
+
+def _host_numbers(hosts: list[str], of_rows: list[str]) -> list[int]:
+    number = {host: index for index, host in enumerate(hosts)}
+    return [number[host] for host in of_rows]
+
+
+def _first_look(lanes: Lanes, query: Mapping[str, str]) -> dict[str, Any]:
+    begin = begin_of(lanes, query.get("from")) or 0
+    end = end_of(lanes, query.get("to"))
+    if end is None or end <= begin:
+        begin, end = (begin, lanes.span) if end is None else (0, lanes.span)
+    row = _row(lanes, query.get("rank"))
+    return {
+        "view": [begin * _S, end * _S],
+        "rows": _rows(lanes, query.get("ranks"), row),
+        "row": row,
+        "show": "lateness" if query.get("show") == "lateness" else "stages",
+    }
+
+
+def _row(lanes: Lanes, rank: str | None) -> int | None:
+    return (
+        lanes.row_of(int(rank))
+        if rank and rank.isascii() and rank.isdecimal() and len(rank) < 10
+        else None
+    )
+
+
+def _rows(lanes: Lanes, ranks: str | None, row: int | None) -> list[int]:
+    """The rows from one rank to another; those around a row where none are named; or all."""
+    count = len(lanes.rows)
+    ends = [_row(lanes, rank) for rank in (ranks or "").split("-")]
+    if len(ends) == 2 and ends[0] is not None and ends[1] is not None and ends[0] <= ends[1]:
+        return [ends[0], ends[1] + 1]
+    if row is None or count <= 4 * _AROUND:
+        return [0, count]
+    first = min(max(row - _AROUND, 0), count - 2 * _AROUND)
+    return [first, first + 2 * _AROUND]
+
+
+def _changes(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
+    found = []
+    for change in analysis.changes:
+        at = np.flatnonzero(lanes.ledger.steps == change.step)
+        if len(at):
+            words = (
+                f"Step {change.step:,}: {amount(change.before_ms, 'ms')} → "
+                f"{amount(change.after_ms, 'ms')}"
+            )
+            found.append({"at": float(lanes.begin[at[-1]]) * _S, "words": words})
+    return found
+
+
+def _late(analysis: Analysis, lanes: Lanes) -> list[list[float]]:
+    """Late steps in order, the latest of them where there are many: begin, end and last row."""
+    at = late_steps(analysis)
+    if len(at) > _MOST_LATE:
+        at = np.sort(at[np.argpartition(lanes.ledger.imbalance[at], -_MOST_LATE)[-_MOST_LATE:]])
+    rows = lanes.rows_of(lanes.ledger.critical[at])
+    return [
+        [float(lanes.begin[step]) * _S, float(lanes.end[step]) * _S, int(row)]
+        for step, row in zip(at, rows, strict=True)
+    ]
+
+
+def _strip(lanes: Lanes) -> dict[str, Any]:
+    """The ledger over the whole run: per column its begin and end, and the mean of each entry, ms."""
+    ledger = lanes.ledger
+    starts = np.unique(np.linspace(0, len(ledger), min(len(ledger), _STRIP) + 1).astype(np.int64))
+    counts = np.diff(starts)
+    entries = {
+        name: np.round(np.add.reduceat(ledger.entry(name), starts[:-1]) / counts * 1e-6, 3).tolist()
+        for name in ENTRIES
+    }
+    return {
+        "begin": np.round(lanes.begin[starts[:-1]] * _S, 6).tolist(),
+        "end": np.round(lanes.end[starts[1:] - 1] * _S, 6).tolist(),
+        "entries": entries,
+    }

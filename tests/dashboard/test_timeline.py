@@ -1,0 +1,384 @@
+"""The timeline without a browser: its page, its addresses, and what its script is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from werkzeug.test import TestResponse
+
+from stallscope.analysis import analyse
+from stallscope.analysis.lanes import LANE_STAGES, Lanes
+from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.components.timeline_card import KEYS
+from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.security import OwnHosts, answer_only
+from stallscope.dashboard.timeline import head, lanes_of
+from stallscope.dashboard.timeline.places import begin_of, end_of, names
+from stallscope.run import Run
+
+from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK, run_of
+from .content import components, of_type, texts
+
+TYPES = {"f8": "<f8", "f4": "<f4", "i4": "<i4", "u2": "<u2"}
+ALL = {"begin": "0", "end": "1e6", "rows": "0-1000", "lanes": "140", "columns": "1100"}
+
+
+def ask(store: RunStore, run_id: str, **changes: str) -> TestResponse:
+    client = create_app(store).server.test_client()
+    return client.get(f"/timeline/{run_id}", query_string={**ALL, **changes})
+
+
+def read(response: TestResponse) -> dict[str, Any]:
+    """An answer as the script reads it."""
+    assert response.status_code == 200, response.get_data(as_text=True)
+    body = response.get_data()
+    length = int.from_bytes(body[:4], "little")
+    found = json.loads(body[4 : 4 + length])
+    for name, (kind, count, at) in found["arrays"].items():
+        assert (4 + length + at) % 8 == 0
+        array = np.frombuffer(body, TYPES[kind], count, 4 + length + at)
+        if kind == "u2":
+            low, unit = found["scales"][name]
+            array = np.where(array == 65535, np.nan, low + array * unit)
+        found[name] = array
+    shape = (-1, len(found["edges"]) - 1, found["cells"])
+    return {**found, "stages": found["stages"].reshape(shape), "late": found["late"].reshape(shape)}
+
+
+@pytest.fixture(scope="module")
+def slow(made: Callable[[str], Run]) -> Lanes:
+    lanes = lanes_of(analyse(made("a slow rank")))
+    assert lanes is not None
+    return lanes
+
+
+def test_close_up_every_step_is_sent_as_it_is_in_the_ledger(store: RunStore, slow: Lanes) -> None:
+    begin, end = slow.begin[100] / 1e9, slow.end[119] / 1e9
+    found = read(ask(store, "slow", begin=f"{begin:.9f}", end=f"{end:.9f}"))
+    assert found["stepsPerCell"] == 1
+    assert found["firstStep"].tolist() == list(range(100, 120))
+    ledger = slow.ledger
+    for index, name in enumerate(LANE_STAGES):
+        np.testing.assert_allclose(
+            found["stages"][index].T, getattr(ledger, name)[100:120] / 1e6, rtol=1e-6, atol=1e-6
+        )
+    np.testing.assert_allclose(found["allreduce"], ledger.allreduce[100:120] / 1e6, rtol=1e-6)
+    np.testing.assert_array_equal(slow.rows[found["last"]], ledger.critical[100:120])
+    np.testing.assert_array_equal(slow.rows[found["reference"]], ledger.reference[100:120])
+    np.testing.assert_allclose(found["cellEnd"], slow.end[100:120] / 1e9, rtol=1e-12)
+    assert found["names"] == ["100", "119"]
+
+
+def test_from_afar_cells_are_sent_with_what_lies_between(store: RunStore, slow: Lanes) -> None:
+    found = read(ask(store, "slow", columns="90"))
+    assert found["stepsPerCell"] == 4
+    assert found["cells"] == 60
+    assert found["names"] is None
+    assert [epoch for _, epoch in found["epochs"]] == [0, 1, 2]
+    assert len(found["gaps"]) == 2
+    for _, pause, validation, checkpoint, _ in found["gaps"]:
+        assert pause == 0
+        assert validation == pytest.approx(0.3, rel=0.1)
+        assert checkpoint == pytest.approx(0.1, rel=0.1)
+    assert (found["last"][1:] == slow.row_of(2)).all()
+
+
+def test_a_thousand_ranks_fit_into_less_than_a_megabyte(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("a thousand ranks")])
+    for changes in ({}, {"columns": "4096", "lanes": "400"}, {"lanes": "1", "columns": "4096"}):
+        response = ask(store, "thousand", **changes)
+        found = read(response)
+        assert len(response.get_data()) < 1_000_000
+        assert len(found["edges"]) - 1 <= int(changes.get("lanes", 140))
+        assert (found["edges"][0], found["edges"][-1]) == (0, 1000)
+
+
+def test_what_is_sent_in_16_bits_is_as_exact_as_a_screen(made: Callable[[str], Run]) -> None:
+    run = made("a thousand ranks")
+    found = read(ask(RunStore([run]), "thousand", lanes="400", rows="0-400"))
+    assert "scales" in found
+    lanes = lanes_of(analyse(run))
+    assert lanes is not None
+    view = lanes.view(0, lanes.span, (0, 400), 400, found["cells"])
+    largest = np.nanmax(view.stages)
+    np.testing.assert_allclose(found["stages"], view.stages, atol=largest / 60_000)
+    np.testing.assert_allclose(found["late"][1], view.latest, atol=largest / 30_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"begin": "nan"}, "begin is a number of seconds"),
+        ({"begin": "-inf"}, "begin is a number of seconds"),
+        ({"end": "1e400"}, "end is a number of seconds"),
+        ({"end": ""}, "end is a number of seconds"),
+        ({"begin": "5", "end": "5"}, "begin comes before end"),
+        ({"rows": "8-0"}, "rows are two whole numbers"),
+        ({"rows": "-3-8"}, "rows are two whole numbers"),
+        ({"rows": SCRIPT}, "rows are two whole numbers"),
+        ({"rows": "0-99999999999999999999"}, "rows are two whole numbers"),
+        ({"lanes": "0"}, "lanes is a whole number from 1 to 400"),
+        ({"lanes": "1e3"}, "lanes is a whole number"),
+        ({"lanes": "٣"}, "lanes is a whole number"),
+        ({"columns": "-1"}, "columns is a whole number"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(
+    store: RunStore, changes: dict[str, str], said: str
+) -> None:
+    response = ask(store, "slow", **changes)
+    assert response.status_code == 400
+    assert said in response.get_json()["error"]
+    assert response.mimetype == "application/json"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"begin": "-1e6", "end": "1e8"},
+        {"begin": "1e8", "end": "1.1e8"},
+        {"begin": "1", "end": "1.0000000001"},
+        {"rows": "7-900000000"},
+        {"rows": "500-900"},
+        {"lanes": "999999999", "columns": "999999999"},
+    ],
+)
+def test_what_lies_outside_is_answered_with_what_there_is(
+    store: RunStore, changes: dict[str, str]
+) -> None:
+    response = ask(store, "slow", **changes)
+    found = read(response)
+    assert found["cells"] >= 1
+    assert len(found["edges"]) >= 2
+    assert len(response.get_data()) < 1_000_000
+
+
+def test_runs_that_are_not_there_or_have_no_stages_are_not_found(store: RunStore) -> None:
+    for run_id, changes in (
+        ("nobody", {}),
+        ("slow", {"baseline": "nobody"}),
+        ("without-stamps", {}),
+        ("..passwd", {}),
+        (quote(SCRIPT.replace("/", ""), safe=""), {}),
+    ):
+        response = ask(store, run_id, **changes)
+        assert response.status_code == 404
+        assert response.get_json()["error"]
+
+
+def test_a_failure_is_a_sentence_and_a_line_in_the_terminal(
+    made: Callable[[str], Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(run: Run, baseline: Run | None, single: Run | None) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    response = ask(RunStore([made("two ranks")], broken), "two")
+    assert response.status_code == 500
+    assert "terminal" in response.get_json()["error"]
+    assert "a bug" not in response.get_data(as_text=True)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_answers_are_guarded_as_all_others(store: RunStore) -> None:
+    app = create_app(store)
+    answer_only(app.server, OwnHosts("127.0.0.1", 8050), "elsewhere")
+    client = app.server.test_client()
+    own, foreign = (
+        client.get("/timeline/slow", query_string=ALL, headers={"Host": host})
+        for host in ("127.0.0.1:8050", "evil.example")
+    )
+    assert (own.status_code, foreign.status_code) == (200, 403)
+    assert own.headers["X-Content-Type-Options"] == "nosniff"
+    assert own.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert client.post("/timeline/slow", headers={"Host": "127.0.0.1:8050"}).status_code == 405
+
+
+def test_what_was_not_measured_is_sent_as_nothing(tmp_path: Path) -> None:
+    run = run_of(tmp_path, replace(REAL, ranks=9, run_id="torn"))
+    lost = (run.steps["rank"].to_numpy() == 4) & (run.steps["step"].to_numpy() >= 100)
+    store = RunStore([replace(run, steps=run.steps.filter(~lost))])
+    found = read(ask(store, "torn"))
+    assert np.isnan(found["stages"][:, 4, 100:]).all()
+    assert not np.isnan(found["stages"][:, 4, :100]).any()
+    assert not np.isnan(np.delete(found["stages"], 4, axis=1)).any()
+
+
+def test_places_are_named_by_step_and_found_again(slow: Lanes) -> None:
+    for begin, end in (
+        (int(slow.begin[50]), int(slow.end[150])),
+        (int(slow.begin[50]), int(slow.end[52])),
+        (int(slow.begin[50]) + 7_000_000, int(slow.begin[51]) + 3_000_000),
+        (int(slow.begin[50]) + 7_000_000, int(slow.begin[50]) + 9_000_000),
+    ):
+        found = names(slow, begin, end)
+        assert found is not None
+        assert begin_of(slow, found[0]) == pytest.approx(begin, abs=100_000)
+        assert end_of(slow, found[1]) == pytest.approx(end, abs=100_000)
+    assert names(slow, 0, slow.span) is None
+    assert names(slow, int(slow.begin[50]), int(slow.end[150])) == ("50", "150")
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "-3", "1e3", "nan", SCRIPT, "٣", "1" * 40, "1."])
+def test_places_that_say_nothing_are_nowhere(slow: Lanes, text: str | None) -> None:
+    assert begin_of(slow, text) is None
+    assert end_of(slow, text) is None
+
+
+def test_places_beyond_the_run_are_its_ends(slow: Lanes) -> None:
+    assert begin_of(slow, "999999") == slow.begin[-1]
+    assert end_of(slow, "999999") == slow.span
+
+
+@pytest.mark.parametrize(
+    ("query", "view", "rows", "row"),
+    [
+        ({}, (0, 239), [0, 8], None),
+        ({"from": "20", "to": "30"}, (20, 30), [0, 8], None),
+        ({"from": "30", "to": "20"}, (0, 239), [0, 8], None),
+        ({"from": SCRIPT, "to": "²"}, (0, 239), [0, 8], None),
+        ({"rank": "2"}, (0, 239), [0, 8], 2),
+        ({"rank": "²"}, (0, 239), [0, 8], None),
+        ({"ranks": "2-5"}, (0, 239), [2, 6], None),
+        ({"ranks": "5-2"}, (0, 239), [0, 8], None),
+        ({"ranks": "2-5-7"}, (0, 239), [0, 8], None),
+    ],
+)
+def test_an_address_says_what_is_looked_at_first(
+    made: Callable[[str], Run],
+    slow: Lanes,
+    query: dict[str, str],
+    view: tuple[int, int],
+    rows: list[int],
+    row: int | None,
+) -> None:
+    found = head(analyse(made("a slow rank")), slow, "slow", None, query)
+    assert found["view"] == pytest.approx([slow.begin[view[0]] / 1e9, slow.end[view[1]] / 1e9])
+    assert (found["rows"], found["row"]) == (rows, row)
+
+
+def test_a_rank_of_a_thousand_is_shown_among_its_neighbours(made: Callable[[str], Run]) -> None:
+    analysis = analyse(made("a thousand ranks"))
+    lanes = lanes_of(analysis)
+    assert lanes is not None
+    found = head(analysis, lanes, "thousand", None, {"rank": "700"})
+    assert found["rows"] == [692, 708]
+    assert found["named"] == [700]
+    assert len(json.dumps(found)) < 200_000
+
+
+def test_the_page_says_what_it_shows_and_leads_to_slow_ranks(store: RunStore) -> None:
+    content = view_at(store, "/run/slow/timeline", "").content
+    said = texts(content)
+    assert any(text.startswith("8 ranks, 240 steps in ") for text in said)
+    assert any("hosts' clocks were brought together" in text for text in said)
+    assert "Slow rank 2" in said
+    assert {key for key, _ in KEYS} <= set(said)
+    drawn = next(one for one in components(content) if getattr(one, "id", "") == "timeline")
+    assert drawn.role == "application"
+    assert drawn.tabIndex == 0
+
+
+def test_without_stages_the_page_says_why(store: RunStore) -> None:
+    said = texts(view_at(store, "/run/without-stamps/timeline", "").content)
+    assert "There are no stages to draw" in said
+    assert f"the model runs eagerly {SCRIPT}" in " ".join(said)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_kind_of_run_has_a_timeline_and_steps(name: str, made: Callable[[str], Run]) -> None:
+    store = RunStore([made(name)])
+    key = store.runs()[0].id
+    for page in ("timeline", "step/5"):
+        view = view_at(store, f"/run/{key}/{page}", "")
+        assert made(name).name in texts(view.content)
+        assert "This page cannot be shown" not in texts(view.content)
+
+
+def test_hosts_are_sent_as_text(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("hostile names")])
+    content = view_at(store, f"/run/{store.runs()[0].id}/timeline", "").content
+    sent = next(one.data for one in of_type(content, "Store") if one.id == "timeline-head")
+    assert sent["hosts"][0] == IMAGE
+    assert SCRIPT not in sent["address"]
+
+
+def test_a_step_begins_with_who_was_last_and_why(store: RunStore) -> None:
+    content = view_at(store, "/run/slow/step/100", "").content
+    said = texts(content)
+    title = next(text for text in said if text.startswith("Step 100 took "))
+    assert "rank 2 was last, " in title
+    evidence = said[said.index(title) + 1]
+    assert evidence.startswith("Its compute took ")
+    assert "more than on rank " in evidence
+    assert "rank-seconds for it" in evidence
+
+
+def test_a_step_leads_to_those_around_it_and_back_to_the_timeline(store: RunStore) -> None:
+    content = view_at(store, "/run/real/step/100", "?baseline=synthetic").content
+    links = {one.children: one.href for one in of_type(content, "Anchor")}
+    assert links["‹ Previous step"] == "/run/real/step/99?baseline=synthetic"
+    assert links["Next step ›"] == "/run/real/step/101?baseline=synthetic"
+    assert links["In the timeline"].startswith(
+        "/run/real/timeline?baseline=synthetic&from=96&to=104&"
+    )
+    first = {
+        one.children for one in of_type(view_at(store, "/run/real/step/0", "").content, "Anchor")
+    }
+    assert "‹ Previous step" not in first
+
+
+def test_a_step_of_a_thousand_ranks_shows_the_latest_and_the_spread(
+    made: Callable[[str], Run],
+) -> None:
+    store = RunStore([made("a thousand ranks")])
+    content = view_at(store, "/run/thousand/step/30", "").content
+    said = texts(content)
+    assert "How the ranks are spread" in said
+    assert any(text.startswith("The 31 latest of 1,000 ranks") for text in said)
+    tables = [one.data["body"] for one in of_type(content, "Table") if getattr(one, "data", None)]
+    assert tables[-1][0][0] == "700"
+    assert len(tables[-1]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("step", "title"),
+    [
+        ("240", "This run has no step 240"),
+        ("99999999999999999", "This run has no step"),
+        ("-1", "No such step"),
+        ("²", "No such step"),
+        (SCRIPT, "No such step"),
+        ("1" * 400, "No such step"),
+    ],
+)
+def test_a_step_that_is_not_there_is_a_sentence(store: RunStore, step: str, title: str) -> None:
+    said = texts(view_at(store, f"/run/slow/step/{quote(step, safe='')}", "").content)
+    assert any(text.startswith(title) for text in said)
+    assert "The whole run in the timeline" in said
+
+
+def test_a_step_that_most_ranks_lack_says_so(tmp_path: Path) -> None:
+    run = run_of(tmp_path, replace(SLOW_RANK, run_id="torn"))
+    lost = (run.steps["rank"].to_numpy() > 1) & (run.steps["step"].to_numpy() == 50)
+    store = RunStore([replace(run, steps=run.steps.filter(~lost))])
+    said = texts(view_at(store, "/run/torn/step/50", "").content)
+    assert "Step 50 is not in the ledger" in said
+    assert any(text.startswith("2 ranks recorded it") for text in said)
+
+
+def test_without_stages_a_step_says_why(store: RunStore) -> None:
+    said = texts(view_at(store, "/run/without-stamps/step/5", "").content)
+    assert "The stages of this step are not known" in said
+
+
+def test_the_keys_are_those_of_the_docs() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+    for key, what in KEYS:
+        assert f"| {key} | {what} |" in docs

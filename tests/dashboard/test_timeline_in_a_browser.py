@@ -1,0 +1,267 @@
+"""The timeline as people use it: by wheel, by drag, by keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from stallscope.dashboard import RunStore
+from stallscope.pictures.palette import COLOURS
+from stallscope.run import Run
+
+from .browsing import NARROW, WIDE, Open, served
+
+pytestmark = pytest.mark.browser
+
+# How many pixels of the canvas have which colour.
+_COLOURS = """canvas => {
+    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    const counts = {};
+    for (let at = 0; at < pixels.length; at += 4) {
+        const colour = "#" + [0, 1, 2]
+            .map(part => pixels[at + part].toString(16).padStart(2, "0")).join("");
+        counts[colour] = (counts[colour] || 0) + 1;
+    }
+    return counts;
+}"""
+
+
+@pytest.fixture(scope="module")
+def address(made: Callable[[str], Run]) -> Iterator[str]:
+    runs = [
+        made(name) for name in ("a slow rank", "a thousand ranks", "two ranks", "hostile names")
+    ]
+    with served(RunStore(runs)) as url:
+        yield url
+
+
+def drawn(page: Page) -> Page:
+    expect(page.locator("#timeline")).to_have_attribute("aria-busy", "false")
+    return page
+
+
+def at(page: Page, x: float, y: float) -> None:
+    """Move the pointer to a part of the lanes: shares of their width and height."""
+    box = page.locator("#timeline canvas").bounding_box()
+    assert box is not None
+    left, top, bottom = 170.0, 82.0, 24.0
+    page.mouse.move(
+        box["x"] + left + x * (box["width"] - left),
+        box["y"] + top + y * (box["height"] - top - bottom),
+    )
+
+
+def query(page: Page) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def steps(page: Page) -> tuple[float, float]:
+    return float(query(page)["from"]), float(query(page)["to"])
+
+
+@contextmanager
+def moved(page: Page) -> Iterator[None]:
+    """What is done within changes the address."""
+    before = page.url
+    yield
+    expect(page).not_to_have_url(before)
+    drawn(page)
+
+
+def focus(page: Page) -> Page:
+    page.locator("#timeline").focus()
+    return page
+
+
+def test_the_wheel_zooms_at_the_pointer_and_the_address_follows(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline"))
+    assert query(page) == {}
+    at(page, 0.5, 0.3)
+    with moved(page):
+        page.mouse.wheel(0, -300)
+    first, last = steps(page)
+    assert 40 < first < 120 < last < 200
+    with moved(page):
+        page.mouse.wheel(0, -300)
+    closer = steps(page)
+    assert first < closer[0] < closer[1] < last
+    assert closer[1] - closer[0] == pytest.approx((last - first) * 0.55, rel=0.15)
+    with moved(page):
+        page.mouse.wheel(0, 300)
+    assert steps(page) == pytest.approx((first, last), abs=2)
+
+
+def test_a_view_that_is_sent_shows_the_same(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=109&rank=2"))
+    readout = page.locator("#timeline-readout")
+    expect(readout).to_contain_text(re.compile(r"^Rank 2, step 10[45] \("))
+    expect(readout).to_contain_text("rank 2 was last, by its compute")
+    assert query(page) == {"from": "100", "to": "109", "rank": "2"}
+
+
+def test_dragging_moves_what_is_seen(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    at(page, 0.8, 0.5)
+    page.mouse.down()
+    at(page, 0.3, 0.5)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"from=1[12]\d"))
+    assert steps(page)[0] == pytest.approx(120, abs=2)
+
+
+def test_every_key_does_what_its_list_says(open_page: Open) -> None:
+    page = focus(drawn(open_page("/run/slow/timeline")))
+    for _ in range(2):
+        with moved(page):
+            page.keyboard.press("+")
+    first, last = steps(page)
+    assert last - first < 240 / 3
+    with moved(page):
+        page.keyboard.press("ArrowRight")
+    later, _ = steps(page)
+    assert later > first
+    assert query(page)["rank"] == "0"
+    with moved(page):
+        page.keyboard.press("ArrowLeft")
+    assert steps(page)[0] < later
+    for key, rank in (("ArrowDown", "1"), ("ArrowDown", "2"), ("ArrowUp", "1")):
+        with moved(page):
+            page.keyboard.press(key)
+        assert query(page)["rank"] == rank
+    with moved(page):
+        page.keyboard.press("-")
+    assert steps(page)[1] - steps(page)[0] > last - first
+    with moved(page):
+        page.keyboard.press("]")
+    assert query(page)["ranks"] == "0-3"
+    with moved(page):
+        page.keyboard.press("PageDown")
+    assert query(page)["ranks"] == "3-7"
+    with moved(page):
+        page.keyboard.press("s")
+    assert query(page)["show"] == "lateness"
+    expect(page.get_by_role("button", name="Colour by lateness")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    with moved(page):
+        page.keyboard.press("End")
+    assert steps(page)[1] == 239
+    with moved(page):
+        page.keyboard.press("Home")
+    assert set(query(page)) == {"rank", "show"}
+    page.keyboard.press("?")
+    expect(page.get_by_text("open the step; where a cell holds several")).to_be_visible()
+
+
+def test_step_by_step_no_step_is_left_out(open_page: Open) -> None:
+    page = focus(drawn(open_page("/run/slow/timeline?from=100&to=106&rank=2")))
+    readout = page.locator("#timeline-readout")
+    for step in range(104, 116):
+        page.keyboard.press("Shift+ArrowRight")
+        expect(readout).to_contain_text(f"step {step} (")
+        drawn(page)
+
+
+def test_the_pointer_tells_what_is_under_it(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=109"))
+    at(page, 0.5, 2.5 / 8)
+    tip = page.locator(".timeline-tip")
+    expect(tip).to_contain_text(re.compile(r"Rank 2, step 10[45]"))
+    for words in ("alpha", "Compute", "Waiting for slow ranks", "than the reference rank"):
+        expect(tip).to_contain_text(words)
+    at(page, 0.5, -0.3)
+    expect(tip).to_be_hidden()
+
+
+def test_a_click_opens_the_step_and_back_leads_to_the_same_view(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=109&rank=2"))
+    at(page, 0.05, 0.5)
+    page.mouse.down()
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"/run/slow/step/100$"))
+    expect(page.get_by_role("heading", name=re.compile("^Step 100 took "))).to_be_visible()
+    page.get_by_role("link", name="Next step").click()
+    expect(page).to_have_url(re.compile(r"/run/slow/step/101$"))
+    page.go_back()
+    page.go_back()
+    drawn(page)
+    assert steps(page) == (100, 109)
+
+
+def test_enter_opens_the_step_and_goes_closer_to_a_cell(open_page: Open) -> None:
+    page = focus(drawn(open_page("/run/slow/timeline", width=NARROW)))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("from="))
+    first, last = steps(page)
+    assert last - first < 8
+    drawn(page)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/run/slow/step/\d+$"))
+
+
+def test_a_slow_rank_among_a_thousand_is_one_press_away(open_page: Open) -> None:
+    page = drawn(open_page("/run/thousand/timeline"))
+    page.get_by_role("button", name="Slow rank 700").click()
+    expect(page).to_have_url(re.compile("rank=700"))
+    assert query(page)["ranks"] == "692-707"
+    expect(page.locator("#timeline-readout")).to_contain_text("Rank 700, step")
+    page.get_by_role("button", name="The whole run on all ranks").click()
+    expect(page).not_to_have_url(re.compile("ranks="))
+
+
+def test_leaving_the_page_leaves_the_next_address_alone(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline"))
+    at(page, 0.5, 0.5)
+    page.mouse.wheel(0, -300)
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("heading", level=2).first).to_contain_text("Rank 2")
+    page.wait_for_timeout(500)
+    assert urlsplit(page.url).query == ""
+
+
+def test_hostile_hosts_are_text(open_page: Open) -> None:
+    page = open_page("/")
+    page.get_by_role("link", name=re.compile("script")).first.click()
+    page.get_by_role("link", name="Timeline", exact=True).click()
+    drawn(page)
+    at(page, 0.5, 0.1)
+    expect(page.locator(".timeline-tip")).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator("#timeline-card img, #timeline-card b").count() == 0
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lanes_have_the_colours_of_the_scheme_and_fit(
+    open_page: Open, scheme: str, width: int
+) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=60&to=84", width=width, scheme=scheme))
+    page.wait_for_timeout(300)
+    counts = page.locator("#timeline canvas").evaluate(_COLOURS)
+    for name in ("compute", "wait", "allreduce", "imbalance", "validation"):
+        assert counts.get(getattr(COLOURS[name], scheme), 0) > 50, name
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_switching_between_light_and_dark_draws_anew(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline"))
+    page.get_by_role("button", name="Switch between light and dark").click()
+    page.wait_for_timeout(300)
+    counts = page.locator("#timeline canvas").evaluate(_COLOURS)
+    assert counts.get(COLOURS["compute"].dark, 0) > 1000
+    assert COLOURS["compute"].light not in counts
+
+
+def test_what_the_server_refuses_is_said(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline"))
+    page.route(
+        re.compile("/timeline/slow"),
+        lambda route: route.fulfill(status=200, body="gone wrong", content_type="text/plain"),
+    )
+    at(page, 0.5, 0.5)
+    page.mouse.wheel(0, -300)
+    expect(page.locator("#timeline-readout")).not_to_contain_text("Point at a step")
