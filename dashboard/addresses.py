@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
@@ -14,6 +14,8 @@ ADDRESS = "address"
 
 #: The path of the list of runs.
 RUNS = "/"
+#: The path of runs of one job on several numbers of ranks.
+SCALING = "/scaling"
 _PLACE = re.compile(r"<(\w+)>")
 
 
@@ -33,6 +35,12 @@ def root() -> str:
 def runs_address() -> str:
     """The address of the list of runs."""
     return root() + RUNS
+
+
+def scaling_address(run_ids: Sequence[str] = ()) -> str:
+    """The address of these runs held against each other; of all runs where there are few."""
+    path = root() + SCALING
+    return f"{path}?runs={','.join(quote(one, safe='') for one in run_ids)}" if run_ids else path
 
 
 def run_address(run_id: str, baseline_id: str | None = None, page: str = "") -> str:

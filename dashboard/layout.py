@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
-from .addresses import ADDRESS, runs_address
+from .addresses import ADDRESS, runs_address, scaling_address
 from .components.aria import aria
 from .components.chart_card import COLOUR_SCHEME
 from .components.swatch import colours_of
@@ -78,6 +78,7 @@ def _header() -> Any:
                 dmc.Group(
                     [
                         dmc.Anchor("Runs", href=runs_address(), refresh=False, size="sm"),
+                        dmc.Anchor("Scaling", href=scaling_address(), refresh=False, size="sm"),
                         dmc.ColorSchemeToggle(
                             id=_SCHEME_SWITCH,
                             lightIcon=html.Span("☀", **aria(hidden="true")),

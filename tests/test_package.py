@@ -64,3 +64,13 @@ def test_the_version_is_said_once() -> None:
 
 def test_the_base_install_brings_nothing() -> None:
     assert PROJECT["project"]["dependencies"] == []
+
+
+def test_importing_the_package_imports_nothing_of_the_app() -> None:
+    program = (
+        "import sys, stallscope; stallscope.show; "
+        "heavy = {'numpy', 'pandas', 'pyarrow', 'plotly', 'scipy', 'stallscope.notebook'}; "
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ A store holds many people's runs, so one whose model nobody recorded has neither
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .entry import Entry, circumstances, job_facts, job_of
 from .index import Catalogue
@@ -41,10 +41,17 @@ def series_of(catalogue: Catalogue, run: Run | Entry) -> list[Entry]:
     return sorted((one for one in found if one.ranks != own.ranks), key=lambda one: one.ranks)
 
 
+class Jobs(Protocol):
+    """Any list of runs that knows which of them do the same work."""
+
+    def same_job(self, job: str, synthetic: bool, ranks: int | None = None) -> list[Entry]:
+        """As ``Catalogue.same_job``."""
+
+
 class Baselines:
     """The baselines of many runs: runs of one job share the search."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Jobs) -> None:
         self._catalogue = catalogue
         self._found: dict[tuple[str, int], list[Entry]] = {}
 

@@ -8,10 +8,13 @@ import dash_mantine_components as dmc
 from dash import MATCH, ClientsideFunction, Dash, Input, Output, dcc, html
 
 from stallscope.pictures.charts import Chart, StackedArea, StackedBars
+from stallscope.pictures.heat_map import HeatMap
 from stallscope.pictures.plotly_figures import CONFIG, figure
+from stallscope.pictures.rates import RateBars
 
 from .aria import aria
-from .swatch import named_swatch
+from .heat_legend import heat_legend
+from .swatch import labelled_swatch, named_swatch
 
 #: The store in the shell that says whether the page is ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
@@ -30,11 +33,13 @@ _EMPTY = {
 def chart_card(name: str, chart: Chart) -> Any:
     """A card with a chart; ``name`` is the chart's own on its page."""
     # Only the browser knows whether the page is light or dark: it gets both and takes one.
-    figures = {
+    figures: dict[str, Any] = {
         scheme: figure(chart, dark=scheme == "dark", legend=False) for scheme in ("light", "dark")
     }
     height = figures["light"].layout.height
-    config: Any = {**CONFIG, "displayModeBar": "hover" if _zooms(chart) else False}
+    if isinstance(chart, HeatMap):
+        # Its many cells are the same in both: they go over the wire once.
+        figures["dark"] = {"layout": figures["dark"].layout.to_plotly_json()}
     return dmc.Card(
         [
             dmc.Title(chart.title, order=2, size="h4"),
@@ -44,7 +49,7 @@ def chart_card(name: str, chart: Chart) -> Any:
                 dcc.Graph(
                     id={"type": "chart", "name": name},
                     figure=_EMPTY,
-                    config=config,
+                    config=_config(chart),
                     responsive=True,
                     style={"height": f"{height}px"},
                 ),
@@ -69,11 +74,25 @@ def add_chart_callbacks(app: Dash) -> None:
     )
 
 
+def _config(chart: Chart) -> Any:
+    config = {**CONFIG, "displayModeBar": "hover" if _zooms(chart) else False}
+    if isinstance(chart, HeatMap):
+        # Dragging zooms there, or moves what is shown.
+        config["modeBarButtonsToRemove"] = ["select2d", "lasso2d", "autoScale2d"]
+    return config
+
+
 def _zooms(chart: Chart) -> bool:
-    return isinstance(chart, StackedArea)
+    return isinstance(chart, StackedArea | HeatMap)
 
 
 def _legend(chart: Chart) -> Any:
+    if isinstance(chart, HeatMap):
+        return heat_legend(chart)
+    if isinstance(chart, RateBars):
+        kinds = (("steps", "steady steps"), ("startup", "whole job"))
+        swatches = [labelled_swatch(name, label) for name, label in kinds]
+        return dmc.Group(swatches, gap="md", className="legend")
     # Not Plotly's own: that one takes its room from the picture where lines are short.
     if isinstance(chart, StackedBars):
         segments = (segment.name for bar in chart.bars for segment in bar.segments)

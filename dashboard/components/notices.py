@@ -9,13 +9,17 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis.result import Finding
 
+from ..addresses import run_address
+from ..findings_pages import page_of
+from .run_tabs import TABS
+
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
 
 
-def findings_card(findings: Sequence[Finding]) -> Any:
-    """What the logs say besides the ledger."""
+def findings_card(findings: Sequence[Finding], run_id: str, baseline_id: str | None) -> Any:
+    """What the logs say besides the ledger, with links to where it is seen."""
     content = (
-        [_finding(finding) for finding in findings]
+        [_finding(finding, run_id, baseline_id) for finding in findings]
         if findings
         else [dmc.Text("Nothing stands out in these logs.", size="sm", c="dimmed")]
     )
@@ -46,7 +50,16 @@ def notice(title: str, text: str) -> Any:
     )
 
 
-def _finding(finding: Finding) -> Any:
+def _finding(finding: Finding, run_id: str, baseline_id: str | None) -> Any:
+    page = page_of(finding)
+    link = None
+    if page is not None:
+        link = dmc.Anchor(
+            f"See it: {page}",
+            href=run_address(run_id, baseline_id, page=TABS[page]),
+            refresh=False,
+            size="sm",
+        )
     return dmc.Box(
         [
             dmc.Group(
@@ -58,5 +71,6 @@ def _finding(finding: Finding) -> Any:
             ),
             dmc.Text(finding.evidence, size="sm", mt=4),
             dmc.Text(finding.advice, size="sm", c="dimmed", mt=2),
+            link,
         ]
     )

@@ -11,11 +11,27 @@ from ..addresses import run_address
 from .aria import aria
 
 #: What a run's pages are called, and the last part of their addresses.
-TABS: dict[str, str] = {"Overview": ""}
+TABS: dict[str, str] = {
+    "Overview": "",
+    "Live": "live",
+    "Timeline": "timeline",
+    "Stragglers": "stragglers",
+    "Baseline": "baseline",
+    "Log health": "health",
+}
+
+_ALWAYS = [name for name in TABS if name != "Live"]
 
 
-def run_tabs(run_id: str, baseline_id: str | None, current: str) -> Any:
-    """Links to the pages of a run, held against the same baseline; the current one is marked."""
+def run_tabs(run_id: str, baseline_id: str | None, current: str, *, live: bool) -> Any:
+    """Links to the pages of a run, held against the same baseline; the current one is marked.
+
+    Args:
+        run_id: the run.
+        baseline_id: what it is held against.
+        current: the tab that is open.
+        live: whether the run can be watched while it is recorded.
+    """
     links = [
         dmc.Anchor(
             name,
@@ -26,5 +42,6 @@ def run_tabs(run_id: str, baseline_id: str | None, current: str) -> Any:
             **(aria(current="page") if name == current else {}),
         )
         for name, page in TABS.items()
+        if live or name in (current, *_ALWAYS)
     ]
     return html.Nav(links, className="run-tabs", **aria(label="Pages of this run"))

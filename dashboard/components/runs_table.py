@@ -1,60 +1,219 @@
-"""The table of runs; the lines that need an analysis are filled in one by one."""
+"""The table of runs: its columns, and its lines as the browser draws them (``assets/runs.js``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-import dash_mantine_components as dmc
+import dash_ag_grid
 from dash import html
 
+from stallscope.analysis import ENTRIES
+from stallscope.pictures.charts import TITLES
+from stallscope.pictures.palette import COLOURS
+from stallscope.wording.ages import age
+from stallscope.wording.numbers import amount, finite, percent, significant
+from stallscope.wording.plain import plain
+from stallscope.wording.verdicts import counted, short_verdict
+
 from ..addresses import run_address
-from ..store import RunInfo
+from ..store import Listed, Listing
 
-#: Kinds of cells that are filled in later.
-VERDICT, STEP_TIME, THROUGHPUT = "run-verdict", "run-step-time", "run-throughput"
-_HEAD = ("Run", "Verdict", "Step time", "Throughput", "Ranks", "Source")
+GRID = "runs-grid"
+#: Lines that are sent at a time.
+BLOCK = 100
+_HEAD_PX, _LINE_PX = 40, 48
+# What stands above the table on its page.
+_ABOVE_PX = 204
+_LEAST_PX = 320
+_WORDS, _NUMBERS = ["asc", "desc", None], ["desc", "asc", None]
+
+_COLUMNS: tuple[dict[str, Any], ...] = (
+    {
+        "colId": "name",
+        "headerName": "Run",
+        "cellRenderer": "RunName",
+        "flex": 5,
+        "minWidth": 150,
+        "sortingOrder": _WORDS,
+    },
+    {
+        "colId": "verdict",
+        "headerName": "Verdict",
+        "cellRenderer": "RunVerdict",
+        "flex": 3,
+        "minWidth": 166,
+        "sortingOrder": _WORDS,
+    },
+    {
+        "colId": "step",
+        "headerName": "Where a step goes",
+        "cellRenderer": "RunStep",
+        "width": 184,
+        "sortingOrder": _NUMBERS,
+    },
+    {"colId": "throughput", "field": "throughput", "headerName": "Samples/s", "width": 112},
+    {"colId": "gap", "field": "gap", "headerName": "To baseline", "width": 124},
+    {
+        "colId": "trend",
+        "headerName": "Trend",
+        "headerTooltip": "Samples/s of the last runs of the same job, up to this one",
+        "cellRenderer": "RunTrend",
+        "width": 104,
+        "sortable": False,
+    },
+    {"colId": "ranks", "field": "ranks", "headerName": "Ranks", "width": 84},
+    {"colId": "age", "field": "age", "headerName": "Age", "width": 80, "sortingOrder": _WORDS},
+    {
+        "colId": "source",
+        "field": "source",
+        "headerName": "Source",
+        "tooltipField": "source",
+        "flex": 2,
+        "minWidth": 100,
+        "sortingOrder": _WORDS,
+        "cellClass": "run-quiet",
+    },
+)
+_RIGHT = ("throughput", "gap", "ranks", "age")
 
 
-def runs_table(runs: Sequence[RunInfo], baselines: Sequence[str | None]) -> Any:
-    """The runs with links to their overviews, each against its own baseline where there is one."""
-    if not runs:
-        return dmc.Text("There are no runs here yet.", c="dimmed")
-    return dmc.Table(
-        [
-            dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in _HEAD])),
-            dmc.TableTbody([_row(run, base) for run, base in zip(runs, baselines, strict=True)]),
-        ],
-        tabularNums=True,
-        verticalSpacing="sm",
-        className="runs",
+def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
+    """The table of so many runs, which asks for its lines itself."""
+    columns = [_column(column, sort, reverse) for column in _COLUMNS]
+    grid = dash_ag_grid.AgGrid(
+        id=GRID,
+        columnDefs=columns,
+        rowModelType="infinite",
+        getRowId="params.data.id",
+        defaultColDef={
+            "sortable": True,
+            "resizable": True,
+            "sortingOrder": _NUMBERS,
+            "suppressHeaderMenuButton": True,
+            "suppressMovable": True,
+        },
+        dashGridOptions={
+            "rowHeight": _LINE_PX,
+            "headerHeight": _HEAD_PX,
+            "rowSelection": {"mode": "multiRow", "headerCheckbox": False},
+            "selectionColumnDef": {"width": 44, "pinned": None, "sortable": False},
+            "cacheBlockSize": BLOCK,
+            "maxBlocksInCache": 20,
+            # The browser keeps one answer at a time.
+            "maxConcurrentDatasourceRequests": 1,
+            "blockLoadDebounceMillis": 50,
+            "infiniteInitialRowCount": min(number, BLOCK),
+            # The page itself says what to do then.
+            "suppressNoRowsOverlay": True,
+            "animateRows": False,
+            "tooltipShowDelay": 600,
+            "enableCellTextSelection": True,
+        },
+        style={"height": _height(number), "width": "100%"},
     )
+    return html.Div(grid, className="runs-grid", style=_colours())
 
 
-def cell_id(kind: str, run_id: Any) -> dict[str, Any]:
-    """The id of a cell that is filled in later."""
-    return {"type": kind, "run": run_id}
+def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> dict[str, Any]:
+    """A run as a line of the table. All texts are texts, never markup."""
+    entry, found = listed.entry, listed.entry.summary
+    began = age(entry.started_at or entry.collected_at, now or datetime.now(UTC))
+    throughput = _number(found.samples_per_second)
+    trend = listing.trend(listed)
+    return {
+        "id": listed.id,
+        "href": run_address(listed.id, listing.baseline_of(listed)),
+        "name": plain(entry.name),
+        "synthetic": entry.synthetic,
+        "about": plain(_about(listed)),
+        "figures": " · ".join(
+            filter(None, [throughput and f"{throughput}/s", counted(entry.ranks, "rank"), began])
+        ),
+        **_verdict(listed),
+        "shares": _shares(found.shares),
+        "said": ", ".join(
+            f"{TITLES[name]} {percent(found.shares[name])}" for name in _known(found.shares)
+        ),
+        "step": "" if found.step_ms is None else amount(found.step_ms, "ms"),
+        "throughput": throughput,
+        "gap": _gap(listing.gap(listed)),
+        "trend": trend,
+        "trendSaid": _trend_said(trend),
+        "ranks": f"{entry.ranks:,}",
+        "age": began,
+        "source": plain(entry.source),
+        "began": entry.started_at or entry.collected_at or "",
+    }
 
 
-def _row(run: RunInfo, baseline_id: str | None) -> Any:
-    name = [dmc.Anchor(run.name, href=run_address(run.id, baseline_id), refresh=False, fw=600)]
-    if run.synthetic:
-        name.append(dmc.Badge("synthetic", variant="light", color="gray", size="sm"))
-    cells = [
-        dmc.Group(name, gap="xs"),
-        _pending(VERDICT, run.id),
-        _pending(STEP_TIME, run.id),
-        _pending(THROUGHPUT, run.id),
-        f"{run.size:,}",
-        html.Span(run.source, className="source"),
+def _column(column: Mapping[str, Any], sort: str, reverse: bool) -> dict[str, Any]:
+    own = dict(column)
+    if own["colId"] in _RIGHT:
+        own |= {"type": "rightAligned", "cellClass": "run-number"}
+    if own["colId"] == sort:
+        own["sort"] = "desc" if reverse else "asc"
+    return own
+
+
+def _height(number: int) -> str:
+    """As tall as its lines, and no taller than the window."""
+    lines = _HEAD_PX + number * _LINE_PX + 4
+    return f"min({lines}px, max({_LEAST_PX}px, calc(100vh - {_ABOVE_PX}px)))"
+
+
+def _colours() -> dict[str, str]:
+    """The stages' colours for the stylesheet, which picks those for light or dark."""
+    return {
+        f"--{name}-{scheme}": getattr(COLOURS[name], scheme)
+        for name in ENTRIES
+        for scheme in ("light", "dark")
+    }
+
+
+def _verdict(listed: Listed) -> dict[str, str]:
+    if listed.verdict is not None:
+        kind = listed.verdict.kind
+        return {"verdict": short_verdict(listed.verdict), "stage": kind if kind in ENTRIES else ""}
+    return {"verdict": "…" if listed.shelf.in_memory else "not analysed", "stage": ""}
+
+
+def _about(listed: Listed) -> str:
+    entry = listed.entry
+    facts = [
+        entry.model,
+        None if entry.id == entry.name else entry.id,
+        None if len(entry.hosts) < 2 else counted(len(entry.hosts), "host"),
+        None if entry.status == "completed" else "no end in the logs",
     ]
-    return dmc.TableTr(
-        [
-            dmc.TableTd(cell, **{"data-label": label})
-            for cell, label in zip(cells, _HEAD, strict=True)
-        ]
-    )
+    return " · ".join(filter(None, facts)) or counted(len(entry.hosts), "host")
 
 
-def _pending(kind: str, run_id: str) -> Any:
-    return html.Span("…", id=cell_id(kind, run_id))
+def _known(shares: Mapping[str, float]) -> list[str]:
+    return [name for name in ENTRIES if name in shares]
+
+
+def _shares(shares: Mapping[str, float]) -> list[dict[str, Any]]:
+    # Noise of clocks can make a small entry negative; a bar has no such piece.
+    return [{"name": name, "value": max(shares[name], 0.0)} for name in _known(shares)]
+
+
+def _number(value: float | None) -> str:
+    known = finite(value)
+    return "" if known is None else significant(known)
+
+
+def _gap(lost: float | None) -> str:
+    """−12.3%: so much less throughput than the baseline."""
+    if lost is None:
+        return ""
+    text = percent(-lost)
+    return f"+{text}" if lost < 0 and text[0].isdigit() else text
+
+
+def _trend_said(trend: list[float]) -> str:
+    if not trend:
+        return ""
+    low, high, last = (significant(value) for value in (min(trend), max(trend), trend[-1]))
+    return f"{len(trend)} runs of this job: {low} to {high} samples/s, this one {last}"

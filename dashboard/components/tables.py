@@ -21,7 +21,8 @@ from .swatch import named_swatch
 
 # Beyond this a table scrolls in its own frame, so that what follows it stays near.
 _TALLEST = 460
-_TABLE_LOOK = {
+#: How every table looks.
+TABLE_LOOK = {
     "tabularNums": True,
     "stickyHeader": True,
     "verticalSpacing": 6,
@@ -66,9 +67,9 @@ def ranks_table(analysis: Analysis) -> Any:
             "head": ["Rank", "Host", *titles, "Last to be ready", "Clock offset, ms"],
             "body": [_rank_row(rank, cells, rank.rank in named) for rank in ranks],
         },
-        **_TABLE_LOOK,
+        **TABLE_LOOK,
     )
-    return _scroller("Ranks", table, text_columns=2)
+    return scroller("Ranks", table, text_columns=2)
 
 
 def gains_table(analysis: Analysis) -> Any:
@@ -87,14 +88,16 @@ def gains_table(analysis: Analysis) -> Any:
 
 def words_card(words: Table | None) -> Any:
     """A card with a table of the reports; None without one."""
-    if words is None:
-        return None
+    return None if words is None else table_card(words.title, words.note, words_table(words))
+
+
+def words_table(words: Table) -> Any:
+    """A table of the reports, without its card."""
     rows = [
         [html.Strong(cell) for cell in row] if index in words.emphasised else row
         for index, row in enumerate(words.rows)
     ]
-    table = _small_table(words.title, words.columns, rows, text_columns=len(words.words))
-    return table_card(words.title, words.note, table)
+    return _small_table(words.title, words.columns, rows, text_columns=len(words.words))
 
 
 def _small_table(
@@ -108,9 +111,9 @@ def _small_table(
             ),
             dmc.TableTbody([_small_row(*row) for row in rows]),
         ],
-        **_TABLE_LOOK,
+        **TABLE_LOOK,
     )
-    return _scroller(label, table, text_columns=text_columns)
+    return scroller(label, table, text_columns=text_columns)
 
 
 def _small_row(name: Any, *cells: Any) -> Any:
@@ -122,7 +125,7 @@ def _small_row(name: Any, *cells: Any) -> Any:
     )
 
 
-def _scroller(label: str, table: Any, *, text_columns: int) -> Any:
+def scroller(label: str, table: Any, *, text_columns: int) -> Any:
     """The table's own frame, which scrolls by keyboard, too."""
     return html.Div(
         table,

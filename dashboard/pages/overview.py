@@ -41,7 +41,10 @@ class OverviewPage(RunPage):
             _chart("ranks", ranks_chart(analysis)),
             words_card(stragglers_table(analysis)),
             _chart("step-time", step_time_chart(analysis)),
-            side_by_side(_chart("job", job_chart(analysis)), findings_card(analysis.findings)),
+            side_by_side(
+                _chart("job", job_chart(analysis)),
+                findings_card(analysis.findings, shown.run_id, shown.baseline_id),
+            ),
             _ledger(analysis),
             words_card(baselines_table(analysis)),
             _ranks(analysis),

@@ -15,6 +15,7 @@ from ..addresses import Address
 from ..components.notices import warnings_card
 from ..components.run_head import run_head
 from ..components.run_tabs import run_tabs
+from ..live import followed_folder
 from ..store import RunStore
 from .base import Page, View
 
@@ -57,8 +58,8 @@ class RunPage(Page):
         shown = Shown(run_id, baseline_id, analysis, address.places, address.query)
         lost = [] if wanted == baseline_id else [f"there is no run {wanted!r} here to compare with"]
         parts = [
-            run_head(analysis, run_id, baseline_id, store.runs()),
-            run_tabs(run_id, baseline_id, self.tab),
+            run_head(analysis, run_id, baseline_id, store.candidates(run_id, baseline_id)),
+            run_tabs(run_id, baseline_id, self.tab, live=followed_folder(analysis.run) is not None),
             warnings_card(lost),
             *self.parts(shown, store),
         ]

@@ -202,7 +202,7 @@ def test_two_baselines_are_of_different_sizes(logs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("nonsense",), ("dashboard",), ("report", "--nonsense", "x")]
+    "words", [(), ("nonsense",), ("dashboard", "--nonsense"), ("report", "--nonsense", "x")]
 )
 def test_bad_usage_is_status_2(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = stallscope(*words, cwd=tmp_path)

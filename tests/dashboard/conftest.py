@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
+from playwright.sync_api import Browser
+from support.chromium import chromium
 from support.step_logs import Job
 
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 
+from .browsing import Open, opening, served
 from .cases import HOSTILE, JOBS, REAL, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS, run_of
 
 
@@ -30,3 +33,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """A store with a run, its baseline, one with a slow rank, a hostile one, one without stamps."""
     jobs: tuple[Job, ...] = (REAL, SYNTHETIC, SLOW_RANK, HOSTILE, WITHOUT_STAMPS)
     return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+
+
+@pytest.fixture(scope="module")
+def address(store: RunStore) -> Iterator[str]:
+    """Where the store is served; a module may have one of its own."""
+    with served(store) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[Open]:
+    """Opens a page of the dashboard; afterwards nothing may have gone wrong, or elsewhere."""
+    with opening(browser, address) as opened:
+        yield opened

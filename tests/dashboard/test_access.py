@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from dash import Dash
 
+from stallscope.cli.dashboard import _token
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.access import ask_for_token, checked_token, new_token
 from stallscope.dashboard.app import create_app
 from stallscope.dashboard.behind_proxy import checked_prefix
+from stallscope.dashboard.components.run_tabs import TABS
 from stallscope.errors import UsageError
 
 TOKEN = "a-token-of-ours_1234"
@@ -98,15 +100,32 @@ def test_below_a_path_every_address_stands_below_it(below: Dash, stripped: bool)
         asked = address.removeprefix("/user/ada/proxy") if stripped else address
         with client.get(asked) as answer:
             assert answer.status_code == 200, asked
-    assert _hrefs(client.get(f"{at}_dash-layout").get_json()) == [
-        "#content",
-        *["/user/ada/proxy/"] * 2,
-    ]
+    links = _hrefs(client.get(f"{at}_dash-layout").get_json())
+    own = "/user/ada/proxy/"
+    assert links == ["#content", own, own, f"{own}scaling"]
 
 
 @pytest.mark.parametrize("stripped", [False, True])
 def test_below_a_path_pages_are_found_and_link_to_each_other(below: Dash, stripped: bool) -> None:
-    at = "/" if stripped else "/user/ada/proxy/"
+    answer = _page(below, "run/real", "?baseline=synthetic", stripped)
+    assert answer["arrival"]["data"]["title"] == "resnet on pictures"
+    links = [href for href in _hrefs(answer["page"]["children"]) if "/run/" in href]
+    assert "/user/ada/proxy/run/real?baseline=synthetic" in links
+
+
+@pytest.mark.parametrize(
+    "path", ["", "scaling", "compare?runs=real,slow", "run/nobody", *TABS.values()]
+)
+def test_below_a_path_no_link_leads_elsewhere(below: Dash, path: str) -> None:
+    if path in TABS.values():
+        path = f"run/slow/{path}".rstrip("/")
+    page, _, query = path.partition("?")
+    answer = _page(below, page, f"?{query}" if query else "", stripped=True)
+    links = _hrefs(answer["page"]["children"])
+    assert all(href.startswith(("/user/ada/proxy/", "#", "?")) for href in links), links
+
+
+def _page(app: Dash, path: str, search: str, stripped: bool) -> Any:
     asked = {
         "output": "..page.children...arrival.data..",
         "outputs": [
@@ -114,16 +133,14 @@ def test_below_a_path_pages_are_found_and_link_to_each_other(below: Dash, stripp
             {"id": "arrival", "property": "data"},
         ],
         "inputs": [
-            {"id": "address", "property": "pathname", "value": "/user/ada/proxy/run/real"},
-            {"id": "address", "property": "search", "value": "?baseline=synthetic"},
+            {"id": "address", "property": "pathname", "value": f"/user/ada/proxy/{path}"},
+            {"id": "address", "property": "search", "value": search},
         ],
         "changedPropIds": ["address.pathname"],
     }
-    answer = below.server.test_client().post(f"{at}_dash-update-component", json=asked).get_json()
-    assert answer["response"]["arrival"]["data"]["title"] == "resnet on pictures"
-    links = [href for href in _hrefs(answer["response"]["page"]["children"]) if "/run/" in href]
-    assert "/user/ada/proxy/run/real?baseline=synthetic" in links
-    assert all(href.startswith("/user/ada/proxy/run/") for href in links)
+    at = "/" if stripped else "/user/ada/proxy/"
+    answer = app.server.test_client().post(f"{at}_dash-update-component", json=asked)
+    return answer.get_json()["response"]
 
 
 @pytest.mark.parametrize(
@@ -147,3 +164,16 @@ def _hrefs(tree: Any) -> list[str]:
     """All links of a layout, from the top down."""
     text = json.dumps(tree)
     return re.findall(r'"href": "([^"]*)"', text)
+
+
+def test_the_command_takes_a_token_from_the_environment_or_makes_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STALLSCOPE_TOKEN", TOKEN)
+    assert _token("") == TOKEN
+    assert _token("another-token-of-ours") == "another-token-of-ours"
+    assert _token(None) is None
+    monkeypatch.delenv("STALLSCOPE_TOKEN")
+    made = _token("")
+    assert made is not None
+    assert checked_token(made) != _token("")

@@ -21,7 +21,15 @@ PATIENCE_S = 60
 # What keeps people out; the rest is advice.
 SERIOUS = ("serious", "critical")
 RUN_PAGES = [f"/run/slow/{page}".rstrip("/") for page in TABS.values()]
-PAGES = ["/", "/run/nobody", "/run/without-stamps", "/run/real?baseline=synthetic", *RUN_PAGES]
+PAGES = [
+    "/",
+    "/scaling",
+    "/compare?runs=real,slow",
+    "/run/nobody",
+    "/run/without-stamps",
+    "/run/real?baseline=synthetic",
+    *RUN_PAGES,
+]
 
 
 @pytest.fixture(scope="module")

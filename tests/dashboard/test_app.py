@@ -21,7 +21,7 @@ from stallscope.analysis import ENTRIES
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.run_head import search_with_baseline
 from stallscope.dashboard.pages import PAGES
-from stallscope.dashboard.pages.runs import summary_cells
+from stallscope.dashboard.pages.runs import analysed_line, lines_of
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.security import OwnHosts, answer_only
 from stallscope.errors import UnreadableError
@@ -67,21 +67,20 @@ def test_two_apps_in_one_process_show_each_its_own_runs(tmp_path: Path) -> None:
         for name in ("first", "second")
     }
     for name, other in (("first", "second"), ("second", "first")):
-        listed = json.dumps(_ask(apps[name], "/"))
+        listed = json.dumps(_ask(apps[name], "/nowhere"))
         assert f"/run/{name}" in listed
         assert f"/run/{other}" not in listed
         assert "No such run" in json.dumps(_ask(apps[name], f"/run/{other}"))
 
 
 def test_the_list_says_what_holds_each_run_back(store: RunStore) -> None:
-    view = view_at(store, "/", "")
-    links = {anchor.children: anchor.href for anchor in of_type(view.content, "Anchor")}
+    links = {line["name"]: line["href"] for line in lines_of(store, {}, "").lines}
     assert links["resnet on pictures"] == "/run/real?baseline=synthetic"
     assert links["resnet on noise"] == "/run/synthetic"
-    verdict, step_time, throughput = summary_cells(store, "slow")
-    assert texts(verdict)[-1] == "Slow rank 2"
-    assert step_time.endswith(" ms")
-    assert throughput.endswith(" samples/s")
+    line = analysed_line(store, "slow")
+    assert line["verdict"] == "Slow rank 2"
+    assert line["step"].endswith(" ms")
+    assert float(line["throughput"].replace(",", "")) > 0
 
 
 def test_the_overview_begins_with_the_verdict_and_what_fixing_it_gains(store: RunStore) -> None:
@@ -182,8 +181,9 @@ def test_a_thousand_ranks_are_all_in_the_table_and_the_latest_in_the_picture(
     assert len(table.data["body"]) == 1000
     assert table.data["body"][0][0] == "700 (slow)"
     labels = charts(content)["ranks"].layout.yaxis.ticktext
-    assert len(labels) == 32
-    assert "<b>rank 700</b>" in labels
+    assert len(labels) == 33
+    assert labels[0] == "<b>rank 700</b>"
+    assert labels[-1] == "mean of the other 968"
 
 
 def test_what_was_not_measured_says_so_and_is_never_nought(store: RunStore) -> None:
@@ -230,7 +230,7 @@ def test_a_run_that_cannot_be_analysed_is_a_page_and_a_line(
     store = RunStore([made("two ranks")], broken)
     with caplog.at_level(logging.ERROR):
         assert view_at(store, "/run/two", "").title == "This page cannot be shown"
-        assert "could not be analysed" in summary_cells(store, "two")[0]
+        assert "could not be analysed" in analysed_line(store, "two")["verdict"]
     assert "ZeroDivisionError" in caplog.text
     assert "a bug" not in " ".join(texts(view_at(store, "/run/two", "").content))
 

@@ -13,6 +13,7 @@ import pytest
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.store.sizes import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 
@@ -102,10 +103,12 @@ def test_the_oldest_analyses_are_dropped(run: Run) -> None:
         made.append(run.id)
         return analyse(run, baseline, single)
 
-    store = RunStore(_copies(run, 20), counted)
+    room = 10 * size_of(analyse(run))
+    store = RunStore(_copies(run, 20), counted, most_bytes=room)
     for index in range(20):
         store.analysis(f"run-{index}")
     store.analysis("run-19")
+    store.analysis("run-12")
     assert len(made) == 20
     store.analysis("run-0")
     assert made[20:] == ["run-0"]

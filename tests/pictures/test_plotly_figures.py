@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import (
     Bar,
     Chart,
@@ -15,6 +16,8 @@ from stallscope.pictures.charts import (
     StackedBars,
     Waterfall,
 )
+from stallscope.pictures.compared_bars import ComparedBars
+from stallscope.pictures.heat_map import HeatMap, HeatMapRow
 from stallscope.pictures.palette import COLOURS
 from stallscope.pictures.plotly_figures import CONFIG, figure
 
@@ -168,3 +171,89 @@ def test_no_button_sends_anything_anywhere() -> None:
 def test_what_is_no_chart_is_refused() -> None:
     with pytest.raises(TypeError, match="no way to draw a str"):
         figure("chart", dark=False)  # type: ignore[arg-type]
+
+
+HEAT_MAP = HeatMap(
+    "Late",
+    "Who is.",
+    "ms",
+    "step",
+    tuple(HeatMapRow(f"rank {row}", HOSTILE, row == 1) for row in range(4)),
+    np.arange(6.0),
+    np.array([[0.0, 1, 2, 3, 4], [5.0, 5, 5, 5, 5], [np.nan, np.nan, 0, 0, np.nan], [0.0] * 5]),
+    np.full((4, 5), 7.0),
+    np.tile(np.arange(5.0), (4, 1)),
+    np.full((4, 5), 3.0),
+    5.0,
+)
+COMPARED = ComparedBars(
+    "Stages",
+    "Beside each other.",
+    "ms",
+    (HOSTILE, "baseline"),
+    (("input", (Mean(10.0, (8.0, 13.0)), None)), ("compute", (Mean(20.0, None), Mean(19.0, None)))),
+)
+
+
+@pytest.mark.parametrize("chart", [HEAT_MAP, COMPARED], ids=lambda chart: type(chart).__name__)
+@pytest.mark.parametrize("dark", [False, True])
+def test_further_kinds_let_the_page_show_through_and_escape_what_logs_say(
+    chart: Chart, dark: bool
+) -> None:
+    drawn = figure(chart, dark=dark)
+    assert drawn.layout.paper_bgcolor == drawn.layout.plot_bgcolor == "rgba(0,0,0,0)"
+    assert drawn.layout.height > 0
+    # As it goes to the browser; a dash escapes < and & there once more.
+    assert "<img" not in drawn.to_json()
+
+
+def test_a_heat_map_has_a_row_per_rank_and_the_latest_step_under_the_pointer() -> None:
+    drawn = figure(HEAT_MAP, dark=False)
+    cells = drawn.data[0]
+    assert cells.z.shape == (4, 5)
+    assert len(cells.x) == 6
+    assert cells.customdata[1, 2].tolist() == [7.0, 2.0, 3.0]
+    assert "at most: rank %{customdata[2]:d} in step %{customdata[1]:,d}" in cells.hovertemplate
+    assert list(drawn.layout.yaxis.ticktext) == ["rank 0", "<b>rank 1</b>", "rank 2", "rank 3"]
+    assert (drawn.layout.coloraxis.cmin, drawn.layout.coloraxis.cmax) == (0, 5)
+    assert [note.text for note in drawn.layout.annotations] == ["◀"]
+
+
+def test_what_was_not_measured_is_a_line_and_no_colour() -> None:
+    _, holes = figure(HEAT_MAP, dark=False).data
+    assert list(holes.x) == [0.0, 2.0, None, 4.0, 5.0, None]
+    assert figure(HEAT_MAP, dark=False).data[0].hoverongaps is False
+
+
+def test_the_colours_of_a_heat_map_are_all_that_light_and_dark_differ_in() -> None:
+    light, dark = (figure(HEAT_MAP, dark=dark, legend=False) for dark in (False, True))
+    assert [trace.to_json() for trace in light.data] == [trace.to_json() for trace in dark.data]
+    assert light.layout.coloraxis.colorscale != dark.layout.coloraxis.colorscale
+    assert light.layout.coloraxis.showscale is False
+    assert figure(HEAT_MAP, dark=False).layout.coloraxis.showscale is True
+
+
+def test_of_many_rows_the_named_ones_keep_their_labels() -> None:
+    many = replace(
+        HEAT_MAP,
+        rows=tuple(HeatMapRow(f"rank {row}", f"host {row // 8}", row == 77) for row in range(200)),
+        **{name: np.zeros((200, 5)) for name in ("values", "most", "most_at", "most_of")},
+    )
+    drawn = figure(many, dark=False)
+    assert "<b>rank 77</b>" in drawn.layout.yaxis.ticktext
+    assert len(drawn.layout.yaxis.ticktext) < 20
+    assert drawn.layout.height < 800
+
+
+def test_compared_bars_have_whiskers_and_what_was_not_measured_has_no_bar() -> None:
+    drawn = figure(COMPARED, dark=False)
+    assert len(drawn.data) == 3
+    whiskers = drawn.data[0].error_x
+    assert (whiskers.array[0], whiskers.arrayminus[0]) == (3.0, 2.0)
+    assert [note.text for note in drawn.layout.annotations] == [
+        "10 ± 2 ms",
+        "not measured",
+        "20.0 ms",
+        "19.0 ms",
+    ]
+    assert drawn.layout.yaxis.ticktext[0] == "<b>Input</b>"

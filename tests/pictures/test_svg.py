@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
-from stallscope.pictures.palette import COLOURS
+from stallscope.pictures.compared_bars import ComparedBars
+from stallscope.pictures.heat_map import HeatMap, HeatMapRow
+from stallscope.pictures.palette import COLOURS, HEAT
 from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.pictures.svg.axis import axis_over
 from stallscope.pictures.svg.style import contrast
@@ -45,6 +49,27 @@ def waterfall(start: float, *changes: float) -> Waterfall:
     )
 
 
+def heat(rows: int, columns: int, full: float = 10.0, hole: bool = False) -> HeatMap:
+    """Lateness that grows from the first row to the last; a hole in the first row where asked."""
+    values = np.repeat(np.linspace(0.0, full, rows)[:, None], columns, axis=1)
+    if hole:
+        values[0, columns // 2 :] = np.nan
+    named = tuple(
+        HeatMapRow(f"rank {row}", f"host {row // 8}", row == rows - 1) for row in range(rows)
+    )
+    zeros = np.zeros_like(values)
+    edges = np.arange(columns + 1.0) - 0.5
+    return HeatMap(
+        "Late", "Who is.", "ms", "step", named, edges, values, values, zeros, zeros, full
+    )
+
+
+def compared(*groups: tuple[Mean | None, ...]) -> ComparedBars:
+    series = ("this run", "baseline", "one rank")[: len(groups[0])] if groups else ()
+    named = tuple(zip(STAGES, groups, strict=False))
+    return ComparedBars("Stages", "Beside each other.", "ms", series, named)
+
+
 CHARTS = {
     "one bar": bars((1.0, 30.0, 2.0, 3.0, 6.0)),
     "two bars": bars((1.0, 30.0, 2.0, 3.0, 6.0), (1.0, 20.0, 0.0, 0.0, 6.0)),
@@ -64,6 +89,17 @@ CHARTS = {
     "waterfall below zero": waterfall(10.0, -4.0, -9.0, 0.0, 12.0, 0.5),
     "waterfall of nothing": waterfall(0.0, 0.0, 0.0),
     "waterfall without changes": waterfall(5.0),
+    "heat map": heat(8, 50),
+    "heat map of two ranks": heat(2, 1),
+    "heat map of many ranks": heat(250, 400),
+    "heat map with a hole": heat(4, 20, hole=True),
+    "heat map of nothing": heat(4, 20, full=0.0),
+    "compared": compared(
+        (Mean(9.0, (8.5, 9.5)), Mean(0.4, None)), (Mean(20.0, (19.0, 21.0)), None)
+    ),
+    "compared below zero": compared((Mean(-1.0, (-3.0, 1.0)), Mean(float("nan"), None))),
+    "compared with nothing": compared((None, None, None)),
+    "nothing compared": compared(),
 }
 
 everywhere = pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -313,3 +349,50 @@ def test_text_on_every_colour_can_be_read(name: str, shade: str) -> None:
     assert ground is not None
     assert ground[1] == getattr(COLOURS[name], shade)
     assert contrast(ink[1], ground[1]) >= 4.5
+
+
+def test_cells_are_the_darker_the_later_and_nothing_is_not_nought() -> None:
+    picture = drawn(heat(4, 20, hole=True))
+    shades = [
+        path.get("class", "") for path in picture.iter(f"{NS}path") if path.get("class") != "named"
+    ]
+    assert shades == ["unmeasured", "heat-2", "heat-5", "heat-7"]
+    (hole,) = [line for line in picture.iter(f"{NS}line") if line.get("class") == "hole"]
+    assert float(hole.get("x2", "nan")) - float(hole.get("x1", "nan")) > WIDE / 3
+
+
+def test_a_named_row_has_a_mark_and_its_label() -> None:
+    picture = drawn(heat(250, 40))
+    (mark,) = [path for path in picture.iter(f"{NS}path") if path.get("class") == "named"]
+    assert mark[0].text == "rank 249: 10.0 ms late at most"
+    assert "rank 249" in texts(picture)
+    assert "10.0 ms and more" in texts(picture)
+    assert len([text for text in texts(picture) if text.startswith("rank ")]) < 60
+
+
+def test_whiskers_reach_from_end_to_end_of_the_interval() -> None:
+    picture = drawn(compared((Mean(10.0, (8.0, 12.0)), Mean(5.0, None))))
+    (box, _) = boxes(picture, "input")
+    whiskers = [line for line in picture.iter(f"{NS}line") if line.get("class") == "whisker"]
+    start, end = span(box)
+    scale = (end - start) / 10
+    low, high = (float(whiskers[0].get(name, "nan")) for name in ("x1", "x2"))
+    assert (low - start) / scale == pytest.approx(8.0, rel=1e-3)
+    assert (high - start) / scale == pytest.approx(12.0, rel=1e-3)
+    assert "10 ± 2 ms" in texts(picture)
+
+
+def test_what_was_not_measured_has_no_bar() -> None:
+    picture = drawn(compared((Mean(10.0, None), None)))
+    assert len(boxes(picture, "input")) == 1
+    assert "not measured" in texts(picture)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_heat_needs_no_colours_to_be_read(scheme: str) -> None:
+    shades = [getattr(colour, scheme) for colour in HEAT]
+    page = "#ffffff" if scheme == "light" else "#25262b"
+    contrasts = [contrast(shade, page) for shade in shades]
+    assert contrasts == sorted(contrasts)
+    assert all(later / earlier > 1.1 for earlier, later in pairwise(contrasts))
+    assert contrasts[-1] > 10

@@ -14,6 +14,8 @@ from stallscope.errors import MissingExtraError, StallscopeError
 #: Sub-commands, one module of this package each, with what the overview says about them.
 COMMANDS = {
     "report": "where a run's time goes: in the terminal, or as HTML, Markdown, JSON, CSV",
+    "scaling": "throughput and efficiency over numbers of ranks, and where efficiency is lost",
+    "export": "a run as a trace for Perfetto or chrome://tracing, or as Parquet or CSV",
     "dashboard": "look at runs in the browser",
     "collect": "bring logs from where they are into a store",
     "runs": "the runs of a store: who is slow, how fast, since when",

@@ -21,6 +21,7 @@ from stallscope.collector.catalogue.index import is_store
 from stallscope.collector.catalogue.manifests import MANIFEST
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.pictures.palette import COLOURS
+from stallscope.wording.ages import age
 from stallscope.wording.numbers import significant
 from stallscope.wording.plain import plain
 
@@ -34,7 +35,6 @@ _COLUMNS = ("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline",
 _WIDE = 100
 # Each its own pattern, for terminals and eyes without these colours.
 _BLOCKS = dict(zip(SHARES, "█▓░▚▒", strict=True))
-_AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 _PLACES_SHOWN = 3
 
 
@@ -198,7 +198,7 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
         _bar(summary.shares),
         _line(found),
         Text(decimal(entry.bytes, precision=0)),
-        Text(_age(entry, now)),
+        Text(age(entry.started_at or entry.collected_at, now)),
     ]
 
 
@@ -253,13 +253,3 @@ def _legend() -> Text:
         legend.append(_BLOCKS[name], style=COLOURS[name].light)
         legend.append(f" {name}  ")
     return legend
-
-
-def _age(entry: Entry, now: datetime) -> str:
-    began = entry.started_at or entry.collected_at
-    if began is None:
-        return ""
-    seconds = (now - datetime.fromisoformat(began)).total_seconds()
-    return next(
-        (f"{int(seconds // length)} {unit}" for length, unit in _AGES if seconds >= length), "now"
-    )

@@ -5,13 +5,20 @@ Every chart has a sentence that says what it shows; it is the picture's text for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.ledger import Ledger
+from stallscope.analysis.result import ChangePoint, RankSummary
+from stallscope.wording.numbers import amount
+
+from .compared_bars import ComparedBars
+from .heat_map import HeatMap
+from .rates import EfficiencyLines, RateBars
 
 Floats = npt.NDArray[np.float64]
 
@@ -19,6 +26,9 @@ Floats = npt.NDArray[np.float64]
 MOST_POINTS = 400
 #: Bars side by side that can be read; beyond that, the ranks that matter are chosen.
 MOST_RANKS = 32
+_MOST_MARKS = 200
+# Gaps of the ledger that people have put there.
+_PAUSES = ("validation", "checkpoint")
 
 TITLES = {
     "input": "Input",
@@ -33,6 +43,10 @@ TITLES = {
     "validation": "Validation",
     "checkpoint": "Checkpoints",
     "epoch_gap": "Between epochs",
+    "input_stall": "Input stall",
+    "interference": "Loader interference",
+    "rest": "Rest",
+    "scale": "Scale",
 }
 
 
@@ -69,7 +83,7 @@ class StackedBars:
 
 @dataclass(frozen=True)
 class StackedArea:
-    """Ledger entries over the run, stacked; ``marks`` are the steps at which epochs begin."""
+    """Ledger entries over the run, stacked. Marks, changes and pauses are steps with words to them."""
 
     title: str
     sentence: str
@@ -77,7 +91,14 @@ class StackedArea:
     x_label: str
     x: Floats
     layers: tuple[tuple[str, Floats], ...]
+    #: Where epochs begin.
     marks: tuple[tuple[float, str], ...] = ()
+    #: Where step time changed for good.
+    changes: tuple[tuple[float, str], ...] = ()
+    #: What lies before a step and is no part of it: validation, checkpoints.
+    pauses: tuple[tuple[float, str], ...] = ()
+    #: Samples per second at every point; None where samples are not known.
+    rates: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +113,7 @@ class Waterfall:
     end: tuple[str, float]
 
 
-Chart = StackedBars | StackedArea | Waterfall
+Chart = StackedBars | StackedArea | Waterfall | HeatMap | ComparedBars | RateBars | EfficiencyLines
 
 
 def ledger_chart(analysis: Analysis) -> StackedBars | None:
@@ -113,36 +134,48 @@ def ledger_chart(analysis: Analysis) -> StackedBars | None:
 
 
 def ranks_chart(analysis: Analysis) -> StackedBars | None:
-    """Every rank's own step side by side: its work, then its wait. None without stages."""
+    """Every rank's own step side by side: its work, then its wait. None without stages.
+
+    The named ones come first, then host by host; of many ranks the latest, and the mean of the others.
+    """
     ranks = [rank for rank in analysis.ranks if rank.wait_ms is not None]
     if not ranks:
         return None
     named = set(analysis.bottleneck.ranks)
+    shown, others = ranks, []
     if len(ranks) > MOST_RANKS:
-        # The named ones and those that wait least: they are the late ones.
-        ranks = sorted(ranks, key=lambda rank: (rank.rank not in named, rank.wait_ms or 0.0))
-        ranks = sorted(ranks[:MOST_RANKS], key=lambda rank: rank.rank)
-    bars = tuple(
-        Bar(
-            f"rank {rank.rank}",
-            tuple(
-                Segment(name, getattr(rank, f"{name}_ms") or 0.0)
-                for name in ("other", "input", "compute", "wait", "allreduce")
-            ),
-            emphasised=rank.rank in named,
-        )
-        for rank in ranks
-    )
-    shown = (
-        "All ranks"
-        if len(ranks) == len(analysis.ranks)
-        else f"The {len(ranks)} latest of {len(analysis.ranks)} ranks"
-    )
+        # Those that wait least are the late ones.
+        by_lateness = sorted(ranks, key=lambda one: (one.rank not in named, one.wait_ms or 0.0))
+        shown, others = by_lateness[:MOST_RANKS], by_lateness[MOST_RANKS:]
+    hosts = list(dict.fromkeys(rank.host for rank in ranks))
+    shown = sorted(shown, key=lambda one: (one.rank not in named, hosts.index(one.host), one.rank))
+    bars = [
+        Bar(_rank_label(one, len(hosts)), _rank_segments([one]), emphasised=one.rank in named)
+        for one in shown
+    ]
+    if others:
+        bars.append(Bar(f"mean of the other {len(others):,}", _rank_segments(others)))
+    what = f"The {len(shown)} latest of {len(ranks):,} ranks" if others else "All ranks"
+    order = "those that are named first, then host by host" if len(hosts) > 1 else ""
     return StackedBars(
         "Ranks side by side",
-        f"{shown}: what each did in a step, and how long it waited for the last one.",
+        f"{what}{', ' if order else ''}{order}: what each did in a step, and how long it waited for the "
+        "last one.",
         "ms",
-        bars,
+        tuple(bars),
+    )
+
+
+def _rank_label(rank: RankSummary, hosts: int) -> str:
+    return f"rank {rank.rank}" if hosts == 1 else f"rank {rank.rank} · {rank.host}"
+
+
+def _rank_segments(ranks: Sequence[RankSummary]) -> tuple[Segment, ...]:
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(rank, f"{name}_ms") or 0.0 for rank in ranks]))
+
+    return tuple(
+        Segment(name, mean(name)) for name in ("other", "input", "compute", "wait", "allreduce")
     )
 
 
@@ -158,7 +191,9 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
         (name, np.add.reduceat(ledger.entry(name), edges[:-1]) / counts / 1e6) for name in ENTRIES
     )
     begins = np.flatnonzero(np.diff(ledger.epochs, prepend=ledger.epochs[0] - 1))
-    marks = tuple((float(ledger.steps[at]), f"epoch {ledger.epochs[at]}") for at in begins[:200])
+    marks = tuple(
+        (float(ledger.steps[at]), f"epoch {ledger.epochs[at]}") for at in begins[:_MOST_MARKS]
+    )
     mean = "" if counts.max() == 1 else f", each point the mean of {int(counts.max())} steps"
     return StackedArea(
         "Step time over the run",
@@ -168,7 +203,34 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
         ledger.steps[edges[:-1]].astype(np.float64),
         layers,
         marks,
+        tuple((float(one.step), _change(one)) for one in analysis.changes),
+        tuple(_pauses(ledger)),
+        _rates(analysis, sum((values for _, values in layers), np.zeros(len(counts)))),
     )
+
+
+def _change(change: ChangePoint) -> str:
+    rank = "" if change.rank is None else f" of rank {change.rank}"
+    by = f"{change.by_ms:+.1f}".replace("-", "−")
+    return f"{by} ms {TITLES[change.entry].lower()}{rank}"
+
+
+def _pauses(ledger: Ledger) -> Iterator[tuple[float, str]]:
+    """Validation and checkpoints, before the steps that they delayed."""
+    own = ledger.gaps[:, : len(_PAUSES)]
+    for at in np.flatnonzero(own.sum(axis=1) > 0)[:_MOST_MARKS]:
+        pairs = zip(_PAUSES, own[at].tolist(), strict=True)
+        said = " and ".join(
+            f"{TITLES[name].lower()} {amount(ns / 1e6, 'ms')}" for name, ns in pairs if ns
+        )
+        yield float(ledger.steps[at]), said
+
+
+def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
+    if analysis.samples_per_second is None or analysis.step is None:
+        return None
+    per_step = analysis.samples_per_second * analysis.step.mean
+    return np.divide(per_step, step_ms, out=np.zeros(len(step_ms)), where=step_ms > 0)
 
 
 def baseline_chart(analysis: Analysis) -> Waterfall | None:

@@ -26,4 +26,22 @@ COLOURS: dict[str, Colour] = {
     "validation": Colour("#56b4e9", "#79c6f2"),
     "checkpoint": Colour("#cc79a7", "#dd97bd"),
     "epoch_gap": Colour("#f0e442", "#d6cb3a"),
+    # What is lost against a baseline, in the colours of the stages in which it is lost.
+    "input_stall": Colour("#e69f00", "#f0b429"),
+    "interference": Colour("#0072b2", "#4ba3d9"),
+    "rest": Colour("#8a8f98", "#9aa1ab"),
+    "scale": Colour("#009e73", "#2cc79b"),
 }
+
+#: From nothing to the most, ever darker on light pages and ever lighter on dark ones, so that people
+#: who tell no colours apart see it, too.
+HEAT: tuple[Colour, ...] = (
+    Colour("#f3efe9", "#303138"),
+    Colour("#fbdcb8", "#4d3220"),
+    Colour("#f8bd7e", "#74421a"),
+    Colour("#ee9648", "#a15513"),
+    Colour("#d96c1c", "#cf6d17"),
+    Colour("#b2480a", "#f0903c"),
+    Colour("#832e05", "#ffba7a"),
+    Colour("#521a02", "#ffe5c7"),
+)

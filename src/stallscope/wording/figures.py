@@ -24,7 +24,7 @@ def communication(analysis: Analysis) -> str:
     if found is None:
         return ""
     parts = [
-        f"{_size(found.gradient_bytes)} of gradients, "
+        f"{bytes_in_words(found.gradient_bytes)} of gradients, "
         f"{amount(found.exposed_ms.value, 'ms', found.exposed_ms.ci95)} exposed"
     ]
     if found.bus_bandwidth is not None:
@@ -83,7 +83,7 @@ def _whose(clock: str, analysis: Analysis) -> str:
     return joined(list(hosts)) if hosts else clock
 
 
-def _size(number: int) -> str:
+def bytes_in_words(number: int) -> str:
     """Bytes in the unit that reads well."""
     name, length = next((size for size in reversed(_SIZES) if number >= size[1]), ("bytes", 1.0))
     return f"{significant(number / length)} {name}"

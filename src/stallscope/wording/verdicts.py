@@ -109,6 +109,10 @@ def joined(words: Sequence[str]) -> str:
 
 def basis(analysis: Analysis) -> str:
     """What the figures rest on: 299 steady steps of 4 ranks"""
+    known = analysis.epoch_times
+    if known is not None:
+        epochs = f"{counted(analysis.epochs, 'epoch')}: " if analysis.epochs else ""
+        return f"{epochs}{known.known_from}"
     steady = analysis.steady
     steps = counted(len(steady), "steady step") if steady else f"{analysis.steps:,} unstamped steps"
     recorded, size = len(analysis.run.ranks), analysis.run.size

@@ -10,12 +10,13 @@ from stallscope.wording.numbers import Scale, amount, percent, scale_for, signif
 from ..charts import StackedArea
 from .axis import Axis, axis_over, horizontal, vertical
 from .frame import frame, legend, title_of
-from .markup import coordinate, element, line, text, text_width, tooltip
+from .markup import coordinate, element, line, rectangle, text, text_width, tooltip
 
 Floats = npt.NDArray[np.float64]
 
 _TOP = 22.0
 _AXIS = 26.0
+_CHANGE_ROW = 18.0
 # Peaks this many times above nearly all points would flatten all the rest: they are cut, and marked.
 _PEAK = 2.0
 _NEARLY_ALL = 98
@@ -34,6 +35,7 @@ def draw_area(chart: StackedArea, key: str, width: float) -> str:
     parts = [vertical(y, left, width - 8, scale.unit, most=6)]
     parts += [_layer(chart, index, tops, x, positions, y) for index in range(len(chart.layers))]
     parts += [_marks(chart, x, y), _peaks(tops[-1], x, positions, y, scale)]
+    parts += [_changes(chart, x, y), _pauses(chart, x, y)]
     parts.append(horizontal(x, y.start, y.start, chart.x_label, most=int(width / 110)))
     swatches, end = legend(_legend_entries(chart), y.start + _AXIS, width)
     return frame(chart, key, width, end, *parts, swatches)
@@ -88,6 +90,34 @@ def _marks(chart: StackedArea, x: Axis, y: Axis) -> str:
         if place >= free and place + text_width(label) < x.end:
             parts.append(text(label, place, y.end - 9, class_="tick"))
             free = place + text_width(label) + 12
+    return "".join(parts)
+
+
+def _changes(chart: StackedArea, x: Axis, y: Axis) -> str:
+    """Lines where step time changed for good, with what changed."""
+    parts, row = [], 0
+    for at, label in chart.changes:
+        if not x.low <= at <= x.high:
+            continue
+        place, wide = x.at(at), text_width(label)
+        left = place + 6 if place + wide + 6 < x.end else place - wide - 6
+        top = y.end + 6 + row * _CHANGE_ROW
+        parts.append(line(place, y.end, place, y.start, class_="change"))
+        parts.append(rectangle(left - 4, top, wide + 8, _CHANGE_ROW, class_="paper", rx=2))
+        parts.append(text(label, left, top + 13, class_="strong"))
+        row += 1
+    return "".join(parts)
+
+
+def _pauses(chart: StackedArea, x: Axis, y: Axis) -> str:
+    """Triangles on the axis where something lies between steps."""
+    parts = []
+    for at, label in chart.pauses:
+        if x.low <= at <= x.high:
+            place = x.at(at)
+            shape = f"M{coordinate(place - 5)} {coordinate(y.start + 1)}l10 0l-5 -9Z"
+            what = tooltip(f"before step {at:,.0f}: {label}")
+            parts.append(element("path", what, d=shape, class_="pause"))
     return "".join(parts)
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from ..charts import Chart, StackedArea, StackedBars
+from ..compared_bars import ComparedBars
+from ..heat_map import HeatMap
+from ..rates import EfficiencyLines, RateBars
 from .area import draw_area
 from .bars import draw_bars
+from .compared_bars import draw_compared_bars
+from .efficiency_lines import draw_efficiency_lines
+from .heat_map import draw_heat_map
+from .rate_bars import draw_rate_bars
 from .waterfall import draw_waterfall
 
 #: Widths in pixels at which texts have their natural size: for desktops, and for phones.
@@ -24,4 +31,12 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> str:
         return draw_bars(chart, key, width)
     if isinstance(chart, StackedArea):
         return draw_area(chart, key, width)
+    if isinstance(chart, HeatMap):
+        return draw_heat_map(chart, key, width)
+    if isinstance(chart, ComparedBars):
+        return draw_compared_bars(chart, key, width)
+    if isinstance(chart, RateBars):
+        return draw_rate_bars(chart, key, width)
+    if isinstance(chart, EfficiencyLines):
+        return draw_efficiency_lines(chart, key, width)
     return draw_waterfall(chart, key, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..palette import COLOURS, Colour
+from ..palette import COLOURS, HEAT, Colour
 
 _DARK_INK, _LIGHT_INK = "#14171c", "#ffffff"
 
@@ -29,18 +29,37 @@ _RULES = """\
 .picture .saved{fill-opacity:.3}
 .fill-total{fill:var(--total)}
 .picture .beyond{fill:var(--ink)}
+.picture .whisker{stroke:var(--ink);stroke-width:1.5}
+.picture .paler-1{fill-opacity:.6}
+.picture .paler-2{fill-opacity:.35}
+.picture .change{stroke:var(--ink);stroke-width:2}
+.picture .paper{fill:var(--paper);fill-opacity:.85}
+.picture .pause{fill:var(--paper);stroke:var(--ink);stroke-width:1.5}
+.picture .ideal{stroke:var(--ink);stroke-width:2.5}
+.picture .curve{fill:none}
+.picture .own{stroke:var(--steps);stroke-width:3}
+.picture .projected{stroke:var(--steps);stroke-width:2;stroke-dasharray:5 4}
+.picture .others{stroke:var(--muted);stroke-width:1.2}
+.picture .dot{stroke-width:0;fill:var(--steps)}
+.picture .dot.others{fill:var(--muted)}
+.picture .leader{stroke:var(--line);stroke-width:1}
+.picture .unmeasured{fill:var(--paper)}
+.picture .hole{stroke:var(--muted);stroke-width:1;stroke-dasharray:1 3}
+.picture .named{fill:var(--imbalance)}
 """
 
 
 def stylesheet() -> str:
     """CSS that pages with pictures include once."""
-    light = _properties({name: colour.light for name, colour in {**_SHADES, **_stages()}.items()})
-    dark = _properties({name: colour.dark for name, colour in {**_SHADES, **_stages()}.items()})
+    shades = {**_SHADES, **_stages(), **_heat()}
+    light = _properties({name: colour.light for name, colour in shades.items()})
+    dark = _properties({name: colour.dark for name, colour in shades.items()})
     fills = "".join(
         f".fill-{name}{{fill:var(--{name});stroke:var(--{name});stroke-width:0}}"
         f".picture text.on-{name}{{fill:var(--on-{name})}}\n"
         for name in COLOURS
     )
+    fills += "".join(f".picture .{name}{{fill:var(--{name})}}\n" for name in _heat())
     return (
         f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
         f"{_RULES}{fills}"
@@ -54,6 +73,10 @@ def _stages() -> dict[str, Colour]:
         for name, colour in COLOURS.items()
     }
     return {**COLOURS, **texts}
+
+
+def _heat() -> dict[str, Colour]:
+    return {f"heat-{level}": colour for level, colour in enumerate(HEAT)}
 
 
 def _properties(values: dict[str, str]) -> str:

@@ -1,0 +1,97 @@
+"""What a baseline is, how one is recorded, and which runs could be one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+
+from ..addresses import run_address
+from ..store import RunInfo
+from .aria import aria
+
+_KERAS = """\
+from stallscope.keras import StepLogger, synthetic_like
+
+model.fit(synthetic_like(data), callbacks=[StepLogger("logs/synthetic", synthetic=True)])"""
+_TORCH = """\
+from stallscope.torch import StepLogger, synthetic_like
+
+with StepLogger("logs/synthetic", optimizer=optimizer, model=model, synthetic=True) as log:
+    for batch in log.watch(synthetic_like(loader)):"""
+_PROGRAMS = {"tensorflow": {"Keras": _KERAS}, "pytorch": {"PyTorch": _TORCH}}
+_MOST_CHOICES = 12
+
+
+def howto_card(framework: object) -> Any:
+    """The lines that record a baseline, for the run's framework where that is known."""
+    programs = _PROGRAMS.get(str(framework), {"Keras": _KERAS, "PyTorch": _TORCH})
+    return dmc.Card(
+        [
+            dmc.Title("Record one", order=2, size="h4"),
+            dmc.Text(
+                "Run the same job once more, on the same ranks, with these lines in place of its own; "
+                "a few hundred steps are enough.",
+                c="dimmed",
+                size="sm",
+                mb="xs",
+            ),
+            *(
+                dmc.Code(
+                    program,
+                    block=True,
+                    mb="xs",
+                    tabIndex=0,
+                    **aria(label=f"Recording a baseline with {name}"),
+                )
+                for name, program in programs.items()
+            ),
+            dmc.Text("The same on one rank also tells what scale costs.", size="sm"),
+        ],
+        withBorder=True,
+        h="100%",
+    )
+
+
+def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> Any:
+    """Open runs that this one can be held against, the one of the same job first."""
+    others = [run for run in runs if run.id != run_id]
+    others.sort(key=lambda run: (run.id != same_job, not run.synthetic))
+    lines = [
+        dmc.ListItem(
+            [
+                dmc.Anchor(
+                    run.name,
+                    href=run_address(run_id, run.id, page="baseline"),
+                    refresh=False,
+                    # Within text, colour alone does not make a link.
+                    underline="always",
+                    size="sm",
+                ),
+                f": {_what(run, same_job)}",
+            ]
+        )
+        for run in others[:_MOST_CHOICES]
+    ]
+    more = len(others) - len(lines)
+    return dmc.Card(
+        [
+            dmc.Title("Hold it against an open run", order=2, size="h4", mb="xs"),
+            dmc.List(lines, size="sm", spacing=4)
+            if lines
+            else dmc.Text("No other run is open.", size="sm", c="dimmed"),
+            dmc.Text(f"{more:,} more are in the choice above.", size="sm", c="dimmed", mt="xs")
+            if more
+            else None,
+        ],
+        withBorder=True,
+        h="100%",
+        className="choices",
+    )
+
+
+def _what(run: RunInfo, same_job: str | None) -> str:
+    data = "synthetic data" if run.synthetic else "real data"
+    ranks = f"{run.size:,} rank" + ("" if run.size == 1 else "s")
+    return f"{data}, {ranks}" + (", the same job" if run.id == same_job else "")

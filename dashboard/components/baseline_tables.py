@@ -1,0 +1,151 @@
+"""Runs that are held against each other, in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.baseline import COMPARED
+from stallscope.pictures.charts import TITLES
+from stallscope.pictures.compared_bars import compared_runs
+from stallscope.reports.contents import job_parts
+from stallscope.reports.tables import NOTHING, Table
+from stallscope.run import Run
+from stallscope.wording.facts import as_text
+from stallscope.wording.numbers import NOT_MEASURED, Interval, amount, percent, rate
+
+from .tables import words_card
+
+_FACTS = {
+    "ranks": "Ranks",
+    "hosts": "Hosts",
+    "model": "Model",
+    "parameters": "Parameters",
+    "batch_size": "Batch size per rank",
+    "optimizer": "Optimizer",
+    "backward_passes_per_step": "Backward passes per step",
+    "steps_per_execution": "Steps per execution",
+    "framework": "Framework",
+    "versions": "Versions",
+    "threads": "Threads",
+}
+_LOADER_ALONE = (
+    "The loader alone, without training, was not measured: whether it could be fast enough, its own "
+    "rate would tell."
+)
+
+
+def throughput_card(analysis: Analysis) -> Any:
+    """Throughput and step time of every run."""
+    single = analysis.single
+    alone = None if single is None else single.samples_per_second
+    columns = ["Run", "Ranks", "Step time", "Throughput", "95% interval", "Per rank"]
+    rows = []
+    for name, run in compared_runs(analysis):
+        row = [f"{name}: {run.run.name}", f"{run.run.size:,}", _step(run), *_rates(run)]
+        if alone:
+            row.append(_efficiency(run, alone))
+        rows.append(tuple(row))
+    if alone:
+        columns.append("Scaling efficiency")
+    return words_card(
+        Table("Throughput", tuple(columns), tuple(rows), note=f"Steady steps. {_LOADER_ALONE}")
+    )
+
+
+def jobs_card(analysis: Analysis) -> Any:
+    """Where the whole jobs' hours went."""
+    runs = compared_runs(analysis)
+    parts = [dict(job_parts(run)) for _, run in runs]
+    rows = [
+        (TITLES[name], *(_time(own[name], run) for own, (_, run) in zip(parts, runs, strict=True)))
+        for name in parts[0]
+    ]
+    rows.append(("Job", *(amount(run.job.total, "s") for _, run in runs)))
+    rows.append(("Rank time", *(amount(run.job.total * run.run.size, "s") for _, run in runs)))
+    return words_card(
+        Table(
+            "Where the whole job's time went, in numbers",
+            ("Part", *(name for name, _ in runs)),
+            tuple(rows),
+            emphasised=frozenset({len(rows) - 2}),
+            note="From the first process's start to the last end of a log; rank time is that of all "
+            "ranks together.",
+        )
+    )
+
+
+def facts_card(analysis: Analysis) -> Any:
+    """Facts that must be alike for a comparison to say something; those that differ come first."""
+    match = analysis.match
+    if match is None:
+        return None
+    runs = [run.run for _, run in compared_runs(analysis)]
+    differing = {text.partition(":")[0] for text in match.differs}
+    rows = [
+        (title, *(_fact(run, name) for run in runs), _verdict(name, match.same, differing))
+        for name, title in _FACTS.items()
+        if name in ("ranks", "hosts", *COMPARED)
+    ]
+    rows.sort(key=lambda row: row[-1] != "differs")
+    some = f"{len(differing)} of them differ from the baseline's" if differing else "they agree"
+    return words_card(
+        Table(
+            "Are they the same job?",
+            ("Fact", *(name for name, _ in compared_runs(analysis)), "Against the baseline"),
+            tuple(rows),
+            words=frozenset(range(len(runs) + 2)),
+            emphasised=frozenset(range(len(differing))),
+            note=f"What must be alike for a comparison to say something: {some}.",
+        )
+    )
+
+
+def _verdict(name: str, same: Sequence[str], differing: set[str]) -> str:
+    if name in differing:
+        return "differs"
+    return "same" if name in same else "not recorded"
+
+
+def _fact(run: Run, name: str) -> str:
+    if name == "ranks":
+        return f"{run.size:,}"
+    if name == "hosts":
+        return f"{len(run.hosts):,}"
+    return as_text(run.fact(name)) or NOTHING
+
+
+def _step(run: Analysis) -> str:
+    step = run.step
+    return NOT_MEASURED if step is None else amount(step.mean, "ms", step.ci95)
+
+
+def _rates(run: Analysis) -> tuple[str, str, str]:
+    own = run.samples_per_second
+    if own is None:
+        return NOT_MEASURED, NOTHING, NOTHING
+    ends = _interval(run, own)
+    between = NOTHING if ends is None else f"{rate(ends[0]).removesuffix(' samples/s')} to "
+    sure = NOTHING if ends is None else f"{between}{rate(ends[1])}"
+    return rate(own), sure, rate(own / run.run.size)
+
+
+def _interval(run: Analysis, own: float) -> Interval | None:
+    """Of the throughput: that of the step time, turned over."""
+    step = run.step
+    if step is None or step.ci95 is None or step.ci95[0] <= 0:
+        return None
+    return own * step.mean / step.ci95[1], own * step.mean / step.ci95[0]
+
+
+def _efficiency(run: Analysis, alone: float) -> str:
+    own = run.samples_per_second
+    return NOT_MEASURED if own is None else percent(own / (run.run.size * alone))
+
+
+def _time(seconds: float | None, run: Analysis) -> str:
+    if seconds is None:
+        return NOT_MEASURED
+    share = f" ({percent(seconds / run.job.total)})" if run.job.total else ""
+    return f"{amount(seconds, 's')}{share}"

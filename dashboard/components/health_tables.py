@@ -1,0 +1,129 @@
+"""What was read, in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.log_health import RankLogs, stamps_measured, unplaced_stamps
+from stallscope.analysis.result import RankSummary
+from stallscope.reports.tables import NOTHING, Table, clock
+from stallscope.run import Run
+from stallscope.wording.facts import as_text
+from stallscope.wording.figures import bytes_in_words, clocks
+from stallscope.wording.numbers import share
+from stallscope.wording.verdicts import counted, listed
+
+from .data_table import data_card
+from .tables import words_card
+
+_MOST_PROBLEMS = 500
+_STAMPS = {
+    "data": "Batch there",
+    "ready": "Last gradient ready",
+    "reduced": "Gradients reduced",
+}
+_CONTEXT = (
+    ("framework", "Framework"),
+    ("versions", "Versions"),
+    ("python", "Python"),
+    ("flush_seconds", "Written every, s"),
+    ("timeline", "Horovod Timeline on"),
+)
+
+
+def ranks_card(ranks: Sequence[RankLogs]) -> Any:
+    """Every rank's logs, those that lack something first."""
+    ordered = sorted(ranks, key=lambda one: (one.whole, one.files > 0, one.rank))
+    lacking = sum(not one.whole for one in ranks)
+    note = f"{counted(lacking, 'rank')} of {len(ranks):,} lack something and come first."
+    return data_card(
+        "What was read",
+        note if lacking else f"All {counted(len(ranks), 'rank')} left whole logs.",
+        ("Rank", "Host", "State", "Files", "Bytes", "Steps", "Steps missing", "Torn lines"),
+        [_rank_row(one) for one in ordered],
+        text_columns=3,
+    )
+
+
+def problems_card(run: Run) -> Any:
+    """What could not be read, or not as it was meant."""
+    if not run.problems:
+        return None
+    more = len(run.problems) - _MOST_PROBLEMS
+    also = f"; {more:,} more are not shown" if more > 0 else ""
+    return data_card(
+        "Problems while reading",
+        f"{counted(len(run.problems), 'problem')}: nothing is dropped in silence{also}.",
+        ("Where", "What"),
+        [(problem.where, problem.what) for problem in run.problems[:_MOST_PROBLEMS]],
+        text_columns=2,
+    )
+
+
+def clocks_card(analysis: Analysis) -> Any:
+    """How the hosts' clocks were brought together."""
+    found = analysis.clocks
+    if found is None:
+        return None
+    hosts: dict[str, RankSummary] = {}
+    for rank in analysis.ranks:
+        hosts.setdefault(rank.host, rank)
+    said = clocks(analysis)
+    jumps = [f"{name}: {ms:+.1f} ms at step {step:,}" for name, step, ms in found.jumps]
+    rows = [(host, clock(rank)) for host, rank in hosts.items()]
+    return words_card(
+        Table(
+            "Clocks",
+            ("Host", "Ahead of the first host's, ms"),
+            tuple(rows),
+            note=f"{said[:1].upper()}{said[1:]}. Causality is broken in "
+            f"{share(found.violations)} of steps. "
+            + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
+        )
+    )
+
+
+def stamps_card(run: Run) -> Any:
+    """In how many steps every stamp was taken, and why not."""
+    reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in unplaced_stamps(run)]
+    why = (
+        f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
+    )
+    return words_card(
+        Table(
+            "Stages",
+            ("Stamp", "Taken in"),
+            tuple(
+                (_STAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
+                for name, part in stamps_measured(run).items()
+            ),
+            note=f"Stamps within a step, from which its stages come. {why}",
+        )
+    )
+
+
+def recorder_card(run: Run) -> Any:
+    """What the logs say about how they were recorded."""
+    rows = [(title, as_text(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
+    rows.append(("Recorder's version", "not recorded"))
+    rows.append(("Recorder's own cost", "not measured in these logs"))
+    return words_card(
+        Table("How it was recorded", ("Fact", "Value"), tuple(rows), words=frozenset({0, 1}))
+    )
+
+
+def _rank_row(one: RankLogs) -> tuple[str, ...]:
+    if not one.files:
+        return (str(one.rank), NOTHING, "no log", "0", *[NOTHING] * 4)
+    return (
+        str(one.rank),
+        one.host or NOTHING,
+        "ended" if one.ended else "no end: running, or killed",
+        f"{one.files:,}",
+        bytes_in_words(one.size),
+        f"{one.steps:,}",
+        f"{one.missing_steps:,}",
+        f"{one.torn:,}",
+    )

@@ -1,0 +1,191 @@
+"""Who makes the others wait: when, for how long, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import dash_mantine_components as dmc
+from dash import Dash
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.host_lateness import HostLateness, host_lateness
+from stallscope.analysis.result import Straggler
+from stallscope.analysis.waiting_cost import rank_hours
+from stallscope.pictures.charts import TITLES
+from stallscope.pictures.heat_map import lateness_chart
+from stallscope.reports.tables import NOTHING, Table
+from stallscope.wording import stragglers
+from stallscope.wording.cells import Cells
+from stallscope.wording.numbers import percent
+from stallscope.wording.verdicts import listed
+from stallscope.wording.waiting import change, costs, waiting
+
+from ..addresses import run_address
+from ..components.chart_card import chart_card
+from ..components.data_table import data_card
+from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
+from ..components.sentence_card import sentence_card
+from ..components.tables import words_table
+from ..store import RunStore
+from .run_page import RunPage, Shown
+
+_PATTERNS = {
+    "persistent": "Persistent",
+    "ramp": "Ramp",
+    "bursts": "Bursts",
+    "rotating": "Rotating",
+}
+_NOTE = (
+    "Named is only who is later than chance explains: together, the tests raise a false alarm in one "
+    "clean run of fifty. "
+) + f"{stragglers.NOTE} Without ±, the steps are too few for an interval."
+
+
+class StragglersPage(RunPage):
+    path: ClassVar[str] = "/run/<run_id>/stragglers"
+    tab: ClassVar[str] = "Stragglers"
+
+    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
+        analysis = shown.analysis
+        chart = lateness_chart(analysis)
+        return [
+            _sentence(analysis),
+            None if chart is None else chart_card("lateness", chart),
+            _stragglers(shown),
+            _hosts(analysis),
+            _changes(shown),
+        ]
+
+    def add_callbacks(self, app: Dash, store: RunStore) -> None:
+        add_rate_callbacks(app)
+
+
+def _sentence(analysis: Analysis) -> Any:
+    title, text = waiting(analysis)
+    stage = "imbalance" if analysis.stragglers else "other"
+    return sentence_card(title, text, stage)
+
+
+def _stragglers(shown: Shown) -> Any:
+    analysis = shown.analysis
+    if not analysis.stragglers or analysis.steady is None:
+        return None
+    rate = read_rate(shown.query)
+    return dmc.Card(
+        [
+            dmc.Title("Stragglers", order=2, size="h4"),
+            dmc.Text(_NOTE, c="dimmed", size="sm", mb="xs"),
+            rate_inputs(shown.query),
+            words_table(_table(analysis, rate)),
+        ],
+        withBorder=True,
+    )
+
+
+def _table(analysis: Analysis, rate: Rate | None) -> Table:
+    columns = [
+        "Who",
+        "Pattern",
+        "Stage",
+        "By how much",
+        "Share of steps",
+        "Costs per step",
+        "Rank time in all",
+    ]
+    return Table(
+        "Stragglers",
+        (*columns, *([] if rate is None else ["In money"])),
+        tuple(_row(one, analysis, rate) for one in analysis.stragglers),
+        words=frozenset({0, 1, 2}),
+    )
+
+
+def _row(one: Straggler, analysis: Analysis, rate: Rate | None) -> tuple[str, ...]:
+    row = [
+        stragglers.who(one),
+        f"{_PATTERNS.get(one.pattern, one.pattern)}: {stragglers.pattern(one)}",
+        TITLES[one.stage],
+        stragglers.excess(one),
+        percent(one.late_share),
+        stragglers.cost(one),
+        costs(one, analysis),
+    ]
+    if rate is not None:
+        hours = rank_hours(one.cost_ms, len(analysis.steady or ()), analysis.run.size)
+        money = hours.scaled(rate.per_hour)
+        row.append(rate.amount(money.value, money.ci95))
+    return tuple(row)
+
+
+def _hosts(analysis: Analysis) -> Any:
+    steady = analysis.steady
+    if steady is None or len(steady.ranks) < 2:
+        return None
+    named = {host for one in analysis.stragglers for host in one.hosts}
+    ranks = {rank for one in analysis.stragglers for rank in one.ranks if not one.hosts}
+    host_of = {rank.rank: rank.host for rank in analysis.ranks}
+    hosts = host_lateness(steady, [host_of[rank] for rank in steady.ranks])
+    hosts = tuple(sorted(hosts, key=lambda one: _who_of(one, named, ranks) == NOTHING))
+    cells = Cells.for_all(abs(one.late_ms.value) for one in hosts)
+    return data_card(
+        "Hosts",
+        "How late their ranks are behind the reference rank, and how often the rank that is last to "
+        "be ready is one of theirs: chance alone gives every host its share of the ranks.",
+        ("Host", "Named", "Ranks", f"Late, {cells.unit}", "Has the last rank", "By chance"),
+        [
+            (
+                one.host,
+                _who_of(one, named, ranks),
+                f"{len(one.ranks):,}",
+                cells.mean(one.late_ms.value, one.late_ms.ci95),
+                percent(one.critical_share),
+                percent(one.chance_share),
+            )
+            for one in hosts
+        ],
+        text_columns=2,
+    )
+
+
+def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:
+    """Whom of a host the analysis names: all of it, some of its ranks, or nobody."""
+    own = [rank for rank in one.ranks if rank in ranks]
+    if one.host in hosts:
+        return "the host"
+    return listed("rank", own) if own else NOTHING
+
+
+def _changes(shown: Shown) -> Any:
+    if shown.analysis.steady is None:
+        return None
+    lines = [
+        dmc.ListItem(
+            [
+                dmc.Anchor(
+                    f"Step {one.step:,}",
+                    href=run_address(shown.run_id, shown.baseline_id, page=f"step/{one.step}"),
+                    refresh=False,
+                    # Within text, colour alone does not make a link.
+                    underline="always",
+                    size="sm",
+                ),
+                f": {change(one)}.",
+            ]
+        )
+        for one in shown.analysis.changes
+    ]
+    nothing = dmc.Text("The step time does not change for good in this run.", size="sm")
+    return dmc.Card(
+        [
+            dmc.Title("Where the step time changes", order=2, size="h4"),
+            dmc.Text(
+                "Steps from which on the step time stays another one, beyond what chance explains.",
+                c="dimmed",
+                size="sm",
+                mb="xs",
+            ),
+            dmc.List(lines, size="sm", spacing=4) if lines else nothing,
+        ],
+        withBorder=True,
+        h="100%",
+    )

@@ -1,0 +1,17 @@
+"""The runs that a dashboard shows, and their analyses."""
+
+from .listing import SORTS, Listed, Listing
+from .run_store import RunInfo, RunStore, Summary
+from .shelves import Collected, Contents, Shelf
+
+__all__ = [
+    "SORTS",
+    "Collected",
+    "Contents",
+    "Listed",
+    "Listing",
+    "RunInfo",
+    "RunStore",
+    "Shelf",
+    "Summary",
+]

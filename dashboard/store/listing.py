@@ -1,0 +1,189 @@
+"""The list of all runs at one moment: found by id, by words, by job, and in any order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from stallscope.analysis.result import Bottleneck
+from stallscope.collector.catalogue import Baselines, Entry
+from stallscope.collector.catalogue.entry import Summary as Figures
+from stallscope.collector.catalogue.where import fold
+from stallscope.wording.verdicts import short_verdict
+
+from .searching import Search, began
+from .shelves import Shelf
+
+#: Runs of one job that a trend goes back to.
+_TREND = 12
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run in the list."""
+
+    id: str
+    entry: Entry
+    shelf: Shelf
+    #: Whether it is in the list itself; otherwise it is there to be compared with.
+    shown: bool = True
+
+    @cached_property
+    def verdict(self) -> Bottleneck | None:
+        """What holds it back, as far as the list knows; None where nobody has analysed it."""
+        found = self.entry.summary
+        if found.verdict is None:
+            return None
+        return Bottleneck(found.verdict, found.cause, "", found.named_ranks, found.named_hosts)
+
+    def with_figures(self, figures: Figures) -> Listed:
+        """The same where somebody has analysed it meanwhile."""
+        return replace(self, entry=replace(self.entry, summary=figures))
+
+    @cached_property
+    def text(self) -> str:
+        """What words are looked for in."""
+        entry = self.entry
+        said = "" if self.verdict is None else f"{self.verdict.kind} {short_verdict(self.verdict)}"
+        own = (entry.name, entry.id, entry.model, entry.framework, entry.source)
+        texts = [*filter(None, own), *entry.hosts, said, "synthetic" if entry.synthetic else ""]
+        return fold("\n".join(texts))
+
+
+class Listing:
+    """All runs; nothing in it changes."""
+
+    def __init__(
+        self,
+        listed: Iterable[Listed],
+        baseline_in_memory: Callable[[str], str | None] = lambda _: None,
+        problems: Sequence[str] = (),
+    ) -> None:
+        self.problems = tuple(problems)
+        self._baseline_in_memory = baseline_in_memory
+        self._by_id = {one.id: one for one in listed}
+        self.shown = tuple(one for one in self._by_id.values() if one.shown)
+        self._ids = {id(one.entry): one.id for one in self._by_id.values()}
+        self._baselines = Baselines(self)
+        self._gaps: dict[str, float | None] = {}
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._by_id
+
+    def __getitem__(self, run_id: str) -> Listed:
+        return self._by_id[run_id]
+
+    @property
+    def all(self) -> Iterable[Listed]:
+        """All runs, those among them that are not shown."""
+        return self._by_id.values()
+
+    def with_figures(self, figures: Mapping[str, Figures]) -> Listing:
+        """The same where more is known of some of its runs."""
+        if not figures:
+            return self
+        known = (
+            one.with_figures(figures[one.id]) if one.id in figures else one for one in self.all
+        )
+        return Listing(known, self._baseline_in_memory, self.problems)
+
+    def same_job(self, job: str, synthetic: bool, ranks: int | None = None) -> list[Entry]:
+        """As the catalogue's own: runs that do the same work, the newest first."""
+        return [
+            entry for entry in self._jobs.get((job, synthetic), ()) if ranks in (None, entry.ranks)
+        ]
+
+    def baseline_of(self, listed: Listed) -> str | None:
+        """The id of the same job on synthetic data and as many ranks; None without one."""
+        if not listed.shelf.in_memory:
+            return self._id_of(self._baselines.of(listed.entry))
+        # Of runs that somebody has opened together only the very same job is one.
+        return self._baseline_in_memory(listed.id) or self._collected(self._baselines.of, listed)
+
+    def single_of(self, listed: Listed) -> str | None:
+        """The id of the same job on synthetic data and one rank; None without one."""
+        if not listed.shelf.in_memory:
+            return self._id_of(self._baselines.single_of(listed.entry))
+        return self._collected(self._baselines.single_of, listed)
+
+    def gap(self, listed: Listed) -> float | None:
+        """The fraction of the baseline's throughput that is lost, as far as the list knows."""
+        if listed.id not in self._gaps:
+            self._gaps[listed.id] = self._gap(listed)
+        return self._gaps[listed.id]
+
+    def trend(self, listed: Listed) -> list[float]:
+        """Throughputs of the last runs of the same job, on as many ranks and the same kind of data, up
+        to this one; nothing where there is no other.
+        """
+        entry = listed.entry
+        if entry.model is None or entry.summary.samples_per_second is None:
+            return []
+        newest_first = self.same_job(entry.job, entry.synthetic, entry.ranks)
+        at = next(place for place, one in enumerate(newest_first) if one is entry)
+        known = [one.summary.samples_per_second for one in newest_first[at:]]
+        last = [value for value in known if value is not None][:_TREND]
+        return last[::-1] if len(last) > 1 else []
+
+    def found(self, search: Search, sort: str = "", *, reverse: bool = False) -> list[Listed]:
+        """The runs that a search finds, in the order of a key of ``SORTS`` or as they are listed."""
+        found = [one for one in self.shown if search.finds(one.entry, one.text)]
+        value = SORTS.get(sort)
+        if value is None:
+            return found
+        known = [(key, one) for one in found if (key := value(self, one)) is not None]
+        unknown = [one for one in found if value(self, one) is None]
+        return [
+            *(one for _, one in sorted(known, key=lambda item: item[0], reverse=reverse)),
+            *unknown,
+        ]
+
+    @cached_property
+    def _jobs(self) -> Mapping[tuple[str, bool], list[Entry]]:
+        jobs: dict[tuple[str, bool], list[Entry]] = defaultdict(list)
+        for one in self.all:
+            jobs[one.entry.job, one.entry.synthetic].append(one.entry)
+        for entries in jobs.values():
+            entries.sort(key=lambda entry: began(entry) or "", reverse=True)
+        return jobs
+
+    def _id_of(self, entry: Entry | None) -> str | None:
+        return None if entry is None else self._ids[id(entry)]
+
+    def _collected(self, find: Callable[[Entry], Entry | None], listed: Listed) -> str | None:
+        found = self._id_of(find(listed.entry))
+        return None if found is None or self[found].shelf.in_memory else found
+
+    def _gap(self, listed: Listed) -> float | None:
+        baseline_id = self.baseline_of(listed)
+        own = listed.entry.summary.samples_per_second
+        if baseline_id is None or own is None:
+            return None
+        best = self[baseline_id].entry.summary.samples_per_second
+        return 1 - own / best if best else None
+
+
+def _verdict(_: Listing, one: Listed) -> Any:
+    return None if one.verdict is None else short_verdict(one.verdict)
+
+
+def _age(_: Listing, one: Listed) -> Any:
+    at = began(one.entry)
+    return None if at is None else -datetime.fromisoformat(at).timestamp()
+
+
+#: What the list can be sorted by: values from the smallest, None where one is not known.
+SORTS: dict[str, Callable[[Listing, Listed], Any]] = {
+    "name": lambda _, one: fold(one.entry.name),
+    "verdict": _verdict,
+    "step": lambda _, one: one.entry.summary.step_ms,
+    "throughput": lambda _, one: one.entry.summary.samples_per_second,
+    "gap": lambda listing, one: listing.gap(one),
+    "ranks": lambda _, one: one.entry.ranks,
+    "age": _age,
+    "source": lambda _, one: fold(one.entry.source),
+}

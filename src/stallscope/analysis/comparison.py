@@ -1,0 +1,150 @@
+"""Two runs side by side: what changed in each entry of the ledger, and whether that is more than noise.
+
+A difference of means has the interval of both runs' steps together. Of the five entries of two equal
+runs one would often lie outside of its own 95 % interval: an entry has changed where it does so in an
+interval that all five keep together in 95 % of pairs (Bonferroni). What differs from one start of a job
+to the next (another host, a warm cache) is in no interval: only further runs show it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import stats as scipy_stats
+
+from stallscope.run import Run
+
+from .baseline import COMPARED
+from .result import ENTRIES, Analysis
+from .stats import Mean
+
+#: Further facts that step times may depend on, beside those that baselines are matched on.
+_FURTHER = (
+    "learning_rate",
+    "gradient_bytes",
+    "loader_workers",
+    "cpus_allowed",
+    "devices",
+    "timeline",
+    "python",
+    "settings",
+)
+# What a launcher sets anew for every process and job.
+_OF_THE_LAUNCH = re.compile(r"_(RANK|SIZE|ADDR|PORT|HOSTNAME|ID|KEY)$")
+# By how much wider an interval is that five entries keep together.
+_TOGETHER = float(scipy_stats.norm.ppf(1 - 0.025 / len(ENTRIES)) / scipy_stats.norm.ppf(0.975))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mean in both runs, milliseconds: of an entry of the ledger, or of the whole ``step``."""
+
+    name: str
+    first: Mean
+    second: Mean
+
+    @property
+    def by(self) -> Mean:
+        """Second − first, with its 95 % interval."""
+        return self.second.minus(self.first)
+
+    @property
+    def is_real(self) -> bool | None:
+        """Whether it is more than noise from step to step; None where there are too few steps."""
+        by = self.by
+        if by.ci95 is None:
+            return None
+        half = (by.ci95[1] - by.ci95[0]) / 2
+        return abs(by.value) > half * (1.0 if self.name == "step" else _TOGETHER)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that the runs do not share; None where a run did not record it."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from one run to another."""
+
+    first: Analysis
+    second: Analysis
+    #: None where one of them has no steps.
+    step: Change | None
+    #: One per entry of the ledger, which add up to the step's; empty where one run has no stages.
+    entries: tuple[Change, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def largest(self) -> Change | None:
+        """Of the entries that have really changed, the one that did most; None without one."""
+        real = [change for change in self.entries if change.is_real]
+        return max(real, key=lambda change: abs(change.by.value), default=None)
+
+    @property
+    def speedup(self) -> float | None:
+        """The second run's throughput over the first one's; None where one is not known."""
+        first, second = self.first.samples_per_second, self.second.samples_per_second
+        return second / first if first and second is not None else None
+
+
+def compare(first: Analysis, second: Analysis) -> Comparison:
+    """Hold the second run against the first."""
+    return Comparison(
+        first,
+        second,
+        _step(first, second),
+        tuple(_entries(first, second)),
+        tuple(_differences(first.run, second.run)),
+    )
+
+
+def _step(first: Analysis, second: Analysis) -> Change | None:
+    if first.step is None or second.step is None:
+        return None
+    return Change(
+        "step",
+        Mean(first.step.mean, first.step.ci95),
+        Mean(second.step.mean, second.step.ci95),
+    )
+
+
+def _entries(first: Analysis, second: Analysis) -> Iterator[Change]:
+    if first.steady is None or second.steady is None:
+        return
+    for name in ENTRIES:
+        yield Change(name, first.steady.mean_ms(name), second.steady.mean_ms(name))
+
+
+def _differences(first: Run, second: Run) -> Iterator[Difference]:
+    own, other = _facts(first), _facts(second)
+    for name in dict.fromkeys([*own, *other]):
+        if own.get(name) != other.get(name):
+            yield Difference(name, own.get(name), other.get(name))
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Facts by name; those that have parts by part: ``versions.keras``."""
+    facts: dict[str, Any] = {
+        "ranks": run.size,
+        "hosts": len(run.hosts),
+        "synthetic": run.synthetic,
+    }
+    for name in (*COMPARED, *_FURTHER):
+        value = run.fact(name)
+        if isinstance(value, Mapping):
+            facts |= {
+                f"{name}.{part}": one
+                for part, one in value.items()
+                if not _OF_THE_LAUNCH.search(str(part))
+            }
+        else:
+            facts[name] = value
+    return facts

@@ -1,0 +1,106 @@
+"""How late every rank is over the run, in so many cells as a screen can show.
+
+Lateness is the rank's arrival less the reference rank's: below zero where it was earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .alignment import Ints
+from .ledger import Ledger
+from .stats import Floats
+
+#: Cells along the run, and ranks above each other, that can be told apart.
+MOST_COLUMNS = 400
+MOST_ROWS = 200
+# Of many rows fewer columns: what is sent of a map stays below a megabyte.
+_MOST_CELLS = 36_000
+# More rows than this by so much are better than hosts that share one.
+_TOLERATED = 1.5
+# More of them would leave no room for the others.
+_MOST_ALONE = 40
+
+
+@dataclass(frozen=True)
+class LatenessMap:
+    """Rows of ranks × columns of steps; milliseconds, NaN where no rank of the row was measured."""
+
+    #: Positions of the ranks in the ledger, row by row.
+    rows: tuple[tuple[int, ...], ...]
+    #: Positions of the steps at which columns begin, and one behind the last step.
+    edges: Ints
+    mean: Floats
+    #: The latest single step of a cell, at which position it is, and the position of its rank.
+    most: Floats
+    most_step: Ints
+    most_rank: Ints
+
+
+def lateness_map(ledger: Ledger, rows: Sequence[Sequence[int]]) -> LatenessMap:
+    """The lateness of rows of ranks, averaged over as many steps as a column has to hold."""
+    n = len(ledger)
+    columns = min(n, MOST_COLUMNS, max(_MOST_CELLS // max(len(rows), 1), 1))
+    edges = np.unique(np.linspace(0, n, columns + 1).astype(np.int64))
+    reference = ledger.of(ledger.arrival, ledger.reference)
+    cells = [_row(ledger, list(row), reference, edges) for row in rows]
+    mean, most, step, position = (np.array(part) for part in zip(*cells, strict=True))
+    rank = np.array([np.asarray(row)[at] for row, at in zip(rows, position, strict=True)])
+    return LatenessMap(tuple(map(tuple, rows)), edges, mean, most, step, rank)
+
+
+def rows_of_ranks(
+    hosts: Sequence[str], alone: Collection[int] = (), most: int = MOST_ROWS
+) -> list[list[int]]:
+    """Positions of ranks in rows: host by host, neighbours together where there are too many.
+
+    Args:
+        hosts: per rank, its host.
+        alone: positions of ranks that get rows of their own: among neighbours they would vanish.
+        most: how many rows there should be.
+    """
+    first = {host: hosts.index(host) for host in set(hosts)}
+    order = sorted(range(len(hosts)), key=lambda rank: (first[hosts[rank]], rank))
+    together = max(1, -(-len(hosts) // most))
+    per_host = [hosts.count(host) for host in first]
+    split_hosts = sum(-(-count // together) for count in per_host) <= _TOLERATED * most
+    single = frozenset(alone) if len(alone) <= _MOST_ALONE else frozenset()
+    rows: list[list[int]] = []
+    for rank in order:
+        last = rows[-1] if rows else None
+        joins = (
+            last is not None
+            and len(last) < together
+            and not {rank, last[-1]} & single
+            and not (split_hosts and hosts[rank] != hosts[last[-1]])
+        )
+        if last is not None and joins:
+            last.append(rank)
+        else:
+            rows.append([rank])
+    return rows
+
+
+def _row(
+    ledger: Ledger, row: list[int], reference: Ints, edges: Ints
+) -> tuple[Floats, Floats, Ints, Ints]:
+    """Mean and maximum of a row's cells, the latter with the positions of its step and rank."""
+    # Rank by rank, as it lies in memory.
+    late = ledger.arrival.T[row] - reference
+    there = ledger.measured.T[row]
+    begin, counts = edges[:-1], np.diff(edges)
+    known = np.add.reduceat(there.sum(axis=0), begin)
+    total = np.add.reduceat(np.where(there, late, 0).sum(axis=0), begin)
+    late = np.where(there, late, np.iinfo(np.int64).min)
+    latest, rank = late.max(axis=0), late.argmax(axis=0)
+    most = np.maximum.reduceat(latest, begin)
+    at = np.flatnonzero(latest == np.repeat(most, counts))
+    # The first of a column's steps that are as late.
+    column = np.searchsorted(edges, at, side="right") - 1
+    step = at[np.unique(column, return_index=True)[1]]
+    nothing = known == 0
+    mean = np.where(nothing, np.nan, total / np.maximum(known, 1) / 1e6)
+    return mean, np.where(nothing, np.nan, most / 1e6), step, rank[step]

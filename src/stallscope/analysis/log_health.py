@@ -1,0 +1,114 @@
+"""What a run's logs hold, rank by rank, and what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.run import Log, Run
+
+Ints = npt.NDArray[np.int64]
+
+#: Stamps within a step, in the order in which they are taken.
+STAMPS = ("data", "ready", "reduced")
+# Numbers further apart, as in a log with a damaged one, must not cost memory.
+_FURTHEST_APART = 10_000_000
+
+
+@dataclass(frozen=True)
+class RankLogs:
+    """What one rank left; nothing at all where ``files`` is 0."""
+
+    rank: int
+    #: The host on which it ran last; None where it left no log.
+    host: str | None
+    files: int
+    size: int
+    steps: int
+    #: Steps that some other rank recorded in the same generations and this one did not.
+    missing_steps: int
+    torn: int
+    #: Whether its last log has an end.
+    ended: bool
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.files) and self.ended and not self.torn and not self.missing_steps
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """Why stamps are not where they could be, and on which ranks."""
+
+    reason: str
+    ranks: tuple[int, ...]
+
+
+def rank_logs(run: Run) -> tuple[RankLogs, ...]:
+    """Every rank that trained, by its number."""
+    counts = np.bincount(run.steps["log"].to_numpy(), minlength=len(run.logs))
+    recorded = _steps_by_generation(run)
+    own: dict[int, list[int]] = {rank: [] for rank in range(run.size)}
+    for index, log in enumerate(run.logs):
+        own.setdefault(log.rank, []).append(index)
+    return tuple(_of_rank(rank, own[rank], run, counts, recorded) for rank in sorted(own))
+
+
+def stamps_measured(run: Run) -> dict[str, float | None]:
+    """Per stamp, in which share of the recorded steps it was taken; None without steps."""
+    rows = run.steps.num_rows
+    return {name: 1 - run.steps[name].null_count / rows if rows else None for name in STAMPS}
+
+
+def unplaced_stamps(run: Run) -> tuple[Unplaced, ...]:
+    """The reasons that recorders give for stamps that they could not place."""
+    ranks: dict[str, set[int]] = {}
+    for log in run.logs:
+        reason = _reason(log)
+        if reason:
+            ranks.setdefault(reason, set()).add(log.rank)
+    return tuple(Unplaced(reason, tuple(sorted(own))) for reason, own in ranks.items())
+
+
+def _reason(log: Log) -> str:
+    stamps = log.facts.get("stamps")
+    return str(stamps.get("reason") or "") if isinstance(stamps, Mapping) else ""
+
+
+def _of_rank(
+    rank: int, indices: list[int], run: Run, counts: Ints, recorded: Mapping[int, int]
+) -> RankLogs:
+    if not indices:
+        return RankLogs(rank, None, 0, 0, 0, sum(recorded.values()), 0, ended=False)
+    logs = [run.logs[index] for index in indices]
+    last = max(logs, key=lambda log: (log.generation, log.part))
+    steps = int(counts[indices].sum())
+    expected = sum(recorded.get(generation, 0) for generation in {log.generation for log in logs})
+    return RankLogs(
+        rank,
+        last.host,
+        len(logs),
+        sum(log.size for log in logs),
+        steps,
+        max(0, expected - steps),
+        sum(log.torn for log in logs),
+        last.ended,
+    )
+
+
+def _steps_by_generation(run: Run) -> dict[int, int]:
+    """How many different steps the ranks of each generation recorded together."""
+    generation, step = (run.steps[name].to_numpy() for name in ("generation", "step"))
+    return {int(one): _different(step[generation == one]) for one in np.unique(generation).tolist()}
+
+
+def _different(step: Ints) -> int:
+    first = int(step.min())
+    if int(step.max()) - first > _FURTHEST_APART:
+        return len(np.unique(step))
+    seen = np.zeros(int(step.max()) - first + 1, bool)
+    seen[step - first] = True
+    return int(seen.sum())

@@ -1,0 +1,62 @@
+"""A run against its baselines: what is lost to real data and to scale, and the whole jobs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.stats import Mean
+from stallscope.wording.baselines import decomposed
+
+from .charts import Bar, Segment, StackedBars, Waterfall
+from .compared_bars import compared_runs
+
+
+def decomposition_chart(analysis: Analysis) -> Waterfall | None:
+    """From the synthetic step, or that on one rank, to this run's. None without a baseline's stages."""
+    parts, base = analysis.decomposition, analysis.baseline
+    if parts is None or analysis.step is None or base is None or base.step is None:
+        return None
+    single = analysis.single.step if analysis.single is not None else None
+    start = ("baseline", base.step.mean)
+    changes = [
+        _change("input_stall", parts.input_stall),
+        _change("interference", parts.interference),
+        _change("rest", parts.rest),
+    ]
+    if parts.scale is not None and single is not None:
+        start = ("one rank", single.mean)
+        changes.insert(0, _change("scale", parts.scale))
+    return Waterfall(
+        "What is lost, and to what",
+        decomposed(analysis),
+        "ms",
+        start,
+        tuple(changes),
+        ("this run", analysis.step.mean),
+    )
+
+
+def jobs_chart(analysis: Analysis) -> StackedBars | None:
+    """Where the whole jobs' time went, side by side. None where no run has stages."""
+    runs = [(name, run) for name, run in compared_runs(analysis) if run.ledger is not None]
+    if not runs:
+        return None
+    names = [field.name for field in fields(analysis.job) if field.name != "total"]
+    bars = tuple(
+        Bar(name, tuple(Segment(part, getattr(run.job, part)) for part in names))
+        for name, run in runs
+    )
+    shares = [
+        f"{run.job.steps / run.job.total:.0%} ({name})" for name, run in runs if run.job.total
+    ]
+    return StackedBars(
+        "Where the whole job's time went",
+        f"Steady steps take {', '.join(shares)}; the rest is start-up and what lies between steps.",
+        "s",
+        bars,
+    )
+
+
+def _change(name: str, mean: Mean) -> Segment:
+    return Segment(name, mean.value, mean.ci95)

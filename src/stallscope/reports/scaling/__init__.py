@@ -1,0 +1,5 @@
+"""Reports on how jobs scale: one document for all series."""
+
+from .registry import FORMATS, render
+
+__all__ = ["FORMATS", "render"]

@@ -1,0 +1,149 @@
+"""What reports on scaling say in all formats: titles, sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallscope.analysis import ENTRIES
+from stallscope.analysis.published import CURVES
+from stallscope.analysis.scaling import Scaled, Series
+from stallscope.analysis.stats import Mean
+from stallscope.pictures.charts import TITLES
+from stallscope.wording.numbers import percent, plus_minus, significant
+from stallscope.wording.verdicts import counted
+
+from ..tables import NOTHING, Table
+
+_WORTH_MENTIONING = 0.005
+
+
+def title(series: Series) -> str:
+    """What the series is of."""
+    return f"{series.name}, {'synthetic' if series.synthetic else 'real'} data"
+
+
+def headline(series: Series) -> str:
+    """How well the job scales to its largest size, and what costs most."""
+    last = series.points[-1]
+    if len(series.points) == 1:
+        return f"Measured on {counted(last.point.ranks, 'rank')} only"
+    if last.efficiency is None:
+        first = counted(series.points[0].point.ranks, "rank")
+        return (
+            f"{percent(last.relative.value)} of the throughput per rank that {first} have, on "
+            f"{last.point.ranks}"
+        )
+    text = f"{percent(last.efficiency.value)} efficiency on {counted(last.point.ranks, 'rank')}"
+    worst = _worst(last)
+    return f"{text}; most is lost to {worst}" if worst else text
+
+
+def _worst(scaled: Scaled) -> str | None:
+    if not scaled.lost:
+        return None
+    name = max(scaled.lost, key=lambda entry: (scaled.lost or {})[entry].value)
+    lost = scaled.lost[name].value
+    return f"{TITLES[name].lower()} ({percent(lost)})" if lost > _WORTH_MENTIONING else None
+
+
+def difference(series: Series) -> str:
+    """Whether sizes differ by more than repeats do."""
+    found = series.difference
+    if found is None:
+        return (
+            "Whether sizes differ by more than chance cannot be told: run each at least twice."
+            if len(series.points) > 1
+            else ""
+        )
+    p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
+    word = "differs" if found.found else "does not differ"
+    return f"Throughput per rank {word} between sizes by more than between repeats ({p})."
+
+
+def rates_table(series: Series) -> Table:
+    """Throughput and efficiency, size by size; projected sizes last."""
+    unit = f"{series.unit}/s"
+    columns = ["Ranks", "Runs", f"Steady, {unit}", f"Whole job, {unit}"]
+    columns += ["Efficiency", "Whole job", "Against the smallest"]
+    if series.alone is not None:
+        columns.append("Against the program alone")
+    rows = [_measured_row(one, series.alone is not None) for one in series.points]
+    for one in series.projection:
+        rate = _ends(one.rate, significant)
+        cells = [f"{one.ranks:,} (projected)", NOTHING, rate, NOTHING]
+        cells += [_ends(one.efficiency, percent), NOTHING, NOTHING]
+        rows.append((*cells, NOTHING) if series.alone is not None else tuple(cells))
+    note = (
+        "± is the 95% interval: of several runs from run to run, of a single one from step to step."
+    )
+    return Table("Throughput and efficiency", tuple(columns), tuple(rows), note=note)
+
+
+def _measured_row(one: Scaled, with_alone: bool) -> tuple[str, ...]:
+    point = one.point
+    cells = (
+        f"{point.ranks:,}",
+        f"{len(point.runs):,}",
+        _mean(point.rate),
+        _mean(point.job_rate),
+        _percent(one.efficiency),
+        _percent(one.efficiency_job),
+        _percent(one.relative),
+    )
+    return (*cells, _percent(one.efficiency_alone)) if with_alone else cells
+
+
+def lost_table(series: Series) -> Table | None:
+    """Where efficiency went, size by size. None where no size was held against one rank."""
+    held = [one for one in series.points if one.lost is not None and one.point.ranks > 1]
+    if not held:
+        return None
+    rows = [
+        (
+            f"{one.point.ranks:,}",
+            _percent(_lost(one.efficiency)),
+            *(_percent((one.lost or {})[name]) for name in ENTRIES),
+        )
+        for one in held
+    ]
+    columns = ("Ranks", "Lost", *(TITLES[name] for name in ENTRIES))
+    note = "What is lost adds up. Compute that is slower where ranks share a machine counts as compute."
+    return Table("Where efficiency is lost", columns, tuple(rows), note=note)
+
+
+def published_table() -> Table:
+    """Curves of others, to compare with."""
+    rows = []
+    for curve in CURVES:
+        pairs = zip(curve.processes, curve.efficiency, strict=True)
+        shown = ", ".join(f"{count}: {percent(value)}" for count, value in pairs if count > 1)
+        rows.append((curve.name, shown, curve.source))
+    columns = ("Job", "Efficiency by processes", "Source")
+    return Table("What others have published", columns, tuple(rows), words=frozenset({0, 1, 2}))
+
+
+def _lost(efficiency: Mean | None) -> Mean | None:
+    if efficiency is None:
+        return None
+    ends = efficiency.ci95
+    return Mean(1 - efficiency.value, None if ends is None else (1 - ends[1], 1 - ends[0]))
+
+
+def _mean(mean: Mean) -> str:
+    return significant(mean.value) if mean.ci95 is None else plus_minus(mean.value, mean.ci95)
+
+
+def _ends(mean: Mean | None, shown: Callable[[float], str]) -> str:
+    """With both ends of the interval: those of projections are not equally far away."""
+    if mean is None or mean.ci95 is None:
+        return NOTHING if mean is None else shown(mean.value)
+    return f"{shown(mean.value)} ({shown(mean.ci95[0])} to {shown(mean.ci95[1])})"
+
+
+def _percent(mean: Mean | None) -> str:
+    if mean is None:
+        return NOTHING
+    if mean.ci95 is None or mean.ci95[0] == mean.ci95[1]:
+        return percent(mean.value)
+    ends = (mean.ci95[0] * 100, mean.ci95[1] * 100)
+    return f"{plus_minus(mean.value * 100, ends)}%"

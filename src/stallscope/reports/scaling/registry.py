@@ -1,0 +1,26 @@
+"""The formats there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stallscope.analysis.scaling import Series
+
+from ..base import ReportOptions
+from .csv_report import csv_text
+from .html import html_text
+from .json_report import json_text
+from .markdown import markdown_text
+
+#: By the name for ``--format``; each gives the whole document as text.
+FORMATS: dict[str, Callable[[Sequence[Series], ReportOptions], str]] = {
+    "html": html_text,
+    "md": markdown_text,
+    "json": json_text,
+    "csv": csv_text,
+}
+
+
+def render(name: str, series: Sequence[Series], options: ReportOptions) -> str:
+    """The document in one of the formats."""
+    return FORMATS[name](series, options)

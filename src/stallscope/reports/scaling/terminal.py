@@ -1,0 +1,84 @@
+"""How jobs scale, for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.bar import Bar
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from stallscope.analysis import ENTRIES
+from stallscope.analysis.scaling import Series
+from stallscope.pictures.charts import TITLES
+from stallscope.pictures.palette import COLOURS
+from stallscope.wording.numbers import percent, significant
+from stallscope.wording.plain import plain
+
+from .contents import difference, headline, title
+
+_BAR = 22
+
+
+def scaling_summary(series: Sequence[Series]) -> RenderableType:
+    """Every series with its rates as bars and what is lost. To be printed by a ``rich`` console."""
+    parts: list[RenderableType] = []
+    for one in series:
+        parts += [Text(plain(title(one)), style="dim"), Text(plain(headline(one)), style="bold")]
+        parts += [_rates(one)]
+        lost = _lost(one)
+        if lost is not None:
+            parts += [Text(), lost]
+        said = [text for text in (difference(one), *one.warnings) if text]
+        parts += [Text(f"! {plain(text)}", style="yellow") for text in said]
+        parts.append(Text())
+    return Group(*parts)
+
+
+def _rates(series: Series) -> Grid:
+    grid = Grid(box=box.SIMPLE, pad_edge=False)
+    for name in ("ranks", f"{series.unit}/s", "", "efficiency", "whole job"):
+        grid.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    for one in series.points:
+        share = one.efficiency or one.relative
+        grid.add_row(
+            f"{one.point.ranks:,}",
+            significant(one.point.rate.value),
+            _bar(share.value),
+            percent(share.value),
+            percent(one.efficiency_job.value) if one.efficiency_job else "–",
+        )
+    for there in series.projection:
+        share_there = there.efficiency
+        ends = None if share_there is None else share_there.ci95
+        sure = "" if ends is None else f"{percent(ends[0])} to {percent(ends[1])}"
+        grid.add_row(
+            f"{there.ranks:,}*",
+            significant(there.rate.value),
+            Text("projected", style="dim"),
+            "–" if share_there is None else percent(share_there.value),
+            Text(sure, style="dim"),
+        )
+    return grid
+
+
+def _bar(share: float) -> Bar:
+    return Bar(1.0, 0, min(max(share, 0.0), 1.0), width=_BAR, color=COLOURS["steps"].light)
+
+
+def _lost(series: Series) -> Grid | None:
+    held = [one for one in series.points if one.lost is not None and one.point.ranks > 1]
+    if not held:
+        return None
+    grid = Grid(
+        title="Where efficiency is lost", title_justify="left", box=box.SIMPLE, pad_edge=False
+    )
+    grid.add_column("ranks", justify="right")
+    for name in ENTRIES:
+        grid.add_column(TITLES[name].removeprefix("Exposed ").lower(), justify="right")
+    for one in held:
+        lost = one.lost or {}
+        grid.add_row(f"{one.point.ranks:,}", *(percent(lost[name].value) for name in ENTRIES))
+    return grid

@@ -1,0 +1,79 @@
+"""A run against its baselines, in sentences."""
+
+from __future__ import annotations
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.stats import Mean
+
+from .numbers import amount, finite, percent
+
+
+def against(analysis: Analysis) -> tuple[str, str]:
+    """By how much a run is slower than its baseline, and how sure that is."""
+    base, own = analysis.baseline, analysis.step
+    if base is None or base.step is None or own is None:
+        return "These logs cannot be compared", "Step times were not measured in both runs."
+    loss = Mean(own.mean, own.ci95).minus(Mean(base.step.mean, base.step.ci95))
+    steps = (
+        f"A step takes {amount(own.mean, 'ms', own.ci95)} here and "
+        f"{amount(base.step.mean, 'ms', base.step.ci95)} in the baseline."
+    )
+    return _title(analysis, loss), f"{steps} {_throughput(analysis)}"
+
+
+def decomposed(analysis: Analysis) -> str:
+    """What the difference consists of; empty without stages in both runs."""
+    parts = analysis.decomposition
+    if parts is None:
+        return ""
+    stall, slower, rest, shared = map(
+        _said, (parts.input_stall, parts.interference, parts.rest, parts.communication)
+    )
+    said = (
+        f"Of the {_said(parts.loss)} more than in the baseline, waiting for batches costs {stall} "
+        f"(input stall), slower compute {slower} (loader interference), and {rest} are the rest. "
+        f"In the baseline itself {shared} are waiting for ranks and exposed allreduce"
+    )
+    if parts.scale is None:
+        return f"{said}."
+    return f"{said}; its step is {_said(parts.scale)} longer than on one rank (scale)."
+
+
+def _title(analysis: Analysis, loss: Mean) -> str:
+    name = "the synthetic baseline" if _synthetic(analysis) else "the baseline"
+    if loss.ci95 is not None and loss.ci95[0] <= 0 <= loss.ci95[1]:
+        return f"This run is as fast as {name}, as far as the steps can tell"
+    word = "longer" if loss.value > 0 else "shorter"
+    by = amount(abs(loss.value), "ms", _absolute(loss))
+    return f"A step takes {by} {word} than in {name}"
+
+
+def _throughput(analysis: Analysis) -> str:
+    gap = finite(analysis.gap)
+    if gap is None:
+        return (
+            "What that is of the throughput is not said: the runs have different numbers of ranks, or "
+            "their samples were not recorded."
+        )
+    low_high = analysis.gap_ci95
+    sure = (
+        ""
+        if low_high is None
+        else f" (95% interval: {percent(low_high[0])} to {percent(low_high[1])})"
+    )
+    verb = "lost" if gap >= 0 else "gained"
+    return f"{percent(abs(gap))} of the baseline's throughput is {verb}{sure if gap >= 0 else ''}."
+
+
+def _synthetic(analysis: Analysis) -> bool:
+    return analysis.baseline is not None and analysis.baseline.run.synthetic
+
+
+def _absolute(mean: Mean) -> tuple[float, float] | None:
+    if mean.ci95 is None or mean.value >= 0:
+        return mean.ci95
+    return -mean.ci95[1], -mean.ci95[0]
+
+
+def _said(mean: Mean) -> str:
+    return amount(mean.value, "ms", mean.ci95)

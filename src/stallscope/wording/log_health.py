@@ -1,0 +1,67 @@
+"""Whether a run's logs are whole, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.log_health import RankLogs
+
+from .figures import coverage
+from .numbers import percent
+from .verdicts import counted, listed
+
+
+def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
+    """Whether something is missing, and what was read."""
+    run = analysis.run
+    there = sum(one.files > 0 for one in ranks)
+    read = (
+        f"{there:,} of {counted(len(ranks), 'rank')} on {counted(len(run.hosts), 'host')} left "
+        f"{counted(len(run.logs), 'log')} with {counted(analysis.steps, 'step')}."
+    )
+    if not analysis.steps:
+        return "There is no step in these logs", read
+    if not all(one.whole for one in ranks):
+        return "These logs are not whole", read
+    if analysis.ledger is None:
+        return "These logs are whole, but hold no stages", read
+    return "These logs are whole", f"{read} Every rank has every step, and closed its last log."
+
+
+def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
+    """What is missing, the gravest first; nothing where nothing is."""
+    absent = [one.rank for one in ranks if not one.files]
+    short = [one for one in ranks if one.files and one.missing_steps]
+    open_ones = [one.rank for one in ranks if one.files and not one.ended]
+    torn = [one for one in ranks if one.torn]
+    said = []
+    if absent:
+        part = percent(len(absent) / len(ranks))
+        said.append(f"No log of {listed('rank', absent)}: {part} of the ranks.")
+    if short:
+        most = max(short, key=lambda one: one.missing_steps)
+        said.append(
+            f"Steps that other ranks have are missing on {listed('rank', _ranks(short))}; most of "
+            f"them on rank {most.rank}, {counted(most.missing_steps, 'step')}."
+        )
+    if open_ones:
+        said.append(f"The last log of {listed('rank', open_ones)} has no end: running, or killed.")
+    if torn:
+        lines = sum(one.torn for one in torn)
+        said.append(
+            f"{counted(lines, 'line')} of {listed('rank', _ranks(torn))} could not be read."
+        )
+    return said + _unused(analysis)
+
+
+def _unused(analysis: Analysis) -> list[str]:
+    """Steps that the ledger has to do without."""
+    if analysis.ledger is None:
+        return ["No step has all the stamps that its stages need: only step times are known."]
+    found = coverage(analysis)
+    return [f"In the ledger are {found}."] if found else []
+
+
+def _ranks(found: Sequence[RankLogs]) -> list[int]:
+    return [one.rank for one in found]

@@ -1,0 +1,121 @@
+"""Who makes the others wait, in which way, and what it costs: in sentences."""
+
+from __future__ import annotations
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.result import ChangePoint, Straggler
+from stallscope.analysis.waiting_cost import enough_to_name, rank_hours
+
+from . import stragglers
+from .numbers import amount, percent
+from .verdicts import counted, listed
+
+_CANNOT_TELL = "These logs cannot tell who makes the others wait"
+_STAGES = {"input": "input", "compute": "compute", "other": "work between steps"}
+_WHEN = {"persistent": " all the time", "ramp": " more and more", "bursts": " now and then"}
+_LATER = {
+    "persistent": "takes {by} longer than its peers'",
+    "ramp": "takes longer and longer than its peers', by {by} on average",
+    "bursts": "takes {by} longer than usual in {share} of steps",
+}
+
+
+def waiting(analysis: Analysis) -> tuple[str, str]:
+    """The page's first sentence, and what it rests on or costs."""
+    title, text = _found(analysis)
+    missing = analysis.run.missing_ranks
+    if not missing or analysis.bottleneck.kind == "insufficient_data":
+        return title, text
+    unseen = f"Whether {listed('rank', missing)} came late is not known: there is no log of them."
+    return title, f"{text} {unseen}"
+
+
+def _found(analysis: Analysis) -> tuple[str, str]:
+    steady, verdict = analysis.steady, analysis.bottleneck
+    if analysis.run.size == 1:
+        return "A single rank has nobody to wait for", ""
+    if steady is None or len(steady.ranks) < 2:
+        return _CANNOT_TELL, verdict.evidence
+    if analysis.stragglers:
+        return _named(analysis)
+    if not enough_to_name(steady):
+        few = f"{counted(len(steady), 'steady step')}, each much like the one before, are too few"
+        return _CANNOT_TELL, f"{few} to tell a slow rank from chance."
+    return "Nobody makes the others wait: what is left is chance", _chance(analysis)
+
+
+def costs(one: Straggler, analysis: Analysis) -> str:
+    """0.32 ± 0.01 h of all ranks over the steady steps"""
+    hours = rank_hours(one.cost_ms, len(analysis.steady or ()), analysis.run.size)
+    return amount(hours.value, "h", hours.ci95)
+
+
+def change(one: ChangePoint) -> str:
+    """41.0 → 53.2 ms per step, most of it imbalance (+10.1 ms); rank 3 is critical after it."""
+    by = amount(abs(one.by_ms), "ms")
+    sign = "+" if one.by_ms >= 0 else "−"
+    who = "" if one.rank is None else f"; rank {one.rank} is the critical one in most steps"
+    return (
+        f"{amount(one.before_ms, 'ms')} → {amount(one.after_ms, 'ms')} per step, most of it "
+        f"{one.entry} ({sign}{by}){who}"
+    )
+
+
+def _named(analysis: Analysis) -> tuple[str, str]:
+    named = [one for one in analysis.stragglers if one.ranks]
+    if not named:
+        return _rotating(analysis)
+    worst, more = named[0], len(analysis.stragglers) - 1
+    rest = f" {more} more {'is' if more == 1 else 'are'} in the table below." if more else ""
+    verb = "makes" if len(worst.ranks) == 1 or worst.hosts else "make"
+    who, when = _capital(stragglers.who(worst)), _WHEN.get(worst.pattern, "")
+    title = f"{who} {verb} the others wait{when}: {_how(worst)}"
+    return title, f"{_cost(worst, analysis)}{rest}"
+
+
+def _rotating(analysis: Analysis) -> tuple[str, str]:
+    worst = analysis.stragglers[0]
+    stage = _STAGES.get(worst.stage, worst.stage)
+    title = f"Nobody in particular makes the others wait: late {stage} moves from rank to rank"
+    late = (
+        f"In {percent(worst.late_share)} of steps some rank or other is late by "
+        f"{stragglers.excess(worst)}, and none has more of that than chance gives."
+    )
+    return title, f"{late} {_cost(worst, analysis)}"
+
+
+def _how(one: Straggler) -> str:
+    stage = _STAGES.get(one.stage, one.stage)
+    said = _LATER.get(one.pattern, "is {by} later").format(
+        by=stragglers.excess(one), share=percent(one.late_share)
+    )
+    work = (
+        "" if one.work is None else f" (it has {one.work:.2f} times their samples to work through)"
+    )
+    return f"its {stage} {said}{work}"
+
+
+def _cost(one: Straggler, analysis: Analysis) -> str:
+    step = "" if analysis.step is None else f" of the step's {amount(analysis.step.mean, 'ms')}"
+    steps = counted(len(analysis.steady or ()), "steady step")
+    ranks = counted(analysis.run.size, "rank")
+    sure = "" if one.cost_ms.ci95 else " These steps are too few for an interval."
+    return (
+        f"That costs {stragglers.cost(one)}{step}: {costs(one, analysis)} of rank time, in {steps} "
+        f"of {ranks}.{sure}"
+    )
+
+
+def _chance(analysis: Analysis) -> str:
+    entry = analysis.entry("imbalance")
+    if entry is None:
+        return ""
+    return (
+        f"The slowest of {counted(analysis.run.size, 'rank')} is always a little later than the "
+        f"typical one: here {amount(entry.ms, 'ms', entry.ci95_ms)} per step, "
+        f"{percent(entry.share)} of it, and no rank or host has more of that than chance gives."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

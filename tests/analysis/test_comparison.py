@@ -1,0 +1,149 @@
+"""Two runs side by side: intervals of differences hold the truth; equal runs differ by noise only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.step_logs import Job, simulated_job
+
+from stallscope import simulate
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.analysis.comparison import Change, Comparison, compare
+from stallscope.analysis.stats import Mean
+from stallscope.parsers import read
+
+PAIRS = 60
+FIRST = Job(ranks=2, steps=300, noise=0.05, tracing_ms=0.0)
+SECOND = replace(FIRST, input_ms=2.0, compute_ms=19.0, allreduce_ms=4.0)
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """A job, run many times, and its entries' means in truth: those over all repeats."""
+
+    analyses: list[Analysis]
+    truth: Mapping[str, float]
+
+
+def _analysed(folder: Path, job: Job) -> tuple[Analysis, Mapping[str, float]]:
+    simulated = simulate.simulate(simulated_job(job))
+    simulate.write_logs(simulated, folder)
+    return analyse(read(str(folder))[0]), simulated.truth.ledger_means_ms()
+
+
+def _repeated(folder: Path, job: Job, first_seed: int) -> Repeats:
+    made = [
+        _analysed(folder / str(seed), replace(job, seed=seed, run_id=f"run-{seed}"))
+        for seed in range(first_seed, first_seed + PAIRS)
+    ]
+    names = made[0][1]
+    truth = {name: float(np.mean([truths[name] for _, truths in made])) for name in names}
+    return Repeats([analysis for analysis, _ in made], truth)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Repeats:
+    return _repeated(tmp_path_factory.mktemp("first"), FIRST, 1)
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Repeats:
+    return _repeated(tmp_path_factory.mktemp("second"), SECOND, 1001)
+
+
+def _pairs(first: Repeats, second: Repeats) -> list[Comparison]:
+    return [compare(a, b) for a, b in zip(first.analyses, second.analyses, strict=True)]
+
+
+@pytest.mark.parametrize("name", [*ENTRIES, "step"])
+def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
+    first: Repeats, second: Repeats, name: str
+) -> None:
+    truth = second.truth[name] - first.truth[name]
+    hits = 0
+    for found in _pairs(first, second):
+        assert found.step is not None
+        changes = {change.name: change for change in (*found.entries, found.step)}
+        ci95 = changes[name].by.ci95
+        assert ci95 is not None
+        hits += ci95[0] <= truth <= ci95[1]
+    assert hits / PAIRS >= 0.88
+
+
+def test_what_has_changed_is_more_than_noise_and_says_what(first: Repeats, second: Repeats) -> None:
+    for found in _pairs(first, second):
+        changes = {change.name: change for change in found.entries}
+        for name in ("input", "compute", "allreduce"):
+            assert changes[name].is_real, name
+        assert found.step is not None
+        assert found.step.is_real
+        assert found.largest is not None
+        assert found.largest.name in ("input", "compute", "allreduce")
+
+
+def test_of_equal_runs_hardly_any_entry_has_changed(first: Repeats, second: Repeats) -> None:
+    half = PAIRS // 2
+    same = [
+        compare(a, b)
+        for one in (first, second)
+        for a, b in zip(one.analyses[:half], one.analyses[half:], strict=True)
+    ]
+    alarms = [any(change.is_real for change in found.entries) for found in same]
+    assert np.mean(alarms) <= 0.12
+
+
+def test_entries_add_up_to_the_step(first: Repeats, second: Repeats) -> None:
+    for found in _pairs(first, second)[:5]:
+        assert found.step is not None
+        whole = sum(change.by.value for change in found.entries)
+        assert whole == pytest.approx(found.step.by.value, abs=1e-9)
+        back = compare(found.second, found.first)
+        assert back.step is not None
+        assert back.step.by.value == pytest.approx(-found.step.by.value)
+        assert found.speedup == pytest.approx(1 / (back.speedup or 0))
+
+
+def test_facts_that_differ_are_named_part_by_part(tmp_path: Path) -> None:
+    facts = {"versions": {"keras": "2.15", "horovod": "0.28"}, "settings": {"HOROVOD_RANK": "0"}}
+    other = {
+        "versions": {"keras": "2.12", "horovod": "0.28"},
+        "settings": {"HOROVOD_RANK": "1", "NCCL_ALGO": "Ring"},
+        "optimizer": "Adam",
+    }
+    run, _ = _analysed(tmp_path / "a", replace(FIRST, steps=20, facts=facts))
+    another, _ = _analysed(
+        tmp_path / "b", replace(FIRST, ranks=4, steps=20, hosts=("a", "b"), facts=other)
+    )
+    named = {one.name: (one.first, one.second) for one in compare(run, another).differences}
+    assert named == {
+        "ranks": (2, 4),
+        "hosts": (1, 2),
+        "optimizer": (None, "Adam"),
+        "versions.keras": ("2.15", "2.12"),
+        "settings.NCCL_ALGO": (None, "Ring"),
+    }
+    assert compare(run, run).differences == ()
+
+
+def test_without_stages_or_steps_nothing_is_made_up(tmp_path: Path) -> None:
+    full, _ = _analysed(tmp_path / "full", FIRST)
+    unstamped, _ = _analysed(tmp_path / "unstamped", replace(FIRST, stamps=False))
+    found = compare(full, unstamped)
+    assert found.entries == ()
+    assert found.step is not None
+    assert found.largest is None
+    few, _ = _analysed(tmp_path / "few", replace(FIRST, steps=8))
+    changes = compare(full, few).entries
+    assert all(change.is_real is None for change in changes)
+
+
+def test_a_change_is_real_outside_of_the_interval_that_all_entries_keep_together() -> None:
+    still = Mean(10.0, (10.0, 10.0))
+    moved = Mean(11.2, (10.2, 12.2))  # 1.2 ± 1.0: outside of its own interval
+    assert not Change("input", still, moved).is_real
+    assert Change("step", still, moved).is_real
+    assert Change("input", still, Mean(11.2, None)).is_real is None

@@ -1,0 +1,129 @@
+"""What ``stallscope dashboard`` shows of what a user types."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import analyse
+from stallscope.cli.dashboard import opened
+from stallscope.cli.main import main
+from stallscope.collector.catalogue import Catalogue, Entry
+from stallscope.collector.store import load_run, save_run
+from stallscope.errors import UsageError
+from stallscope.parsers import read
+
+JOB = Job(ranks=2, steps=100)
+JOBS = (
+    replace(JOB, run_id="slow", slow={(1, "input"): 9.0}),
+    replace(JOB, run_id="base", facts={"synthetic": True}),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs of two runs, and both collected into ``store``; not to be changed."""
+    folder = tmp_path_factory.mktemp("made")
+    for job in JOBS:
+        write_job(folder / "logs" / job.run_id, job)
+        place = save_run(read(str(folder / "logs" / job.run_id))[0], folder / "store")
+        run = load_run(place)
+        with Catalogue.open(folder / "store") as catalogue:
+            catalogue.add(Entry.of(run, analyse(run), place))
+    return folder
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ids(*sources: str) -> list[str]:
+    store, failures = opened(sources)
+    assert failures == []
+    return sorted(run.id for run in store.runs())
+
+
+def test_a_store_is_all_of_its_runs(here: Path) -> None:
+    assert ids("store") == ["base", "slow"]
+
+
+def test_one_run_of_a_store_is_shown_with_its_baseline_at_hand(here: Path) -> None:
+    for source in ("store#slow", "store/slow"):
+        store, _ = opened([source])
+        assert [run.id for run in store.runs()] == ["slow"]
+        assert store.baseline_of("slow") == "base"
+        assert store.analysis("slow", "base").baseline is not None
+    assert ids("store#slow", "store/base") == ["base", "slow"]
+    assert ids("store#slow", "store") == ["base", "slow"]
+    assert ids("store", "store#slow") == ["base", "slow"]
+
+
+def test_logs_and_stores_are_shown_together(here: Path) -> None:
+    assert ids("logs/slow", "store") == ["base~2", "slow", "slow~2"]
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_shown(here: Path) -> None:
+    store, failures = opened(["nowhere", "store#nobody", "store#slow"])
+    assert [run.id for run in store.runs()] == ["slow"]
+    assert any("nowhere: there is no such file or folder" in one for one in failures)
+    assert any(
+        "there is no run nobody; stallscope runs store lists them" in one for one in failures
+    )
+
+
+def test_with_nothing_to_show_there_is_no_dashboard(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="none of the runs can be shown"):
+        opened(["nowhere"])
+    assert "nowhere: there is no such file or folder" in capsys.readouterr().err
+
+
+def test_without_a_run_and_without_a_store_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["dashboard"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "stallscope: no runs were collected into this folder, runs or .stallscope/demo: name a RUN, "
+        "or begin with stallscope collect SOURCE --to runs, or with stallscope demo"
+    )
+
+
+@pytest.mark.parametrize("place", [".", "runs", ".stallscope/demo"])
+def test_without_a_run_the_store_nearby_is_served(here: Path, place: str) -> None:
+    cwd = here / "store"
+    if place != ".":
+        cwd = here / "work"
+        (cwd / place).parent.mkdir(parents=True)
+        shutil.move(here / "store", cwd / place)
+    with subprocess.Popen(
+        [sys.executable, "-m", "stallscope", "dashboard", "--port", "0"],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                assert answer.status == 200
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+    said = "this folder" if place == "." else place
+    assert errors == f"stallscope: the runs collected into {said}\n"

@@ -1,0 +1,94 @@
+"""What tests that look at pages in a real Chromium share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, Page, expect
+
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.server import DashboardServer
+
+PATIENCE_S = 60
+WIDE, NARROW = 1300, 400
+
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+Open = Callable[..., Page]
+
+
+@contextmanager
+def served(store: RunStore) -> Iterator[str]:
+    """The address at which a store's pages are."""
+    server = DashboardServer(store, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.stop()
+        thread.join(PATIENCE_S)
+
+
+@contextmanager
+def opening(browser: Browser, address: str) -> Iterator[Open]:
+    """Opens pages of a dashboard; afterwards nothing may have gone wrong, or elsewhere."""
+    complaints: list[str] = []
+    elsewhere: list[str] = []
+    contexts = []
+
+    def opened(path: str, *, width: int = WIDE, scheme: str = "light") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_S * 1000)
+        page.on(
+            "console",
+            lambda said: (
+                complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda asked: (
+                None
+                if asked.url.startswith((address, "data:", "blob:"))
+                else elsewhere.append(asked.url)
+            ),
+        )
+        page.goto(address.rstrip("/") + path)
+        page.locator("#page h1").wait_for()
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == [], complaints
+    assert elsewhere == [], elsewhere
+
+
+def tab_stops(page: Page, number: int) -> list[str]:
+    """The names of what the next tabs reach, each with a focus that can be seen."""
+    stops = []
+    for _ in range(number):
+        page.keyboard.press("Tab")
+        name, seen = page.evaluate(
+            """() => {
+                const focused = document.activeElement;
+                const style = getComputedStyle(focused);
+                const name = focused.getAttribute("aria-label")
+                    || (focused.labels && focused.labels[0] && focused.labels[0].innerText)
+                    || focused.innerText;
+                return [name.trim(), style.outlineStyle !== "none" || focused.matches("input")];
+            }"""
+        )
+        assert seen, f"{name} does not show its focus"
+        stops.append(name)
+    return stops

@@ -1,0 +1,98 @@
+"""Stores of collected runs: a few real ones, and thousands that are only listed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import analyse
+from stallscope.collecting import baselines_in
+from stallscope.collector.catalogue import Catalogue, Entry, values
+from stallscope.collector.catalogue.entry import Summary
+from stallscope.collector.store import load_run, save_run
+from stallscope.dashboard.store import Contents, Shelf
+from stallscope.parsers import read
+from stallscope.run import Run
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+ENTRY = Entry(
+    folder="",
+    id="",
+    name="",
+    source="/logs",
+    framework="tensorflow",
+    model="resnet50",
+    ranks=4,
+    hosts=("alpha",),
+    batch_size=32,
+    synthetic=False,
+    status="completed",
+    started_at=None,
+    collected_at=None,
+    bytes=1000,
+    facts={"model": "resnet50"},
+    job="resnet50",
+    summary=Summary(),
+    manifest="",
+)
+
+
+def listed(number: int, **changed: object) -> Entry:
+    """The entry of a run that began so many hours ago: ``run-00042``, ever slower."""
+    name = f"run-{number:05d}"
+    own = replace(
+        ENTRY,
+        folder=name,
+        id=name,
+        name=f"training {number}",
+        started_at=values.moment(NOW - timedelta(hours=number)),
+        summary=Summary(
+            steps=600,
+            epochs=3,
+            samples_per_second=1000.0 + number,
+            step_ms=128.0,
+            verdict="input" if number % 2 else "compute",
+            shares={"input": 0.3, "compute": 0.6, "other": 0.1},
+        ),
+    )
+    return replace(own, **changed)  # type: ignore[arg-type]
+
+
+class Listed(Shelf):
+    """Runs that are in a list and nowhere else; counts how often it is read."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = list(entries)
+        self.read = 0
+        self.loaded: list[str] = []
+
+    def state(self) -> Hashable:
+        return tuple(entry.folder for entry in self.entries)
+
+    def contents(self) -> Contents:
+        self.read += 1
+        return Contents([(entry.folder, entry) for entry in self.entries])
+
+    def version(self, entry: Entry) -> Hashable:
+        return None
+
+    def load(self, key: str, entry: Entry) -> Run:
+        self.loaded.append(key)
+        raise AssertionError("listing loads nothing")
+
+
+def collect_into(store: Path, *jobs: Job) -> None:
+    """Simulate jobs and collect them, the way ``stallscope collect`` does."""
+    for job in jobs:
+        logs = store.parent / f"{store.name}-logs" / job.run_id
+        write_job(logs, job)
+        place = save_run(read(str(logs))[0], store)
+        run = load_run(place)
+        with Catalogue.open(store) as catalogue:
+            baseline, single = baselines_in(catalogue, run)
+            catalogue.add(Entry.of(run, analyse(run, baseline, single), place))

@@ -1,0 +1,247 @@
+"""What the page of baselines says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from stallscope.analysis import ENTRIES
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.routing import view_at
+from stallscope.pictures.charts import TITLES
+from stallscope.run import Run
+
+from .browsing import NARROW, WIDE, Open
+from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC, run_of
+from .content import charts, components, of_type, texts
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """A run on real data, the same on synthetic data, and that on one rank."""
+    jobs = (REAL, SYNTHETIC, ONE_RANK)
+    return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+
+
+def _page(store: RunStore, run_id: str, search: str = "") -> Any:
+    return view_at(store, f"/run/{run_id}/baseline", search).content
+
+
+def _rows(content: Any, label: str) -> list[list[str]]:
+    """The rows of a table, by its label."""
+    region = next(
+        one
+        for one in of_type(content, "Div")
+        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
+    )
+    return [texts(row) for row in of_type(region, "TableTr")]
+
+
+def test_the_first_sentence_says_what_is_lost_and_how_sure_that_is(three: RunStore) -> None:
+    said = texts(_page(three, "real", "?baseline=synthetic"))
+    title = next(text for text in said if text.startswith("A step takes"))
+    assert re.fullmatch(
+        r"A step takes 8\.\d+ ± 0\.\d+ ms longer than in the synthetic baseline", title
+    )
+    detail = said[said.index(title) + 1]
+    assert re.search(r"2[56]\.\d% of the baseline's throughput is lost \(95% interval: ", detail)
+
+
+def test_the_runs_stand_side_by_side_stage_by_stage(three: RunStore) -> None:
+    drawn = charts(_page(three, "real", "?baseline=synthetic"))["stages"]
+    labels = list(drawn.layout.yaxis.ticktext)
+    assert labels == [
+        text
+        for name in ENTRIES
+        for text in (f"<b>{TITLES[name]}</b>", "this run", "baseline", "one rank")
+    ]
+    assert len(drawn.data) == 15
+    whiskers = [trace.error_x.array for trace in drawn.data if trace.error_x.array is not None]
+    assert len(whiskers) >= 12
+    assert all(array[0] >= 0 for array in whiskers)
+
+
+def test_the_loss_is_taken_apart_in_a_picture_and_a_sentence(three: RunStore) -> None:
+    content = _page(three, "real", "?baseline=synthetic")
+    drawn = charts(content)["decomposition"]
+    assert list(drawn.layout.yaxis.ticktext) == [
+        "one rank",
+        "Scale",
+        "Input stall",
+        "Loader interference",
+        "Rest",
+        "this run",
+    ]
+    ends = [row.base[0] + row.x[0] for row in drawn.data]
+    assert ends[-2] == pytest.approx(ends[-1])
+    said = next(text for text in texts(content) if text.startswith("Of the 8."))
+    assert re.search(r"waiting for batches costs 8\.\d+ ± \S+ ms \(input stall\)", said)
+    assert re.search(r"its step is 3\.\d+ ± \S+ ms longer than on one rank \(scale\)", said)
+    assert "baseline" in charts(content)
+
+
+def test_without_a_run_on_one_rank_nothing_is_said_of_scale(store: RunStore) -> None:
+    content = _page(store, "real", "?baseline=synthetic")
+    assert "Scale" not in charts(content)["decomposition"].layout.yaxis.ticktext
+    assert not any("(scale)" in text for text in texts(content))
+    assert "Scaling efficiency" not in texts(content)
+
+
+def test_throughput_has_its_interval_and_the_loader_alone_was_not_measured(
+    three: RunStore,
+) -> None:
+    content = _page(three, "real", "?baseline=synthetic")
+    head, *rows = _rows(content, "Throughput")
+    assert head[-1] == "Scaling efficiency"
+    assert [row[0].partition(":")[0] for row in rows] == ["this run", "baseline", "one rank"]
+    assert rows[2][-1] == "100%"
+    for row in rows:
+        low, high = (float(end.split()[0].replace(",", "")) for end in row[4].split(" to "))
+        assert low < float(row[3].split()[0].replace(",", "")) < high
+    assert any(
+        "The loader alone, without training, was not measured" in one for one in texts(content)
+    )
+
+
+def test_the_whole_jobs_add_up_side_by_side(three: RunStore) -> None:
+    content = _page(three, "real", "?baseline=synthetic")
+    bars = charts(content)["jobs"]
+    assert list(bars.layout.yaxis.ticktext) == ["this run", "baseline", "one rank"]
+    for position, run_id in enumerate(("real", "synthetic", "one-synthetic")):
+        total = sum(trace.x[position] for trace in bars.data)
+        assert total == pytest.approx(three.analysis(run_id).job.total)
+    rows = _rows(content, "Where the whole job's time went, in numbers")
+    assert [row[0] for row in rows[1:]] == [
+        "Start-up",
+        "Warm-up",
+        "Steps",
+        "Validation",
+        "Checkpoints",
+        "Between epochs",
+        "Job",
+        "Rank time",
+    ]
+
+
+def test_facts_that_differ_come_first(tmp_path: Path) -> None:
+    other = replace(SYNTHETIC, batch_size=64, ranks=2)
+    jobs = {"real": REAL, "other": other}
+    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    content = _page(store, "real", "?baseline=synthetic")
+    head, *rows = _rows(content, "Are they the same job?")
+    assert head == ["Fact", "this run", "baseline", "Against the baseline"]
+    assert rows[:2] == [
+        ["Ranks", "4", "2", "differs"],
+        ["Batch size per rank", "32", "64", "differs"],
+    ]
+    assert ["Model", "made", "made", "same"] in rows
+    assert rows[-1][-1] == "not recorded"
+    assert any("2 of them differ from the baseline's" in text for text in texts(content))
+
+
+def test_without_a_baseline_the_page_says_what_one_is_and_how_to_record_one(
+    store: RunStore,
+) -> None:
+    content = _page(store, "real")
+    said = texts(content)
+    assert "No baseline is chosen" in said
+    (code,) = of_type(content, "Code")
+    assert "from stallscope.keras import StepLogger, synthetic_like" in code.children
+    assert "model.fit(synthetic_like(data)" in code.children
+    assert "synthetic=True" in code.children
+    links = [one for one in of_type(content, "Anchor") if "?baseline=" in one.href]
+    assert links[0].href == "/run/real/baseline?baseline=synthetic"
+    assert ": synthetic data, 4 ranks, the same job" in said
+    assert len(links) == len(store.runs()) - 1
+
+
+@pytest.mark.parametrize(("framework", "name"), [("pytorch", "torch"), ("unheard-of", "keras")])
+def test_the_lines_are_those_of_the_runs_framework(
+    tmp_path: Path, framework: str, name: str
+) -> None:
+    job = replace(REAL, facts={"framework": framework})
+    content = _page(RunStore([run_of(tmp_path, job)]), "real")
+    first, *others = of_type(content, "Code")
+    assert f"from stallscope.{name} import StepLogger, synthetic_like" in first.children
+    assert bool(others) is (framework == "unheard-of")
+
+
+def test_a_run_on_synthetic_data_is_told_that_it_is_a_baseline(store: RunStore) -> None:
+    content = _page(store, "synthetic")
+    assert "This run is on synthetic data: it is a baseline itself" in texts(content)
+    assert of_type(content, "Code") == []
+
+
+def test_the_same_run_again_is_as_fast(tmp_path: Path) -> None:
+    jobs = {"a": REAL, "b": replace(REAL, run_id="again")}
+    store = RunStore([run_of(tmp_path / name, job) for name, job in jobs.items()])
+    said = texts(_page(store, "real", "?baseline=again"))
+    assert "This run is as fast as the baseline, as far as the steps can tell" in said
+
+
+def test_a_faster_run_has_gained(three: RunStore) -> None:
+    said = texts(_page(three, "synthetic", "?baseline=real"))
+    assert any(
+        re.match(r"A step takes 8\.\d+ ± \S+ ms shorter than in the baseline", one) for one in said
+    )
+    assert any("of the baseline's throughput is gained" in one for one in said)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_kind_of_run_has_the_page_with_and_without_a_baseline(
+    name: str, made: Callable[[str], Run], store: RunStore
+) -> None:
+    run = made(name)
+    own = RunStore([run, *(made("four ranks") for _ in range(name != "four ranks"))])
+    key = own.runs()[0].id
+    assert "This page cannot be shown" not in texts(_page(own, key))
+    if name != "four ranks":
+        content = _page(own, key, "?baseline=real")
+        said = texts(content)
+        assert "This page cannot be shown" not in said
+        measured = name not in ("without stamps", "no steps")
+        assert ("decomposition" in charts(content)) is measured
+
+
+def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("hostile names"), made("four ranks")])
+    key = next(run.id for run in store.runs() if run.id != "real")
+    for content in (_page(store, key, "?baseline=real"), _page(store, "real", f"?baseline={key}")):
+        assert any(SCRIPT in text for text in texts(content))
+        allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
+        for one in components(content):
+            assert type(one).__module__.startswith("dash_mantine_components") or (
+                type(one).__name__ in allowed
+            )
+        for drawn in charts(content).values():
+            assert "<script" not in drawn.to_json()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
+def test_the_pictures_are_drawn(open_page: Open, scheme: str, width: int) -> None:
+    page = open_page("/run/real/baseline?baseline=synthetic", scheme=scheme, width=width)
+    stages = page.get_by_role("img", name=re.compile("^Stage by stage"))
+    stages.locator(".bars .point").first.wait_for()
+    assert len(stages.locator(".errorbar").all()) == 10
+    lost = page.get_by_role("img", name=re.compile("^What is lost, and to what"))
+    expect(lost.locator(".ytick")).to_have_text(
+        ["baseline", "Input stall", "Loader interference", "Rest", "this run"]
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_a_baseline_is_chosen_from_the_list(open_page: Open) -> None:
+    page = open_page("/run/real/baseline")
+    choice = page.get_by_role("main").get_by_role("link", name="resnet on noise")
+    choice.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/run/real/baseline\?baseline=synthetic$"))
+    expect(page.get_by_role("heading", level=2).first).to_contain_text("A step takes")

@@ -1,0 +1,31 @@
+"""Findings lead to the page that shows them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from stallscope.analysis.result import Finding
+from stallscope.dashboard.components.notices import findings_card
+from stallscope.dashboard.components.run_tabs import TABS
+from stallscope.dashboard.findings_pages import PAGE_OF
+
+from .content import of_type
+
+REPORT = Path(__file__).parents[2] / "docs" / "report.md"
+
+
+def test_every_page_and_every_finding_is_there() -> None:
+    documented = set(re.findall(r"^\| `(\w+)` \|", REPORT.read_text(), re.MULTILINE))
+    assert set(PAGE_OF) <= documented
+    assert set(PAGE_OF.values()) <= set(TABS)
+
+
+def test_a_finding_has_a_link_where_there_is_something_to_see() -> None:
+    findings = [
+        Finding("step_time_changed", "warning", "Slower", "From step 3 on.", "Look."),
+        Finding("timeline_on", "warning", "Timeline", "It was on.", "Turn it off."),
+    ]
+    links = of_type(findings_card(findings, "run-1", "base"), "Anchor")
+    assert [link.href for link in links] == ["/run/run-1/timeline?baseline=base"]
+    assert [link.children for link in links] == ["See it: Timeline"]

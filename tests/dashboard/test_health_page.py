@@ -1,0 +1,190 @@
+"""What the page of log health says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import expect
+from support.step_logs import write_job
+
+from stallscope.analysis.log_health import rank_logs, stamps_measured, unplaced_stamps
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.routing import view_at
+from stallscope.parsers import read
+from stallscope.run import Problem, Run
+
+from .browsing import NARROW, WIDE, Open
+from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK
+from .content import components, of_type, texts
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Of 16 ranks, 5 and 6 left no log, 9 was killed within a line, and 12 has a line of nonsense."""
+    folder = tmp_path_factory.mktemp("damaged")
+    logs = write_job(folder, replace(SLOW_RANK, ranks=16))
+    for log in logs[5:7]:
+        log.unlink()
+    lines = logs[9].read_text().splitlines(keepends=True)
+    logs[9].write_text("".join(lines[:-60]) + lines[-60][:7])
+    lines = logs[12].read_text().splitlines(keepends=True)
+    lines[80] = "no,step,at,all\n"
+    logs[12].write_text("".join(lines))
+    return read(str(folder))[0]
+
+
+def _page(store: RunStore, run_id: str) -> Any:
+    return view_at(store, f"/run/{run_id}/health", "").content
+
+
+def _rows(content: Any, label: str) -> list[list[str]]:
+    """The rows of a table, by its label."""
+    region = next(
+        one
+        for one in of_type(content, "Div")
+        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
+    )
+    (table,) = of_type(region, "Table")
+    data = getattr(table, "data", None)
+    if data:
+        return [data["head"], *data["body"]]
+    return [texts(row) for row in of_type(region, "TableTr")]
+
+
+def test_whole_logs_are_said_to_be_whole(store: RunStore) -> None:
+    said = texts(_page(store, "real"))
+    assert "These logs are whole" in said
+    assert any(
+        text.startswith(
+            "4 of 4 ranks on 1 host left 4 logs with 240 steps. Every rank has every step"
+        )
+        for text in said
+    )
+    assert "Nothing is missing." in said
+    assert "Problems while reading" not in said
+
+
+def test_what_is_missing_is_listed_the_gravest_first(damaged: Run) -> None:
+    said = texts(_page(RunStore([damaged]), "slow"))
+    assert "These logs are not whole" in said
+    missing = said[said.index("What is missing") + 1 :]
+    assert missing[0] == "No log of ranks 5 and 6: 12.5% of the ranks."
+    assert re.match(
+        r"Steps that other ranks have are missing on ranks 9 and 12; most of them on rank 9, \d+ steps",
+        missing[1],
+    )
+    assert missing[2] == "The last log of rank 9 has no end: running, or killed."
+    assert missing[3] == "2 lines of ranks 9 and 12 could not be read."
+    assert "Logs of some ranks are missing" in said
+
+
+def test_ranks_with_problems_come_first(damaged: Run) -> None:
+    head, *rows = _rows(_page(RunStore([damaged]), "slow"), "What was read")
+    assert head[:3] == ["Rank", "Host", "State"]
+    assert [row[0] for row in rows[:6]] == ["5", "6", "9", "12", "0", "1"]
+    assert rows[0][1:] == ["–", "no log", "0", "–", "–", "–", "–"]
+    assert rows[2][2] == "no end: running, or killed"
+    assert rows[2][-1] == "1"
+    assert rows[3][5:] == ["239", "1", "1"]
+    assert rows[4][4].endswith(" kB")
+
+
+def test_problems_are_shown_where_they_are(damaged: Run) -> None:
+    rows = _rows(_page(RunStore([damaged]), "slow"), "Problems while reading")
+    assert [row[0] for row in rows[1:]] == ["rank-00009.0.0.steps.csv", "rank-00012.0.0.steps.csv"]
+    many = replace(damaged, problems=tuple(Problem(f"log {n}", SCRIPT) for n in range(2000)))
+    content = _page(RunStore([many]), "slow")
+    assert len(_rows(content, "Problems while reading")) == 501
+    assert any("1,500 more are not shown" in text for text in texts(content))
+
+
+def test_every_step_is_missed_that_another_rank_of_the_generation_has(damaged: Run) -> None:
+    found = {one.rank: one for one in rank_logs(damaged)}
+    assert len(found) == 16
+    assert (found[5].files, found[5].host, found[5].whole) == (0, None, False)
+    assert found[0].whole
+    assert found[9].steps + found[9].missing_steps == 240
+
+
+def test_numbers_far_apart_cost_no_memory(damaged: Run) -> None:
+    step = damaged.steps["step"].to_numpy().copy()
+    step[-1] = 2**52
+    at = damaged.steps.schema.get_field_index("step")
+    steps = damaged.steps.set_column(at, damaged.steps.schema.field(at), pa.array(step))
+    found = rank_logs(replace(damaged, steps=steps))
+    assert found[0].missing_steps == 1
+
+
+def test_a_rank_of_two_generations_misses_nothing_of_the_one_it_was_not_in(tmp_path: Path) -> None:
+    write_job(tmp_path, replace(REAL, steps=50))
+    write_job(tmp_path, replace(REAL, ranks=2, steps=50, generation=1, first_step=50))
+    (run,) = read(str(tmp_path))
+    found = rank_logs(run)
+    assert {one.missing_steps for one in found} == {0}
+    assert [one.files for one in found] == [2, 2, 1, 1]
+
+
+def test_clocks_and_stages_say_what_they_rest_on(store: RunStore) -> None:
+    content = _page(store, "slow")
+    assert _rows(content, "Clocks")[1:] == [["alpha", "0"], ["beta", "7,000"]]
+    assert any("aligned by the completions of allreduces" in text for text in texts(content))
+    assert [row[1] for row in _rows(content, "Stages")[1:]] == ["100% of steps"] * 3
+
+
+def test_stamps_that_were_not_placed_have_their_reason(store: RunStore) -> None:
+    content = _page(store, "without-stamps")
+    said = texts(content)
+    assert "These logs are whole, but hold no stages" in said
+    assert any(f"ranks 0, 1, 2 and 3: the model runs eagerly {SCRIPT}" in text for text in said)
+    assert [row[1] for row in _rows(content, "Stages")[1:]] == ["0.0% of steps"] * 3
+    run = store.analysis("without-stamps").run
+    assert unplaced_stamps(run)[0].ranks == (0, 1, 2, 3)
+    assert set(stamps_measured(run).values()) == {0.0}
+
+
+def test_what_the_logs_do_not_say_of_the_recorder_is_not_made_up(store: RunStore) -> None:
+    rows = dict(_rows(_page(store, "real"), "How it was recorded")[1:])
+    assert rows["Framework"] == "tensorflow"
+    assert rows["Recorder's version"] == "not recorded"
+    assert rows["Recorder's own cost"] == "not measured in these logs"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -> None:
+    run = made(name)
+    store = RunStore([run])
+    content = _page(store, store.runs()[0].id)
+    assert "This page cannot be shown" not in texts(content)
+    assert len(_rows(content, "What was read")) == 1 + run.size
+
+
+def test_no_step_is_said_first(made: Callable[[str], Run]) -> None:
+    said = texts(_page(RunStore([made("no steps")]), "none"))
+    assert "There is no step in these logs" in said
+
+
+def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("hostile names")])
+    content = _page(store, store.runs()[0].id)
+    assert IMAGE in [row[1] for row in _rows(content, "What was read")]
+    allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    for one in components(content):
+        assert type(one).__module__.startswith("dash_mantine_components") or (
+            type(one).__name__ in allowed
+        )
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
+def test_the_page_fits_every_screen(open_page: Open, scheme: str, width: int) -> None:
+    page = open_page("/run/slow/health", scheme=scheme, width=width)
+    expect(page.get_by_role("heading", level=2).first).to_have_text("These logs are whole")
+    page.get_by_role("region", name="What was read").focus()
+    expect(page.get_by_role("region", name="What was read")).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,302 @@
+"""The list of runs and the comparison of two, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.analysis import ENTRIES
+from stallscope.analysis.comparison import compare
+from stallscope.collector.catalogue.entry import Summary
+from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.components.runs_table import BLOCK, line_of
+from stallscope.dashboard.pages.compare import compare_address, outcome
+from stallscope.dashboard.pages.runs import analysed_line, comparison_links, lines_of
+from stallscope.dashboard.routing import view_at
+from stallscope.errors import UnreadableError
+from stallscope.run import Run
+
+from .cases import IMAGE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS, run_of
+from .content import charts, of_type, texts
+from .stores import NOW, Listed, listed
+
+_LINES = "..runs-grid.getRowsResponse...runs-count.children...runs-search.error"
+_LINES += "...runs-empty.children...runs-pending.children...runs-addressed.data.."
+
+
+@pytest.fixture(scope="module")
+def many() -> RunStore:
+    return RunStore(shelves=[Listed([listed(number) for number in range(10_000)])])
+
+
+def _asked(store: RunStore, request: dict[str, Any], text: str = "") -> tuple[int, dict[str, Any]]:
+    """What the browser gets for a request of lines: how many bytes, and the answer."""
+    outputs = [dict(zip(("id", "property"), part.split("."), strict=True)) for part in _parts()]
+    body = {
+        "output": _LINES,
+        "outputs": outputs,
+        "inputs": [{"id": "runs-grid", "property": "getRowsRequest", "value": request}],
+        "state": [{"id": "runs-search", "property": "value", "value": text}],
+        "changedPropIds": ["runs-grid.getRowsRequest"],
+    }
+    answer = create_app(store).server.test_client().post("/_dash-update-component", json=body)
+    assert answer.status_code == 200
+    return len(answer.data), answer.get_json()["response"]
+
+
+def _parts() -> list[str]:
+    return _LINES.strip(".").split("...")
+
+
+def test_without_runs_the_page_says_how_to_get_some() -> None:
+    said = " ".join(texts(view_at(RunStore([]), "/", "").content))
+    assert "There are no runs here yet." in said
+    assert "stallscope collect SOURCE… --to DIR" in said
+    assert lines_of(RunStore([]), {}, "").lines == []
+
+
+def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("a slow rank")])
+    lines = lines_of(store, {"startRow": 0, "endRow": 100}, "")
+    assert (lines.found, lines.of_all, lines.pending) == (1, 1, ["slow"])
+    assert lines.lines[0]["verdict"] == "…"
+    line = analysed_line(store, "slow")
+    assert line["verdict"] == "Slow rank 2"
+    assert line["stage"] == "imbalance"
+    assert [share["name"] for share in line["shares"]] == list(ENTRIES)
+    assert "Imbalance 2" in line["said"] or "Imbalance 3" in line["said"]
+    # What was found is in the list from then on.
+    again = lines_of(store, {}, "verdict=imbalance")
+    assert [one["verdict"] for one in again.lines] == ["Slow rank 2"]
+    assert again.pending == []
+
+
+def test_of_ten_thousand_runs_a_page_of_lines_is_sent(many: RunStore) -> None:
+    size, answer = _asked(many, {"startRow": 300, "endRow": 400, "sortModel": []})
+    response = answer["runs-grid"]["getRowsResponse"]
+    assert response["rowCount"] == 10_000
+    assert [line["id"] for line in response["rowData"]] == [
+        f"run-{number:05d}" for number in range(300, 400)
+    ]
+    assert answer["runs-count"]["children"] == "10,000 runs"
+    assert answer["runs-pending"]["children"] == []
+    assert size < 150_000
+    page = json.dumps(view_at(many, "/", "").content, default=lambda one: one.to_plotly_json())
+    assert len(page) < 20_000
+
+
+def test_lines_further_up_are_filled_in_while_somebody_scrolls_on(
+    made: Callable[[str], Run],
+) -> None:
+    store = RunStore(replace(made("two ranks"), id=f"run-{number}") for number in range(150))
+    assert len(lines_of(store, {"startRow": 0}, "").pending) == 100
+    assert len(lines_of(store, {"startRow": 100}, "").pending) == 150
+
+
+def test_the_last_lines_and_those_beyond_are_no_more_than_there_are(many: RunStore) -> None:
+    assert len(lines_of(many, {"startRow": 9_950}, "").lines) == 50
+    assert lines_of(many, {"startRow": 20_000}, "").lines == []
+    assert len(lines_of(many, {"startRow": -5}, "").lines) == BLOCK
+
+
+def test_search_and_order_are_the_addresss_own(many: RunStore) -> None:
+    request = {"startRow": 0, "sortModel": [{"colId": "throughput", "sort": "desc"}]}
+    lines = lines_of(many, request, " verdict=input  training ")
+    assert (lines.found, lines.of_all) == (5_000, 10_000)
+    assert lines.lines[0]["id"] == "run-09999"
+    assert lines.query == "?search=verdict%3Dinput++training&sort=throughput&order=desc"
+    page = view_at(many, "/", lines.query).content
+    (grid,) = of_type(page, "AgGrid")
+    sorted_by = {column["colId"]: column["sort"] for column in grid.columnDefs if "sort" in column}
+    assert sorted_by == {"throughput": "desc"}
+    (search,) = of_type(page, "TextInput")
+    assert search.value == "verdict=input  training"
+    assert lines_of(many, {}, "").query == ""
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?sort=no+such+column&order=desc",
+        "?sort=__class__",
+        f"?search={'x' * 10_000}",
+        "?search=%00%ff",
+        "?search=" + "%22" * 50,
+    ],
+)
+def test_an_address_that_nobody_made_is_a_page_all_the_same(many: RunStore, query: str) -> None:
+    assert view_at(many, "/", query).title == "Runs"
+
+
+def test_requests_that_nobody_made_get_lines_all_the_same(many: RunStore) -> None:
+    for model in ([], [{}], [{"colId": "id; DROP TABLE runs", "sort": "x"}], None):
+        assert len(lines_of(many, {"startRow": None, "sortModel": model}, "").lines) == BLOCK
+
+
+def test_nothing_found_says_what_to_do_and_a_mistake_what_it_is(many: RunStore) -> None:
+    _, answer = _asked(many, {"startRow": 0}, "nothing of the kind")
+    said = json.dumps(answer["runs-empty"]["children"])
+    assert "No run matches this search." in said
+    assert "Show all runs" in said
+    assert answer["runs-count"]["children"] == "0 of 10,000 runs"
+    _, answer = _asked(many, {"startRow": 0}, "ranks>=many")
+    assert answer["runs-search"]["error"].startswith("ranks>=many: ranks takes a whole number")
+    assert answer["runs-grid"]["getRowsResponse"]["rowData"] == []
+
+
+def test_a_line_says_what_is_known() -> None:
+    entries = [listed(1), listed(2), listed(50, synthetic=True)]
+    listing = RunStore(shelves=[Listed(entries)]).listing()
+    line = line_of(listing, listing["run-00001"], NOW + timedelta(hours=4))
+    assert line["href"] == "/run/run-00001?baseline=run-00050"
+    assert (line["name"], line["about"]) == ("training 1", "resnet50 · run-00001")
+    assert (line["throughput"], line["step"], line["ranks"]) == ("1,001", "128 ms", "4")
+    assert (line["gap"], line["age"]) == ("−4.7%", "5 h")
+    assert line["trend"] == [1002.0, 1001.0]
+    assert line["trendSaid"] == "2 runs of this job: 1,001 to 1,002 samples/s, this one 1,001"
+    assert line["said"] == "Input 30.0%, Compute 60.0%, Other 10.0%"
+
+
+def test_a_run_that_nobody_has_analysed_says_so() -> None:
+    listing = RunStore(shelves=[Listed([listed(1, summary=Summary(), model=None)])]).listing()
+    line = line_of(listing, listing["run-00001"], NOW)
+    assert line["verdict"] == "not analysed"
+    assert (line["stage"], line["shares"], line["trend"]) == ("", [], [])
+    assert (line["throughput"], line["step"], line["gap"]) == ("", "", "")
+
+
+def test_hostile_names_stay_text(made: Callable[[str], Run]) -> None:
+    evil = {"name": SCRIPT, "source": IMAGE, "hosts": (IMAGE,), "model": f"{SCRIPT}\u202e"}
+    store = RunStore([made("hostile names")], shelves=[Listed([listed(1, **evil)])])
+    memory, collected = lines_of(store, {}, "").lines
+    assert memory["name"] == collected["name"] == SCRIPT
+    assert collected["source"] == IMAGE
+    # What turns text round is written out.
+    assert "\u202e" not in collected["about"]
+    for line in (memory, collected):
+        assert re.fullmatch(r"/run/[A-Za-z0-9._~-]+", line["href"])
+    (grid,) = of_type(view_at(store, "/", "").content, "AgGrid")
+    assert not getattr(grid, "dangerously_allow_code", False)
+    drawn = json.dumps([grid.columnDefs, grid.defaultColDef, grid.dashGridOptions])
+    assert "markdown" not in drawn
+    assert "function" not in drawn
+    assert lines_of(store, {}, SCRIPT).found == 2
+
+
+def test_a_run_that_cannot_be_analysed_says_why(made: Callable[[str], Run]) -> None:
+    def unreadable(run: Run, baseline: Run | None, single: Run | None) -> Any:
+        raise UnreadableError("the logs are gone; collect them again")
+
+    store = RunStore([made("two ranks")], unreadable)
+    assert analysed_line(store, "two")["verdict"] == "the logs are gone; collect them again"
+    assert analysed_line(store, "nobody") == {}
+
+
+def test_a_baseline_that_cannot_be_read_costs_only_the_gap(tmp_path: Path) -> None:
+    store = RunStore([run_of(tmp_path / job.run_id, job) for job in (REAL, SYNTHETIC)])
+    assert analysed_line(store, "real")["gap"].startswith("−")
+
+
+def test_chosen_runs_can_be_compared_the_older_one_first() -> None:
+    older, newer = {"id": "a", "began": "2026-01-01"}, {"id": "b", "began": "2026-01-02"}
+
+    def links(*rows: dict[str, str]) -> dict[str, str]:
+        return {one.children: one.href for one in of_type(comparison_links(rows), "Anchor")}
+
+    assert links(newer, older) == {
+        "Compare": "/compare?runs=a,b",
+        "Scaling": "/scaling?runs=a,b",
+    }
+    third = {"id": "c", "began": ""}
+    assert links(newer, older, third) == {"Scaling": "/scaling?runs=c,a,b"}
+    assert links(older) == links() == {}
+
+
+def test_below_a_path_every_address_is_below_it(many: RunStore) -> None:
+    app = create_app(many, "/proxy/8050/")
+    with app.server.test_request_context("/", environ_overrides={"SCRIPT_NAME": "/proxy/8050"}):
+        assert lines_of(many, {}, "").lines[0]["href"] == "/proxy/8050/run/run-00000"
+        assert compare_address("a", "b") == "/proxy/8050/compare?runs=a,b"
+        assert view_at(many, "/proxy/8050/", "").title == "Runs"
+
+
+# Compare
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    folder = tmp_path_factory.mktemp("jobs")
+    settings = {"versions": {"keras": "2.15.0"}, "settings": {"HOROVOD_RANK": "1"}, "model": "x"}
+    other = {"versions": {"keras": "2.12.0"}, "settings": {"HOROVOD_RANK": "0"}, "model": SCRIPT}
+    made = (
+        replace(REAL, run_id="slow-input", facts={"run_name": SCRIPT, **settings}),
+        replace(REAL, run_id="fast", input_ms=1.0, seed=4, facts={"run_name": "b", **other}),
+        replace(REAL, run_id="same", seed=6, facts={"run_name": "c", **settings}),
+        WITHOUT_STAMPS,
+        replace(REAL, run_id="few", steps=12, facts={}),
+        replace(REAL, run_id="none", steps=0, facts={}),
+        SLOW_RANK,
+    )
+    return RunStore([run_of(folder / job.run_id, job) for job in made])
+
+
+def test_what_changed_is_said_in_words_pictures_and_numbers(jobs: RunStore) -> None:
+    view = view_at(jobs, *compare_address("slow-input", "fast").split("?"))
+    said = texts(view.content)
+    assert any(re.fullmatch(r"B's steps are 2\d\.\d% shorter", text) for text in said)
+    assert any("Most of it is input." in text for text in said)
+    drawn = charts(view.content)
+    assert set(drawn) == {"ledgers", "changes"}
+    assert list(drawn["ledgers"].layout.yaxis.ticktext) == ["A", "B"]
+    rows = [texts(row) for row in of_type(view.content, "TableTr")]
+    (entry,) = [row for row in rows if row[0] == "Input"]
+    assert re.match(r"−8\.\d* ± ", entry[3])
+    assert entry[4] == "yes"
+    (keras,) = [row for row in rows if row[0] == "versions keras"]
+    assert keras[1:] == ["2.15.0", "2.12.0"]
+    assert not any("HOROVOD_RANK" in text for text in said)
+    assert SCRIPT in said
+    assert view.title == f"{SCRIPT} and b"
+
+
+def test_equal_runs_differ_by_no_more_than_noise(jobs: RunStore) -> None:
+    said = texts(view_at(jobs, "/compare", "?runs=slow-input,same").content)
+    assert "No difference beyond noise" in said
+    assert any("the runs recorded the same" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ("without-stamps", None),
+        ("few", "Too few steps to tell"),
+        ("none", "These logs cannot tell"),
+        ("slow", None),
+    ],
+)
+def test_runs_of_every_kind_can_be_compared(jobs: RunStore, other: str, words: str | None) -> None:
+    view = view_at(jobs, "/compare", f"?runs=fast,{other}")
+    said = texts(view.content)
+    assert "Compare two runs" in said
+    assert "This page cannot be shown" not in said
+    if words is not None:
+        assert words in said
+    comparison = compare(jobs.analysis("fast"), jobs.analysis(other))
+    assert all("  " not in text for text in outcome(comparison))
+
+
+@pytest.mark.parametrize("query", ["", "?runs=", "?runs=a", "?runs=a,a", "?runs=a,b,c", "?run=a,b"])
+def test_without_two_runs_the_page_says_how_to_choose_them(jobs: RunStore, query: str) -> None:
+    said = " ".join(texts(view_at(jobs, "/compare", query).content))
+    assert "Select two runs in the list" in said
+
+
+def test_an_unknown_run_cannot_be_compared(jobs: RunStore) -> None:
+    assert view_at(jobs, "/compare", "?runs=fast,nobody").title == "No such run"

@@ -1,0 +1,402 @@
+"""The store of runs that were collected: listed without loading any, loaded when looked at."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.collector.catalogue.index import CATALOGUE
+from stallscope.collector.catalogue.manifests import MANIFEST
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.store import Collected, Shelf, run_store, shelves
+from stallscope.dashboard.store.searching import parse_search
+from stallscope.dashboard.store.sizes import size_of
+from stallscope.errors import NotFoundError, UnreadableError, UsageError
+from stallscope.run import Run
+
+from .cases import ONE_RANK, REAL, SLOW_RANK, SYNTHETIC, run_of
+from .stores import Listed, collect_into, listed
+
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of a run, its baseline, the same on one rank, and a slow one; not to be changed."""
+    folder = tmp_path_factory.mktemp("collected") / "runs"
+    collect_into(folder, SYNTHETIC, ONE_RANK, REAL, SLOW_RANK)
+    return folder
+
+
+@pytest.fixture
+def own(collected: Path, tmp_path: Path) -> Path:
+    """A copy of that store."""
+    return Path(shutil.copytree(collected, tmp_path / "runs"))
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the folders that are loaded, in turn."""
+    loaded: list[str] = []
+    load = shelves.load_run
+
+    def counted(folder: Path) -> Run:
+        loaded.append(folder.name)
+        return load(folder)
+
+    monkeypatch.setattr(shelves, "load_run", counted)
+    return loaded
+
+
+def _store(*folders: Path, runs: tuple[Run, ...] = (), **options: int) -> RunStore:
+    return RunStore(runs, shelves=[Collected(folder) for folder in folders], **options)
+
+
+def test_a_store_is_listed_with_its_verdicts_without_loading_any_run(
+    collected: Path, loads: list[str]
+) -> None:
+    store = _store(collected)
+    assert {run.id for run in store.runs()} == {"real", "synthetic", "one-synthetic", "slow"}
+    assert store.summary("slow").bottleneck.ranks == (2,)
+    assert store.summary("real").bottleneck.kind == "input"
+    assert store.baseline_of("real") == "synthetic"
+    assert store.baseline_of("synthetic") is None
+    assert "real" in store
+    assert "nobody" not in store
+    assert loads == []
+
+
+def test_a_run_is_loaded_once_with_its_baseline_and_the_one_on_one_rank(
+    collected: Path, loads: list[str]
+) -> None:
+    store = _store(collected)
+    first = store.analysis("real", "synthetic")
+    assert sorted(loads) == ["one-synthetic", "real", "synthetic"]
+    assert first.baseline is not None
+    assert first.single is not None
+    assert (first.baseline.run.id, first.single.run.id) == ("synthetic", "one-synthetic")
+    assert first.decomposition is not None
+    assert store.analysis("real", "synthetic") is first
+    store.analysis("real")
+    assert len(loads) == 3
+
+
+def test_the_least_recently_used_are_dropped_when_they_take_too_much(
+    collected: Path, loads: list[str]
+) -> None:
+    whole = size_of(_store(collected).analysis("slow"))
+    loads.clear()
+    store = _store(collected, most_bytes=whole + 1)
+    for run_id in ("real", "slow", "real", "slow"):
+        store.analysis(run_id)
+        assert store._kept.size <= max(whole + 1, size_of(store.analysis(run_id)))
+    assert loads.count("real") == 2
+    roomy = _store(collected)
+    loads.clear()
+    for run_id in ("real", "slow", "real", "slow"):
+        roomy.analysis(run_id)
+    assert loads.count("real") == 1
+
+
+def test_sizes_count_tables_arrays_and_baselines(collected: Path) -> None:
+    store = _store(collected)
+    alone, held = store.analysis("real"), store.analysis("real", "synthetic")
+    assert size_of(alone.run) >= alone.run.steps.nbytes
+    assert alone.ledger is not None
+    assert size_of(alone) > size_of(alone.run) + alone.ledger.arrival.nbytes
+    assert size_of(held) > size_of(alone) + size_of(held.run)
+
+
+def test_runs_in_memory_and_several_stores_are_listed_together(
+    own: Path, tmp_path: Path, loads: list[str]
+) -> None:
+    collect_into(tmp_path / "more", replace(REAL, seed=9))
+    memory = run_of(tmp_path / "logs", replace(REAL, seed=5, facts={"run_name": "in memory"}))
+    store = _store(own, tmp_path / "more", runs=(memory,))
+    ids = [run.id for run in store.runs()]
+    assert ids[0] == "real"
+    assert len(set(ids)) == len(ids) == 6
+    assert {"real~2", "synthetic~2", "real~3"} <= set(ids)
+    # Found by facts, in whichever store it is.
+    assert store.baseline_of("real") == "synthetic~2"
+    assert store.baseline_of("real~3") == "synthetic~2"
+    loads.clear()
+    single = store.analysis("real", "synthetic~2").single
+    assert single is not None
+    assert sorted(loads) == ["one-synthetic", "synthetic"]
+
+
+def test_new_runs_appear_and_those_that_went_disappear_on_reload(
+    own: Path, loads: list[str]
+) -> None:
+    store = _store(own)
+    collect_into(own, replace(REAL, run_id="later", seed=8))
+    shutil.rmtree(own / "slow")
+    assert "later" not in {run.id for run in store.runs()}
+    store.refresh()
+    ids = {run.id for run in store.runs()}
+    assert "later" in ids
+    assert "slow" not in ids
+    # An address that was sent by somebody whose list is newer.
+    collect_into(own, replace(REAL, run_id="still-later", seed=7))
+    assert store.analysis("still-later").run.id == "still-later"
+
+
+def test_without_a_change_nothing_is_read_again() -> None:
+    shelf = Listed([listed(number) for number in range(10)])
+    store = RunStore(shelves=[shelf])
+    for _ in range(3):
+        store.refresh()
+    assert shelf.read == 1
+    shelf.entries.append(listed(10))
+    store.refresh()
+    assert shelf.read == 2
+    assert len(store.runs()) == 11
+
+
+def test_a_run_that_was_collected_again_is_analysed_again(own: Path) -> None:
+    store = _store(own)
+    before = store.analysis("real")
+    manifest = own / "real" / MANIFEST
+    manifest.write_text(manifest.read_text() + "\n")
+    assert store.analysis("real") is not before
+
+
+def test_a_run_that_has_gone_meanwhile_is_a_clear_sentence(own: Path) -> None:
+    store = _store(own)
+    assert "slow" in store
+    shutil.rmtree(own / "slow")
+    with pytest.raises(UnreadableError, match="has gone since it was listed"):
+        store.analysis("slow")
+    store.refresh()
+    with pytest.raises(NotFoundError, match="there is no run 'slow' here"):
+        store.analysis("slow")
+
+
+def test_without_the_run_on_one_rank_a_run_is_analysed_all_the_same(own: Path) -> None:
+    store = _store(own)
+    shutil.rmtree(own / "one-synthetic")
+    analysis = store.analysis("real", "synthetic")
+    assert analysis.single is None
+    assert analysis.baseline is not None
+
+
+def test_a_store_that_goes_away_keeps_its_list_and_says_so(own: Path) -> None:
+    store = _store(own)
+    shutil.move(own, own.with_name("elsewhere"))
+    store.refresh()
+    assert len(store.runs()) == 4
+    (problem,) = store.listing().problems
+    assert "cannot be read" in problem
+    shutil.move(own.with_name("elsewhere"), own)
+    store.refresh()
+    assert store.listing().problems == ()
+
+
+def test_a_store_without_a_catalogue_is_listed_from_its_folders(own: Path) -> None:
+    (own / CATALOGUE).unlink()
+    assert len(_store(own).runs()) == 4
+
+
+def test_a_run_that_cannot_be_listed_is_named(own: Path) -> None:
+    collect_into(own, replace(REAL, run_id="damaged"))
+    (own / CATALOGUE).unlink()
+    (own / "damaged" / MANIFEST).write_text("{")
+    store = _store(own)
+    assert len(store.runs()) == 4
+    assert "damaged" in " ".join(store.listing().problems)
+
+
+def test_of_a_store_only_the_runs_that_were_named_are_shown(collected: Path) -> None:
+    store = RunStore(shelves=[Collected(collected, {"real"})])
+    assert [run.id for run in store.runs()] == ["real"]
+    assert store.baseline_of("real") == "synthetic"
+    assert store.analysis("real", "synthetic").baseline is not None
+    assert {run.id for run in store.candidates("real")} >= {"synthetic", "slow"}
+
+
+def test_folders_that_somebody_has_renamed_have_safe_ids_that_differ(own: Path) -> None:
+    names = ["a b", "a#b", "<script>", "ä"]
+    for name in names:
+        shutil.copytree(own / "real", own / name)
+    (own / CATALOGUE).unlink()
+    store = _store(own)
+    ids = [run.id for run in store.runs()]
+    assert len(set(ids)) == len(ids) == 8
+    assert all(one.isascii() and not set(one) & set(" #<>/%?&") for one in ids)
+    for one in ids:
+        assert store.analysis(one).steps
+
+
+def test_an_entry_cannot_lead_out_of_its_store(own: Path) -> None:
+    shelf = Collected(own)
+    with pytest.raises(UnreadableError):
+        shelf.load("x", listed(1, folder="../../etc"))
+    assert shelf._folder(listed(1, folder="../../etc")).parent == own
+
+
+def test_a_run_is_loaded_and_analysed_once_however_many_ask(
+    collected: Path, loads: list[str]
+) -> None:
+    store = _store(collected)
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> Analysis:
+        together.wait(PATIENCE_S)
+        return store.analysis("slow")
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    assert sorted(loads) == ["one-synthetic", "slow"]
+    assert all(answer is answers[0] for answer in answers)
+
+
+def test_a_slow_run_keeps_neither_the_list_nor_others_waiting(collected: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
+        if run.id == "slow":
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+        return analyse(run, baseline, single)
+
+    store = RunStore([], slow, shelves=[Collected(collected)])
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(store.analysis, "slow")
+        assert begun.wait(PATIENCE_S)
+        store.refresh()
+        assert len(store.listing().found(parse_search(""))) == 4
+        assert store.analysis("real").run.id == "real"
+        assert not waiting.done()
+        go_on.set()
+        assert waiting.result(PATIENCE_S).run.id == "slow"
+
+
+def test_many_threads_may_ask_while_runs_come() -> None:
+    shelf = Listed([listed(number) for number in range(200)])
+    store = RunStore(shelves=[shelf])
+
+    def ask(number: int) -> int:
+        if number % 4 == 0:
+            shelf.entries = [*shelf.entries, listed(1000 + number)]
+            store.refresh()
+        found = store.listing().found(parse_search("training"), "gap")
+        return len(found)
+
+    with ThreadPoolExecutor(8) as pool:
+        counts = list(pool.map(ask, range(64)))
+    assert all(200 <= count <= 216 for count in counts)
+    store.refresh()
+    assert len(store.runs()) == len(shelf.entries)
+
+
+def test_of_many_runs_those_of_the_same_job_are_offered_as_baselines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_store, "_MOST_CANDIDATES", 5)
+    others = [listed(number, job="another") for number in range(10, 30)]
+    store = RunStore(shelves=[Listed([listed(1), listed(2), *others])])
+    assert [run.id for run in store.candidates("run-00001")] == ["run-00001", "run-00002"]
+    chosen = [run.id for run in store.candidates("run-00001", "run-00015")]
+    assert chosen[0] == "run-00015"
+
+
+def test_an_empty_store_is_empty() -> None:
+    shelf: Shelf = Listed([])
+    store = RunStore(shelves=[shelf])
+    assert store.runs() == []
+    assert RunStore([]).runs() == []
+    assert "x" not in store
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", [1, 2, 3, 4]),
+        ("training 3", [3]),
+        ("TRAINING", [1, 2, 3, 4]),
+        ("resnet alpha input", [1, 3]),
+        ("beta", [4]),
+        ('"training 4"', [4]),
+        ("verdict=input", [1, 3]),
+        ("verdict!=input", [2, 4]),
+        ("samples_per_second>=1003", [3, 4]),
+        ("samples_per_second >= 1003 training 4", [4]),
+        ("input>20%", [1, 2, 3, 4]),
+        ("allreduce>0", []),
+        ("allreduce!=0.5", [1, 2, 3, 4]),
+        ("host~BETA", [4]),
+        ("hosts>1", [4]),
+        ("synthetic=yes", [2]),
+        ("synthetic", [2]),
+        ("age<1h", []),
+        ("ranks>=", [1, 2, 3, 4]),
+        ("lr=0.1", [3]),
+        ("nothing of the kind", []),
+    ],
+)
+def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
+    store = RunStore(
+        shelves=[
+            Listed(
+                [
+                    listed(1),
+                    listed(2, synthetic=True),
+                    listed(3, source="s3://logs/lr=0.1"),
+                    listed(4, hosts=("alpha", "beta")),
+                ]
+            )
+        ]
+    )
+    ids = [one.id for one in store.listing().found(parse_search(text))]
+    assert ids == [f"run-{number:05d}" for number in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("ranks>=many", "ranks>=many: ranks takes a whole number"),
+        ("model>3", "model>3: model can be =, != or, in words, ~"),
+        ("age=3", "age takes a span"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_says_what_it_takes(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_search(f"resnet {text}")
+    assert str(raised.value).startswith(sentence) or sentence in str(raised.value)
+    assert "--where" not in str(raised.value)
+
+
+def test_lists_are_sorted_with_what_is_not_known_last() -> None:
+    unknown = replace(listed(3).summary, samples_per_second=None)
+    shelf = Listed([listed(2), listed(3, summary=unknown), listed(1)])
+    listing = RunStore(shelves=[shelf]).listing()
+
+    def order(sort: str, reverse: bool = False) -> list[str]:
+        found = listing.found(parse_search(""), sort, reverse=reverse)
+        return [one.id[-1] for one in found]
+
+    assert order("throughput") == ["1", "2", "3"]
+    assert order("throughput", reverse=True) == ["2", "1", "3"]
+    assert order("age") == ["1", "2", "3"]
+    assert order("age", reverse=True) == ["3", "2", "1"]
+    assert order("name", reverse=True) == ["3", "2", "1"]
+    assert order("no such column") == ["2", "3", "1"]
+
+
+def test_the_gap_is_to_the_baseline_and_the_trend_ends_with_the_run() -> None:
+    entries = [listed(number) for number in range(1, 20)]
+    entries.append(listed(40, synthetic=True))
+    listing = RunStore(shelves=[Listed(entries)]).listing()
+    assert listing.gap(listing["run-00001"]) == pytest.approx(1 - 1001 / 1040)
+    assert listing.gap(listing["run-00040"]) is None
+    # The newest run, run 1, is the slowest.
+    assert listing.trend(listing["run-00001"]) == [1012.0 - number for number in range(12)]
+    assert listing.trend(listing["run-00019"]) == []
+    assert listing.trend(listing["run-00018"]) == [1019.0, 1018.0]

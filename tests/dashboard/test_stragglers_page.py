@@ -1,0 +1,366 @@
+"""What the page of stragglers says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dash import no_update
+from playwright.sync_api import expect
+from support.step_logs import write_job
+
+from stallscope import simulate
+from stallscope.analysis import analyse
+from stallscope.analysis.host_lateness import host_lateness
+from stallscope.analysis.lateness_map import lateness_map, rows_of_ranks
+from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.components.rate_inputs import read_rate, search_with_rate
+from stallscope.dashboard.routing import view_at
+from stallscope.parsers import read
+from stallscope.pictures.palette import HEAT
+from stallscope.run import Run
+
+from .browsing import NARROW, WIDE, Open, tab_stops
+from .cases import IMAGE, JOBS, SLOW_RANK
+from .content import charts, components, of_type, texts
+
+_WITHOUT_PICTURE = ("one rank", "without stamps", "no steps")
+
+JUMP = simulate.Job(
+    ranks=16,
+    ranks_per_host=4,
+    steps=600,
+    faults=[
+        simulate.Fault("compute", 30, ranks=(4, 5, 6, 7), when=simulate.Between(300, 599), cv=0),
+        simulate.Fault("input", 80, ranks=(9,), when=simulate.Bursts(40, 3)),
+    ],
+    run_id="jump",
+)
+
+
+@pytest.fixture(scope="module")
+def jump(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """A host that becomes slow in the middle, and a rank that is late now and then."""
+    folder = tmp_path_factory.mktemp("jump")
+    simulate.write_logs(simulate.simulate(JUMP), folder)
+    return RunStore(read(str(folder)))
+
+
+def _page(store: RunStore, run_id: str, search: str = "") -> Any:
+    return view_at(store, f"/run/{run_id}/stragglers", search).content
+
+
+def _rows(content: Any, label: str) -> list[list[str]]:
+    """The rows of a table, by its label."""
+    region = next(
+        one
+        for one in of_type(content, "Div")
+        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
+    )
+    (table,) = of_type(region, "Table")
+    data = getattr(table, "data", None)
+    if data:
+        return [data["head"], *data["body"]]
+    return [texts(row) for row in of_type(region, "TableTr")]
+
+
+def test_the_first_sentence_says_who_makes_the_others_wait_and_what_that_costs(
+    store: RunStore,
+) -> None:
+    said = texts(_page(store, "slow"))
+    title = next(text for text in said if "makes the others wait" in text)
+    assert re.fullmatch(
+        r"Rank 2 makes the others wait all the time: its compute takes 1[12]\.\d+ ± \S+ ms longer "
+        r"than its peers'",
+        title,
+    )
+    cost = said[said.index(title) + 1]
+    assert re.match(r"That costs 11\.\d+ ± \S+ ms of the step's 37\.\d ms: 2[12]\.\d", cost)
+    assert said.index(title) < said.index("Who is late, and when") < said.index("Stragglers", 9)
+
+
+def test_nobody_is_blamed_for_what_is_chance(store: RunStore) -> None:
+    content = _page(store, "real")
+    said = texts(content)
+    assert "Nobody makes the others wait: what is left is chance" in said
+    assert any(text.startswith("The slowest of 4 ranks is always a little later") for text in said)
+    assert charts(content)["lateness"].layout.annotations == ()
+    assert "Price of a rank-hour" not in [getattr(one, "label", "") for one in components(content)]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -> None:
+    run = made(name)
+    store = RunStore([run])
+    content = _page(store, store.runs()[0].id)
+    said = texts(content)
+    assert "This page cannot be shown" not in said
+    assert ("lateness" in charts(content)) is (name not in _WITHOUT_PICTURE)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("one rank", "A single rank has nobody to wait for"),
+        ("without stamps", "These logs cannot tell who makes the others wait"),
+        ("no steps", "These logs cannot tell who makes the others wait"),
+        ("few steps", "These logs cannot tell who makes the others wait"),
+    ],
+)
+def test_what_cannot_be_told_is_said_with_its_reason(
+    name: str, sentence: str, made: Callable[[str], Run]
+) -> None:
+    store = RunStore([made(name)])
+    said = texts(_page(store, store.runs()[0].id))
+    assert sentence in said
+    reason = said[said.index(sentence) + 1]
+    assert name == "one rank" or re.search("not measured|too few|no step", reason)
+
+
+def test_ranks_without_logs_are_not_taken_for_punctual_ones(tmp_path: Path) -> None:
+    for log in write_job(tmp_path, SLOW_RANK)[5:7]:
+        log.unlink()
+    said = texts(_page(RunStore(read(str(tmp_path))), "slow"))
+    assert any(
+        "Whether ranks 5 and 6 came late is not known: there is no log of them." in one
+        for one in said
+    )
+
+
+def test_a_thousand_ranks_share_rows_and_the_slow_one_keeps_its_own(
+    made: Callable[[str], Run],
+) -> None:
+    content = _page(RunStore([made("a thousand ranks")]), "thousand")
+    drawn = charts(content)["lateness"]
+    rows, columns = drawn.data[0].z.shape
+    assert rows <= 250
+    assert columns <= 400
+    row = next(at for at, name in enumerate(drawn.data[0].y) if name == "rank 700 on alpha")
+    assert drawn.data[0].z[row].min() > 20
+    assert "<b>rank 700</b>" in drawn.layout.yaxis.ticktext
+    assert drawn.layout.height < 900
+
+
+def test_cells_are_means_and_single_late_steps_do_not_vanish(jump: RunStore) -> None:
+    steady = jump.analysis("jump").steady
+    assert steady is not None
+    found = lateness_map(steady, [[0], [9], [1, 2, 3]])
+    assert found.mean.shape == (3, 400)
+    reference = steady.of(steady.arrival, steady.reference)
+    late = (steady.arrival - reference[:, None]) / 1e6
+    counts = found.edges[1:] - found.edges[:-1]
+    assert (found.mean[1] * counts).sum() / counts.sum() == pytest.approx(late[:, 9].mean())
+    assert found.most[1].max() == pytest.approx(late[:, 9].max())
+    at = found.most[1].argmax()
+    assert found.most_step[1, at] == late[:, 9].argmax()
+    assert found.most_rank[1, at] == 9
+    assert set(found.most_rank[2].tolist()) == {1, 2, 3}
+
+
+def test_what_was_not_measured_has_no_value(tmp_path: Path) -> None:
+    logs = write_job(tmp_path, replace(SLOW_RANK, ranks=16))
+    lines = logs[3].read_text().splitlines(keepends=True)
+    logs[3].write_text("".join(lines[:-60]))
+    content = _page(RunStore(read(str(tmp_path))), "slow")
+    cells, holes = charts(content)["lateness"].data
+    assert all(value != value for value in cells.z[3][-50:])
+    assert set(filter(None, holes.y)) == {"rank 3 on alpha"}
+    assert "not measured" in texts(content)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks_per_host", "alone", "most"),
+    [(1, 4, (), 200), (125, 8, (77, 900), 200), (1000, 1, (5,), 200), (2, 500, range(500), 200)],
+)
+def test_every_rank_is_in_one_row_and_hosts_are_not_mixed_needlessly(
+    hosts: int, ranks_per_host: int, alone: tuple[int, ...], most: int
+) -> None:
+    names = [f"host-{rank // ranks_per_host}" for rank in range(hosts * ranks_per_host)]
+    rows = rows_of_ranks(names, alone, most)
+    assert sorted(rank for row in rows for rank in row) == list(range(len(names)))
+    assert len(rows) <= 1.5 * most + 2 * min(len(alone), 40)
+    if ranks_per_host > 1:
+        assert all(len({names[rank] for rank in row}) == 1 for row in rows)
+    if len(alone) < 40:
+        assert all([rank] in rows for rank in alone)
+
+
+def test_the_table_names_pattern_cause_and_cost(jump: RunStore) -> None:
+    head, *rows = _rows(_page(jump, "jump"), "Stragglers")
+    assert head == [
+        "Who",
+        "Pattern",
+        "Stage",
+        "By how much",
+        "Share of steps",
+        "Costs per step",
+        "Rank time in all",
+    ]
+    by_who = {row[0].partition(" (")[0]: row for row in rows}
+    assert by_who["host host-1"][2] == "Compute"
+    assert by_who["rank 9"][1:3] == ["Bursts: now and then", "Input"]
+    assert "±" in by_who["rank 9"][5]
+
+
+def test_a_price_makes_money_of_waiting(store: RunStore) -> None:
+    (plain,) = _rows(_page(store, "slow"), "Stragglers")[1:]
+    content = _page(store, "slow", "?rate=3600&currency=EUR")
+    head, row = _rows(content, "Stragglers")
+    assert head[-1] == "In money"
+    # A rank-second costs 1 EUR.
+    assert row[-1] == plain[-1].replace(" s", " EUR")
+    assert _rows(_page(store, "slow", "?rate=3600&currency=$"), "Stragglers")[1][-1][0] == "$"
+
+
+@pytest.mark.parametrize("rate", ["", "abc", "-1", "0", "nan", "inf", "1e300", IMAGE])
+def test_a_price_that_cannot_be_is_said_and_not_used(store: RunStore, rate: str) -> None:
+    assert read_rate({"rate": rate}) is None
+    content = view_at(store, "/run/slow/stragglers", f"?rate={rate}").content
+    (entry,) = of_type(content, "NumberInput")
+    assert entry.value == ""
+    assert bool(entry.error) is bool(rate)
+    assert "In money" not in texts(content)
+
+
+def test_typing_a_price_changes_the_address_and_nothing_else() -> None:
+    assert search_with_rate(2.5, "EUR", "?baseline=b") == "?baseline=b&rate=2.5&currency=EUR"
+    assert search_with_rate("", "", "?rate=2.5&currency=EUR") == ""
+    assert search_with_rate(2.5, "EUR", "?rate=2.50&currency=EUR") is no_update
+    assert search_with_rate("", "", "?rate=abc") is no_update
+    assert search_with_rate(1, "a\nb&c=<d>efgh", "") == "?rate=1&currency=a+b%26c%3D%3Cd"
+
+
+def test_hosts_stand_beside_each_other_the_named_ones_first(jump: RunStore) -> None:
+    head, *rows = _rows(_page(jump, "jump"), "Hosts")
+    assert head[:3] == ["Host", "Named", "Ranks"]
+    assert [row[:3] for row in rows] == [
+        ["host-1", "the host", "4"],
+        ["host-2", "rank 9", "4"],
+        ["host-0", "–", "4"],
+        ["host-3", "–", "4"],
+    ]
+    assert sum(float(row[4].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.3)
+    assert {row[5] for row in rows} == {"25.0%"}
+
+
+def test_a_hosts_lateness_is_that_of_its_ranks_in_steps_they_measured(tmp_path: Path) -> None:
+    logs = write_job(tmp_path, replace(SLOW_RANK, ranks=16))
+    lines = logs[3].read_text().splitlines(keepends=True)
+    logs[3].write_text("".join(lines[:-60]))
+    analysis = analyse(read(str(tmp_path))[0])
+    steady = analysis.steady
+    assert steady is not None
+    alpha, beta = host_lateness(steady, [rank.host for rank in analysis.ranks])
+    assert alpha.late_ms.value == pytest.approx(12 / 8, rel=0.05)
+    assert abs(beta.late_ms.value) < 0.1
+    assert alpha.critical_share > 0.99
+
+
+def test_changes_lead_to_their_steps(jump: RunStore) -> None:
+    content = _page(jump, "jump")
+    links = [one for one in of_type(content, "Anchor") if one.children.startswith("Step ")]
+    assert [one.href for one in links] == ["/run/jump/step/300"]
+    assert any("most of it imbalance (+" in text for text in texts(content))
+
+
+def test_links_keep_the_baseline(tmp_path: Path) -> None:
+    jobs = {"jump": tmp_path / "jump", "base": tmp_path / "base"}
+    for name, folder in jobs.items():
+        job = replace(JUMP, run_id=name, faults=JUMP.faults if name == "jump" else ())
+        simulate.write_logs(simulate.simulate(job), folder)
+    store = RunStore([read(str(folder))[0] for folder in jobs.values()])
+    content = view_at(store, "/run/jump/stragglers", "?baseline=base").content
+    links = [one.href for one in of_type(content, "Anchor") if one.children == "Step 300"]
+    assert links == ["/run/jump/step/300?baseline=base"]
+
+
+def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("hostile names")])
+    key = store.runs()[0].id
+    content = _page(store, key, f"?rate=1&currency={IMAGE}")
+    assert [row[0] for row in _rows(content, "Hosts")[1:]] == [IMAGE, "<b>beta</b>&amp;"]
+    drawn = charts(content)["lateness"]
+    said = [
+        *drawn.data[0].y,
+        *drawn.layout.yaxis.ticktext,
+        *(a.text for a in drawn.layout.annotations),
+    ]
+    assert not any("<img" in text or "<b>beta" in text for text in said)
+    allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    for one in components(content):
+        assert type(one).__module__.startswith("dash_mantine_components") or (
+            type(one).__name__ in allowed
+        )
+
+
+def test_light_and_dark_share_the_cells(store: RunStore) -> None:
+    stores = of_type(_page(store, "slow"), "Store")
+    (figures,) = [one.data for one in stores if one.id["name"] == "lateness"]
+    assert set(figures["dark"]) == {"layout"}
+    assert figures["dark"]["layout"]["coloraxis"]["colorscale"][0][1] == HEAT[0].dark
+
+
+def test_the_app_takes_the_pages_callbacks(store: RunStore) -> None:
+    assert any("search" in key for key in create_app(store).callback_map)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", WIDE), ("light", NARROW)])
+def test_the_heat_map_is_drawn_in_the_colours_of_the_system(
+    open_page: Open, scheme: str, width: int
+) -> None:
+    page = open_page("/run/slow/stragglers", scheme=scheme, width=width)
+    picture = page.get_by_role("figure", name=re.compile("^Who is late, and when"))
+    picture.locator(".heatmaplayer image").wait_for()
+    assert len(picture.locator(".ytick").all()) == 8
+    expect(picture.locator(".annotation").filter(has_text="◀")).to_have_count(1)
+    scale = page.locator(".heat-scale")
+    first, last = (_rgb(getattr(HEAT[at], scheme)) for at in (0, -1))
+    expect(scale).to_have_css("background-image", re.compile(re.escape(first)))
+    expect(scale).to_have_css("background-image", re.compile(re.escape(last)))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_under_the_pointer_stand_mean_and_latest_step(open_page: Open) -> None:
+    page = open_page("/run/slow/stragglers")
+    page.locator(".heatmaplayer image").wait_for()
+    box = page.locator("#page .nsewdrag").bounding_box()
+    assert box is not None
+    row = box["y"] + box["height"] * 2.5 / 8
+    page.mouse.move(box["x"] + box["width"] / 2 - 3, row)
+    page.mouse.move(box["x"] + box["width"] / 2, row)
+    hover = page.locator("#page .hoverlayer")
+    expect(hover).to_contain_text(re.compile(r"rank 2 on alpha, around step 1\d\d"))
+    expect(hover).to_contain_text(re.compile(r"1\d\.\d\d ms at most: rank 2 in step 1\d\d"))
+
+
+@pytest.mark.browser
+def test_a_price_is_typed_and_stays_in_the_address(open_page: Open) -> None:
+    page = open_page("/run/slow/stragglers")
+    price = page.get_by_role("textbox", name="Price of a rank-hour")
+    page.get_by_role("link", name="Log health").focus()
+    while "Price of a rank-hour" not in tab_stops(page, 1)[0]:
+        pass
+    expect(price).to_be_focused()
+    page.keyboard.type("2.5")
+    page.keyboard.press("Tab")
+    expect(page).to_have_url(re.compile(r"/run/slow/stragglers\?rate=2\.5$"))
+    expect(page.get_by_role("columnheader", name="In money")).to_be_visible()
+    currency = page.get_by_role("textbox", name="Currency")
+    expect(currency).to_be_focused()
+    page.keyboard.type("EUR")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"rate=2\.5&currency=EUR$"))
+    expect(page.get_by_role("cell", name=re.compile(r"EUR$"))).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("textbox", name="Price of a rank-hour")).to_have_value("2.5")
+
+
+def _rgb(colour: str) -> str:
+    red, green, blue = bytes.fromhex(colour[1:])
+    return f"rgb({red}, {green}, {blue})"

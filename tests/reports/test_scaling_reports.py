@@ -1,0 +1,189 @@
+"""Reports on scaling, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from rich.console import Console
+
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.analysis.published import CURVES
+from stallscope.analysis.scaling import Series, scaling
+from stallscope.pictures.charts import TITLES, Chart
+from stallscope.pictures.plotly_figures import figure
+from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.pictures.svg import NARROW, WIDE, draw
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.scaling import FORMATS, render
+from stallscope.reports.scaling.csv_report import COLUMNS
+from stallscope.reports.scaling.json_report import document
+from stallscope.reports.scaling.terminal import scaling_summary
+from stallscope.simulate import Job, Noise, Ring, simulate
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())
+OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))
+RING = Ring(bytes=20_000_000, bandwidth_gb_s=1.0, latency_us=500.0)
+JOB = Job(steps=120, communication=RING, noise=Noise(cv=0.05))
+HOSTILE = '<script>alert(1)</script>|"=1+1'
+
+
+@cache
+def analysed(ranks: int, seed: int = 1, **more: Any) -> Analysis:
+    job = replace(JOB, ranks=ranks, seed=seed, run_id=f"{ranks}-{seed}", **more)
+    return analyse(simulate(job).run)
+
+
+def series_of(case: str) -> list[Series]:
+    runs = {
+        "from one rank on": [analysed(ranks) for ranks in (1, 2, 4)],
+        "repeated": [analysed(ranks, seed) for ranks in (1, 4) for seed in (1, 2)],
+        "without one rank": [analysed(ranks) for ranks in (2, 4)],
+        "one size": [analysed(4)],
+        "without stages": [analysed(ranks, stamps=False) for ranks in (1, 2)],
+        "without batch sizes": [
+            replace(analysed(ranks), samples_per_second=None) for ranks in (1, 2)
+        ],
+        "hostile": [_named(analysed(ranks), HOSTILE) for ranks in (1, 2)],
+        "two jobs": [analysed(ranks, synthetic=data) for ranks in (1, 2) for data in (False, True)],
+    }
+    return scaling(runs[case])
+
+
+def _named(analysis: Analysis, model: str) -> Analysis:
+    logs = tuple(replace(log, facts={**log.facts, "model": model}) for log in analysis.run.logs)
+    return replace(analysis, run=replace(analysis.run, logs=logs))
+
+
+CASES = (
+    "from one rank on",
+    "repeated",
+    "without one rank",
+    "one size",
+    "without stages",
+    "without batch sizes",
+    "hostile",
+    "two jobs",
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_document_is_valid(case: str) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    text = render("json", series_of(case), OPTIONS)
+    Draft202012Validator(SCHEMA).validate(json.loads(text))
+
+
+def test_the_keys_that_scripts_rely_on_are_there() -> None:
+    found = document(series_of("from one rank on"))
+    assert found["schema_version"] == 1
+    (series,) = found["series"]
+    assert [point["ranks"] for point in series["points"]] == [1, 2, 4]
+    for point in series["points"]:
+        assert sum(point["lost"].values()) == pytest.approx(1 - point["efficiency"])
+        assert list(point["lost"]) == list(ENTRIES)
+        assert point["samples_per_second_job"] < point["samples_per_second"]
+        assert point["efficiency_job"] > 0
+        assert point["runs"] == [f"{point['ranks']}-1"]
+    assert [there["ranks"] for there in series["projection"]] == [8, 16, 32]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_says_how_it_scales(name: str, case: str) -> None:
+    text = render(name, series_of(case), OPTIONS)
+    assert len(text) > 200
+    assert "nan" not in text.lower().replace("resnant", "")
+    if name == "html":
+        assert "<script" not in text
+
+
+def test_the_page_stands_alone_and_escapes() -> None:
+    text = render("html", series_of("hostile"), OPTIONS)
+    assert "&lt;script&gt;alert(1)" in text
+    assert len(text) < 200_000
+    assert re.findall(r'(?:src|href)="(?!#|data:)', text) == []
+    for curve in CURVES:
+        assert curve.name in text
+
+
+def test_markdown_and_csv_take_no_hostile_name_for_their_own() -> None:
+    series = series_of("hostile")
+    assert "<script>" not in render("md", series, OPTIONS)
+    series[0] = replace(series[0], name="=1+1")
+    rows = list(csv.DictReader(io.StringIO(render("csv", series, OPTIONS))))
+    assert {row["series"] for row in rows} == {"'=1+1"}
+
+
+def test_csv_has_a_row_per_size() -> None:
+    rows = list(csv.DictReader(io.StringIO(render("csv", series_of("from one rank on"), OPTIONS))))
+    assert tuple(rows[0]) == COLUMNS
+    assert [row["ranks"] for row in rows] == ["1", "2", "4", "8", "16", "32"]
+    assert [row["projected"] for row in rows] == ["False"] * 3 + ["True"] * 3
+    lost = sum(float(rows[2][f"lost_{name}"]) for name in ENTRIES)
+    assert lost == pytest.approx(1 - float(rows[2]["efficiency"]))
+    assert rows[5]["lost_input"] == ""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_summary_fits_a_terminal(case: str) -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(scaling_summary(series_of(case)))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "efficiency" in text
+    if case == "from one rank on":
+        assert "Where efficiency is lost" in text
+        assert "8*" in text
+        assert "run each at least twice" in " ".join(text.split())
+    if case == "repeated":
+        assert "between sizes by more than between repeats" in " ".join(text.split())
+
+
+def test_the_headline_says_what_costs_most() -> None:
+    text = render("md", series_of("from one rank on"), OPTIONS)
+    assert re.search(r"efficiency on 4 ranks; most is lost to (exposed allreduce|imbalance)", text)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pictures_are_drawn_both_ways(case: str) -> None:
+    for series in series_of(case):
+        charts: list[Chart | None] = [
+            rate_chart(series),
+            efficiency_chart(series),
+            steps_chart(series),
+        ]
+        assert (charts[2] is None) == (case == "without stages")
+        for chart in (one for one in charts if one is not None):
+            for width in (WIDE, NARROW):
+                drawn = draw(chart, "key", width)
+                assert drawn.startswith("<svg")
+                assert "nan" not in drawn
+                assert "<script" not in drawn
+            for dark in (False, True):
+                assert len(figure(chart, dark=dark).data) > 0
+
+
+def test_bars_are_named_where_they_stand() -> None:
+    (series,) = series_of("from one rank on")
+    drawn = draw(rate_chart(series), "key", WIDE)
+    assert "2 ranks, steady steps: " in drawn
+    assert "1 rank, whole job: " in drawn
+    assert "32 ranks, projected: " in drawn
+    assert drawn.count('class="ideal"') == 3
+    lines = draw(efficiency_chart(series), "key", WIDE)
+    for curve in CURVES:
+        assert f">{curve.name}</text>" in lines
+    steps = steps_chart(series)
+    assert steps is not None
+    assert TITLES["allreduce"] in draw(steps, "key", WIDE)
