@@ -3,8 +3,9 @@
 #
 #     tools/services-env.sh VENV [spark]
 #
-# MLflow's server pins versions that the app does not, so it has an environment of its own. sshd is
-# the distribution's; Spark is only added when asked for: it is large and needs Java.
+# MLflow's server pins versions that the app does not, so it has an environment of its own. Azurite comes
+# from npm and lies in there, too; sshd is the distribution's; Spark is only added when asked for: it is
+# large and needs Java.
 set -euo pipefail
 
 venv=${1:?usage: tools/services-env.sh VENV [spark]}
@@ -13,6 +14,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 requirements=$here/services-requirements.txt
 # What horovod.spark of 0.28.1 works with, and what notebook runtimes have.
 pyspark="pyspark==3.5.*"
+# 3.37 names a package that npm's registry does not have.
+azurite="azurite@3.35.0"
 
 fail() { echo "services-env: $*" >&2; exit 1; }
 
@@ -39,6 +42,14 @@ install_sshd() {
     RUNLEVEL=1 "$here/system-packages.sh" openssh-server
 }
 
+# It is one server of several: the tests that need it say so where npm cannot fetch it.
+install_azurite() {
+    [ ! -f "$venv/node_modules/azurite/package.json" ] || return 0
+    "$venv/bin/npm" install --prefix "$venv" --no-save --no-package-lock --ignore-scripts --no-audit \
+        --no-fund --loglevel=error "$azurite" >/dev/null ||
+        echo "services-env: npm could not install $azurite for the tests of az://" >&2
+}
+
 install_sshd
 stamp=$(sha256sum <"$requirements" | cut -c1-16)
 if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
@@ -50,6 +61,7 @@ if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
     echo "$stamp" >"$venv/.ready"
     echo "services-env: $venv is ready"
 fi
+install_azurite
 if [ "$spark" = spark ] && [ ! -f "$venv/.ready-spark" ]; then
     command -v java >/dev/null || "$here/system-packages.sh" default-jre-headless
     command -v java >/dev/null || fail "Spark needs Java: apt-get install default-jre-headless"

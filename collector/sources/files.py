@@ -36,13 +36,30 @@ _VERSIONS = (
     "mtime",
     "LastModified",
     "modified",
+    "modificationTime",
 )
 # The extra that brings what opens a protocol; other ones are said by fsspec itself.
-_EXTRAS = {"s3": "s3", "s3a": "s3", "ssh": "ssh", "sftp": "ssh"}
+_EXTRAS = {
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
+    **dict.fromkeys(("ssh", "sftp"), "ssh"),
+}
 # Listed folder by folder; what fsspec finds there lacks folders that it could not list.
-_WALKED = ("", "file", "local", "ssh", "sftp")
+_WALKED = ("", "file", "local", "ssh", "sftp", "hdfs", "webhdfs")
 # Without folders, so without links that run in circles: one listing for all.
-_FLAT = ("s3", "s3a")
+_FLAT = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+#: What it means when nothing came in time, by the names that clients have for it.
+SILENT = dict.fromkeys(
+    (
+        "TimeoutError",
+        "ReadTimeoutError",
+        "ConnectTimeoutError",
+        "ServiceResponseTimeoutError",
+        "Timeout",
+    ),
+    "nothing came from there for {seconds} s",
+)
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -50,8 +67,12 @@ class Files(Source):
     """A file, everything below a folder, or all that a pattern matches."""
 
     #: What errors of a kind of place mean, by the names of their classes, for those are there only with
-    #: an extra; ``{said}`` is the error's own message.
+    #: an extra; ``{said}`` is the error's own message, ``{seconds}`` the patience.
     meanings: Mapping[str, str] = MappingProxyType({})
+    #: For so long a place that is far away may say nothing; bytes that come slowly are waited for.
+    patience_seconds = 15.0
+    #: So often its client asks for the same, where that is not a setting of the user's own.
+    attempts = 3
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -79,7 +100,7 @@ class Files(Source):
 
     def _opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
         try:
-            file_system, path = url_to_fs(self._text, **self._options())
+            return self._file_system()
         except ImportError as error:
             extra = _EXTRAS.get(self._protocol)
             if extra:
@@ -88,7 +109,18 @@ class Files(Source):
         except ValueError as error:
             said = self._said(error)
             raise UsageError(f"{self.where}: cannot be opened: {said}") from error
-        return file_system, path
+
+    def _file_system(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        kind = self._kind()
+        if kind is None:
+            file_system, path = url_to_fs(self._text, **self._options())
+            return file_system, path
+        options = {**kind._get_kwargs_from_urls(self._text), **self._options()}
+        return kind(**options), kind._strip_protocol(self._text)
+
+    def _kind(self) -> type[fsspec.AbstractFileSystem] | None:
+        """The class of file system, where fsspec's own choice will not do."""
+        return None
 
     def _options(self) -> dict[str, Any]:
         """What a file system is told when it is opened."""
@@ -104,16 +136,27 @@ class Files(Source):
             if has_magic(path):
                 return self._matching(file_system, path)
             raise NotFoundError(f"{self.where}: there is no such file or folder") from None
-        if info["type"] == "directory":
+        if info["type"] == "directory" or self._is_placeholder(file_system, path, info):
             return [*self._below(file_system, path, PurePosixPath(path))]
         return [self._file(file_system, PurePosixPath(path).name, path, info)]
+
+    def _is_placeholder(
+        self, file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
+    ) -> bool:
+        """Whether what looks like an empty file stands for a folder; some clients show it so."""
+        if self._protocol not in _FLAT or info.get("size"):
+            return False
+        return any(one.startswith(path.rstrip("/") + "/") for one in file_system.find(path))
 
     def _matching(self, file_system: fsspec.AbstractFileSystem, pattern: str) -> list[SourceFile]:
         """Files that match, and all that is below folders that do; named below what has no pattern."""
         fixed = PurePosixPath(pattern)
         while has_magic(str(fixed)):
             fixed = fixed.parent
-        matches = file_system.glob(pattern, detail=True)
+        matches: dict[str, Any] = {}
+        # Some say so of a whole bucket that is not there.
+        with suppress(FileNotFoundError):
+            matches = file_system.glob(pattern, detail=True)
         if not matches:
             raise NotFoundError(f"{self.where}: nothing matches")
         found = {}
@@ -149,8 +192,12 @@ class Files(Source):
         self, file_system: fsspec.AbstractFileSystem, name: str, path: str, info: dict[str, Any]
     ) -> SourceFile:
         where = path if self.local else self._beside(name, path)
+        size = int(info.get("size") or 0)
 
         def reads(start: int, end: int | None) -> bytes:
+            if not size and self._protocol in _FLAT:
+                # Or it stands for a folder: clients that took the slash from its name do not find it.
+                return b""
             try:
                 return self._bytes(file_system, path, start, end)
             except (FileNotFoundError, StallscopeError):
@@ -159,7 +206,7 @@ class Files(Source):
                 raise UnreadableError(f"{where}: cannot be read: {self._said(error)}") from error
 
         version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
-        return SourceFile(name, where, int(info.get("size") or 0), version, reads)
+        return SourceFile(name, where, size, version, reads)
 
     def _beside(self, name: str, path: str) -> str:
         base = self.where.rstrip("/")
@@ -179,7 +226,7 @@ class Files(Source):
             said = said.replace(secret, "…")
         names = [kind.__name__ for kind in type(error).__mro__]
         meaning = next((self.meanings[name] for name in names if name in self.meanings), "{said}")
-        return meaning.replace("{said}", said)
+        return meaning.replace("{said}", said).replace("{seconds}", f"{self.patience_seconds:g}")
 
 
 def _walked(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:

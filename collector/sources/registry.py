@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 
+from .azure import AzureFiles
 from .base import Source
 from .files import Files
+from .gcs import GcsFiles
+from .hdfs import HdfsFiles, WebHdfsFiles
 from .s3 import S3Files
 from .ssh import SshFiles
 
 # What fsspec opens and what needs more than that, by how its URLs begin.
-_KINDS = {"s3://": S3Files, "s3a://": S3Files, "ssh://": SshFiles, "sftp://": SshFiles}
+_KINDS = {
+    **dict.fromkeys(("s3://", "s3a://"), S3Files),
+    **dict.fromkeys(("gs://", "gcs://"), GcsFiles),
+    **dict.fromkeys(("az://", "abfs://", "abfss://"), AzureFiles),
+    **dict.fromkeys(("ssh://", "sftp://"), SshFiles),
+    "hdfs://": HdfsFiles,
+    "webhdfs://": WebHdfsFiles,
+}
 # A bare run id of MLflow.
 _MLFLOW_RUN = re.compile(r"[0-9a-f]{32}")
 # Catalogue, schema and volume.

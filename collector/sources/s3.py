@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import MappingProxyType
+from typing import Any
 
-from .files import Files
+import fsspec
+
+from .files import SILENT, Files
 
 _FROM = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE and ~/.aws, or the machine's role"
 
@@ -14,6 +18,7 @@ class S3Files(Files):
 
     meanings = MappingProxyType(
         {
+            **SILENT,
             "PermissionError": (
                 "access is refused ({said}): the keys are wrong, have expired or may not read there; "
                 f"they come from {_FROM}"
@@ -21,3 +26,20 @@ class S3Files(Files):
             "NoCredentialsError": f"there are no keys; they come from {_FROM}",
         }
     )
+
+    def _kind(self) -> type[fsspec.AbstractFileSystem]:
+        return _buckets()
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "config_kwargs": {"read_timeout": self.patience_seconds}}
+
+
+@cache
+def _buckets() -> type[fsspec.AbstractFileSystem]:
+    from s3fs import S3FileSystem
+
+    class Buckets(S3FileSystem):  # type: ignore[misc]  # s3fs ships no types
+        # botocore tries again as often as AWS_MAX_ATTEMPTS says; a silent store outlasts the product.
+        retries = 1
+
+    return Buckets

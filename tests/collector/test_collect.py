@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from stallscope.collector import fetch as fetching
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.store import collected_runs, load_run
-from stallscope.errors import UnreadableError, UnwritableError
+from stallscope.errors import MissingExtraError, UnreadableError, UnwritableError
 from stallscope.parsers import read
 from stallscope.runs import open_run
 
@@ -280,13 +281,49 @@ def test_empty_files_do_no_harm(logs: Path, store: Path) -> None:
         ("mlflow:" + "0" * 32, "MlflowArtifacts"),
         ("0" * 32, "MlflowArtifacts"),
         ("s3://bucket/run", "S3Files"),
+        ("s3a://bucket/run", "S3Files"),
+        ("gs://bucket/run", "GcsFiles"),
+        ("gcs://bucket/run", "GcsFiles"),
+        ("az://container/run", "AzureFiles"),
+        ("abfs://container/run", "AzureFiles"),
+        ("abfss://container@account.dfs.core.windows.net/run", "AzureFiles"),
         ("ssh://host/run", "SshFiles"),
+        ("sftp://host/run", "SshFiles"),
+        ("hdfs://namenode:8020/run", "HdfsFiles"),
+        ("webhdfs://namenode:9870/run", "WebHdfsFiles"),
         ("memory://run", "Files"),
         ("logs/run", "Files"),
     ],
 )
 def test_what_kind_of_place_a_source_is(text: str, kind: str) -> None:
     assert type(open_source(text)).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "package", "extra"),
+    [
+        ("s3://bucket/run", "s3fs", "s3"),
+        ("gs://bucket/run", "gcsfs", "gcs"),
+        ("az://container/run", "adlfs", "azure"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_by_its_extra(
+    monkeypatch: pytest.MonkeyPatch, text: str, package: str, extra: str
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    source = open_source(text)
+    module = sys.modules[type(source).__module__]
+    for name, made in vars(module).items():
+        if hasattr(made, "cache_clear"):
+            monkeypatch.setattr(module, name, made.__wrapped__)
+    with pytest.raises(MissingExtraError) as raised:
+        source.files()
+    protocol = text.partition("bucket")[0].partition("container")[0]
+    assert str(raised.value) == (
+        f"this needs support for {protocol}, which is not installed: pip install 'stallscope[{extra}]'"
+    )
 
 
 def test_ten_thousand_files(tmp_path: Path, store: Path) -> None:

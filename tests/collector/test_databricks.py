@@ -17,6 +17,7 @@ from stallscope.collecting import collect
 from stallscope.collector.recorder.records import key_of, records
 from stallscope.collector.sources import databricks as source
 from stallscope.collector.sources.databricks import DatabricksLogs
+from stallscope.collector.sources.files import Files
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -192,7 +193,7 @@ def test_a_cluster_that_delivers_into_a_bucket_is_read_there(
 ) -> None:
     asked = []
 
-    class Bucket(source.S3Files):
+    class Bucket(Files):
         def __init__(self, text: str) -> None:
             asked.append(text)
             super().__init__(str(tmp_path / "original"))

@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from support.step_logs import Job, write_job
 
+from stallscope.collecting import collect
 from stallscope.collector.sources.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.runs import open_run
 
 
 @pytest.fixture
@@ -32,6 +36,23 @@ def test_a_folder_is_all_that_is_below_it(folder: Path) -> None:
     assert names(str(folder)) == everything
     assert names(folder.as_uri()) == everything
     assert names(f"{folder}/run-a/rank-0.csv") == ["rank-0.csv"]
+
+
+def test_what_is_in_memory_is_read_in_place(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    write_job(tmp_path / "logs", Job(ranks=2, steps=40))
+    for path in (tmp_path / "logs").iterdir():
+        memory.pipe_file(f"/run-m/{path.name}", path.read_bytes())
+    try:
+        place = open_source("memory://run-m")
+        assert place.local
+        assert [file.name for file in place.files()] == names(str(tmp_path / "logs"))
+        here = open_run(str(tmp_path / "logs"))
+        assert open_run("memory://run-m").steps.equals(here.steps)
+        ((run, _),) = collect([place], tmp_path / "store").runs
+        assert run.steps.equals(here.steps)
+    finally:
+        memory.rm("/run-m", recursive=True)
 
 
 def test_patterns_name_files_and_folders(folder: Path) -> None:

@@ -151,6 +151,21 @@ def test_make_services_keeps_servers_until_they_are_stopped(
 
 
 @pytest.mark.services
+def test_make_services_says_how_stores_are_found(
+    azurite_side: None, tmp_path: Path, by_hand: Command
+) -> None:
+    keeper = by_hand("start", "gcs", "azure")
+    printed = what_is_said(keeper)
+    assert "export STORAGE_EMULATOR_HOST=http://127.0.0.1:" in printed
+    assert "export AZURE_STORAGE_CONNECTION_STRING='DefaultEndpointsProtocol=http;" in printed
+    noted = [(tmp_path / "services" / name / "pid").read_text() for name in ("gcs", "azure")]
+    assert all(processes.runs(one) for one in noted)
+    assert by_hand("stop").wait(PATIENCE_SECONDS) == 0
+    assert keeper.wait(PATIENCE_SECONDS) == 0
+    assert not any(processes.runs(one) for one in noted)
+
+
+@pytest.mark.services
 def test_servers_whose_keeper_was_killed_are_stopped_by_their_ids(
     sshd_side: None, tmp_path: Path, by_hand: Command
 ) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 
+from .google import signed_in
+from .stores import AzureStore, Bucket, GcsStore, S3Store, Store
+
 _TOOLS = Path(__file__).parents[2] / "tools" / "services"
-_NUMBERS = itertools.count()
 
 
 def tool(name: str) -> ModuleType:
@@ -49,7 +51,7 @@ def _need(there: bool, reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def services_side() -> None:
-    """The environment with MLflow's server and the S3 server."""
+    """The environment with MLflow's server and those of stores."""
     ready = tool("server").ENVIRONMENT / ".ready"
     _need(ready.exists(), "there is no .venv-services with servers to talk to: make services-env")
 
@@ -73,60 +75,74 @@ def spark_cluster(services_side: None, tmp_path_factory: pytest.TempPathFactory)
         yield cluster
 
 
-@dataclass(frozen=True)
-class S3:
-    """A bucket that no other test uses, and the settings by which clients find it."""
-
-    endpoint: str
-    bucket: str
-    key_id: str
-    secret: str
-
-    def url(self, path: str = "") -> str:
-        return f"s3://{self.bucket}/{path}"
-
-    def put(self, folder: Path, path: str = "") -> None:
-        """Copy a folder's files to below a path of the bucket."""
-        import s3fs
-
-        files = s3fs.S3FileSystem(use_listings_cache=False)
-        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
-            files.put_file(str(file), f"{self.bucket}/{path}/{file.relative_to(folder)}")
+@contextmanager
+def started(scheme: str, folder: Path) -> Iterator[Store]:
+    """A store's server as long as the block lasts."""
+    if scheme == "s3":
+        with tool("s3").s3_server(folder) as service:
+            yield S3Store(service)
+    elif scheme == "az":
+        with tool("azure").azure_server(folder) as service:
+            yield AzureStore(service)
+    else:
+        gcs = tool("gcs").gcs_server(folder)
+        with gcs as service, signed_in(service.endpoint, folder, service.bucket) as google:
+            yield GcsStore(google)
 
 
 @pytest.fixture(scope="session")
-def s3_service(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def s3_store(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One S3 server for all tests."""
-    with tool("s3").s3_server(tmp_path_factory.mktemp("servers") / "s3") as s3:
-        yield s3
+    with started("s3", tmp_path_factory.mktemp("servers") / "s3") as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def gs_store(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One emulator of Google Cloud Storage for all tests."""
+    with started("gs", tmp_path_factory.mktemp("servers") / "gcs") as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def azurite_side(services_side: None) -> None:
+    """Azurite, which npm brings."""
+    _need(tool("azure").READY.exists(), "there is no Azurite in .venv-services: make services-env")
+
+
+@pytest.fixture(scope="session")
+def az_store(azurite_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One Azurite for all tests."""
+    with started("az", tmp_path_factory.mktemp("servers") / "azure") as store:
+        yield store
+
+
+def _bucket(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket of a store that this process and those that it starts then use."""
+    store.use(monkeypatch)
+    yield store.new_bucket()
+    store.forget()
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket of each kind of store in turn."""
+    yield from _bucket(request.getfixturevalue(f"{request.param}_store"), monkeypatch)
 
 
 @pytest.fixture
-def s3_server(s3_service: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    """An empty bucket of the S3 server, which this process and those that it starts then use."""
-    import s3fs
-
-    use_s3(s3_service, monkeypatch)
-    bucket = f"{s3_service.bucket}-{next(_NUMBERS)}"
-    s3fs.S3FileSystem(use_listings_cache=False).mkdir(bucket)
-    yield S3(s3_service.endpoint, bucket, s3_service.key_id, s3_service.secret)
-    s3fs.S3FileSystem.clear_instance_cache()
+def s3_bucket(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    yield from _bucket(s3_store, monkeypatch)
 
 
-def use_s3(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a server the one that clients of S3 find, with nothing of the developer's own."""
-    import s3fs
+@pytest.fixture
+def gs_bucket(gs_store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    yield from _bucket(gs_store, monkeypatch)
 
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    # A machine without keys would otherwise be asked for those of the cloud it may run in.
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name, value in service.settings().items():
-        monkeypatch.setenv(name, value)
-    # Kept per process, with the keys of the test that was first.
-    s3fs.S3FileSystem.clear_instance_cache()
+
+@pytest.fixture
+def az_bucket(az_store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    yield from _bucket(az_store, monkeypatch)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import processes
+from . import azure, processes, spark
+from .azure import azure_server
+from .gcs import gcs_server
 from .mlflow import mlflow_server
 from .s3 import s3_server
 from .server import ENVIRONMENT, ServerError
-from .spark import READY, spark_cluster
+from .spark import spark_cluster
 from .ssh import ssh_server
 
 _USUAL = Path(__file__).parents[2] / ".stallscope" / "services"
@@ -30,11 +32,12 @@ STATE = Path(os.environ.get("STALLSCOPE_SERVICES", _USUAL)).absolute()
 KEEPER = STATE / "pid"
 # Names of hosts in the ssh configuration that is made: all of them are the one sshd.
 _HOSTS = ("alpha", "beta")
+_MAKE = f"tools/services-env.sh {ENVIRONMENT}"
 
 
 def main(words: list[str]) -> int:
     if words[:1] == ["start"] and set(words[1:]) <= set(_STARTERS):
-        return start(words[1:] or [name for name in _STARTERS if name != "spark" or READY.exists()])
+        return start(words[1:] or [name for name in _STARTERS if name not in _missing()])
     if words == ["stop"]:
         return stop()
     names = " ".join(f"[{name}]" for name in _STARTERS)
@@ -57,8 +60,8 @@ def start(names: list[str]) -> int:
         with ExitStack() as stack:
             for name in names:
                 print(_STARTERS[name](stack), flush=True)
-            if not READY.exists():
-                print(f"Spark is not there; with Java: tools/services-env.sh {ENVIRONMENT} spark")
+            for hint in _missing().values():
+                print(hint)
             print(f"Logs are in {STATE}. Ctrl-C or make services-stop ends all.", flush=True)
             while True:
                 signal.pause()
@@ -87,6 +90,15 @@ def stop() -> int:
     return 0
 
 
+def _missing() -> dict[str, str]:
+    """Servers that are made only where that is possible, and what to do about it."""
+    hints = {
+        "azure": (azure.READY, f"Azurite is not there; npm's registry has it: {_MAKE}"),
+        "spark": (spark.READY, f"Spark is not there; with Java: {_MAKE} spark"),
+    }
+    return {name: hint for name, (ready, hint) in hints.items() if not ready.exists()}
+
+
 def _mlflow(stack: ExitStack) -> str:
     uri = stack.enter_context(mlflow_server(STATE / "mlflow"))
     return _reached("MLflow", uri, {"MLFLOW_TRACKING_URI": uri})
@@ -95,6 +107,18 @@ def _mlflow(stack: ExitStack) -> str:
 def _s3(stack: ExitStack) -> str:
     s3 = stack.enter_context(s3_server(STATE / "s3"))
     return _reached("S3", f"{s3.endpoint}, with the bucket s3://{s3.bucket}", s3.settings())
+
+
+def _gcs(stack: ExitStack) -> str:
+    gcs = stack.enter_context(gcs_server(STATE / "gcs"))
+    where = f"{gcs.endpoint}, with the bucket gs://{gcs.bucket}"
+    return _reached("Google Cloud Storage", where, gcs.settings())
+
+
+def _azure(stack: ExitStack) -> str:
+    account = stack.enter_context(azure_server(STATE / "azure"))
+    where = f"{account.endpoint}, with the container az://{account.container}"
+    return _reached("Azure", where, account.settings())
 
 
 def _ssh(stack: ExitStack) -> str:
@@ -110,8 +134,8 @@ def _ssh(stack: ExitStack) -> str:
 
 
 def _spark(stack: ExitStack) -> str:
-    spark = stack.enter_context(spark_cluster(STATE))
-    return _reached("Spark", f"executors' logs are in {spark.work}", {"MASTER": spark.master})
+    cluster = stack.enter_context(spark_cluster(STATE))
+    return _reached("Spark", f"executors' logs are in {cluster.work}", {"MASTER": cluster.master})
 
 
 def _reached(name: str, where: str, settings: dict[str, str]) -> str:
@@ -126,6 +150,8 @@ def _noted(path: Path) -> str:
 _STARTERS: dict[str, Callable[[ExitStack], str]] = {
     "mlflow": _mlflow,
     "s3": _s3,
+    "gcs": _gcs,
+    "azure": _azure,
     "ssh": _ssh,
     "spark": _spark,
 }

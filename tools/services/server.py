@@ -82,6 +82,12 @@ def answers_http(url: str) -> bool:
         return False
 
 
+def accepts(port: int) -> bool:
+    """Whether somebody listens on a port of 127.0.0.1."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
 def _wait_until(
     answers: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path
 ) -> None:
@@ -102,5 +108,5 @@ def _story(folder: Path, what: str) -> str:
 
 def _inherited() -> dict[str, str]:
     """The environment without what is meant for this process or for clients of such servers."""
-    ours = ("PYTHON", "MLFLOW_", "AWS_", "SPARK_", "SSH_")
+    ours = ("PYTHON", "MLFLOW_", "AWS_", "AZURE_", "AZURITE_", "STORAGE_", "SPARK_", "SSH_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

@@ -1,0 +1,84 @@
+"""What is Google Cloud Storage's own: logins, buckets of others, placeholders of folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.google import ACCOUNT
+from support.stores import Bucket
+
+from stallscope.collector.sources.files import Files
+from stallscope.collector.sources.registry import open_source
+from stallscope.errors import StallscopeError
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(autouse=True)
+def _once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "attempts", 1)
+
+
+def refused(text: str) -> str:
+    """The one sentence that a place is refused with."""
+    with pytest.raises(StallscopeError) as raised:
+        open_source(text).files()
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    assert sentence.startswith(f"{text}: cannot be opened: ")
+    return sentence
+
+
+def test_placeholders_of_folders_are_no_files(gs_bucket: Bucket) -> None:
+    client = gs_bucket.store.client()
+    for name in ("run-a/", "run-a/plots/", "run-a/rank-0.csv"):
+        client.pipe_file(gs_bucket.url(name), b"")
+    files = open_source(gs_bucket.url("run-a")).files()
+    assert [file.name for file in files] == ["rank-0.csv"]
+
+
+def test_both_names_of_the_protocol_mean_the_same(gs_bucket: Bucket) -> None:
+    gs_bucket.store.client().pipe_file(gs_bucket.url("run-a/rank-0.csv"), b"123")
+    (file,) = open_source(f"gcs://{gs_bucket.name}/run-a").files()
+    assert (file.name, file.read()) == ("rank-0.csv", b"123")
+
+
+def test_a_bucket_of_somebody_else_is_one_sentence(gs_bucket: Bucket) -> None:
+    for url in ("gs://somebody-elses", "gs://somebody-elses/logs", "gs://somebody-elses/logs-*"):
+        assert f"access is refused ({ACCOUNT} does not have storage.objects.list" in refused(url)
+
+
+def test_no_login_is_one_sentence(gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    gs_bucket.store.forget()
+    sentence = refused(gs_bucket.url("logs"))
+    assert "access is refused (Anonymous caller does not have storage.objects.list" in sentence
+    assert "'gcloud auth application-default login'" in sentence
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", '{"type": "service_account"}', "secret"])
+def test_a_key_file_with_a_mistake_is_one_sentence(
+    gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    key_file = tmp_path / "key.json"
+    if content is not None:
+        key_file.write_text(content)
+    gs_bucket.store.use(monkeypatch, GOOGLE_APPLICATION_CREDENTIALS=str(key_file))
+    sentence = refused(gs_bucket.url("logs"))
+    assert "the login cannot be used (" in sentence
+    assert "it comes from GOOGLE_APPLICATION_CREDENTIALS" in sentence
+    assert "secret" not in sentence
+
+
+def test_a_user_s_own_login_is_used(
+    gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What ``gcloud auth application-default login`` leaves is in the folder of its settings."""
+    service = gs_bucket.store.service
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    (tmp_path / "application_default_credentials.json").write_bytes(service.key_file.read_bytes())
+    gs_bucket.store.client().pipe_file(gs_bucket.url("run-a/rank-0.csv"), b"123")
+    gs_bucket.store.forget()
+    assert [file.name for file in open_source(gs_bucket.url("run-a")).files()] == ["rank-0.csv"]

@@ -1,0 +1,164 @@
+"""A store that answers slowly is waited for, one that falls silent is given up, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.door import Door, Request, door
+from support.step_logs import Job, write_job
+from support.stores import Bucket
+from tenacity import stop_after_attempt
+
+from stallscope.cli.main import main
+from stallscope.collecting import collect
+from stallscope.collector import fetch as fetching
+from stallscope.collector.sources.files import Files
+from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store import collected_runs
+from stallscope.errors import UnreadableError
+from stallscope.runs import open_run
+
+pytestmark = pytest.mark.services
+
+JOB = Job(ranks=3, steps=40)
+# The last of the three: the others are fetched meanwhile.
+SLOW = "rank-00002.0.0.steps.csv"
+
+
+@pytest.fixture
+def slow(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    """A door in front of the S3 server, which is the one that clients find."""
+    with door(s3_bucket.store.service.endpoint) as front:
+        front.concerns = lambda request: request.method == "GET" and SLOW in request.path
+        # Attempts again are made by whoever fetches, and no pauses between them.
+        monkeypatch.setattr(fetching._read.retry, "sleep", lambda seconds: None)
+        monkeypatch.setattr(fetching._read.retry, "stop", stop_after_attempt(2))
+        s3_bucket.store.use(monkeypatch, AWS_ENDPOINT_URL=front.url, AWS_MAX_ATTEMPTS="1")
+        yield front
+
+
+@pytest.fixture
+def logs(tmp_path: Path, s3_bucket: Bucket) -> Path:
+    write_job(tmp_path / "logs", JOB)
+    s3_bucket.put(tmp_path / "logs", "logs")
+    return tmp_path / "logs"
+
+
+def fetched(front: Door, bucket: Bucket) -> list[str]:
+    """The names of files that were asked for since the last look."""
+
+    def is_file(request: Request) -> bool:
+        return request.method == "GET" and request.path.startswith(f"/{bucket.name}/logs/")
+
+    names = [request.path.rpartition("/")[2] for request in front.asked if is_file(request)]
+    front.asked.clear()
+    return sorted(names)
+
+
+def test_a_store_that_trickles_is_waited_for(
+    logs: Path, slow: Door, s3_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "patience_seconds", 3)
+    # Longer than its patience in all, and much shorter from piece to piece.
+    slow.pieces, slow.pause = 20, 0.2
+    collect([open_source(s3_bucket.url("logs"))], tmp_path / "store")
+    assert open_run(str(tmp_path / "store")).steps.equals(open_run(str(logs)).steps)
+    assert fetched(slow, s3_bucket).count(SLOW) == 1
+
+
+@pytest.mark.parametrize("pieces", [0, 1], ids=["before it answers", "within a file"])
+def test_a_store_that_falls_silent_is_given_up(
+    logs: Path,
+    slow: Door,
+    s3_bucket: Bucket,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pieces: int,
+) -> None:
+    monkeypatch.setattr(Files, "patience_seconds", 2)
+    slow.pieces, slow.stops_after = 2, pieces
+    store = tmp_path / "store"
+    words = ["collect", s3_bucket.url("logs"), "--to", str(store)]
+    assert main(words) == 2
+    where = s3_bucket.url(f"logs/{SLOW}")
+    assert capsys.readouterr().err.endswith(
+        f"stallscope: {where}: cannot be read: nothing came from there for 2 s\n"
+    )
+    assert collected_runs(store) == []
+    assert fetched(slow, s3_bucket).count(SLOW) == 2
+    slow.stops_after = None
+    assert main(words) == 0
+    # What had come whole is not asked for again.
+    assert fetched(slow, s3_bucket) == [SLOW]
+    assert open_run(str(store)).steps.equals(open_run(str(logs)).steps)
+
+
+def test_a_store_that_is_silent_from_the_start_is_given_up(
+    logs: Path, slow: Door, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "patience_seconds", 1)
+    slow.concerns = lambda request: True
+    slow.stops_after = 0
+    with pytest.raises(UnreadableError, match="cannot be opened: nothing came from there for 1 s"):
+        open_source(s3_bucket.url("logs")).files()
+
+
+def test_a_log_that_grew_keeps_its_old_copy_while_the_store_is_silent(
+    logs: Path, slow: Door, s3_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "patience_seconds", 2)
+    store, place = tmp_path / "store", open_source(s3_bucket.url("logs"))
+    log = logs / SLOW
+    whole = log.read_bytes()
+    half = whole.index(b"\n", len(whole) // 2) + 1
+    log.write_bytes(whole[:half])
+    s3_bucket.put(logs, "logs")
+    collect([place], store)
+    before = open_run(str(store)).steps
+    log.write_bytes(whole)
+    s3_bucket.put(logs, "logs")
+    slow.pieces, slow.stops_after = 2, 1
+    with pytest.raises(UnreadableError, match="nothing came from there for 2 s"):
+        collect([place], store)
+    assert open_run(str(store)).steps.equals(before)
+    slow.stops_after = None
+    collect([place], store)
+    assert open_run(str(store)).steps.equals(open_run(str(logs)).steps)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_other_stores_that_fall_silent_are_given_up_as_well(
+    scheme: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Files, "patience_seconds", 1)
+    monkeypatch.setattr(Files, "attempts", 1)
+    bucket: Bucket = request.getfixturevalue(f"{scheme}_bucket")
+    write_job(tmp_path / "logs", JOB)
+    bucket.put(tmp_path / "logs", "logs")
+    service = bucket.store.service
+    with door(service.endpoint) as front:
+        settings = service.settings()
+        for name, value in settings.items():
+            settings[name] = value.replace(service.endpoint, front.url)
+        bucket.store.use(monkeypatch, **settings)
+        files = {file.name: file for file in open_source(bucket.url("logs")).files()}
+        front.concerns = lambda request: request.method == "GET"
+        for pieces in (0, 1):
+            front.pieces, front.stops_after = 2, pieces
+            with pytest.raises(
+                UnreadableError, match="cannot be read: nothing came from there for 1 s"
+            ):
+                files[SLOW].read()
+        front.stops_after = 0
+        with pytest.raises(
+            UnreadableError, match="cannot be opened: nothing came from there for 1 s"
+        ):
+            open_source(bucket.url("logs")).files()
+        front.stops_after = None
+        assert files[SLOW].read() == (tmp_path / "logs" / SLOW).read_bytes()

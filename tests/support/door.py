@@ -1,0 +1,130 @@
+"""A door in front of a real server: it hands requests on, and does to the answers what a test asks for.
+
+No real server becomes slow or falls silent on demand, and the network between it and its clients does.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+#: A status and a body, with which the door answers itself.
+Answer = tuple[int, bytes]
+# Between two ends of a connection only; the body's length is what the door sends.
+_HOP = ("connection", "transfer-encoding", "content-length", "keep-alive")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asks for."""
+
+    method: str
+    path: str
+    headers: Message
+    body: bytes
+
+
+@dataclass
+class Door:
+    """What the door does; tests change it while it is open."""
+
+    url: str
+    #: An answer instead of the server's; None hands the request on.
+    answers: Callable[[Request], Answer | None] = lambda request: None
+    #: Whether the answer to this request comes slowly or stops.
+    concerns: Callable[[Request], bool] = lambda request: False
+    #: Into so many pieces the body is cut, with so many seconds before each.
+    pieces: int = 1
+    pause: float = 0.0
+    #: After so many pieces nothing comes any more; before the first of them there is no answer at all.
+    stops_after: int | None = None
+    #: Every request, for looking at what was asked for.
+    asked: list[Request] = field(default_factory=list)
+    #: Nothing waits any longer.
+    closed: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def door(server: str) -> Iterator[Door]:
+    """A door in front of a server, by its URL, as long as the block lasts."""
+    handler = type("Handler", (_Handler,), {"server_url": server})
+    front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    front.daemon_threads = True
+    opened = handler.door = Door(f"http://127.0.0.1:{front.server_port}")
+    thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield opened
+    finally:
+        opened.closed.set()
+        front.shutdown()
+        thread.join()
+        front.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_url: str
+    door: Door
+    protocol_version = "HTTP/1.1"
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        if name.startswith("do_"):
+            return self._answer
+        raise AttributeError(name)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request = Request(self.command, self.path, self.headers, body)
+        self.door.asked.append(request)
+        own = self.door.answers(request)
+        if own is None:
+            self._pass_on(request)
+        else:
+            self._send(own[0], {"Content-Type": "application/json"}, own[1])
+
+    def _pass_on(self, request: Request) -> None:
+        concerned = self.door.concerns(request)
+        if concerned and self.door.stops_after == 0:
+            self._fall_silent()
+            return
+        server = http.client.HTTPConnection(urlsplit(self.server_url).netloc, timeout=60)
+        # As they are, also the name of the host: they may be signed.
+        headers = dict(request.headers.items())
+        server.request(request.method, request.path, request.body or None, headers)
+        answer = server.getresponse()
+        headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
+        if request.method == "HEAD":
+            headers["Content-Length"] = answer.getheader("Content-Length") or "0"
+        self._send(answer.status, headers, answer.read(), concerned)
+        server.close()
+
+    def _send(
+        self, status: int, headers: dict[str, str], body: bytes, concerned: bool = False
+    ) -> None:
+        self.send_response_only(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if not concerned:
+            self.wfile.write(body)
+            return
+        size = -(-len(body) // self.door.pieces)
+        for number in range(self.door.pieces):
+            if number == self.door.stops_after:
+                self._fall_silent()
+                return
+            self.door.closed.wait(self.door.pause)
+            self.wfile.write(body[number * size : (number + 1) * size])
+
+    def _fall_silent(self) -> None:
+        self.close_connection = True
+        self.door.closed.wait()

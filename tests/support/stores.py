@@ -1,0 +1,151 @@
+"""Stores of objects for tests: one shape for S3, Google's and Azure's, each with its own real server."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from stallscope.collector.sources.registry import open_source
+
+from .google import TOKEN, write_key_file
+
+_NUMBERS = itertools.count()
+#: In credentials that are wrong.
+SECRET = "nobody-may-ever-see-this-secret"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket that no other test uses."""
+
+    store: Store
+    name: str
+
+    def url(self, path: str = "") -> str:
+        return f"{self.store.scheme}://{self.name}/{path}"
+
+    def put(self, folder: Path, path: str = "") -> None:
+        """Copy a folder's files to below a path of the bucket."""
+        client = self.store.client()
+        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+            client.pipe_file(f"{self.name}/{path}/{file.relative_to(folder)}", file.read_bytes())
+
+
+class Store(ABC):
+    """A real server, and how this process and those that it starts are led to it."""
+
+    scheme: str
+    #: Variables of the environment that begin so are of its clients.
+    own: tuple[str, ...]
+    #: Where nothing else comes from: the developer's own settings.
+    nothing: ClassVar[dict[str, str]]
+
+    def __init__(self, service: Any) -> None:
+        self.service = service
+
+    @property
+    @abstractmethod
+    def secret(self) -> str:
+        """What no message may hold."""
+
+    @abstractmethod
+    def client(self) -> Any:
+        """A file system that writes there, with the settings of now."""
+
+    @abstractmethod
+    def wrong(self, folder: Path) -> dict[str, str]:
+        """Settings with credentials that are none; ``folder`` for files that they need."""
+
+    def use(self, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
+        """Make the server the one that clients find, with nothing of the developer's own."""
+        for name in [name for name in os.environ if name.startswith(self.own)]:
+            monkeypatch.delenv(name)
+        for name, value in {**self.nothing, **self.service.settings(), **settings}.items():
+            monkeypatch.setenv(name, value)
+        self.forget()
+
+    def forget(self) -> None:
+        """What is kept per process, with the settings of the test that was first."""
+        open_source(f"{self.scheme}://bucket")._kind().clear_instance_cache()  # type: ignore[attr-defined]
+
+    def new_bucket(self) -> Bucket:
+        name = f"stallscope-{next(_NUMBERS)}"
+        self.client().mkdir(name)
+        return Bucket(self, name)
+
+
+class S3Store(Store):
+    """S3, as moto speaks it."""
+
+    scheme = "s3"
+    own = ("AWS_",)
+    nothing: ClassVar[dict[str, str]] = {
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        # A machine without keys would otherwise be asked for those of the cloud it may run in.
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+    @property
+    def secret(self) -> str:
+        return str(self.service.secret)
+
+    def client(self) -> Any:
+        import s3fs
+
+        return s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
+
+    def wrong(self, folder: Path) -> dict[str, str]:
+        return {"AWS_SECRET_ACCESS_KEY": SECRET}
+
+
+class GcsStore(Store):
+    """Google Cloud Storage: its emulator, behind a sign-in."""
+
+    scheme = "gs"
+    own = ("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCSFS_", "STORAGE_")
+    nothing: ClassVar[dict[str, str]] = {"CLOUDSDK_CONFIG": os.devnull}
+
+    @property
+    def secret(self) -> str:
+        return TOKEN
+
+    def client(self) -> Any:
+        from gcsfs.core import GCSFileSystem
+
+        return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
+
+    def wrong(self, folder: Path) -> dict[str, str]:
+        key_file = folder / "another-key.json"
+        write_key_file(key_file, self.service.endpoint)
+        return {"GOOGLE_APPLICATION_CREDENTIALS": str(key_file)}
+
+
+class AzureStore(Store):
+    """Azure's Blob Storage, as Azurite speaks it."""
+
+    scheme = "az"
+    own = ("AZURE_",)
+    # One login only, which has nothing: others would be looked for all over the machine.
+    nothing: ClassVar[dict[str, str]] = {"AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential"}
+
+    @property
+    def secret(self) -> str:
+        return str(self.service.key)
+
+    def client(self) -> Any:
+        import adlfs
+
+        return adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True)
+
+    def wrong(self, folder: Path) -> dict[str, str]:
+        other = base64.b64encode(SECRET.encode()).decode()
+        text = self.service.connection_string.replace(self.service.key, other)
+        return {"AZURE_STORAGE_CONNECTION_STRING": text}
