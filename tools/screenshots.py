@@ -1,4 +1,4 @@
-"""Takes the pictures of the docs: the dashboard's overview of a sample run.
+"""Takes the pictures of the docs: the dashboard's pages of the sample runs.
 
 python tools/screenshots.py
 """
@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from stallscope.dashboard.server import DashboardServer
 from stallscope.dashboard.store import RunStore
@@ -20,7 +20,21 @@ from stallscope.runs import open_run
 ROOT = Path(__file__).parents[1]
 # Relative, as the page shows where a run is from.
 SAMPLES = Path("sample_logs")
-WINDOW = {"width": 1300, "height": 1030}
+RUNS = ("slow-input-one-rank", "synthetic", "clean", "ranks-1", "ranks-4", "busy-rank-0")
+FOLDER = Path("docs/dashboard")
+WIDTH = 1300
+#: Each picture with its page, its height, and whether the page is dark.
+PICTURES = {
+    FOLDER / "runs.png": ("/", 620, False),
+    Path("docs/overview.png"): ("/run/{slow}?baseline={base}", 1030, False),
+    FOLDER / "timeline.png": ("/run/{slow}/timeline?baseline={base}&from=150&to=180", 700, False),
+    FOLDER / "step.png": ("/run/{slow}/step/300?baseline={base}", 900, False),
+    FOLDER / "stragglers.png": ("/run/{slow}/stragglers?baseline={base}", 900, True),
+    FOLDER / "baseline.png": ("/run/{slow}/baseline?baseline={base}", 900, False),
+    FOLDER / "scaling.png": ("/scaling?runs={one},{two},{four}", 800, False),
+    FOLDER / "health.png": ("/run/{slow}/health?baseline={base}", 800, False),
+    FOLDER / "compare.png": ("/compare?runs={two},{slow}", 900, False),
+}
 
 
 def main() -> None:
@@ -28,21 +42,37 @@ def main() -> None:
     if chromium is None:
         sys.exit("chromium is needed: apt-get install chromium")
     os.chdir(ROOT)
-    run = open_run(str(SAMPLES / "slow-input-one-rank"))
-    baseline = open_run(str(SAMPLES / "synthetic"))
-    server = DashboardServer(RunStore([run, baseline]), "127.0.0.1", 0)
+    FOLDER.mkdir(exist_ok=True)
+    runs = [open_run(str(SAMPLES / name)) for name in RUNS]
+    slow, base, two, one, four, _ = (run.id for run in runs)
+    server = DashboardServer(RunStore(runs), "127.0.0.1", 0)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport=WINDOW)
-        page.goto(f"{server.url.rstrip('/')}/run/{run.id}?baseline={baseline.id}")
-        page.wait_for_selector(".js-plotly-plot .barlayer .point")
-        page.wait_for_load_state("networkidle")
-        page.screenshot(path="docs/overview.png")
+        for picture, (page, height, dark) in PICTURES.items():
+            named = page.format(slow=slow, base=base, one=one, two=two, four=four)
+            take(browser, server.url.rstrip("/") + named, picture, height, dark)
+            print(picture)
         browser.close()
     server.stop()
     thread.join()
+
+
+def take(browser: Browser, address: str, picture: Path, height: int, dark: bool) -> None:
+    """A picture of a page once everything is drawn."""
+    page = browser.new_page(
+        viewport={"width": WIDTH, "height": height}, color_scheme="dark" if dark else "light"
+    )
+    page.goto(address)
+    page.locator("#page h1").wait_for()
+    page.wait_for_load_state("networkidle")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('#page .js-plotly-plot')]"
+        ".every(graph => graph.querySelector('.trace, .hm'))"
+    )
+    page.screenshot(path=str(picture))
+    page.close()
 
 
 if __name__ == "__main__":
