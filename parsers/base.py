@@ -13,13 +13,17 @@ from stallscope.run import Log, Problem
 
 @dataclass(frozen=True)
 class Parsed:
-    """What one file held: its log, steps and intervals (without the ``log`` column), and problems."""
+    """What one file held: its log, steps and intervals (without the ``log`` column), and problems.
+
+    ``more`` are further logs in the same file: of other ranks, or of a further fit.
+    """
 
     log: Log
     run_id: str
     steps: pa.Table
     intervals: pa.Table
     problems: tuple[Problem, ...] = field(default=())
+    more: tuple[Parsed, ...] = field(default=())
 
 
 class Parser(ABC):
@@ -31,6 +35,8 @@ class Parser(ABC):
     title: ClassVar[str]
     #: How its files' names end, for messages.
     suffix: ClassVar[str]
+    #: Whether its logs have steps; those that know epochs only count where there are no steps.
+    has_steps: ClassVar[bool] = True
 
     @abstractmethod
     def recognises(self, file_name: str, head: bytes) -> bool:

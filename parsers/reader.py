@@ -12,13 +12,17 @@ from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_ow
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Problem, Run, newest_first
 
+from .autotune import is_autotune_log
 from .base import Parsed
+from .epochs_only import as_runs, beside_steps
 from .grouping import group
+from .horovod_timeline import is_timeline
 from .log_records import LogRecords
 from .packed import unpacked
 from .registry import HEAD_BYTES, PARSERS, by_name, recognise
 from .step_log import StepLogParser
 
+_TIMELINE_HEAD = 4096
 # Far files that are on their way while one is read.
 _AT_ONCE = 8
 
@@ -38,7 +42,10 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
     files = place.files()
     logs = [file for file in files if not _is_no_log(file.name)]
     forced = by_name(read_as) if read_as else None
+    if forced is None and place.local:
+        logs = [file for file in logs if not _is_long_timeline(file)]
     parsed: list[Parsed] = []
+    epochs_only: list[tuple[str, Parsed]] = []
     problems: list[Problem] = []
     failures: list[StallscopeError] = []
     records = LogRecords()
@@ -46,11 +53,17 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
         try:
             data = unpacked(file.where, read_ahead())
             parser = forced or recognise(file.name, data[:HEAD_BYTES])
-            if parser is None and records.add(file.name, data):
+            # Step logs' records in what a program printed know more than the rest of it.
+            coarse = parser is None or not parser.has_steps
+            if forced is None and coarse and records.add(file.name, data):
                 continue
             if parser is not None:
-                parsed.append(parser.parse(file.name, data))
-            elif not is_sparks_own(file.name, data[:HEAD_BYTES]):
+                one = parser.parse(file.name, data)
+                if coarse:
+                    epochs_only += [(file.where, log) for log in (one, *one.more)]
+                else:
+                    parsed += [one, *one.more]
+            elif not _lies_beside(file.name, data[:HEAD_BYTES]):
                 problems.append(Problem(file.name, "no log that Stallscope knows; left alone"))
         except (UnreadableError, NotFoundError) as error:
             # Damaged, or gone since the files were listed: the others are read all the same.
@@ -63,6 +76,13 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
             failures.append(error)
             problems.append(Problem(name, str(error).removeprefix(f"{name}: ")))
     problems += records.problems
+    if parsed:
+        problems += beside_steps(epochs_only)
+    elif epochs_only:
+        try:
+            parsed = as_runs(epochs_only)
+        except NotFoundError as error:
+            failures.append(error)
     if not parsed:
         if failures:
             raise failures[0]
@@ -79,6 +99,21 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
 
 def _is_no_log(name: str) -> bool:
     return is_event_log(name) or lies_beside_logs(name)
+
+
+def _lies_beside(name: str, head: bytes) -> bool:
+    """Whether a file that no parser knows is meant to lie where logs are."""
+    return is_sparks_own(name, head) or is_timeline(head) or is_autotune_log(head)
+
+
+def _is_long_timeline(file: SourceFile) -> bool:
+    """Whether it is a Horovod Timeline; those have gigabytes, and are not read to be left alone."""
+    if not file.name.endswith(".json") or file.size <= HEAD_BYTES:
+        return False
+    try:
+        return is_timeline(file.read(0, _TIMELINE_HEAD))
+    except StallscopeError:
+        return False  # said where it is read
 
 
 def _in_turn(

@@ -5,12 +5,15 @@ from __future__ import annotations
 from stallscope.errors import UsageError
 
 from .base import Parser
+from .keras_output import KerasOutputParser
+from .mlflow_metrics import MlflowMetricsParser
 from .step_log import StepLogParser
 
-PARSERS: tuple[Parser, ...] = (StepLogParser(),)
+PARSERS: tuple[Parser, ...] = (StepLogParser(), MlflowMetricsParser(), KerasOutputParser())
 
-#: Bytes from a file's beginning that parsers may look at to recognise it.
-HEAD_BYTES = 4096
+#: Bytes from a file's beginning that parsers may look at to recognise it. Before the first epoch
+#: programs print what they have found, and a model has hundreds of lines.
+HEAD_BYTES = 256 << 10
 
 
 def by_name(name: str) -> Parser:

@@ -17,6 +17,10 @@ _NO_LOGS = re.compile(
     r"\.(bin|ckpt|gif|h5|jpe?g|keras|npy|npz|onnx|pb|pickle|pkl|png|pth?|safetensors|svg|tar|whl|zip)",
     re.IGNORECASE,
 )
+# What autologging leaves: the model in words, TensorBoard's events, and what checkpoints are of.
+_AUTOLOGGED = re.compile(
+    r"model_summary\.txt|events\.out\.tfevents\..+|latest_checkpoint.*|checkpoint_metrics\.json"
+)
 # What describes a logged model, in the model's folder.
 _MODEL = "MLmodel"
 
@@ -39,5 +43,7 @@ def _possible_logs(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
     return [
         one
         for one, path in zip(artifacts, paths, strict=True)
-        if not _NO_LOGS.fullmatch(path.suffix) and not others.intersection(path.parents)
+        if not _NO_LOGS.fullmatch(path.suffix)
+        and not _AUTOLOGGED.fullmatch(path.name)
+        and not others.intersection(path.parents)
     ]

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 _MOST_NAMES = 5
 
 
-def no_logs(where: str, artifacts: int, data: Any) -> str:
+def no_logs(
+    where: str, artifacts: int, possible_logs: int, metrics: Iterable[str], params: Iterable[str]
+) -> str:
     """One sentence: what the run has instead, and how logs get there.
 
     Args:
         where: the run.
         artifacts: how many files it has that are no logs.
-        data: with ``metrics`` and ``params`` by name, as MLflow's own runs have.
+        possible_logs: how many of them may have been some.
+        metrics: names of them.
+        params: the same.
     """
+    kind = "none of them a log" if possible_logs else "weights or pictures"
     has = [
-        f"{artifacts} artifact(s), weights or pictures" if artifacts else "no artifacts",
-        _counted("metric", data.metrics),
-        _counted("param", data.params),
+        f"{artifacts} artifact(s), {kind}" if artifacts else "no artifacts",
+        _counted("metric", metrics),
+        _counted("param", params),
     ]
     return (
         f"{where}: there is no step log in this run: it has {', '.join(has)}. Give StepLogger its id, "

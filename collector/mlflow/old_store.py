@@ -23,10 +23,13 @@ from stallscope.collector.sources.files import Files
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError
 
 from .artifacts import logs_among
-from .contents import no_logs
+from .layout import LOGS
+from .metrics import KnownRun, as_file, worth_reading
 
 _DEFAULT = "mlruns"
 _META = "meta.yaml"
+# How a run's status is written there.
+_STATUS = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,10 @@ class OldRun:
         return {name: _last_value(text) for name, text in self._texts("metrics") if text.strip()}
 
     def logs(self) -> list[SourceFile]:
-        """Its logs.
+        """Its logs, or else what may be some and what is known of the run.
 
         Raises:
-            NotFoundError: if it has none, with what it has instead.
+            NotFoundError: if it has neither logs nor metrics, with what it has instead.
             UnreadableError: if its artifacts are elsewhere and cannot be reached.
         """
         beside = self.folder / "artifacts"
@@ -74,9 +77,27 @@ class OldRun:
         place = str(beside) if beside.is_dir() else str(self.meta.get("artifact_uri") or beside)
         artifacts = Files(place).files()
         logs = logs_among(artifacts)
-        if not logs:
-            raise NotFoundError(no_logs(self.where, len(artifacts), self))
-        return logs
+        if any(one.name.startswith(f"{LOGS}/") for one in artifacts):
+            return logs
+        return [*logs, as_file(self._known(len(artifacts), len(logs)))]
+
+    def _known(self, artifacts: int, possible_logs: int) -> KnownRun:
+        histories = dict(self._texts("metrics"))
+        names = sorted(self.metrics)
+        return KnownRun(
+            where=self.where,
+            run_id=self.id,
+            run_name=self.name,
+            status=_STATUS.get(str(self.meta.get("status")), "RUNNING"),
+            start_ms=self.meta.get("start_time"),
+            end_ms=self.meta.get("end_time"),
+            params=self.params,
+            training_data={},
+            metrics={name: _history(histories[name]) for name in worth_reading(names)},
+            metric_names=names,
+            artifacts=artifacts,
+            possible_logs=possible_logs,
+        )
 
     def _texts(self, kind: str) -> Iterator[tuple[str, str]]:
         """Names, which may hold slashes, and contents of the files of a kind."""
@@ -147,6 +168,18 @@ def _yaml(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UnreadableError(f"{path}: cannot be read as what MLflow has written") from error
     return content if isinstance(content, dict) else {}
+
+
+def _history(text: str) -> list[tuple[int, int, float]]:
+    """The values in a metric's file; lines that are none are left out."""
+    values = []
+    for line in text.splitlines():
+        fields = line.split()
+        try:
+            values.append((int(fields[0]), int(fields[2]), float(fields[1])))
+        except (IndexError, ValueError):
+            continue
+    return values
 
 
 def _last_value(text: str) -> float:

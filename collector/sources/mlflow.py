@@ -1,4 +1,6 @@
-"""The logs of an MLflow run: those that recorders uploaded, otherwise all of its artifacts."""
+"""The logs of an MLflow run: those that recorders uploaded, otherwise all of its artifacts, and what
+MLflow itself knows of it.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,9 @@ from pathlib import Path
 
 from stallscope.collector.mlflow.artifacts import logs_among
 from stallscope.collector.mlflow.client import Artifact, MlflowRun
-from stallscope.collector.mlflow.contents import no_logs
 from stallscope.collector.mlflow.layout import LOGS
+from stallscope.collector.mlflow.metrics import as_file, known_run
 from stallscope.collector.mlflow.old_store import OldStore
-from stallscope.errors import NotFoundError
 
 from .base import Source, SourceFile
 
@@ -40,11 +41,12 @@ class MlflowArtifacts(Source):
         if old is not None:
             return old.run(self._run_id).logs()
         run = MlflowRun(self._run_id)
-        artifacts = _below(run, LOGS) or _below(run, "")
+        recorded = _below(run, LOGS)
+        artifacts = recorded or _below(run, "")
         logs = logs_among([self._file(run, artifact) for artifact in artifacts])
-        if not logs:
-            raise NotFoundError(no_logs(self.where, len(artifacts), run.run.data))
-        return logs
+        if recorded:
+            return logs
+        return [*logs, as_file(known_run(run, len(artifacts), len(logs)))]
 
     def _file(self, run: MlflowRun, artifact: Artifact) -> SourceFile:
         return SourceFile(

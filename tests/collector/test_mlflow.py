@@ -225,9 +225,10 @@ def test_artifacts_that_may_be_logs_are_looked_at(client: Any, run_id: str) -> N
     client.log_text(run_id, "weights", "checkpoints/epoch-1.h5")
     client.log_text(run_id, "flavors:", "model/MLmodel")
     client.log_text(run_id, "torch", "model/requirements.txt")
-    [file] = open_source(run_id).files()
+    file, metrics = open_source(run_id).files()
     assert (file.name, file.size, file.read()) == ("out/stdout.txt", 10, b"Epoch 1/2\n")
-    with pytest.raises(NotFoundError, match=r"no logs in 1 file"):
+    assert metrics.name == "metrics.mlflow.json"
+    with pytest.raises(NotFoundError, match=r"it has 4 artifact\(s\), none of them a log"):
         open_run(run_id)
 
 

@@ -74,8 +74,8 @@ def test_chunks_in_it_are_joined(
 def test_what_a_run_has_is_known(client: Any, mlruns: Path) -> None:
     run_id = new_run(client, team="vision")
     client.log_param(run_id, "batch/size", "32")
-    for step, loss in enumerate((3.0, 2.0, 1.5)):
-        client.log_metric(run_id, "loss", loss, step=step)
+    for loss in (3.0, 2.0, 1.5):
+        client.log_metric(run_id, "loss", loss)
     [run] = OldStore(mlruns).runs()
     assert (run.id, run.experiment) == (run_id, "images of caltech")
     assert run.name == "a name: with 'quotes' and\na line break"
@@ -84,6 +84,19 @@ def test_what_a_run_has_is_known(client: Any, mlruns: Path) -> None:
     assert run.tags["team"] == "vision"
     with pytest.raises(NotFoundError, match=r"1 metric\(s\) \(loss\), 1 param\(s\) \(batch/size\)"):
         open_run(run_id)
+
+
+def test_epochs_that_its_metrics_mark_are_read(client: Any, mlruns: Path) -> None:
+    run_id = new_run(client)
+    began = client.get_run(run_id).info.start_time
+    client.log_param(run_id, "epochs", "3")
+    for epoch in range(3):
+        client.log_metric(run_id, "loss", 1.5, began + 4000 * (epoch + 1), epoch)
+    client.set_terminated(run_id, end_time=began + 13_000)
+    run = open_run(run_id)
+    assert run.intervals["kind"].to_pylist() == ["epoch", "epoch", "end"]
+    assert run.intervals["end"].to_pylist() == [8 * 10**9, 12 * 10**9, 13 * 10**9]
+    assert (run.id, run.status, run.problems) == (run_id, "completed", ())
 
 
 def test_a_folder_that_was_moved_is_read_where_it_is_now(

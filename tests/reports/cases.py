@@ -49,6 +49,24 @@ HOSTILE = replace(
     },
 )
 
+
+@dataclass(frozen=True)
+class Printed:
+    """A job that left nothing but what Keras printed."""
+
+    text: str
+
+
+BAR = "=" * 30
+
+
+def _fit(epochs: int, rank: str = "", line: str = "78/78 - {} - 218ms/step - loss: 1.9") -> str:
+    return "".join(
+        f"{rank}Epoch {epoch}/{epochs}\n{rank}{line.format(f'{17 + epoch % 3}s')}\n"
+        for epoch in range(1, epochs + 1)
+    )
+
+
 Damage = Callable[[Path], None]
 
 
@@ -71,7 +89,7 @@ def _torn_in_a_hostile_file(folder: Path) -> None:
     log.rename(log.with_name("<img src=x onerror=alert(2)>.steps.csv"))
 
 
-AnyJob = Job | simulate.Job
+AnyJob = Job | simulate.Job | Printed
 
 
 @dataclass(frozen=True)
@@ -143,6 +161,15 @@ CASES = {
         faults=[simulate.Fault("compute", 30, when=simulate.Between(200, 399))]
     ),
     "rows lost": _simulated(lost_rows=0.01),
+    "epochs only": Case(Printed(_fit(3))),
+    "many epochs only": Case(Printed(_fit(300))),
+    "epochs of two ranks only": Case(Printed(_fit(2, "[0]<stdout>:") + _fit(2, "[1]<stdout>:"))),
+    "epochs that are shorter than a second": Case(
+        Printed(_fit(2, line=f"9/9 [{BAR}] - 0s 2ms/step - loss: 1.9"))
+    ),
+    "samples of epochs only": Case(
+        Printed(_fit(2, line=f"60000/60000 [{BAR}] - {{}} 70us/sample - loss: 1.9"))
+    ),
     "a clock that was set": _simulated(clocks=simulate.Clocks(jumps=[simulate.Jump(1, 200, 50.0)])),
 }
 
@@ -162,7 +189,10 @@ def analysis_of(folder: Path, case: Case) -> Analysis:
 
 def run_of(folder: Path, job: AnyJob, damage: Damage | None = None) -> Run:
     """A job's logs, written and read."""
-    if isinstance(job, Job):
+    if isinstance(job, Printed):
+        folder.mkdir(parents=True)
+        (folder / "stdout.txt").write_text(job.text)
+    elif isinstance(job, Job):
         write_job(folder, job)
     else:
         simulate.write_logs(simulate.simulate(job), folder)

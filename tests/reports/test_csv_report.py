@@ -98,3 +98,17 @@ def test_lines_end_as_spreadsheets_expect(
     text = CsvReport().render(case("hostile names"), options)
     assert text.count("\n") == text.count("\r\n")
     assert text.endswith("\r\n")
+
+
+def test_epochs_have_rows_where_nothing_finer_is(rows: Callable[[str], Rows]) -> None:
+    epochs = [row for row in rows("epochs of two ranks only") if row["scope"] == "epoch"]
+    assert [(row["rank"], row["name"]) for row in epochs] == [
+        ("0", "fit 0 epoch 0"),
+        ("1", "fit 0 epoch 0"),
+        ("0", "fit 0 epoch 1"),
+        ("1", "fit 0 epoch 1"),
+    ]
+    assert float(epochs[0]["ms"]) == pytest.approx(17004)
+    short = [row for row in rows("epochs that are shorter than a second") if row["name"]]
+    assert {row["ci_low_ms"] for row in short if row["scope"] == "epoch"} == {"0.0"}
+    assert not [row for row in rows("two ranks") if row["scope"] == "epoch"]

@@ -307,3 +307,14 @@ def test_compute_that_is_slower_than_the_baselines_is_no_good_news(
     assert "This run is bound by compute Compute takes longer on all ranks" in text
     assert "as its baseline is" not in text
     assert "Nothing that is worth mentioning" not in text
+
+
+def test_epochs_are_told_where_nothing_finer_is(
+    case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    page = Page(HtmlReport().render(case("epochs only"), options))
+    for text in ("ranks not known", "3 epochs", "at least 51.0 s", "17.00 ± 0.04 s", "Mean step"):
+        assert text in page.visible
+    assert "0 steps" not in page.visible
+    assert "Ranks (0)" not in page.visible
+    assert "Mean epoch" not in Page(HtmlReport().render(case("two ranks"), options)).visible

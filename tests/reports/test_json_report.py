@@ -21,8 +21,8 @@ SCHEMA = json.loads(
 )
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
-    "": "schema_version run baseline job_s step_ms ledger ranks steps clocks communication bottleneck "
-    "stragglers what_if changes findings warnings",
+    "": "schema_version run baseline job_s step_ms ledger ranks steps epoch_times clocks communication "
+    "bottleneck stragglers what_if changes findings warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
@@ -37,6 +37,9 @@ KEYS = {
     "ranks": "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "
     "clock_offset_ms clock_uncertainty_ms",
     "steps": "total complete partial unused",
+    "epoch_times": "known_from precision epochs mean_s precision_s step_ms step_precision_ms "
+    "metric_step_ms samples_per_second_per_rank",
+    "epoch_times.epochs": "rank fit epoch s precision_s",
     "clocks": "method skew_ms skew_bound_ms jumps violations",
     "clocks.jumps": "clock step ms",
     "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
@@ -51,6 +54,8 @@ KEYS = {
 
 #: The runs that have something under a key, where not all have.
 SHOWN_BY = {
+    "epoch_times": "epochs only",
+    "epoch_times.epochs": "epochs only",
     "clocks.jumps": "a clock that was set",
     "stragglers": "uneven work",
     "changes": "slower from a step on",
@@ -178,6 +183,31 @@ def test_a_run_without_steps_has_no_step_time(case: Callable[[str], Analysis]) -
     assert set(found["step_ms"].values()) == {None}
     assert found["run"]["steps"] == 0
     assert found["bottleneck"]["kind"] == "insufficient_data"
+
+
+def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis]) -> None:
+    found = document(case("epochs only"))
+    known = found["epoch_times"]
+    # 78 steps of 218 ms, told to half a millisecond.
+    assert [one["s"] for one in known["epochs"]] == pytest.approx([17.004] * 3)
+    assert known["epochs"][0]["precision_s"] == pytest.approx(0.039)
+    assert (known["step_ms"], known["step_precision_ms"]) == (218, 0.5)
+    assert known["samples_per_second_per_rank"] is None
+    assert (found["run"]["epochs"], found["run"]["steps"], found["run"]["hosts"]) == (3, 0, [])
+    assert found["bottleneck"]["kind"] == "insufficient_data"
+    assert {entry["ms"] for entry in found["ledger"]} == {None}
+    assert found["job_s"]["steps"] is None
+    assert document(case("two ranks"))["epoch_times"] is None
+
+
+def test_throughput_of_epochs_is_of_one_rank_where_nobody_says_how_many_trained(
+    case: Callable[[str], Analysis],
+) -> None:
+    found = document(case("samples of epochs only"))
+    assert found["epoch_times"]["samples_per_second_per_rank"] == pytest.approx(60000 / 19)
+    assert found["run"]["samples_per_second"] is None
+    short = document(case("epochs that are shorter than a second"))["epoch_times"]
+    assert (short["mean_s"], short["precision_s"], short["step_ms"]) == (0, 0.5, 2)
 
 
 def test_too_few_steps_give_no_interval(case: Callable[[str], Analysis]) -> None:

@@ -99,6 +99,18 @@ def test_warnings_are_listed_and_many_are_cut(
     assert "- file 9: torn\n- and 20 more\n" in text
 
 
+def test_epochs_are_told_where_nothing_finer_is(page: Callable[[str], str]) -> None:
+    text = page("epochs of two ranks only")
+    assert "2 ranks, 2 epochs" in text
+    assert (
+        "### Epochs\n\n| Epoch | Rank | Took |\n| ---: | ---: | ---: |\n| 0 | 0 | 17.00 ± " in text
+    )
+    assert "- Mean epoch: 17.00 ± 0.04 s" in text
+    assert text.count("| not measured |") == 5
+    assert "ranks not known, 3 epochs" in page("epochs only")
+    assert "0 steps" not in page("epochs only")
+
+
 def test_stragglers_losses_and_answers_are_tables(page: Callable[[str], str]) -> None:
     assert re.search(
         r"### Who makes the others wait\n\n\| Who \| When \| .*\n\| --- \| --- \| --- \| ---: .*\n"

@@ -84,6 +84,18 @@ def test_without_stages_it_says_so_and_promises_nothing(case: Callable[[str], An
     assert "0 ms" not in text.replace("00 ms", "")
 
 
+def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis]) -> None:
+    text = printed(case("epochs only"))
+    assert "Stages of the steps: not measured" in text
+    assert re.search(r"^Mean epoch: +17\.00 ± 0\.04 s", text, re.MULTILINE)
+    assert re.search(r"^Mean step: +218\.0 ± 0\.5 ms", text, re.MULTILINE)
+    assert re.search(r"^ +2 +17\.00 ± 0\.04 s$", text, re.MULTILINE)
+    assert "Job: at least 51.0 s" in text
+    assert "StepLogger" in text
+    assert re.search(r"^and 290 more *$", printed(case("many epochs only")), re.MULTILINE)
+    assert "Throughput per rank:  3,158 samples/s" in printed(case("samples of epochs only"))
+
+
 def test_findings_and_warnings_are_shown(case: Callable[[str], Analysis]) -> None:
     assert "error: Only rank 0 was recorded." in printed(case("rank 0 only"))
     assert "1 warning\nrank-00001.0.0.steps.csv: 1 torn" in printed(case("a torn line"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from .baseline import decompose, match_baseline, match_single
 from .change_points import change_points
 from .clocks import NULL
 from .communication import Communication, communication
+from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.rank_0 import rank_0_extra_work
@@ -36,7 +38,7 @@ from .result import (
     Straggler,
 )
 from .stats import Mean, mean_with_interval
-from .verdict import decide
+from .verdict import decide, without_steps
 from .warmup import warm_up_steps
 
 
@@ -79,7 +81,7 @@ def analyse(
     changes = () if steady is None else change_points(steady)
     match = None if baseline is None else match_baseline(run, baseline)
     gap = _gap(run, throughput, step, base)
-    return Analysis(
+    analysis = Analysis(
         run=run,
         job=job_time(run, worlds, ledgers, warm),
         step=step,
@@ -109,6 +111,20 @@ def analyse(
             if steady is not None and found is not None and base_steady is not None
             else None
         ),
+    )
+    known = epoch_times(run)
+    return analysis if known is None else _of_epochs(analysis, known)
+
+
+def _of_epochs(analysis: Analysis, known: EpochTimes) -> Analysis:
+    """The analysis of a run without steps; what is found in steps says nothing there."""
+    return replace(
+        analysis,
+        bottleneck=without_steps(known),
+        findings=(),
+        samples_per_second=samples_of_all_ranks(analysis.run, known),
+        epochs=len({(one.fit, one.epoch) for one in known.epochs}),
+        epoch_times=known,
     )
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from stallscope.run import Run
 
 from .communication import Communication
+from .epochs import EpochTimes
 from .job_time import JobTime
 from .ledger import Ledger
 from .stats import Mean
@@ -225,6 +226,8 @@ class Analysis:
     #: The same job on synthetic data and one rank.
     single: Analysis | None = field(default=None, repr=False)
     decomposition: Decomposition | None = None
+    #: Where the logs know epochs only: what they tell; None where they have steps.
+    epoch_times: EpochTimes | None = None
 
     @property
     def steps(self) -> int:

@@ -7,8 +7,10 @@ that a slow input on one rank is that rank's fault and not the loader's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .attribution import Attribution
+from .epochs import EpochTimes
 from .ledger import STAGES, Ledger
 from .result import Bottleneck, Straggler
 from .what_if import ASSUMED_MS, WhatIf
@@ -47,6 +49,11 @@ _ADVICE_FOR_NOBODY = (
 _ADVICE_FOR_SLOWER_COMPUTE = (
     "The loader may take the cores that compute needs: fewer loader threads, or pinned ones. "
     "Otherwise look at throttling, and at what differs from the baseline.",
+)
+
+_ADVICE_WITHOUT_STEPS = (
+    'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
+    "stallscope.torch's. A few hundred steps tell input, compute, slow ranks and allreduce apart.",
 )
 
 _ADVICE = {
@@ -211,6 +218,18 @@ def _nothing_to_gain(
         None,
         f"No fault found: {rest}. Whether compute is all it could be, a synthetic baseline would tell.",
     )
+
+
+def without_steps(known: EpochTimes) -> Bottleneck:
+    """That logs without steps cannot tell: what they know, and what would tell."""
+    what = "how long epochs took" if known.epochs else "how long a step took on average"
+    if not known.epochs and known.step_ms is None:
+        what = "how often a metric was logged"
+    reason = _insufficient(
+        f"these logs know {what}, not where the time of a step went: they are {known.known_from} "
+        f"({known.precision})"
+    )
+    return replace(reason, advice=_ADVICE_WITHOUT_STEPS)
 
 
 def _insufficient(reason: str) -> Bottleneck:

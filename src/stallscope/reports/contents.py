@@ -8,9 +8,11 @@ from dataclasses import fields
 from stallscope.analysis import Analysis
 from stallscope.analysis.baseline import match_single
 from stallscope.analysis.result import BaselineMatch, RankSummary
+from stallscope.wording.epochs import steps_and_epochs
+from stallscope.wording.facts import as_text
 from stallscope.wording.figures import clocks, communication, coverage
 from stallscope.wording.numbers import percent, rate
-from stallscope.wording.verdicts import counted, listed
+from stallscope.wording.verdicts import listed
 
 _MOST_LATEST = 4
 _MOST_NAMED = 8
@@ -25,6 +27,10 @@ _TEXTS = (
     ("steps_per_execution", "Steps per execution"),
     ("gradient_tensors", "Gradient tensors"),
     ("gradient_bytes", "Gradient bytes"),
+    ("steps_per_epoch", "Steps per epoch"),
+    ("samples_per_epoch", "Samples per epoch"),
+    ("known_from", "Known from"),
+    ("clock", "Times of epochs"),
     ("python", "Python"),
     ("cpu_count", "Processors per host"),
     ("threads", "Threads"),
@@ -75,12 +81,12 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         ("Status", "completed" if run.status == "completed" else "open: running, or killed"),
         ("Framework", _framework(analysis)),
         ("Ranks", _ranks(analysis)),
-        ("Hosts", listed("host", run.hosts)),
-        ("Steps", f"{analysis.steps:,} in {counted(analysis.epochs, 'epoch')}"),
+        ("Hosts", "" if analysis.epoch_times else listed("host", run.hosts)),
+        ("Length", steps_and_epochs(analysis)),
         ("Throughput", throughput(analysis)),
         ("Data", "synthetic" if run.synthetic else "real"),
         *context(analysis),
-        *((title, _written(run.fact(name))) for name, title in _TEXTS),
+        *((title, as_text(run.fact(name))) for name, title in _TEXTS),
     ]
     return [(title, text) for title, text in written if text]
 
@@ -124,26 +130,16 @@ def throughput(analysis: Analysis) -> str:
 
 
 def _framework(analysis: Analysis) -> str:
-    name = _written(analysis.run.fact("framework"))
-    versions = _written(analysis.run.fact("versions"))
+    name = as_text(analysis.run.fact("framework"))
+    versions = as_text(analysis.run.fact("versions"))
     return f"{name} ({versions})" if name and versions else name or versions
 
 
 def _ranks(analysis: Analysis) -> str:
     run = analysis.run
+    if analysis.epoch_times is not None and run.fact("size") is None:
+        return f"{len(run.ranks):,} left a log; how many trained is not known"
     missing = run.missing_ranks
     if not missing:
         return f"{run.size:,}"
     return f"{len(run.ranks):,} of {run.size:,}; no log of {listed('rank', missing)}"
-
-
-def _written(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_written(own)}" for name, own in value.items())
-    if isinstance(value, list):
-        return ", ".join(_written(own) for own in value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-    return str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from itertools import chain
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
@@ -36,7 +37,8 @@ Row = dict[str, str | int | float | None]
 
 
 class CsvReport(Report):
-    """Scopes: ``step`` (mean and percentiles), ``ledger`` (adds up to the mean), ``rank``.
+    """Scopes: ``step`` (mean and percentiles), ``ledger`` (adds up to the mean), ``rank``; ``epoch``
+    where logs know epochs only.
 
     Cells of what was not measured are empty.
     """
@@ -48,8 +50,9 @@ class CsvReport(Report):
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\r\n")
         writer.writeheader()
-        run_id = _cell(analysis.run.id)
-        for row in (*_step_rows(analysis), *_ledger_rows(analysis), *_rank_rows(analysis)):
+        run_id = cell(analysis.run.id)
+        scopes = (_step_rows, _ledger_rows, _rank_rows, _epoch_rows)
+        for row in chain.from_iterable(rows(analysis) for rows in scopes):
             writer.writerow({"run_id": run_id, **row})
         return text.getvalue()
 
@@ -85,12 +88,19 @@ def _rank_rows(analysis: Analysis) -> Iterator[Row]:
             yield {
                 "scope": "rank",
                 "rank": rank.rank,
-                "host": _cell(rank.host),
+                "host": cell(rank.host),
                 "name": name,
                 "share": own / whole if own is not None and whole else None,
                 **_figures(own, None),
                 **_against(own, _stage(others.get(rank.rank), name)),
             }
+
+
+def _epoch_rows(analysis: Analysis) -> Iterator[Row]:
+    for one in () if analysis.epoch_times is None else analysis.epoch_times.epochs:
+        name = f"fit {one.fit} epoch {one.epoch}"
+        around = (1e3 * max(0.0, one.s - one.precision_s), 1e3 * (one.s + one.precision_s))
+        yield {"scope": "epoch", "rank": one.rank, "name": name, **_figures(1e3 * one.s, around)}
 
 
 def _stage(rank: RankSummary | None, name: str) -> float | None:
@@ -107,7 +117,7 @@ def _against(value: float | None, other: float | None) -> Row:
     return {"baseline_ms": finite(other), "excess_ms": finite(excess)}
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Text from logs that no spreadsheet takes for a formula."""
     shown = plain(text)
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown

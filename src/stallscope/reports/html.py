@@ -12,7 +12,7 @@ from markupsafe import Markup
 from stallscope.analysis import Analysis
 from stallscope.pictures.charts import Chart, charts_of
 from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
-from stallscope.wording import fixes, gains, verdicts
+from stallscope.wording import epochs, fixes, gains, verdicts
 from stallscope.wording.numbers import amount
 from stallscope.wording.plain import plain
 
@@ -20,6 +20,7 @@ from . import contents
 from .base import Report, ReportOptions
 from .tables import (
     baselines_table,
+    epochs_table,
     gains_table,
     job_table,
     ledger_table,
@@ -56,12 +57,13 @@ class HtmlReport(Report):
     suffix: ClassVar[str] = ".html"
 
     def render(self, analysis: Analysis, options: ReportOptions) -> str:
-        template = _environment().get_template("report.html.j2")
+        template = environment().get_template("report.html.j2")
         return template.render(**_view(analysis), options=options)
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of reports: escaped, and strict about what they are given."""
     environment = Environment(
         loader=PackageLoader("stallscope.reports"),
         autoescape=True,
@@ -97,9 +99,16 @@ def _view(analysis: Analysis) -> dict[str, Any]:
         "nothing_gained": _NOTHING_GAINED.get(kind, "Nothing that is worth mentioning."),
         "answers": gains.answers(analysis),
         "advice": contents.advice(analysis),
-        "pictures": [_picture(chart, index) for index, chart in enumerate(charts_of(analysis))],
+        "pictures": [
+            picture_of(chart, str(index)) for index, chart in enumerate(charts_of(analysis))
+        ],
         "stragglers": stragglers_table(analysis),
         "ledger": ledger_table(analysis),
+        "epochs": epochs_table(analysis),
+        "epoch_figures": epochs.epoch_figures(analysis),
+        "ranks_and_hosts": epochs.ranks_and_hosts(analysis),
+        "steps_and_epochs": epochs.steps_and_epochs(analysis),
+        "job_total": epochs.job_total(analysis),
         "baselines": baselines_table(analysis),
         "gains": gains_table(analysis),
         "ranks": ranks_table(analysis),
@@ -113,10 +122,11 @@ def _view(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _picture(chart: Chart, index: int) -> Picture:
+def picture_of(chart: Chart, key: str) -> Picture:
+    """A chart for a page; ``key`` is its own there."""
     return Picture(
         chart.title,
         chart.sentence,
-        Markup(draw(chart, f"wide-{index}", WIDE)),
-        Markup(draw(chart, f"narrow-{index}", NARROW)),
+        Markup(draw(chart, f"wide-{key}", WIDE)),
+        Markup(draw(chart, f"narrow-{key}", NARROW)),
     )

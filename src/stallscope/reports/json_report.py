@@ -45,6 +45,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "ledger": [_entry(analysis, name) for name in ENTRIES],
         "ranks": [asdict(rank) for rank in analysis.ranks],
         "steps": _steps(analysis),
+        "epoch_times": None if analysis.epoch_times is None else asdict(analysis.epoch_times),
         "clocks": _clocks(analysis),
         "communication": _communication(analysis),
         "bottleneck": asdict(analysis.bottleneck),
@@ -54,7 +55,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "findings": [asdict(finding) for finding in analysis.findings],
         "warnings": analysis.warnings,
     }
-    return {name: _valid(value) for name, value in content.items()}
+    return {name: valid(value) for name, value in content.items()}
 
 
 def _run(analysis: Analysis) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def _run(analysis: Analysis) -> dict[str, Any]:
         "source": run.source,
         "framework": None if framework is None else str(framework),
         "size": run.size,
-        "hosts": run.hosts,
+        "hosts": run.hosts if analysis.epoch_times is None else [],
         "epochs": analysis.epochs,
         "steps": analysis.steps,
         "synthetic": run.synthetic,
@@ -200,14 +201,14 @@ def _gain(gain: WhatIf) -> dict[str, Any]:
     }
 
 
-def _valid(value: Any) -> Any:
+def valid(value: Any) -> Any:
     """What JSON can hold: no NaN, no infinity, no tuples, no lone surrogates."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
         return _LONE_SURROGATES.sub("\ufffd", value)
     if isinstance(value, Mapping):
-        return {name: _valid(own) for name, own in value.items()}
+        return {name: valid(own) for name, own in value.items()}
     if isinstance(value, Sequence):
-        return [_valid(own) for own in value]
+        return [valid(own) for own in value]
     return value

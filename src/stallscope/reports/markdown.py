@@ -7,14 +7,22 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
+from stallscope.wording.epochs import epoch_figures, ranks_and_hosts, steps_and_epochs
 from stallscope.wording.fixes import how_sure, saving, speedup
 from stallscope.wording.gains import main_gain
 from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import basis, counted, headline
+from stallscope.wording.verdicts import basis, headline
 
 from .base import Report, ReportOptions
 from .contents import advice, context, gap, throughput
-from .tables import Table, baselines_table, gains_table, ledger_table, stragglers_table
+from .tables import (
+    Table,
+    baselines_table,
+    epochs_table,
+    gains_table,
+    ledger_table,
+    stragglers_table,
+)
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")
 # Renderers of pull requests link and notify at these.
@@ -30,10 +38,11 @@ class MarkdownReport(Report):
     def render(self, analysis: Analysis, options: ReportOptions) -> str:
         parts = (
             *_verdict(analysis),
-            *_table(ledger_table(analysis)),
-            *_table(stragglers_table(analysis)),
-            *_table(gains_table(analysis)),
-            *_table(baselines_table(analysis)),
+            *table_lines(epochs_table(analysis)),
+            *table_lines(ledger_table(analysis)),
+            *table_lines(stragglers_table(analysis)),
+            *table_lines(gains_table(analysis)),
+            *table_lines(baselines_table(analysis)),
             *_findings(analysis),
             *_context(analysis),
             *_warnings(analysis),
@@ -71,10 +80,9 @@ def _verdict(analysis: Analysis) -> Iterator[str]:
 
 
 def _about(analysis: Analysis) -> str:
-    run = analysis.run
     parts = [
-        f"{counted(run.size, 'rank')} on {counted(len(run.hosts), 'host')}",
-        f"{counted(analysis.steps, 'step')} in {counted(analysis.epochs, 'epoch')}",
+        ranks_and_hosts(analysis),
+        steps_and_epochs(analysis),
         throughput(analysis),
     ]
     if analysis.baseline is not None:
@@ -82,7 +90,8 @@ def _about(analysis: Analysis) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _table(table: Table | None) -> Iterator[str]:
+def table_lines(table: Table | None) -> Iterator[str]:
+    """The table as blocks: its title, its rows as far as people read them, its note."""
     if table is None:
         return
     rule = ("---" if index in table.words else "---:" for index in range(len(table.columns)))
@@ -117,7 +126,8 @@ def _findings(analysis: Analysis) -> Iterator[str]:
 
 def _context(analysis: Analysis) -> Iterator[str]:
     lost = gap(analysis)
-    facts = [*([("Throughput lost", lost)] if lost else []), *context(analysis)]
+    facts = [*epoch_figures(analysis), *([("Throughput lost", lost)] if lost else [])]
+    facts += context(analysis)
     if facts:
         yield "### What the figures rest on"
         yield "\n".join(f"- {title}: {escaped(text)}" for title, text in facts)

@@ -11,6 +11,7 @@ from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES
 from stallscope.wording import stragglers
 from stallscope.wording.cells import Cells
+from stallscope.wording.epochs import duration, job_total
 from stallscope.wording.fixes import saved, speedup, speedup_interval
 from stallscope.wording.gains import answers, gains
 from stallscope.wording.numbers import (
@@ -194,6 +195,29 @@ def step_table(analysis: Analysis) -> Table | None:
     return Table("Step times", ("Of steady steps", "Time"), rows)
 
 
+def epochs_table(analysis: Analysis) -> Table | None:
+    """How long each epoch took, where logs know that and no steps. None otherwise."""
+    known = analysis.epoch_times
+    if known is None or not known.epochs:
+        return None
+    ranks, fits = ({getattr(one, name) for one in known.epochs} for name in ("rank", "fit"))
+    rows = []
+    for one in known.epochs:
+        fit = (str(one.fit),) if len(fits) > 1 else ()
+        rank = (str(one.rank),) if len(ranks) > 1 else ()
+        rows.append((*fit, str(one.epoch), *rank, duration(one)))
+    columns = [*(["Fit"] if len(fits) > 1 else []), "Epoch"]
+    columns += [*(["Rank"] if len(ranks) > 1 else []), "Took"]
+    return Table(
+        "Epochs",
+        tuple(columns),
+        tuple(rows),
+        words=frozenset(),
+        note=f"From {known.known_from}: {known.precision}. Epochs are counted from 0, and hold "
+        "their validation. ± is what a time was rounded by.",
+    )
+
+
 def gains_table(analysis: Analysis) -> Table | None:
     """What each fix gains, and what was asked. None where the logs cannot tell."""
     asked = answers(analysis)
@@ -266,7 +290,7 @@ def job_table(analysis: Analysis) -> Table:
         (TITLES[name], amount(value, "s"), _share_of(value, total))
         for name, value in job_parts(analysis)
     ]
-    rows.append(("Job", amount(total, "s"), "100%"))
+    rows.append(("Job", job_total(analysis), "100%"))
     return Table(
         "Where the job's time went",
         ("Part", "Time", "Share"),

@@ -13,6 +13,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.result import LedgerEntry, RankSummary
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
+from stallscope.wording.epochs import epoch_figures, job_total
 from stallscope.wording.figures import communication
 from stallscope.wording.fixes import how_sure, saving, speedup, speedup_interval
 from stallscope.wording.gains import answers, gains, main_gain
@@ -21,12 +22,13 @@ from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import badge, basis, counted, headline
 
 from .contents import advice, job_parts, ranks_that_matter
-from .tables import EXTRAPOLATED, baselines_table, stragglers_table
+from .tables import EXTRAPOLATED, baselines_table, epochs_table, stragglers_table
 from .tables import Table as Words
 
 _BAR = 22
 _MOST_GAINS = 5
 _MOST_STRAGGLERS = 5
+_MOST_EPOCHS = 10
 _MOST_WARNINGS = 5
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -39,6 +41,7 @@ def summary(analysis: Analysis) -> RenderableType:
     sections = (
         _verdict(analysis),
         _ledger(analysis),
+        _epochs(analysis),
         _drawn(stragglers_table(analysis), _MOST_STRAGGLERS),
         _ranks(analysis),
         _gains(analysis),
@@ -109,6 +112,17 @@ def _ledger_row(entry: LedgerEntry, largest: float, whole: float) -> list[Render
         percent(entry.share),
         "" if excess is None else signed(excess, beside=whole),
     ]
+
+
+def _epochs(analysis: Analysis) -> RenderableType | None:
+    figures = epoch_figures(analysis)
+    if not figures:
+        return None
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for title, text in figures:
+        grid.add_row(Text(f"{title}:", style="bold"), Text(plain(text)))
+    table = _drawn(epochs_table(analysis), _MOST_EPOCHS)
+    return grid if table is None else Group(grid, Text(), table)
 
 
 def _ranks(analysis: Analysis) -> RenderableType | None:
@@ -193,7 +207,7 @@ def _job(analysis: Analysis) -> RenderableType:
         if value
     ]
     split = f": {', '.join(parts)}" if parts else "; what it went to was not measured"
-    lines = [Text.assemble(("Job: ", "bold"), f"{amount(analysis.job.total, 's')}{split}")]
+    lines = [Text.assemble(("Job: ", "bold"), f"{job_total(analysis)}{split}")]
     moved = communication(analysis)
     if moved:
         lines.append(Text.assemble(("Communication: ", "bold"), moved))

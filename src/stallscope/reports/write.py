@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,20 +43,31 @@ def write_reports(
     reports = [by_name(name) for name in dict.fromkeys(formats)]
     options = options or ReportOptions(generated_at=datetime.now(UTC))
     stems = _stems([analysis.run for analysis in analyses])
+    pairs = [(analysis, report) for analysis in analyses for report in reports]
     paths = [out / f"{stem}{report.suffix}" for stem in stems for report in reports]
+    texts = (report.render(analysis, options) for analysis, report in pairs)
+    write_texts(paths, texts, out, force)
+    return paths
+
+
+def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: bool) -> None:
+    """Write one text after the other into files of one folder.
+
+    Raises:
+        UsageError: if the folder cannot be written to.
+        WouldOverwriteError: if a file is there already and ``force`` is not given; then none is written.
+    """
     if not force:
         _refuse_to_overwrite(paths)
-    pairs = ((analysis, report) for analysis in analyses for report in reports)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for path, (analysis, report) in zip(paths, pairs, strict=True):
-            _write(path, report.render(analysis, options))
+        for path, text in zip(paths, texts, strict=True):
+            _write(path, text)
     except OSError as error:
         raise UsageError(
             f"{error.filename or out}: reports cannot be written here ({error.strerror}); "
             "name another folder with --out"
         ) from error
-    return paths
 
 
 def _stems(runs: Sequence[Run]) -> list[str]:

@@ -1,0 +1,151 @@
+"""Autotune logs: what Horovod writes on rank 0 under HOROVOD_AUTOTUNE_LOG.
+
+A line for every setting that was tried, and the best of them once more when tuning has ended:
+
+    hierarchical_allreduce,…,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score
+    0,0,0, 1,5,4,1234.56
+    0,0,0, 1,50,32,987.65
+    0,0,0, 1,5,4,1234.56
+
+Versions differ in the switches before ``cycle_time_ms``; columns are read by name. The threshold is in
+MiB, and the score in bytes per microsecond. Nothing marks the last line but that its setting and its
+score were there before; the tuner itself tries a setting again at times, and finds another score. Where
+the others have a space in the middle, a last line without one is the best, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stallscope.errors import NotFoundError, UnreadableError
+
+_CYCLE, _FUSION, _SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
+_MIB = 1 << 20
+# Tuning ends after some hundred lines.
+_MOST_BYTES = 1 << 20
+# What a switch is called in the environment, with its values when off and on.
+_SWITCHES = {
+    "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "1"),
+    "hierarchical_allgather": ("HOROVOD_HIERARCHICAL_ALLGATHER", "0", "1"),
+    "torus_allreduce": ("HOROVOD_TORUS_ALLREDUCE", "0", "1"),
+    # Horovod's own capacity unless said otherwise.
+    "cache_enabled": ("HOROVOD_CACHE_CAPACITY", "0", "1024"),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A setting that was tried."""
+
+    #: By the name of their column.
+    switches: Mapping[str, bool]
+    cycle_time_ms: float
+    fusion_mib: float
+    #: Bytes per microsecond that were reduced: MB/s.
+    score: float
+
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """The lines that make Horovod start with this setting."""
+        switches = [
+            f"{names[0]}={names[1 + on]}"
+            for column, on in self.switches.items()
+            if (names := _SWITCHES.get(column)) is not None
+        ]
+        return (
+            f"HOROVOD_FUSION_THRESHOLD={int(self.fusion_mib * _MIB)}",
+            f"HOROVOD_CYCLE_TIME={self.cycle_time_ms:g}",
+            *switches,
+        )
+
+
+@dataclass(frozen=True)
+class AutotuneLog:
+    """What an autotuner has tried, in order."""
+
+    samples: tuple[Sample, ...]
+    #: What it settled on; None while it was still trying.
+    settled: Sample | None
+    #: Lines that could not be read.
+    torn: int
+
+    @property
+    def best(self) -> Sample | None:
+        """What it settled on, or the best so far; None before the first sample."""
+        return self.settled or max(self.samples, key=lambda one: one.score, default=None)
+
+
+def is_autotune_log(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is an autotune log."""
+    columns = _columns(head.partition(b"\n")[0])
+    return columns[-1:] == [_SCORE] and {_CYCLE, _FUSION} <= set(columns)
+
+
+def read_autotune(path: str | Path) -> AutotuneLog:
+    """
+    Raises:
+        NotFoundError: if there is no such file.
+        UnreadableError: if it is no autotune log.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return parse_autotune(str(path), file.read(_MOST_BYTES))
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def parse_autotune(name: str, data: bytes) -> AutotuneLog:
+    """The log in these bytes; ``name`` is what messages call the file.
+
+    Raises:
+        UnreadableError: if it is no autotune log.
+    """
+    if not is_autotune_log(data):
+        raise UnreadableError(f"{name}: no autotune log: its first line does not name its columns")
+    header, *lines = data.split(b"\n")
+    # Every line is written with its end: one without was cut, perhaps in the middle of its score.
+    cut = lines.pop() if lines else b""
+    columns = _columns(header)
+    read = [(line, _sample(columns, line)) for line in lines if line.strip()]
+    torn = sum(sample is None for _, sample in read) + bool(cut.strip())
+    samples = [(line, sample) for line, sample in read if sample is not None]
+    settled = _settled(samples)
+    tried = samples if settled is None else samples[:-1]
+    return AutotuneLog(tuple(sample for _, sample in tried), settled, torn)
+
+
+def _columns(line: bytes) -> list[str]:
+    return [cell.strip() for cell in line.decode("ascii", "replace").split(",")]
+
+
+def _sample(columns: Sequence[str], line: bytes) -> Sample | None:
+    cells = _columns(line)
+    if len(cells) != len(columns):
+        return None
+    try:
+        values = {name: float(cell) for name, cell in zip(columns, cells, strict=True)}
+    except ValueError:
+        return None
+    cycle, fusion, score = (values.pop(name) for name in (_CYCLE, _FUSION, _SCORE))
+    if not all(math.isfinite(value) and value >= 0 for value in (cycle, fusion, score)):
+        return None
+    if not set(values.values()) <= {0.0, 1.0}:
+        return None
+    return Sample({name: value == 1 for name, value in values.items()}, cycle, fusion, score)
+
+
+def _settled(samples: Sequence[tuple[bytes, Sample]]) -> Sample | None:
+    if len(samples) < 2:
+        return None
+    line, last = samples[-1]
+    earlier = [sample for _, sample in samples[:-1]]
+    if b", " not in line and all(b", " in other for other, _ in samples[:-1]):
+        return last
+    tried = any(replace(sample, score=last.score) == last for sample in earlier)
+    scored = any(sample.score == last.score for sample in earlier)
+    return last if tried and scored else None

@@ -1,0 +1,162 @@
+"""Logs that know how long epochs took, and not where the time of steps went.
+
+Their runs have no steps, only intervals of the kind ``epoch``, and facts that say where that is known
+from and how well. They count where nothing finer is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.errors import NotFoundError
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
+from stallscope.safe_names import safe_name
+
+from .base import Parsed
+
+# The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5).
+_RANK_IN_PATH = re.compile(r"(?:^|(?<=/))rank[._-]?(\d{1,6})(?=[/._-]|$)|(?<=@1\.)(\d{1,6})(?=\.)")
+# What a run is and what it trained: MLflow knows it of what was printed, too.
+_OF_THE_RUN = (
+    "run_name",
+    "model",
+    "optimizer",
+    "learning_rate",
+    "batch_size",
+    "size",
+    "anchor",
+    "steps_per_epoch",
+)
+
+
+class Epoch(NamedTuple):
+    """Nanoseconds on the log's clock."""
+
+    #: Counted from 0.
+    number: int
+    begin: int
+    end: int
+
+
+def epochs_log(
+    path: str,
+    *,
+    facts: Mapping[str, Any],
+    epochs: Sequence[Epoch],
+    ended: bool,
+    size: int,
+    rank: int = 0,
+    part: int = 0,
+    run_id: str = "",
+    end: int | None = None,
+    problems: Iterable[Problem] = (),
+) -> Parsed:
+    """A log of epochs.
+
+    Args:
+        run_id: where the log knows it; otherwise it is made of the place.
+        end: nanoseconds on the log's clock at which the job ended, where that is known.
+    """
+    log = Log(path, rank, 0, part, facts, ended, size)
+    row = {"generation": 0, "rank": rank, "step": None}
+    rows = [
+        {**row, "kind": "epoch", "epoch": number, "begin": begin, "end": until}
+        for number, begin, until in epochs
+    ]
+    if end is not None:
+        rows.append({**row, "kind": "end", "epoch": None, "begin": end, "end": end})
+    return Parsed(
+        log=log,
+        run_id=run_id,
+        steps=pa.schema(list(STEPS_SCHEMA)[1:]).empty_table(),
+        intervals=pa.Table.from_pylist(rows, pa.schema(list(INTERVALS_SCHEMA)[1:])),
+        problems=tuple(problems),
+    )
+
+
+def rank_in(path: str) -> tuple[int | None, str]:
+    """The rank that a path names, and the path without it: alike for all ranks of a job."""
+    found = _RANK_IN_PATH.search(path)
+    if found is None:
+        return None, path
+    return int(found[1] or found[2]), path[: found.start()] + path[found.end() :]
+
+
+def rounded_to(milliseconds: float) -> str:
+    """``the second``, ``the millisecond``, ``78 ms``"""
+    if milliseconds >= 1000:
+        return "the second"
+    return "the millisecond" if milliseconds <= 1 else f"{milliseconds:.3g} ms"
+
+
+def beside_steps(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
+    """What to say of logs of epochs that lie beside logs of steps."""
+    # What MLflow knows of a run lies beside its artifacts whether or not anybody asks for it.
+    paths = dict.fromkeys(log.log.path for _, log in found if not log.run_id)
+    return [
+        Problem(path, "knows how long epochs took; left alone, as logs of steps are here")
+        for path in paths
+    ]
+
+
+def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
+    """Logs of epochs with the ids of their runs.
+
+    What was printed is finer than MLflow's metrics: beside it MLflow only says what the run was.
+
+    Args:
+        found: logs with the places of their files.
+
+    Raises:
+        NotFoundError: if all there is are MLflow's metrics, and they tell no times.
+    """
+    by_place: dict[str, list[Parsed]] = defaultdict(list)
+    by_run: dict[str, list[Parsed]] = defaultdict(list)
+    for where, log in found:
+        if log.run_id:
+            by_run[log.run_id].append(log)
+        else:
+            by_place[rank_in(where)[1]].append(log)
+    runs = [log for logs in by_run.values() for log in logs if "known_from" in log.log.facts]
+    if len(by_run) == 1 and by_place:
+        ((mlflow, *_),) = by_run.values()
+        most = max(by_place, key=lambda place: sum(_epochs(log) for log in by_place[place]))
+        runs = [_as_mlflow_knows_it(log, mlflow) for log in by_place.pop(most)]
+    named = [_named(place, log) for place, logs in by_place.items() for log in logs]
+    if not runs and not named and by_run:
+        raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
+    return [*runs, *named]
+
+
+def _named(place: str, log: Parsed) -> Parsed:
+    """The log with an id and a name made of its place: nothing in it says what its run is called."""
+    parts = [part for part in place.split("/") if part]
+    key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    facts = {"run_name": "/".join(parts[-2:]), **log.log.facts}
+    run_id = f"{safe_name(parts[-1]) if parts else 'output'}-{key}"
+    return replace(log, run_id=run_id, log=replace(log.log, facts=facts))
+
+
+def _as_mlflow_knows_it(log: Parsed, mlflow: Parsed) -> Parsed:
+    known = {name: mlflow.log.facts[name] for name in _OF_THE_RUN if name in mlflow.log.facts}
+    ends = mlflow.intervals.filter(pc.equal(mlflow.intervals["kind"], "end"))
+    rank = pa.array([log.log.rank] * ends.num_rows, pa.int32())
+    ends = ends.set_column(ends.schema.get_field_index("rank"), "rank", rank)
+    return replace(
+        log,
+        run_id=mlflow.run_id,
+        log=replace(log.log, facts={**known, **log.log.facts}, ended=mlflow.log.ended),
+        intervals=pa.concat_tables([log.intervals, ends]),
+    )
+
+
+def _epochs(log: Parsed) -> int:
+    return int(log.intervals.num_rows)

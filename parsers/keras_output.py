@@ -1,0 +1,351 @@
+"""What Keras prints while it fits: one line per epoch, with the epoch's time to the second.
+
+    Epoch 3/5
+    78/78 [==============================] - 17s 195ms/step - loss: 1.91 - val_loss: 2.01     verbose=1
+    78/78 ━━━━━━━━━━━━━━━━━━━━ 17s 195ms/step - loss: 1.91 - val_loss: 2.01        verbose=1, Keras 3
+    78/78 - 17s - loss: 1.91 - 17s/epoch - 218ms/step                                         verbose=2
+    78/78 - 17s - 218ms/step - loss: 1.91                                          verbose=2, Keras 3
+     - 17s - loss: 1.91                                              verbose=2 before TensorFlow 2.0
+
+Updates of a bar on its way end in an ETA, and are written over. The first line stands there only where
+there are several epochs (from TensorFlow 2.2 on), and ``evaluate`` prints the same bar: after an epoch
+it is not taken for one, and where no epoch is announced, bars of as many batches as the first are.
+
+Times are rounded. The time includes validation. With verbose=1 ``ms/step`` leaves out the first step,
+which traces; with verbose=2 it is the epoch's time over its steps, and where there are few steps tells
+that time better than the seconds do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import ClassVar, NamedTuple
+
+from stallscope.errors import UnreadableError
+from stallscope.run import Problem
+
+from .base import Parsed, Parser
+from .epochs_only import Epoch, epochs_log, rank_in, rounded_to
+from .launcher_output import Line, Stamp, shown_lines
+
+KNOWN_FROM = "what Keras printed"
+
+_MS = {"s": 1000.0, "ms": 1.0, "us": 0.001}
+_EPOCH = re.compile(r"(?<![\w./-])Epoch (\d{1,9})/(\d{1,9})\s*$")
+_SAMPLES = re.compile(r"\bTrain on (\d{1,12}) samples\b")
+_OF_ALL = r"(?<![\d/.])(?P<count>\d{1,12})/(?P=count) "
+_SECONDS = r"(?P<seconds>\d{1,9})s(?![\w/])"
+_EACH = r"(?P<each>\d{1,9})(?P<unit>s|ms|us)/(?P<of>step|sample)\b"
+_BAR = re.compile(rf"{_OF_ALL}(?:\[=+\] -|[━=]+) {_SECONDS}(?: {_EACH})?")
+_LINE = re.compile(rf"{_OF_ALL}- {_SECONDS}(?: - {_EACH})?(?= - |\s*$)")
+_OLD_LINE = re.compile(rf"(?:^|\s)- {_SECONDS} - \w+: ")
+_AT_THE_END = re.compile(rf" - (?P<epoch>\d{{1,9}})(?P<epoch_unit>s|ms|us)/epoch - {_EACH}\s*$")
+_LOSS = " - loss: "
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# What every line of interest holds, to be looked for in millions of lines.
+_OF_INTEREST = re.compile(rb"s/(?:step|sample|epoch)|\ds - |\ds\s*$|Epoch \d+/|Train on \d")
+# A bar on its way, or a finished one.
+_SIGN = re.compile(
+    rf"\d/\d+ (?:\[[=>.]{{10,}}\] - (?:ETA: )?\d|[━=]{{10,}} \d)|\d/Unknown -? ?\d|{_LINE.pattern}"
+)
+# What is later than that after the first epoch is damage.
+_LATEST_NS = 2**62
+# The clocks that stamp lines tell whole seconds.
+_STAMP_NS = 1_500_000_000
+_STREAMS = ("", "stdout", "stderr", "stddiag")
+# Stands for the rank where no launcher has labelled the lines.
+_NOBODY = -1
+
+
+class KerasOutputParser(Parser):
+    name: ClassVar[str] = "keras-output"
+    title: ClassVar[str] = "what Keras prints while it fits"
+    suffix: ClassVar[str] = ".txt"
+    has_steps: ClassVar[bool] = False
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        announced = False
+        for part in re.split(rb"[\r\n]+", head):
+            text = _plain(part)
+            announced = announced or _EPOCH.search(text) is not None
+            if _SIGN.search(text) and (announced or _LOSS in text):
+                return True
+            if announced and _OLD_LINE.search(text):
+                return True
+        return False
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        ranks: set[int] = set()
+        outputs: dict[tuple[int | None, str], _Output] = {}
+        # A bar whose updates each became a line of their own ends more than once.
+        torn_apart = b"\r" not in data
+        for line in shown_lines(data):
+            key = (line.rank, line.stream)
+            if line.rank is not None:
+                ranks.add(line.rank)
+            if _OF_INTEREST.search(line.text):
+                if key not in outputs:
+                    outputs[key] = _Output(torn_apart)
+                outputs[key].add(line)
+        found = _one_stream_per_rank(outputs)
+        if not found:
+            raise UnreadableError(
+                f"{path}: this looks like what Keras prints, and no epoch has ended in it"
+            )
+        logs = [*_logs(path, found, len(data), ranks)]
+        return replace(logs[0], more=tuple(logs[1:]))
+
+
+class _Times(NamedTuple):
+    """Milliseconds, and halves of what they are rounded to."""
+
+    ms: float
+    half: float
+    #: Per step, where that is told apart from the epoch's time.
+    step_ms: float | None = None
+    step_half: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """One epoch's line."""
+
+    fit: int
+    epoch: int
+    #: How many epochs the fit was to have.
+    of: int | None
+    #: Steps, or samples in old versions.
+    count: int | None
+    of_samples: bool
+    times: _Times
+    stamp: Stamp | None
+
+
+@dataclass
+class _Output:
+    """What one rank printed, line by line."""
+
+    torn_apart: bool
+
+    def __post_init__(self) -> None:
+        self.epochs: list[_Printed] = []
+        self._announced: tuple[int, int] | None = None
+        self._ever_announced = False
+        self._samples: int | None = None
+        self._provisional = False
+
+    @property
+    def announced(self) -> bool:
+        """Whether epochs were announced: otherwise bars of ``evaluate`` may be among them."""
+        return self._ever_announced
+
+    def add(self, line: Line) -> None:
+        text = _plain(line.text)
+        epoch = _EPOCH.search(text)
+        if epoch is not None:
+            self._announced = (int(epoch[1]), int(epoch[2]))
+            self._ever_announced = True
+            return
+        samples = _SAMPLES.search(text)
+        if samples is not None:
+            self._samples = int(samples[1])
+            return
+        found = _BAR.search(text) or _LINE.search(text)
+        if found is None and self._announced is not None:
+            found = _OLD_LINE.search(text)
+        if found is not None:
+            self._end(text, found, line)
+
+    def _end(self, text: str, found: re.Match[str], line: Line) -> None:
+        parts: dict[str, str | None] = {"count": None, "each": None, **found.groupdict()}
+        count = None if parts["count"] is None else int(parts["count"])
+        again = self._provisional and self.epochs[-1].count == count and self._announced is None
+        if again:
+            last = self.epochs.pop()
+            place = (last.fit, last.epoch, last.of)
+        elif self._announced is not None:
+            place = self._announced_place(*self._announced)
+        elif not self._ever_announced and _LOSS in text and self._as_the_first(count):
+            place = (0, len(self.epochs), None)
+        else:
+            return
+        self._announced = None
+        bar = found.re is _BAR
+        self._provisional = self.torn_apart and bar and parts["seconds"] == "0" and not again
+        of_samples = parts.get("of") == "sample" or (count is not None and count == self._samples)
+        times = _times(text, parts, None if of_samples else count, bar)
+        self.epochs.append(_Printed(*place, count, of_samples, times, line.stamp))
+
+    def _announced_place(self, number: int, of: int) -> tuple[int, int, int | None]:
+        """The fit, the epoch and how many epochs were meant; a loop around ``fit`` is one fit."""
+        if not self.epochs:
+            return 0, number - 1, of
+        last = self.epochs[-1]
+        if of == last.of == 1:
+            return last.fit, last.epoch + 1, of
+        goes_on = of == last.of and number - 1 > last.epoch
+        return last.fit + (not goes_on), number - 1, of
+
+    def _as_the_first(self, count: int | None) -> bool:
+        return not self.epochs or self.epochs[0].count == count
+
+
+def _times(text: str, parts: dict[str, str | None], steps: int | None, bar: bool) -> _Times:
+    """What a line tells of its epoch's time, the finest of it; ``steps`` where they are known."""
+    ms, half = 1000.0 * int(parts["seconds"] or 0), 500.0
+    at_the_end = None if bar else _AT_THE_END.search(text)
+    if at_the_end is not None:
+        parts = at_the_end.groupdict()
+        unit = _MS[parts["epoch_unit"] or "s"]
+        ms, half = int(parts["epoch"] or 0) * unit, unit / 2
+    if parts["each"] is None or not steps:
+        return _Times(ms, half)
+    unit = _MS[parts["unit"] or "s"]
+    each = int(parts["each"]) * unit
+    # Whole seconds per step are coarser than the epoch's seconds over its steps.
+    finer = unit / 2 <= half / steps
+    if not bar and steps * unit / 2 < half:
+        ms, half = steps * each, steps * unit / 2
+    return _Times(ms, half, each, unit / 2) if finer else _Times(ms, half)
+
+
+def _one_stream_per_rank(outputs: dict[tuple[int | None, str], _Output]) -> dict[int, _Output]:
+    """By rank, its stream with most epochs; beside labelled lines, others are nobody's."""
+    found: dict[int, _Output] = {}
+    for (rank, _), output in sorted(outputs.items(), key=lambda item: _STREAMS.index(item[0][1])):
+        own = _NOBODY if rank is None else rank
+        if len(output.epochs) > (len(found[own].epochs) if own in found else 0):
+            found[own] = output
+    if len(found) > 1:
+        found.pop(_NOBODY, None)
+    return dict(sorted(found.items()))
+
+
+def _logs(
+    path: str, found: dict[int, _Output], size: int, ranks: Iterable[int]
+) -> Iterator[Parsed]:
+    """One log for each fit of each rank."""
+    stamped = all(_stamps_hold(output.epochs) for output in found.values())
+    known = max(ranks, default=-1) + 1
+    begins = {rank: _begins(output.epochs, stamped) for rank, output in found.items()}
+    first = min(own[0] for own in begins.values())
+    for rank, output in found.items():
+        problems = [] if output.announced else [Problem(path, _NOT_ANNOUNCED)]
+        rows = zip(output.epochs, begins[rank], strict=True)
+        for fit, own in groupby(rows, key=lambda row: row[0].fit):
+            epochs = [(epoch, begin - first) for epoch, begin in own]
+            facts = _facts([epoch for epoch, _ in epochs], stamped, first)
+            if known > 1:
+                facts["size"] = known
+            yield epochs_log(
+                path,
+                rank=(rank_in(path)[0] or 0) if rank == _NOBODY else rank,
+                part=fit,
+                facts=facts,
+                epochs=_rows(path, epochs),
+                ended=_all_there(epochs[-1][0]),
+                size=size,
+                problems=problems,
+            )
+            size, problems = 0, []
+
+
+_NOT_ANNOUNCED = (
+    "bars that no line 'Epoch 1/1' announces are taken for epochs; evaluate prints the same"
+)
+
+
+def _facts(epochs: Sequence[_Printed], stamped: bool, first: int) -> dict[str, object]:
+    half = max(epoch.times.half for epoch in epochs)
+    facts: dict[str, object] = {
+        "framework": "keras",
+        "known_from": KNOWN_FROM,
+        "precision": f"epochs, to {rounded_to(2 * half)}",
+        "epoch_precision_ms": half,
+        "first_epoch": epochs[0].epoch,
+        "clock": "none: durations one after another",
+    }
+    stamp = epochs[0].stamp
+    if stamped and stamp is not None:
+        facts["clock"] = "stamps of the lines"
+        if stamp.zone_known:
+            facts["anchor"] = {"monotonic_ns": 0, "wall_ns": first}
+        else:
+            began = datetime.fromtimestamp(first // 10**9, UTC)
+            facts["clock"] = (
+                f"stamps of the lines, from {began:%Y-%m-%d %H:%M:%S} of an unknown zone"
+            )
+    counts = {epoch.count for epoch in epochs}
+    if len(counts) == 1 and epochs[0].count is not None:
+        of = "samples" if epochs[0].of_samples else "steps"
+        facts[f"{of}_per_epoch"] = epochs[0].count
+    return facts | _step_facts(epochs[1:] or epochs)
+
+
+def _step_facts(epochs: Sequence[_Printed]) -> dict[str, object]:
+    """The mean over epochs of what Keras printed per step."""
+    told = [
+        (epoch.times.step_ms, epoch.times.step_half, epoch.count)
+        for epoch in epochs
+        if epoch.times.step_ms is not None and epoch.count
+    ]
+    if not told:
+        return {}
+    steps = sum(count for _, _, count in told)
+    return {
+        "step_ms": sum(ms * count for ms, _, count in told) / steps,
+        "step_precision_ms": max(half for _, half, _ in told),
+    }
+
+
+def _rows(path: str, epochs: Sequence[tuple[_Printed, int]]) -> list[Epoch]:
+    rows = [Epoch(epoch.epoch, begin, begin + _ns(epoch)) for epoch, begin in epochs]
+    if max(row.end for row in rows) > _LATEST_NS:
+        raise UnreadableError(f"{path}: epochs that take a century are none of Keras's")
+    return rows
+
+
+def _begins(epochs: Sequence[_Printed], stamped: bool) -> list[int]:
+    """When the epochs began: the ends that lines are stamped with less their durations, or all of
+    them one after another.
+    """
+    begins, end = [], 0
+    for epoch in epochs:
+        if stamped and epoch.stamp is not None:
+            begins.append(epoch.stamp.ns - _ns(epoch))
+        else:
+            begins.append(end)
+            end += _ns(epoch)
+    return begins
+
+
+def _stamps_hold(epochs: Sequence[_Printed]) -> bool:
+    """Whether every epoch is stamped, and none ends sooner after another than it took.
+
+    Output that was buffered is stamped when it was read, and clocks are set.
+    """
+    stamps = [epoch.stamp for epoch in epochs]
+    if None in stamps or len({stamp.zone_known for stamp in stamps if stamp}) > 1:
+        return False
+    ends = [stamp.ns for stamp in stamps if stamp]
+    return all(
+        end - before > _ns(epoch) - epoch.times.half * 1e6 - _STAMP_NS
+        for before, end, epoch in zip(ends, ends[1:], epochs[1:], strict=False)
+    )
+
+
+def _all_there(last: _Printed) -> bool:
+    """Whether the last epoch that was meant has ended; early stopping looks like a kill."""
+    return last.of is None or last.epoch + 1 == last.of
+
+
+def _ns(epoch: _Printed) -> int:
+    return round(epoch.times.ms * 1e6)
+
+
+def _plain(text: bytes) -> str:
+    return _ESCAPES.sub("", text.decode("utf-8", "replace"))

@@ -1,0 +1,387 @@
+"""What MLflow knows of a run: metrics with the times at which they were logged, params, begin and end.
+
+A metric that is logged once per epoch marks the ends of epochs, as autologging of TensorFlow, Keras and
+Lightning does it. When the first epoch began nobody has logged: it is left out. A metric that is logged
+once per step, or once per so many, gives a mean, and no rows: what lay between two values is not known.
+Whether the steps of a metric are epochs is told by its name, by the number of epochs among the params,
+or by a validation metric that has a value at every one of them; otherwise it is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from stallscope.collector.mlflow.contents import no_logs
+from stallscope.collector.mlflow.metrics import BEGINNING
+from stallscope.errors import UnreadableError
+from stallscope.run import Problem
+
+from .base import Parsed, Parser
+from .epochs_only import Epoch, epochs_log
+
+KNOWN_FROM = "MLflow's metrics"
+
+_LARGEST = 2**52
+_MOST_RANKS = 1 << 20
+# Further from now no run has been, and nanoseconds since 1970 are int64.
+_LATEST_MS = 2**42
+_EPOCH_IN_NAME = re.compile(r"(^|[_/.\- ])epochs?($|[_/.\- ])", re.IGNORECASE)
+_STEP_IN_NAME = re.compile(r"(^|[_/.\- ])(step|batch|iter|iteration)s?($|[_/.\- ])", re.IGNORECASE)
+_VALIDATION = re.compile(r"^(val|valid|validation|test|eval)[_/.\-]", re.IGNORECASE)
+# Of several metrics that would do, those that training logs itself.
+_FIRST = ("loss", "train_loss", "training_loss", "train/loss")
+# Lightning's logger and Hugging Face log under these names at which epoch a step was.
+_EPOCH = "epoch"
+# Autologging adds the best epoch's values again, behind the epoch at which training was stopped.
+_STOPPED, _RESTORED = "stopped_epoch", "restored_epoch"
+# Values of so many processes in turn that their steps go back all the time.
+_MOST_FITS = 4
+_FEWEST_OF_A_FIT = 4
+
+_PARAMS: dict[str, tuple[str, ...]] = {
+    "model": ("model", "model_name", "architecture", "arch"),
+    "optimizer": ("opt_name", "optimizer_name", "optimizer"),
+    "learning_rate": ("opt_learning_rate", "optimizer_learning_rate", "learning_rate", "lr"),
+    "batch_size": ("batch_size", "train_batch_size", "per_device_train_batch_size"),
+    "size": ("world_size", "hvd_size", "num_ranks"),
+    "epochs": ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs"),
+}
+
+Kind = Literal["epoch", "step"]
+
+
+class MlflowMetricsParser(Parser):
+    name: ClassVar[str] = "mlflow-metrics"
+    title: ClassVar[str] = "metrics of MLflow runs"
+    suffix: ClassVar[str] = ".mlflow.json"
+    has_steps: ClassVar[bool] = False
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return head.startswith(BEGINNING)
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        told = _told(path, data)
+        params = _texts(told.get("params"))
+        metrics = _metrics(told.get("metrics"))
+        begin = _moment(told.get("start_ms"))
+        facts = _facts(told, params)
+        found = _found(metrics, params, facts)
+        if begin is not None:
+            facts["anchor"] = {"monotonic_ns": 0, "wall_ns": begin * 10**6}
+        zero = begin if begin is not None else min((fit[0].ms for fit in found.fits), default=0)
+        ended = _moment(told.get("end_ms"))
+        problems = []
+        if found.facts is None:
+            problems.append(Problem(path, _nothing(told)))
+        logs = [
+            epochs_log(
+                path,
+                run_id=str(told.get("run_id")),
+                part=part,
+                facts={**facts, **(found.facts or {}), **_first_epoch(fit, found.base)},
+                epochs=_rows(fit, found.base, zero),
+                ended=told.get("status") == "FINISHED",
+                end=None if ended is None or begin is None else max(0, ended - zero) * 10**6,
+                size=0 if part else len(data),
+                problems=() if part else problems,
+            )
+            for part, fit in enumerate(found.fits or ((),))
+        ]
+        return replace(logs[0], more=tuple(logs[1:]))
+
+
+class _Value(NamedTuple):
+    """A value of a metric, and when it was logged."""
+
+    ms: int
+    step: int
+    value: float | None
+
+
+Values = Sequence[_Value]
+
+
+class _Found(NamedTuple):
+    """What metrics tell of times."""
+
+    #: What is known and how well; None where nothing is.
+    facts: dict[str, Any] | None
+    #: Per fit, the last value of every epoch.
+    fits: Sequence[Values] = ()
+    #: The number of the first epoch.
+    base: int = 0
+
+
+def _told(path: str, data: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        raise UnreadableError(f"{path}: no JSON, or torn") from None
+    if not isinstance(told, dict) or not isinstance(told.get("run_id"), str):
+        raise UnreadableError(f"{path}: this is not what MLflow knows of a run")
+    return told
+
+
+def _nothing(told: Mapping[str, Any]) -> str:
+    names = told.get("metric_names")
+    return no_logs(
+        str(told.get("where")),
+        _whole(told.get("artifacts")) or 0,
+        _whole(told.get("possible_logs")) or 0,
+        [str(name) for name in names] if isinstance(names, list) else [],
+        _texts(told.get("params")),
+    )
+
+
+def _found(
+    metrics: Mapping[str, Values], params: Mapping[str, str], facts: dict[str, Any]
+) -> _Found:
+    """The epochs that are marked, and means of what lies between values."""
+    logged = _lightning(metrics.get(_EPOCH, ()))
+    if logged is not None:
+        epochs_ended, facts["steps_per_epoch"] = logged
+        mean = _mean(metrics[_EPOCH])
+        return _marked([epochs_ended], 0, {} if mean is None else _step_facts(*mean))
+    kinds = {
+        name: _kind(name, values, metrics, params)
+        for name, values in metrics.items()
+        if name != _EPOCH
+    }
+    epochs = _choice(name for name, kind in kinds.items() if kind == "epoch")
+    steps = _choice(name for name, kind in kinds.items() if kind == "step")
+    mean = None if steps is None else _mean(metrics[steps])
+    step_facts = {} if mean is None else _step_facts(*mean)
+    if epochs is not None:
+        fits = _fits(metrics[epochs])
+        return _marked(fits, min(fit[0].step for fit in fits), step_facts)
+    if mean is not None:
+        return _Found({**step_facts, **_about(f"a mean over {mean[1]:,} steps")})
+    unknown = _choice(name for name, kind in kinds.items() if kind is None)
+    mean = None if unknown is None else _mean(metrics[unknown])
+    if mean is None:
+        return _Found(None)
+    precision = (
+        f"the mean time between steps of the metric {unknown}; whether they are epochs or steps of "
+        "training is not known"
+    )
+    return _Found({"metric_step_ms": mean[0], **_about(precision)})
+
+
+def _marked(fits: Sequence[Values], base: int, step_facts: Mapping[str, Any]) -> _Found:
+    facts = _about("epochs, to the millisecond") | {
+        "epoch_precision_ms": 1.0,
+        "clock": "when metrics were logged; when the first epoch began is not known",
+    }
+    return _Found({**facts, **step_facts}, fits, 1 if base == 1 else 0)
+
+
+def _about(precision: str) -> dict[str, Any]:
+    return {"known_from": KNOWN_FROM, "precision": precision}
+
+
+def _step_facts(step_ms: float, steps: int) -> dict[str, Any]:
+    return {"step_ms": step_ms, "step_precision_ms": 1.0 / steps}
+
+
+def _lightning(values: Values) -> tuple[list[_Value], int] | None:
+    """The last value of every epoch that ended, and steps per epoch, where epochs are told per step.
+
+    Only where every epoch has as many steps: otherwise values were not logged at their ends.
+    """
+    ends: dict[int, _Value] = {}
+    for one in values:
+        if one.value is None or one.value != int(one.value) or one.value < 0:
+            return None
+        ends[int(one.value)] = one
+    numbers = sorted(ends)
+    lengths = [ends[number].step - ends[before].step for before, number in pairwise(numbers)]
+    if len(numbers) > 2 and 0 < lengths[-1] < lengths[-2]:
+        # Still in this one when the last value was logged.
+        numbers.pop()
+        lengths.pop()
+    if not lengths or len(set(lengths)) > 1 or lengths[0] <= 0:
+        return None
+    return [ends[number]._replace(step=number) for number in numbers], lengths[0]
+
+
+def _kind(
+    name: str, values: Values, metrics: Mapping[str, Values], params: Mapping[str, str]
+) -> Kind | None:
+    """What the steps of a metric are; None where nothing tells."""
+    if _STEP_IN_NAME.search(name):
+        return "step"
+    steps = {one.step for one in values}
+    first, last = values[0].step, max(steps)
+    in_a_row = last - min(steps) + 1 == len(steps)
+    if _EPOCH_IN_NAME.search(name):
+        return "epoch" if in_a_row else None
+    epochs = _number(_param(params, "epochs"))
+    if epochs is not None:
+        initial = _number(params.get("initial_epoch"))
+        if last > epochs or (initial is not None and first != initial):
+            return "step"
+        return "epoch" if in_a_row and first in (0, 1, initial) else None
+    twin = any(
+        _VALIDATION.match(other) and {one.step for one in own} == steps
+        for other, own in metrics.items()
+        if other != name
+    )
+    return "epoch" if twin and in_a_row else None
+
+
+def _choice(names: Iterable[str]) -> str | None:
+    """The metric of training among several, otherwise the first one."""
+    found = sorted(names)
+    own = [name for name in found if not _VALIDATION.match(name)] or found
+    return next((name for name in _FIRST if name in own), own[0] if own else None)
+
+
+def _fits(values: Values) -> list[list[_Value]]:
+    """The last value of every step, by the times that steps began again."""
+    fits: list[list[_Value]] = []
+    for one in values:
+        if not fits or one.step < fits[-1][-1].step:
+            fits.append([])
+        if fits[-1] and fits[-1][-1].step == one.step:
+            fits[-1].pop()
+        fits[-1].append(one)
+    return fits
+
+
+def _mean(values: Values) -> tuple[float, int] | None:
+    """Milliseconds per step, and over how many steps; None where they tell nothing."""
+    time = steps = 0
+    for fit in _fits(values):
+        time += fit[-1].ms - fit[0].ms
+        steps += fit[-1].step - fit[0].step
+    return (time / steps, steps) if steps and time > 0 else None
+
+
+def _rows(fit: Values, base: int, zero: int) -> list[Epoch]:
+    """Epochs whose begin and end are known: those that follow another one."""
+    return [
+        Epoch(one.step - base, (before.ms - zero) * 10**6, (one.ms - zero) * 10**6)
+        for before, one in pairwise(fit)
+        if one.step == before.step + 1 and 0 <= one.step - base < 2**31
+    ]
+
+
+def _first_epoch(fit: Values, base: int) -> dict[str, int]:
+    return {"first_epoch": fit[0].step - base} if fit else {}
+
+
+def _facts(told: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """What the run was, as far as names of params tell."""
+    facts: dict[str, Any] = {
+        "run_name": told.get("run_name"),
+        "framework": _framework(params),
+        "model": _param(params, "model"),
+        "optimizer": _param(params, "optimizer"),
+        "learning_rate": _number(_param(params, "learning_rate")),
+        "batch_size": _count(_param(params, "batch_size")),
+        "size": _count(_param(params, "size"), _MOST_RANKS),
+        "steps_per_epoch": _steps_per_epoch(params, _object(told.get("training_data"))),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _framework(params: Mapping[str, str]) -> str | None:
+    """Which autologging has written such params."""
+    if "opt_name" in params:
+        return "tensorflow"
+    if "optimizer_learning_rate" in params:
+        return "keras"
+    return "pytorch" if {"optimizer_name", "epochs"} <= set(params) else None
+
+
+def _steps_per_epoch(params: Mapping[str, str], data: Mapping[str, Any]) -> int | None:
+    """As Keras counts them: given, or from what autologging wrote of its training data."""
+    given = _count(params.get("steps_per_epoch"))
+    if given is not None:
+        return given
+    batches = _whole(data.get("features_cardinality"))
+    if batches is not None:
+        return batches if batches > 0 else None
+    shape, batch = data.get("features_shape"), _count(_param(params, "batch_size"))
+    rows = _whole(shape[0]) if isinstance(shape, list) and shape else None
+    if rows is None or batch is None or rows <= 0:
+        return None
+    held_back = _number(params.get("validation_split")) or 0.0
+    training = math.floor(rows * (1 - held_back)) if 0 <= held_back < 1 else rows
+    return -(-training // batch) or None
+
+
+def _metrics(told: object) -> dict[str, Values]:
+    """Metrics with values at two different steps at least, in the order of their times."""
+    histories = {name: _values(values) for name, values in _object(told).items()}
+    stopped = histories.get(_STOPPED)
+    last = int(stopped[-1].value or 0) if stopped and _RESTORED in histories else None
+    found: dict[str, Values] = {}
+    for name, values in histories.items():
+        kept = [one for one in values if last is None or one.step <= last]
+        if len({one.step for one in kept}) > 1 and _can_be_told_apart(kept):
+            found[name] = kept
+    return found
+
+
+def _values(told: object) -> list[_Value]:
+    values = [
+        _Value(one[0], one[1], _number(one[2]))
+        for one in (told if isinstance(told, list) else ())
+        if isinstance(one, list)
+        and len(one) == 3
+        and _moment(one[0]) is not None
+        and _whole(one[1]) is not None
+    ]
+    return sorted(values, key=lambda one: one[:2])
+
+
+def _can_be_told_apart(values: Values) -> bool:
+    """Whether these are the values of one process after another, not of several at once."""
+    fits = _fits(values)
+    return len(fits) <= _MOST_FITS or len(values) >= _FEWEST_OF_A_FIT * len(fits)
+
+
+def _param(params: Mapping[str, str], what: str) -> str | None:
+    found = (params[name] for name in _PARAMS[what] if params.get(name) not in (None, "None", ""))
+    return next(found, None)
+
+
+def _object(told: object) -> dict[str, Any]:
+    return told if isinstance(told, dict) else {}
+
+
+def _texts(told: object) -> dict[str, str]:
+    return {name: str(value) for name, value in _object(told).items()}
+
+
+def _whole(told: object) -> int | None:
+    usable = isinstance(told, int) and not isinstance(told, bool) and abs(told) < _LARGEST
+    return told if usable and isinstance(told, int) else None
+
+
+def _moment(told: object) -> int | None:
+    """Milliseconds since 1970."""
+    found = _whole(told)
+    return found if found is not None and 0 <= found < _LATEST_MS else None
+
+
+def _number(told: object) -> float | None:
+    try:
+        number = float(told) if isinstance(told, (int, float, str)) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < _LARGEST else None
+
+
+def _count(told: str | None, most: int = _LARGEST) -> int | None:
+    """A number that is at least one."""
+    number = _number(told)
+    usable = number is not None and 1 <= number <= most and number == int(number)
+    return int(number) if number is not None and usable else None

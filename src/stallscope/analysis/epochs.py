@@ -1,0 +1,122 @@
+"""What is known of a run whose logs know how long epochs took, and not where the time of steps went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from stallscope.run import Log, Run
+
+
+@dataclass(frozen=True)
+class EpochTime:
+    """How long an epoch took on a rank, validation included; the precision is a half width."""
+
+    rank: int
+    #: Fits of one job are counted from 0, and epochs within them as training counts them, from 0.
+    fit: int
+    epoch: int
+    s: float
+    precision_s: float
+
+
+@dataclass(frozen=True)
+class EpochTimes:
+    """What logs of epochs tell; None where they do not. ``*_precision_*`` are half widths."""
+
+    #: Where it is known from, and how well, in words.
+    known_from: str
+    precision: str
+    epochs: tuple[EpochTime, ...]
+    #: The mean over the epochs of the last fit, without its first one, which traces.
+    mean_s: float | None
+    precision_s: float | None
+    #: The mean time of a step, with what the logs cannot tell from it: validation, above all.
+    step_ms: float | None
+    step_precision_ms: float | None
+    #: The mean time between steps of a metric that may be epochs or steps.
+    metric_step_ms: float | None
+    #: Of one rank, over those epochs.
+    samples_per_second_per_rank: float | None
+
+
+def epoch_times(run: Run) -> EpochTimes | None:
+    """What a run's logs of epochs tell; None for a run that has steps, or neither."""
+    precision = run.fact("precision")
+    if run.steps.num_rows or precision is None:
+        return None
+    epochs = _epochs(run)
+    mean = _mean(epochs, run.fact("first_epoch"))
+    half = _number(run, "epoch_precision_ms")
+    precision_s = None if mean is None or half is None else half / 1e3
+    step_ms, step_half = _step(run, mean, precision_s)
+    return EpochTimes(
+        known_from=str(run.fact("known_from")),
+        precision=str(precision),
+        epochs=epochs,
+        mean_s=mean,
+        precision_s=precision_s,
+        step_ms=step_ms,
+        step_precision_ms=step_half,
+        metric_step_ms=_number(run, "metric_step_ms"),
+        samples_per_second_per_rank=_throughput(run, mean, precision_s, step_ms),
+    )
+
+
+def samples_of_all_ranks(run: Run, known: EpochTimes) -> float | None:
+    """Samples per second of all ranks together; None where it is not known how many trained."""
+    per_rank, size = known.samples_per_second_per_rank, run.fact("size")
+    return None if per_rank is None or size is None else per_rank * run.size
+
+
+def _epochs(run: Run) -> tuple[EpochTime, ...]:
+    table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
+    columns = [table[name].to_pylist() for name in ("log", "epoch", "begin", "end")]
+    found = [
+        _epoch(run.logs[log], number, end - begin)
+        for log, number, begin, end in zip(*columns, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.fit, one.epoch, one.rank)))
+
+
+def _epoch(log: Log, number: int | None, ns: int) -> EpochTime:
+    half = log.facts.get("epoch_precision_ms") or 0.0
+    return EpochTime(log.rank, log.part, number or 0, ns / 1e9, half / 1e3)
+
+
+def _mean(epochs: Sequence[EpochTime], first_epoch: object) -> float | None:
+    last_fit = max((one.fit for one in epochs), default=0)
+    own = [one for one in epochs if one.fit == last_fit]
+    later = [one for one in own if one.epoch != first_epoch] or own
+    return float(np.mean([one.s for one in later])) if later else None
+
+
+def _step(
+    run: Run, mean_s: float | None, precision_s: float | None
+) -> tuple[float | None, float | None]:
+    """The mean step and its half width, milliseconds: as told, or an epoch's over its steps."""
+    told = _number(run, "step_ms")
+    steps = _number(run, "steps_per_epoch")
+    if told is not None:
+        return told, _number(run, "step_precision_ms")
+    # An epoch that is shorter than what it is rounded to tells nothing of its steps.
+    if not steps or mean_s is None or precision_s is None or mean_s <= precision_s:
+        return None, None
+    return mean_s * 1e3 / steps, precision_s * 1e3 / steps
+
+
+def _throughput(
+    run: Run, mean_s: float | None, precision_s: float | None, step_ms: float | None
+) -> float | None:
+    samples, batch = _number(run, "samples_per_epoch"), _number(run, "batch_size")
+    if samples is not None and mean_s is not None and mean_s > (precision_s or 0.0):
+        return samples / mean_s
+    return batch * 1e3 / step_ms if batch is not None and step_ms else None
+
+
+def _number(run: Run, name: str) -> float | None:
+    value = run.fact(name)
+    return float(value) if isinstance(value, (int, float)) else None

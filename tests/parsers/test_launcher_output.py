@@ -1,0 +1,132 @@
+"""Lines of ranks are put together again from what launchers print, with the times that they carry."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallscope.parsers.launcher_output import Line, read_stamp, shown_lines
+
+# Open MPI 4.1.8 with --tag-output, of two ranks that write three updates of a bar each.
+OPEN_MPI_4 = (
+    b"[1,1]<stdout>:Epoch 1/2\n"
+    b"[1,1]<stdout>:\b\b\r1/3 [..] - ETA: 0s[1,1]<stdout>:\b\b\r2/3 [..] - ETA: 0s"
+    b"[1,1]<stdout>:\b\b\r3/3 [..] - ETA: 0s[1,0]<stdout>:Epoch 1/2[1,0]<stdout>:\r\n"
+    b"[1,0]<stdout>:\b\b\r1/3 [..] - ETA: 0s[1,1]<stdout>:\r\n"
+    b"[1,1]<stdout>:AAAA\r\n"
+    b"[1,1]<stderr>:err line\n"
+    b"[1,0]<stdout>:\b\b\r2/3 [..] - ETA: 0s[1,0]<stdout>:\b\b\r3/3 [..] - ETA: 0s"
+    b"[1,0]<stderr>:err line\n[1,0]<stdout>:\r\n[1,0]<stdout>:AAAA\r\n"
+)
+# MPICH 5.0.2 with -l.
+MPICH = (
+    b"[0] Epoch 1/2\n"
+    b"[0] \b\b\r1/3 [..] - ETA: 0s[1] Epoch 1/2[1] \n"
+    b"[1] \b\b\r1/3 [..] - ETA: 0s[0] \b\b\r2/3 [..] - ETA: 0s[1] \b\b\r2/3 [..] - ETA: 0s"
+    b"[0] \b\b\r3/3 [..] - ETA: 0s[1] \b\b\r3/3 [..] - ETA: 0s[0] \n"
+    b"[0] AAAA\n[0] err line\n[1] \n[1] AAAA\n[1] err line\n"
+)
+BAR = b"3/3 [..] - ETA: 0s"
+
+
+def texts(data: bytes, block_bytes: int = 1 << 20) -> dict[tuple[int | None, str], list[bytes]]:
+    found: dict[tuple[int | None, str], list[bytes]] = {}
+    for line in shown_lines(data, block_bytes):
+        found.setdefault((line.rank, line.stream), []).append(line.text)
+    return found
+
+
+@pytest.mark.parametrize("block_bytes", [30, 64, 1 << 20])
+def test_pieces_of_ranks_become_their_lines(block_bytes: int) -> None:
+    own = [b"Epoch 1/2", BAR, b"AAAA"]
+    assert texts(OPEN_MPI_4, block_bytes) == {
+        (0, "stdout"): own,
+        (1, "stdout"): own,
+        (0, "stderr"): [b"err line"],
+        (1, "stderr"): [b"err line"],
+    }
+
+
+def test_labels_without_a_stream_are_taken_where_every_line_has_one() -> None:
+    own = [b"Epoch 1/2", BAR, b"AAAA", b"err line"]
+    assert texts(MPICH) == {(0, ""): own, (1, ""): own}
+    assert texts(b"[0] is the first\nof three\nlines\n") == {
+        (None, ""): [b"[0] is the first", b"of three", b"lines"]
+    }
+
+
+def test_only_what_a_terminal_shows_in_the_end_counts() -> None:
+    bar = b"".join(b"\r%d/9 [..]%s" % (step, b"\b" * 8) for step in range(1, 9))
+    for end in (b"\r9/9 [==]\n", b"\r9/9 [==]\r\n", b"\r9/9 [==]", b"9/9 [==]\n"):
+        assert texts(b"before\n" + bar + end) == {(None, ""): [b"before", b"9/9 [==]"]}
+
+
+def test_a_bar_of_many_megabytes_is_one_short_line() -> None:
+    bar = b"\r1/2 [>.] - ETA: 1s" * 300_000
+    [line] = shown_lines(b"begin" + bar + b"\r2/2 [==] - 1s\n", 1 << 16)
+    assert line == Line(None, "", b"2/2 [==] - 1s", (b"begin" + bar)[:160])
+
+
+@pytest.mark.parametrize(
+    "prefixed",
+    [
+        b"Sat Nov 21 02:39:23 2026[1,0]<stdout>:one Sat Nov 21 02:39:25 2026[1,0]<stdout>:two\n"
+        b"Sat Nov 21 02:39:24 2026[1,1]<stdout>:three\n",
+        b"[Sat Nov 21 02:39:25 2026][1,0]<stdout>:one two\n"
+        b"[Sat Nov 21 02:39:24 2026][1,1]<stdout>:three\n",
+        b"2026-11-21 02:39:25 - STDOUT - INFO - [0]<stdout>:one two\n"
+        b"2026-11-21 02:39:24 - STDOUT - INFO - [1]<stdout>:three\n",
+    ],
+)
+def test_a_line_has_the_stamp_of_its_end(prefixed: bytes) -> None:
+    found = {line.rank: line for line in shown_lines(prefixed)}
+    assert [found[0].text, found[1].text] == [b"one two", b"three"]
+    stamps = [line.stamp for _, line in sorted(found.items())]
+    end = int(datetime(2026, 11, 21, 2, 39, 25, tzinfo=UTC).timestamp())
+    assert [stamp.ns // 10**9 if stamp else None for stamp in stamps] == [end, end - 1]
+
+
+def test_stamps_of_many_forms_are_read() -> None:
+    at = int(datetime(2026, 11, 21, 2, 39, 23, tzinfo=UTC).timestamp()) * 10**9
+    for text, ns, zone_known in (
+        (b"2026-11-21 02:39:23 - STDOUT", at, False),
+        (b"2026-11-21 02:39:23,125 INFO", at + 125_000_000, False),
+        (b"2026-11-21T02:39:23.123456789Z stdout F", at + 123_456_789, True),
+        (b"2026-11-21T04:39:23+02:00 x", at, True),
+        (b"[2026-11-21 02:39:23.  1234: W /build", at + 1_234_000, False),
+        (b"26/11/21 02:39:23 INFO BarrierTaskContext", at, False),
+        (b"Sat Nov 21 02:39:23 2026[0]<stdout>:", at, False),
+        (b"[Sat Nov 21 02:39:23 2026][1,0]<stdout>:", at, False),
+    ):
+        stamp = read_stamp(text)
+        assert stamp is not None, text
+        assert (stamp.ns, stamp.zone_known) == (ns, zone_known), text
+    for text in (b"", b"2026-13-40 99:99:99", b"Epoch 1/2", b"2026-11-21T02:39:23+99:99"):
+        assert read_stamp(text) is None
+
+
+_PIECES = [
+    b"[1,0]<stdout>:",
+    b"[7]<stderr>:",
+    b"[0] ",
+    b"Sat Nov 21 02:39:23 2026",
+    b"0000-00-00 00:00:00+99:99",
+    b"\r",
+    b"\b",
+    b"\n",
+    b"text",
+]
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from(_PIECES), st.binary(max_size=8))),
+    st.integers(1, 200),
+)
+def test_no_bytes_break_it(pieces: list[bytes], block_bytes: int) -> None:
+    for line in shown_lines(b"".join(pieces), block_bytes):
+        assert line.text
+        assert not set(line.text) & set(b"\r\n\b")
+        assert line.stamp is None or line.stamp.ns is not None

@@ -1,0 +1,273 @@
+"""MLflow's metrics are read as epochs where they mark their ends, and as means where they do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallscope.analysis import analyse
+from stallscope.analysis.epochs import EpochTimes
+from stallscope.collector.mlflow.metrics import KnownRun, as_file, worth_reading
+from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.parsers.epochs_only import as_runs
+from stallscope.parsers.grouping import group
+from stallscope.parsers.mlflow_metrics import MlflowMetricsParser
+from stallscope.parsers.registry import recognise
+from stallscope.run import Run
+
+#: What servers told of runs that MLflow 2.22.5 (TensorFlow 2.15.1) and 3.17.2 (Keras 3.15.1, Lightning
+#: 2.6.6) logged by themselves: epochs of 20 steps, of which each takes more than 20 ms.
+LOGGED: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "mlflow_runs.json").read_text()
+)
+PARSER = MlflowMetricsParser()
+START = 1_795_000_000_000
+
+
+def run_of(told: dict[str, Any]) -> Run:
+    metrics = told["metrics"]
+    known = KnownRun(
+        where="mlflow:abc",
+        run_id="abc",
+        run_name="a run",
+        status=told.get("status", "FINISHED"),
+        start_ms=told.get("start_ms", START),
+        end_ms=told.get("end_ms"),
+        params=told.get("params", {}),
+        training_data=told.get("training_data", {}),
+        metrics={name: metrics[name] for name in worth_reading(metrics)},
+        metric_names=sorted(metrics),
+        artifacts=0,
+        possible_logs=0,
+    )
+    file = as_file(known)
+    assert recognise(file.name, file.read()[:4096]) is not None
+    one = PARSER.parse(file.name, file.read())
+    (run,) = group("mlflow:abc", as_runs([(file.where, log) for log in (one, *one.more)]), [])
+    return run
+
+
+def known(run: Run) -> EpochTimes:
+    found = analyse(run).epoch_times
+    assert found is not None
+    return found
+
+
+def history(*values: tuple[int, int]) -> list[list[float]]:
+    """Seconds after the start, and step."""
+    return [[START + 1000 * seconds, step, 0.5] for seconds, step in values]
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "took"),
+    [
+        ("tensorflow", "tensorflow", [0.524, 0.505, 0.504]),
+        ("tensorflow dataset", "tensorflow", [0.506, 0.693, 0.588]),
+        ("keras", "keras", [0.392, 0.394, 0.387]),
+        ("lightning", "pytorch", [0.718, 0.623, 0.611]),
+        ("lightning steps and epochs", "pytorch", [0.621, 0.634, 0.772]),
+        ("lightning logger", None, [2.945, 4.58, 2.359]),
+    ],
+)
+def test_logged_epochs_are_those_behind_the_first(
+    name: str, framework: str | None, took: list[float]
+) -> None:
+    run = run_of(LOGGED[name])
+    found = known(run)
+    # Nobody has logged when the first epoch began.
+    assert [one.epoch for one in found.epochs] == [1, 2, 3]
+    assert [one.s for one in found.epochs] == pytest.approx(took)
+    assert found.mean_s == pytest.approx(sum(took) / 3)
+    assert (found.known_from, found.precision) == ("MLflow's metrics", "epochs, to the millisecond")
+    assert run.fact("framework") == framework
+    assert run.steps.num_rows == 0
+    assert (run.id, run.name, run.status) == ("abc", "a run", "completed")
+
+
+def test_begin_and_end_of_the_run_are_the_jobs() -> None:
+    told = LOGGED["tensorflow"]
+    run = run_of(told)
+    assert run.started_at is not None
+    assert run.started_at.timestamp() * 1000 == pytest.approx(told["start_ms"])
+    assert analyse(run).job.total == (told["end_ms"] - told["start_ms"]) / 1000
+    assert run_of({**told, "status": "RUNNING", "end_ms": None}).status == "open"
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "batch"),
+    [("tensorflow", 20, 32), ("tensorflow dataset", 10, 64), ("keras", 18, 32)],
+)
+def test_steps_and_samples_are_known_from_what_autologging_wrote(
+    name: str, steps: int, batch: int
+) -> None:
+    run = run_of(LOGGED[name])
+    found = known(run)
+    assert found.mean_s is not None
+    assert run.fact("steps_per_epoch") == steps
+    assert run.fact("batch_size") == batch
+    assert found.step_ms == pytest.approx(1000 * found.mean_s / steps)
+    assert found.samples_per_second_per_rank == pytest.approx(batch * steps / found.mean_s)
+    # How many ranks there were nobody says.
+    assert analyse(run).samples_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("name", "step_ms"),
+    [
+        ("tensorflow every 5 steps", 69.107),
+        ("keras every 5 steps", 24.8),
+        ("lightning steps and epochs", 32.533),
+        ("lightning logger", 174.2),
+    ],
+)
+def test_metrics_of_steps_give_a_mean_and_no_rows(name: str, step_ms: float) -> None:
+    run = run_of(LOGGED[name])
+    assert known(run).step_ms == pytest.approx(step_ms, abs=0.001)
+    assert run.steps.num_rows == 0
+    if "every" in name:
+        assert known(run).epochs == ()
+        assert known(run).precision == "a mean over 75 steps"
+        assert "how long a step took on average" in analyse(run).bottleneck.evidence
+
+
+def test_the_best_epochs_values_that_are_logged_again_are_no_epoch() -> None:
+    found = known(run_of(LOGGED["tensorflow stopped early"]))
+    assert [one.epoch for one in found.epochs] == [1, 2, 3]
+
+
+def test_a_metric_that_may_be_either_says_so() -> None:
+    run = run_of({"metrics": {"loss": history(*((second, second) for second in range(50)))}})
+    found = known(run)
+    assert found.metric_step_ms == 1000
+    assert (found.epochs, found.mean_s, found.step_ms) == ((), None, None)
+    assert "whether they are epochs or steps of training is not known" in found.precision
+    assert "how often a metric was logged" in analyse(run).bottleneck.evidence
+
+
+@pytest.mark.parametrize(
+    ("metrics", "params", "epochs"),
+    [
+        # A validation metric with a value at every step.
+        ({"loss": [(5, 0), (9, 1)], "val_loss": [(5, 0), (9, 1)]}, {}, [1]),
+        # The number of epochs among the params; epochs counted from 1.
+        ({"loss": [(5, 1), (9, 2)]}, {"num_epochs": "2"}, [1]),
+        # The name says it.
+        ({"train_loss_epoch": [(5, 0), (9, 1)]}, {}, [1]),
+        # More than there were to be, or not one after another.
+        ({"loss": [(5, 0), (9, 1), (10, 2)]}, {"epochs": "1"}, []),
+        ({"loss": [(5, 0), (9, 5)]}, {"epochs": "20"}, []),
+        # Validated now and then.
+        ({"loss": [(1, 0), (2, 1), (3, 2)], "val_loss": [(1, 0), (3, 2)]}, {}, []),
+        # Two fits into one run.
+        (
+            {"epoch_loss": [(5, 0), (9, 1), (15, 0), (19, 1), (23, 2)]},
+            {},
+            [1, 1, 2],
+        ),
+        # Two processes that log at nearly the same time.
+        ({"epoch_loss": [(5, 0), (6, 0), (9, 1), (10, 1)]}, {}, [1]),
+    ],
+)
+def test_what_tells_epochs_from_steps(
+    metrics: dict[str, list[tuple[int, int]]], params: dict[str, str], epochs: list[int]
+) -> None:
+    histories = {name: history(*values) for name, values in metrics.items()}
+    found = known(run_of({"metrics": histories, "params": params}))
+    assert [one.epoch for one in found.epochs] == epochs
+    assert {one.s for one in found.epochs} <= {4}
+
+
+def test_epochs_told_per_step_need_their_ends() -> None:
+    fractions = [[START + 1000 * n, 10 * n, n / 7] for n in range(20)]
+    told = {"loss": history(*((n, 10 * n) for n in range(20))), "epoch": fractions}
+    found = known(run_of({"metrics": told, "params": {"num_train_epochs": "3"}}))
+    assert (found.epochs, found.step_ms) == ((), 100)
+
+
+def test_values_of_many_processes_at_once_tell_nothing() -> None:
+    mixed = history(*((second, step) for second in range(40) for step in (9, 3)))
+    with pytest.raises(NotFoundError, match="there is no step log in this run"):
+        run_of({"metrics": {"epoch_loss": mixed}})
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {},
+        {"loss": history((5, 0))},
+        {"loss": history((5, 3), (9, 3))},
+        {"system/cpu": history((5, 0), (9, 1)), "stallscope.size": history((5, 0), (9, 1))},
+    ],
+)
+def test_where_nothing_tells_times_the_sentence_says_what_there_is(metrics: dict[str, Any]) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        run_of({"metrics": metrics, "params": {"batch": "32"}})
+    assert "it has no artifacts, " in str(caught.value)
+    assert "1 param(s) (batch)" in str(caught.value)
+
+
+def test_few_metrics_are_asked_for_and_those_that_tell_most_first() -> None:
+    names = [f"a{number}" for number in range(50)] + ["loss", "system/gpu", "stallscope.size"]
+    assert worth_reading(names)[0] == "loss"
+    assert len(worth_reading(names)) == 16
+    assert not any(name.startswith(("system/", "stallscope.")) for name in worth_reading(names))
+
+
+def test_losses_that_are_no_numbers_are_values_all_the_same() -> None:
+    told = {**LOGGED["tensorflow"], "metrics": {**LOGGED["tensorflow"]["metrics"]}}
+    told["metrics"]["loss"] = [[ms, step, float("nan")] for ms, step, _ in told["metrics"]["loss"]]
+    assert len(known(run_of(told)).epochs) == 3
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+_HISTORY = st.lists(
+    st.tuples(st.integers(-5, 2**50), st.integers(-5, 60) | st.integers(), st.floats()).map(list)
+    | _JSON,
+    max_size=12,
+)
+_NAMES = st.sampled_from(["loss", "val_loss", "epoch", "train_epoch", "stopped_epoch", "x_step"])
+
+
+@given(
+    st.fixed_dictionaries(
+        {"run_id": st.just("r") | _JSON},
+        optional={
+            "metrics": st.dictionaries(_NAMES, _HISTORY) | _JSON,
+            "params": st.dictionaries(
+                st.sampled_from(["epochs", "batch_size", "world_size", "validation_split"]),
+                st.sampled_from(["3", "-1", "nan", "1e400", "None", "0", "0.5", str(2**51)])
+                | _JSON,
+            )
+            | _JSON,
+            "training_data": st.fixed_dictionaries({"features_shape": _JSON}) | _JSON,
+            "metric_names": _JSON,
+            "start_ms": _JSON,
+            "end_ms": _JSON,
+            "status": _JSON,
+        },
+    )
+)
+def test_nothing_breaks_the_parser(told: dict[str, Any]) -> None:
+    data = b'{"stallscope_mlflow": 1,' + json.dumps(told).encode()[1:]
+    try:
+        one = PARSER.parse("metrics.mlflow.json", data)
+        logs = as_runs([("mlflow:r", log) for log in (one, *one.more)])
+    except StallscopeError:
+        return
+    (run,) = group("mlflow:r", logs, [])
+    assert analyse(run).bottleneck.kind == "insufficient_data"
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_break_it(rest: bytes) -> None:
+    with pytest.raises(StallscopeError):
+        PARSER.parse("metrics.mlflow.json", b'{"stallscope_mlflow": 1,' + rest)
