@@ -17,6 +17,7 @@ TABS: dict[str, str] = {
     "Timeline": "timeline",
     "Stragglers": "stragglers",
     "Baseline": "baseline",
+    "Communication": "communication",
     "Log health": "health",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import Page
 from .baseline import BaselinePage
+from .communication import CommunicationPage
 from .compare import ComparePage
 from .health import HealthPage
 from .live import LivePage
@@ -24,5 +25,6 @@ PAGES: tuple[Page, ...] = (
     StepPage(),
     StragglersPage(),
     BaselinePage(),
+    CommunicationPage(),
     HealthPage(),
 )

@@ -1,0 +1,131 @@
+"""What an autotune log beside the logs says, as cards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+import plotly.graph_objects as go
+
+from stallscope.parsers.autotune import AutotuneLog, Sample
+from stallscope.pictures.plotly_figures.look import TEXT, Look
+from stallscope.wording.numbers import significant
+from stallscope.wording.plain import plain
+from stallscope.wording.verdicts import counted
+
+from ..beside import AutotuneSeen
+from .aria import aria
+from .data_table import data_card
+from .drawn_card import drawn_card
+
+_MOST_SAMPLES = 2000
+_MIB = 1 << 20
+
+
+def autotune_cards(seen: AutotuneSeen) -> list[Any]:
+    """The score of what was tried, the best setting to paste, and all samples."""
+    log, best = seen.log, seen.log.best
+    if best is None:
+        return [
+            dmc.Card(
+                [
+                    dmc.Title("Autotuning", order=2, size="h4"),
+                    dmc.Text(f"{plain(seen.path.name)} has no sample yet.", size="sm"),
+                ],
+                withBorder=True,
+            )
+        ]
+    return [
+        drawn_card(
+            "autotune",
+            "Autotuning",
+            _sentence(seen, best),
+            lambda drawn, look: _draw(drawn, look, log, best),
+            dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
+            dmc.Code(
+                "\n".join(best.environment),
+                block=True,
+                mt="xs",
+                tabIndex=0,
+                **aria(label="The best setting"),
+            ),
+        ),
+        _samples_card(log, best),
+    ]
+
+
+def _sentence(seen: AutotuneSeen, best: Sample) -> str:
+    log = seen.log
+    tried = f"{plain(seen.path.name)}: {counted(len(log.samples), 'setting')} tried"
+    end = (
+        "tuning has converged"
+        if log.settled
+        else "tuning had not ended, and the best so far need not stay it"
+    )
+    torn = f" {counted(log.torn, 'line')} could not be read." if log.torn else ""
+    return (
+        f"{tried}, {end}. The best one reduces {significant(best.score)} MB/s; a score is one "
+        f"measurement, and the best of many is partly luck.{torn}"
+    )
+
+
+def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:
+    numbers = list(range(1, len(log.samples) + 1))
+    drawn.add_scatter(
+        x=numbers,
+        y=[one.score for one in log.samples],
+        customdata=[[one.cycle_time_ms, one.fusion_mib] for one in log.samples],
+        mode="lines+markers",
+        line={"width": 1, "color": look.of("allreduce")},
+        marker={"size": 5, "color": look.of("allreduce")},
+        hovertemplate="setting %{x}: %{y:.3g} MB/s<br>cycle %{customdata[0]:.3g} ms, fusion "
+        "%{customdata[1]:.3g} MiB<extra></extra>",
+    )
+    # The line that tuning ends with repeats the sample that it settled on.
+    at = next((number for number, one in zip(numbers, log.samples, strict=True) if one == best), 0)
+    if at:
+        drawn.add_scatter(
+            x=[at],
+            y=[best.score],
+            mode="markers+text",
+            text=["best"],
+            textposition="top center",
+            marker={
+                "size": 13,
+                "symbol": "circle-open",
+                "color": look(TEXT),
+                "line": {"width": 2.5},
+            },
+            cliponaxis=False,
+            hoverinfo="skip",
+        )
+    drawn.update_layout(margin_t=28)
+    drawn.update_xaxes(title="setting", showgrid=False)
+    drawn.update_yaxes(ticksuffix=" MB/s")
+
+
+def _samples_card(log: AutotuneLog, best: Sample) -> Any:
+    switches = list(dict.fromkeys(name for one in log.samples for name in one.switches))
+    rows = [
+        (
+            f"{number:,}" + (" (best)" if one == best else ""),
+            *("on" if one.switches.get(name) else "off" for name in switches),
+            significant(one.cycle_time_ms),
+            significant(one.fusion_mib),
+            significant(one.score),
+        )
+        for number, one in enumerate(log.samples[:_MOST_SAMPLES], start=1)
+    ]
+    return data_card(
+        "Settings that were tried",
+        "In the order in which they were tried.",
+        (
+            "Setting",
+            *(plain(name).replace("_", " ").capitalize() for name in switches),
+            "Cycle, ms",
+            "Fusion, MiB",
+            "Score, MB/s",
+        ),
+        rows,
+        text_columns=1 + len(switches),
+    )

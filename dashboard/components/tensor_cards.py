@@ -1,0 +1,256 @@
+"""What a Horovod Timeline beside the logs says of tensors, as cards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from stallscope.analysis.tensors import SIZES, Fusion, SizeClass, Tensors, TensorTimes, by_size
+from stallscope.pictures.plotly_figures.look import Look
+from stallscope.reports.tables import NOTHING, Table
+from stallscope.run import Run
+from stallscope.wording.cells import Cells
+from stallscope.wording.figures import bytes_in_words
+from stallscope.wording.numbers import amount, between, percent, significant
+from stallscope.wording.plain import plain
+from stallscope.wording.verdicts import counted
+
+from ..beside import TimelineSeen
+from .data_table import data_card
+from .drawn_card import drawn_card
+from .tables import words_card
+
+_MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
+# Only the ends of long names differ.
+_LONGEST_NAME = 64
+_MOST_BARS = 24
+# So far apart, a timeline and a run's logs are hardly of one job.
+_ANOTHER_RUN_S = 3600
+
+
+def timeline_card(seen: TimelineSeen, run: Run) -> Any:
+    """What was read of the timeline, and what its time went to."""
+    found = seen.tensors
+    rows = [
+        ("File", plain(seen.path.name)),
+        ("Read", _read(seen)),
+        ("Begins", _begins(seen, run)),
+        ("Covers", amount(found.span_ms, "ms")),
+        ("Time in which tensors are negotiated", percent(found.negotiating)),
+        ("Time in which operations run", percent(found.operating)),
+        ("Cycles", _cycles(found)),
+    ]
+    if seen.damaged:
+        rows.append(("Damaged", f"{counted(seen.damaged, 'event')} left out"))
+    if seen.unfinished:
+        unfinished = "1 activity has" if seen.unfinished == 1 else f"{seen.unfinished:,} have"
+        rows.append(("Not ended", f"{unfinished} no end in what was read, and left out"))
+    return words_card(
+        Table(
+            "Horovod Timeline",
+            ("What", "In this timeline"),
+            tuple(rows),
+            words=frozenset({0, 1}),
+            note="Of rank 0, which it makes slower. Negotiation goes from the first rank that has a "
+            "tensor ready to the last one: most of it is waiting for ranks. Times of several tensors "
+            "are those in which any of them was at it.",
+        )
+    )
+
+
+def _read(seen: TimelineSeen) -> str:
+    if seen.read >= seen.size:
+        return f"all of its {bytes_in_words(seen.size)}"
+    return f"the first {bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}; not what follows"
+
+
+def _begins(seen: TimelineSeen, run: Run) -> str:
+    if seen.start_us is None:
+        return "not told: Horovod before 0.20.1"
+    try:
+        began = datetime.fromtimestamp(seen.start_us / 1e6, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return "at a time that cannot be"
+    said = f"{began:%Y-%m-%d %H:%M:%S} UTC"
+    if run.started_at is None:
+        return said
+    apart = (run.started_at - began).total_seconds()
+    word = "before" if apart >= 0 else "after"
+    said += f", {amount(abs(apart) * 1e3, 'ms')} {word} the step logs"
+    return said + (": perhaps of another run" if abs(apart) > _ANOTHER_RUN_S else "")
+
+
+def _cycles(found: Tensors) -> str:
+    if found.cycles is None:
+        return "not marked (HOROVOD_TIMELINE_MARK_CYCLES=1)"
+    median, p95 = amount(found.cycles.median_ms, "ms"), amount(found.cycles.p95_ms, "ms")
+    return f"{found.cycles.count:,}; median {median}, 95th percentile {p95}"
+
+
+def tensors_card(found: Tensors) -> Any:
+    """Every tensor, the busiest first."""
+    if not found.tensors:
+        return None
+    shown = found.tensors[:_MOST_TENSORS]
+    parts = found.parts[:_MOST_PARTS]
+    waits = Cells.for_all(one.negotiation_ms for one in shown)
+    cells = Cells.for_all(one.operation_ms for one in shown)
+    left_out = len(found.tensors) - len(shown)
+    return data_card(
+        "Tensors",
+        "The busiest first; means per operation. Tensors that were fused share their operation: their "
+        "times do not add up." + (f" {left_out:,} more are left out." if left_out else ""),
+        (
+            "Tensor",
+            "Operation",
+            "Size",
+            "Operations",
+            f"Negotiation, {waits.unit}",
+            f"Operation, {cells.unit}",
+            *(f"{plain(part)}, {cells.unit}" for part in parts),
+        ),
+        [_tensor_row(one, parts, waits, cells) for one in shown],
+        text_columns=2,
+    )
+
+
+def _tensor_row(
+    one: TensorTimes, parts: tuple[str, ...], waits: Cells, cells: Cells
+) -> tuple[str, ...]:
+    times = (one.operation_ms, *(one.parts_ms.get(part) for part in parts))
+    name = plain(one.name)
+    return (
+        name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}",
+        plain(one.operation).lower() or NOTHING,
+        NOTHING if one.size is None else bytes_in_words(one.size),
+        f"{one.operations:,}",
+        NOTHING if one.negotiation_ms is None else waits.plain(one.negotiation_ms),
+        *(NOTHING if value is None else cells.plain(value) for value in times),
+    )
+
+
+def fusion_card(fusion: Fusion) -> Any:
+    """How many tensors go through one allreduce."""
+    operations = len(fusion.tensors)
+    if not operations:
+        return None
+    counts, labels = _bars(fusion.tensors)
+
+    def draw(drawn: go.Figure, look: Look) -> None:
+        drawn.add_bar(
+            x=labels,
+            y=counts,
+            marker={"color": look.of("allreduce"), "line": {"width": 0}},
+            hovertemplate="%{x} fused: %{y:,} allreduces<extra></extra>",
+        )
+        drawn.update_xaxes(type="category", showgrid=False, title="tensors in one allreduce")
+
+    whole = f"{counted(int(fusion.tensors.sum()), 'tensor')} went through {operations:,}"
+    alone = percent(float((fusion.tensors == 1).mean()))
+    known = fusion.bytes[np.isfinite(fusion.bytes)]
+    size = (
+        f"; half of them move {bytes_in_words(int(np.median(known)))} or more" if len(known) else ""
+    )
+    return drawn_card(
+        "fusion",
+        "Fusion",
+        f"{whole} allreduces, {significant(float(fusion.tensors.mean()))} in each on average; {alone} "
+        f"of the allreduces have one tensor{size}.",
+        draw,
+    )
+
+
+def _bars(tensors: Any) -> tuple[list[int], list[str]]:
+    """Counts of operations by how many tensors they fuse, and what the bars are called."""
+    most = int(tensors.max())
+    width = -(-most // _MOST_BARS)
+    counts = np.bincount((tensors - 1) // width, minlength=-(-most // width)).tolist()
+    lows = [1 + width * bar for bar in range(len(counts))]
+    return counts, [str(low) if width == 1 else f"{low}–{low + width - 1}" for low in lows]
+
+
+def sizes_card(fusion: Fusion, ranks: int) -> Any:
+    """Operations by their bytes: how many, how long, how fast."""
+    classes = by_size(fusion, ranks)
+    if not classes:
+        return None
+    cells = Cells.for_all(one.transfer_ms for one in classes)
+    whole = sum(one.bytes for one in classes)
+    return data_card(
+        "Allreduces by size",
+        "The reduction itself, without negotiation and copies: medians, and for the bandwidth the "
+        "range of the middle half. Bus bandwidth is 2(N−1)/N × bytes / time.",
+        (
+            "Size",
+            "Allreduces",
+            "Share of bytes",
+            f"Takes, {cells.unit}",
+            "Bus bandwidth, GB/s",
+            "Middle half, GB/s",
+        ),
+        [_size_row(one, whole, cells) for one in classes],
+    )
+
+
+def _size_row(one: SizeClass, whole: float, cells: Cells) -> tuple[str, ...]:
+    return (
+        _size(SIZES.index(one.up_to)),
+        f"{one.operations:,}",
+        percent(one.bytes / whole),
+        cells.plain(one.transfer_ms),
+        NOTHING if one.bandwidth is None else significant(one.bandwidth),
+        NOTHING if one.quartiles is None else between(*one.quartiles),
+    )
+
+
+def _size(at: int) -> str:
+    """What a class of sizes is called."""
+    if at == 0:
+        return f"up to {bytes_in_words(int(SIZES[0]))}"
+    above = bytes_in_words(int(SIZES[at - 1]))
+    if not isfinite(SIZES[at]):
+        return f"more than {above}"
+    return f"{above} – {bytes_in_words(int(SIZES[at]))}"
+
+
+def late_card(found: Tensors) -> Any:
+    """Who came last in negotiations, as far as ranks were ticked."""
+    if not found.negotiations:
+        return None
+    coverage = (
+        f"In {found.ticked:,} of {counted(found.negotiations, 'negotiation')} more than one rank is "
+        "marked as ready"
+    )
+    if found.ticked < found.negotiations:
+        coverage += (
+            ": the response cache answers the others, unless HOROVOD_CACHE_CAPACITY=0. The page of "
+            "stragglers tells it for every step"
+        )
+    late = found.lateness
+    if late is None:
+        rows = []
+    else:
+        rows = [
+            (
+                f"rank {one.rank:,}",
+                f"{one.last:,}",
+                percent(one.last / late.rounds),
+                NOTHING if one.behind_ms is None else amount(one.behind_ms, "ms"),
+            )
+            for one in late.ranks[:_MOST_RANKS]
+        ]
+        coverage += (
+            f". Negotiations that overlap are one round: in {late.together:,} of "
+            f"{counted(late.rounds, 'round')} all ranks came within a cycle "
+            f"({amount(late.cycle_ms, 'ms')}), and nobody was late"
+        )
+    return data_card(
+        "Last in negotiation",
+        f"{coverage}.",
+        ("Rank", "Rounds in which it came last", "Share of rounds", "Then behind the first by"),
+        rows,
+    )
