@@ -18,15 +18,21 @@ help: ## this list
 demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboard (ARGS=--no-serve ends after the reports)
 	$(BIN)/stallscope demo $(ARGS)
 
-test: lint browser ## set up everything and run all tests (ARGS go to pytest)
-	@# Without the training side the tests that need it say so at the end; in CI that is an error.
-	tools/training-env.sh $(TRAINING) || test -z "$$CI"
-	tools/spark-env.sh $(TRAINING) || test -z "$$CI"
-	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
+test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pytest)
+	@# Side by side: most of it waits for downloads, or for one core.
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint browser training-side services-side
 	@# Ranks take all cores, and are measured: nothing else runs beside them.
 	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod")
 	$(if $(ARGS),,$(BIN)/pytest -m horovod)
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
+
+# Without them the tests that need them say so at the end; in CI that is an error.
+training-side:
+	tools/training-env.sh $(TRAINING) || test -z "$$CI"
+	tools/spark-env.sh $(TRAINING) || test -z "$$CI"
+
+services-side: $(VENV)/.ready
+	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
 
 test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
 	@# Those have wheels for Python 3.11, which the training side has.
@@ -90,7 +96,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,s3,ssh,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,ssh,test,dev
 	@touch $@
 
-.PHONY: help demo test test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean
+.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean

@@ -34,6 +34,9 @@ if ! command -v apt-get >/dev/null 2>&1; then
     echo "system-packages: not installed, for want of apt-get: ${missing[*]}" >&2
     exit 0
 fi
+# apt-get works for one at a time.
+exec 9>"${TMPDIR:-/tmp}/stallscope-packages.lock"
+! command -v flock >/dev/null || flock 9
 echo "system-packages: installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${sudo[@]}" apt-get update -qq && "${sudo[@]}" apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null ||

@@ -41,10 +41,9 @@ class MlflowArtifacts(Source):
         if old is not None:
             return old.run(self._run_id).logs()
         run = MlflowRun(self._run_id)
-        recorded = _below(run, LOGS)
-        artifacts = recorded or _below(run, "")
+        artifacts = _below(run, LOGS) or _below(run, "")
         logs = logs_among([self._file(run, artifact) for artifact in artifacts])
-        if recorded:
+        if any(one.path.startswith(f"{LOGS}/") for one in artifacts):
             return logs
         return [*logs, as_file(known_run(run, len(artifacts), len(logs)))]
 
