@@ -10,7 +10,7 @@ from dash import Dash, Input, Output, State, no_update
 
 from stallscope.analysis import Analysis
 from stallscope.run import Run
-from stallscope.wording.verdicts import counted
+from stallscope.wording.epochs import ranks_and_hosts, steps_and_epochs
 
 from ..addresses import ADDRESS, query_of, with_baseline
 from ..store import RunInfo
@@ -81,8 +81,8 @@ def _badges(run: Run) -> list[Any]:
 def _facts(analysis: Analysis) -> str:
     run = analysis.run
     facts = [
-        counted(run.size, "rank") + " on " + counted(len(run.hosts), "host"),
-        counted(analysis.steps, "step") + " in " + counted(analysis.epochs, "epoch"),
+        ranks_and_hosts(analysis),
+        steps_and_epochs(analysis),
         str(run.fact("framework") or "framework not recorded"),
     ]
     model = run.fact("model")
