@@ -18,14 +18,13 @@ from stallscope.analysis.baseline import find_baseline, find_single, split_basel
 from stallscope.collecting import baselines_in
 from stallscope.collector.catalogue import Catalogue
 from stallscope.errors import UsageError
-from stallscope.reports import registry
 from stallscope.reports.json_report import document
 from stallscope.reports.terminal import summary
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
 from stallscope.runs import open_run, store_of
 
-from . import mlflow_runs
+from . import mlflow_runs, output
 from .main import FAILED, FINE
 from .opening import open_all, with_progress
 
@@ -57,20 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="bandwidth:4 (so many times as much) or ranks:64; may be given several times",
     )
     mlflow_runs.add_arguments(parser)
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
-    parser.add_argument(
-        "--format",
-        metavar="LIST",
-        help=f"comma-separated: {', '.join(registry.names())}; without it, a summary in the terminal",
-    )
-    parser.add_argument("--force", action="store_true", help="replace reports that are there")
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
-    )
+    output.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    formats = registry.parse(options.format) if options.format else []
+    formats = output.formats_of(options)
     bandwidth = _bandwidth(options.network_bandwidth)
     questions = _questions(options.what_if)
     baselines = _baselines(options.baseline)
@@ -173,15 +163,13 @@ def _answered(analysis: Analysis, questions: Sequence[str], others: Sequence[Ana
 
 def _show(analyses: list[Analysis], formats: list[str], options: argparse.Namespace) -> None:
     if not formats:
-        if options.out is not None:
-            raise UsageError("--out needs --format: say which of html, md, json, csv to write")
         console = Console()
         for analysis in analyses:
             console.print(summary(analysis))
         return
-    if formats == ["json"] and options.out is None:
+    if output.goes_to_standard_output(formats, options):
         json.dump([document(analysis) for analysis in analyses], sys.stdout, indent=1)
         print()
         return
-    for path in write_reports(analyses, formats, options.out or Path("reports"), options.force):
+    for path in write_reports(analyses, formats, options.out or output.REPORTS, options.force):
         print(path)

@@ -6,19 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rich.console import Console
 
 from stallscope.analysis import analyse
 from stallscope.analysis.scaling import Series, scaling
-from stallscope.errors import UsageError
 from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.scaling import render
 from stallscope.reports.scaling.terminal import scaling_summary
 from stallscope.reports.write import write_texts
 
+from . import output
 from .main import FAILED, FINE
 from .opening import open_all, with_progress
 
@@ -32,22 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="runs of one job or several, on different numbers of ranks; repeats are welcome",
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
-    parser.add_argument(
-        "--format",
-        metavar="LIST",
-        help=f"comma-separated: {', '.join(registry.names())}; without it, a summary in the terminal",
-    )
-    parser.add_argument("--force", action="store_true", help="replace reports that are there")
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
-    )
+    output.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    formats = registry.parse(options.format) if options.format else []
-    if options.out is not None and not formats:
-        raise UsageError("--out needs --format: say which of html, md, json, csv to write")
+    formats = output.formats_of(options)
     runs, failures = open_all(options.runs, options.read_as)
     series = scaling(analyse(one) for one in with_progress(runs, "analysing"))
     if series:
@@ -61,15 +49,15 @@ def run(options: argparse.Namespace) -> int:
     return FAILED if failures else FINE
 
 
-def _show(series: Sequence[Series], formats: Sequence[str], options: argparse.Namespace) -> None:
+def _show(series: Sequence[Series], formats: list[str], options: argparse.Namespace) -> None:
     made = ReportOptions(generated_at=datetime.now(UTC))
     if not formats:
         Console().print(scaling_summary(series))
         return
-    if list(formats) == ["json"] and options.out is None:
+    if output.goes_to_standard_output(formats, options):
         sys.stdout.write(render("json", series, made))
         return
-    out = options.out or Path("reports")
+    out = options.out or output.REPORTS
     paths = [out / f"{_STEM}{registry.by_name(name).suffix}" for name in formats]
     write_texts(paths, (render(name, series, made) for name in formats), out, options.force)
     for path in paths:
