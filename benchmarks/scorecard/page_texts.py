@@ -152,7 +152,7 @@ LIMITS = """\
 MADE = """\
 ## How it was made
 
-`make scorecard` simulates {simulated:,} runs (about four hours of one core with the large jobs), trains {real:,} and
+`make scorecard` simulates {simulated:,} runs (about four hours of one core), trains {real:,} and
 writes this page. It goes on where it was interrupted, and runs again what the code has changed for.
 `make scorecard ARGS=--quick` prints a small simulated grid in a few minutes and leaves the page as
 it is. The figures of all cells are in [simulated.json](scorecard/simulated.json){real_json}. Seeds
