@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 
 from stallscope.analysis.scaling import Series, scaling
-from stallscope.pictures.charts import Chart
 from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.reports.scaling.contents import (
     difference,
@@ -76,18 +75,14 @@ def _series(series: Series, index: int) -> list[Any]:
             withBorder=True,
         ),
         side_by_side(
-            _chart(f"rates-{index}", rate_chart(series)),
-            _chart(f"efficiency-{index}", efficiency_chart(series)),
+            chart_card(f"rates-{index}", rate_chart(series)),
+            chart_card(f"efficiency-{index}", efficiency_chart(series)),
         ),
-        None if steps is None else _chart(f"steps-{index}", steps),
+        None if steps is None else chart_card(f"steps-{index}", steps),
         words_card(rates_table(series)),
         words_card(lost_table(series)),
         warnings_card(series.warnings),
     ]
-
-
-def _chart(name: str, chart: Chart) -> Any:
-    return chart_card(name, chart)
 
 
 def _nothing(text: str) -> View:

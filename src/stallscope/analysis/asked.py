@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .baseline import match_single
-from .communication import Measured, faster, fit_communication, project
+from .communication import faster, fit_communication, project
 from .ledger import Ledger
 from .result import Analysis
+from .scaling.projection import communication_of
 from .stats import Mean
 from .what_if import WhatIf
 
@@ -70,7 +71,7 @@ def _on_ranks(
         and other.run.synthetic == analysis.run.synthetic
         and not match_single(analysis.run, other.run).differs
     ]
-    measured = [one for one in map(_measured, [analysis, *same]) if one is not None]
+    measured = [one for one in map(communication_of, [analysis, *same]) if one is not None]
     model = fit_communication(measured)
     if model is None:
         return None
@@ -79,13 +80,3 @@ def _on_ranks(
     now = float(ledger.total.mean()) / 1e6
     saved = Mean(now - found.step_ms.value, None)
     return WhatIf(f"ranks:{ranks}", saved, found.speedup, found.ci95, found.extrapolated)
-
-
-def _measured(analysis: Analysis) -> Measured | None:
-    ledger = analysis.steady
-    if ledger is None or analysis.run.size < 2:
-        return None
-    # Without the bytes, those of one job are alike: any number will do.
-    gradient_bytes = int(analysis.run.fact("gradient_bytes") or 1)
-    exposed = ledger.mean_ms("allreduce")
-    return Measured(analysis.run.size, gradient_bytes, exposed)

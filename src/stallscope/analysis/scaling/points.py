@@ -75,11 +75,7 @@ def points_of(runs: Sequence[Analysis], counted: bool) -> list[Point]:
 
 
 def _point(size: int, runs: Sequence[Analysis], counted: bool) -> Point:
-    steps = [
-        Mean(run.step.mean, None if run.step.ci95 is None else run.step.ci95)
-        for run in runs
-        if run.step is not None
-    ]
+    steps = [Mean(run.step.mean, run.step.ci95) for run in runs if run.step is not None]
     measured = all(run.entries for run in runs)
     entries = {
         name: _across([_entry(run, name) for run in runs]) for name in (ENTRIES if measured else ())
