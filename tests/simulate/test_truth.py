@@ -46,6 +46,7 @@ BOUNDARIES = replace(
         replace(JOB, ranks=5, epochs=60),
         replace(JOB, noise=QUIET, jitter_ms=0),
         replace(JOB, other_ms=0, first_step=1000, generation=2),
+        replace(BOUNDARIES, prefetch=2, input_ms=200),
         replace(JOB, ranks=8, ranks_per_host=8, samples_factor={3: 1.5}, rank_spread=0.02),
         replace(
             BOUNDARIES,

@@ -19,6 +19,7 @@ from .communication import Communication, communication
 from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
+from .findings.loaders import ranks_starve_in_turn
 from .findings.rank_0 import rank_0_extra_work
 from .findings.slow_steps import step_findings
 from .job_time import host_step_times, job_time
@@ -35,7 +36,6 @@ from .result import (
     LedgerEntry,
     RankSummary,
     StepTime,
-    Straggler,
 )
 from .stats import Mean, mean_with_interval
 from .verdict import decide, without_steps
@@ -90,7 +90,7 @@ def analyse(
         bottleneck=_bottleneck(run, steady, found, base_steady is not None),
         stragglers=stragglers,
         what_if=() if found is None else found.gains,
-        findings=_findings(run, base is not None, single, clocks, steady, changes, stragglers),
+        findings=_findings(run, base is not None, single, clocks, steady, changes, found),
         warnings=_warnings(run, worlds, ledgers, match, baseline, single),
         samples_per_second=throughput,
         epochs=_epochs(worlds),
@@ -319,12 +319,15 @@ def _findings(
     clocks: ClockSummary | None,
     steady: Ledger | None,
     changes: Sequence[ChangePoint],
-    stragglers: Sequence[Straggler],
+    attribution: Attribution | None,
 ) -> tuple[Finding, ...]:
     found = [*find(run, has_baseline, single=single)]
     found += [] if clocks is None else clock_findings(clocks)
     found += [] if steady is None else step_findings(steady, tuple(changes))
-    return by_severity([*found, *rank_0_extra_work(stragglers)])
+    if attribution is not None and steady is not None and not _one_of_many(run):
+        found += rank_0_extra_work(attribution.stragglers)
+        found += ranks_starve_in_turn(attribution.loaders_at_work_ms, steady)
+    return by_severity(found)
 
 
 def _warnings(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .ledger import Ledger
+from .loaders import pace_unseen, with_loaders_at_work
 from .result import Straggler
 from .stats import mean_with_interval
 from .stragglers import Found, find_stragglers
@@ -35,6 +36,10 @@ class Attribution:
     compute: WhatIf | None
     #: Whether nobody can be named because there are too few independent steps.
     too_few_steps: bool
+    #: Imbalance that is input in truth, milliseconds per step: loaders were at work while ranks waited.
+    loaders_at_work_ms: float = 0.0
+    #: Whether the named ranks' loaders run ahead, and how fast the others' are does not show.
+    pace_unseen: bool = False
 
     @property
     def named(self) -> tuple[int, ...]:
@@ -57,7 +62,8 @@ def attribute(
         baseline: steady steps of the baseline.
         blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
     """
-    found = find_stragglers(ledger, hosts, blind_ns)
+    recorded, ledger = ledger, with_loaders_at_work(ledger)
+    found = find_stragglers(recorded, ledger, hosts, blind_ns)
     healed = without_faulty(ledger, found.slow)
     varies = variation(ledger, baseline, found, healed)
     if varies is not None:
@@ -70,7 +76,15 @@ def attribute(
         tuple(_gains(ledger, found, healed, baseline, varies)),
         compute,
         found.too_few_steps,
+        float((recorded.imbalance - ledger.imbalance).mean()) / 1e6,
+        pace_unseen(ledger, _slow_in_input(ledger, found)),
     )
+
+
+def _slow_in_input(ledger: Ledger, found: Found) -> list[int]:
+    """Positions of the ranks that are slow all the time, by input."""
+    named = {rank for one in found.stragglers if one.stage == "input" for rank in one.ranks}
+    return [rank for rank in found.slow if ledger.ranks[rank] in named]
 
 
 def _with(found: Found, varying: Straggler) -> Found:

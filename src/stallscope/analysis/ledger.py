@@ -152,7 +152,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     for rank_and_step, cut in cuts.nonzero(chosen):
         arrival[rank_and_step] -= cut
     fetch, compute = data - begin, ready - data
-    reference, second, critical = _in_order(arrival, measured)
+    reference, second, critical = in_order(arrival, measured)
     holes = np.nonzero(~measured) if not measured.all() else None
     if holes is not None:
         ready = np.where(measured, ready, NULL)
@@ -244,7 +244,7 @@ def _origins(aligned: AlignedSteps, ended: Ints) -> Ints:
     return origin
 
 
-def _in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
+def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
     """Per step the positions of the reference rank (lower median), the second to last and the last."""
     ranks = arrival.shape[1]
     if not ranks:

@@ -51,33 +51,44 @@ class Found:
     too_few_steps: bool
 
 
-def find_stragglers(ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0) -> Found:
+def find_stragglers(
+    ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
+) -> Found:
     """Test for stragglers of every kind.
 
     Args:
         ledger: steady steps.
+        replayed: the same with starving ranks at their loaders' pace, to tell what healing somebody
+            gains; the same ledger where that is not in question.
         hosts: per rank, its host.
         blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
     """
     everyone = range(len(ledger.ranks))
     tested_hosts, host_test = slow_hosts(ledger, hosts, blind_ns)
-    names = [name for name in tested_hosts if not _now_and_then(ledger, _of(hosts, name))]
+    names = [
+        name
+        for name in tested_hosts
+        if not _now_and_then(ledger, _of(hosts, name))
+        and not _no_slower(ledger, replayed, _of(hosts, name))
+    ]
     rest = [rank for rank in everyone if hosts[rank] not in names]
     test = slow_ranks(ledger, rest, blind_ns)
     named = [rest[index] for index in test.named]
+    named = [rank for rank in named if not _no_slower(ledger, replayed, [rank])]
     slow = [rank for rank in named if not _now_and_then(ledger, [rank])]
     faulty = sorted({*everyone} - {*rest} | {*slow})
     healthy = [rank for rank in everyone if rank not in set(faulty)] or list(everyone)
 
-    stragglers = [_persistent(ledger, _of(hosts, name), healthy, (name,)) for name in names]
-    stragglers += [_persistent(ledger, [rank], healthy, ()) for rank in slow]
+    both = (ledger, replayed)
+    stragglers = [_persistent(*both, _of(hosts, name), healthy, (name,)) for name in names]
+    stragglers += [_persistent(*both, [rank], healthy, ()) for rank in slow]
     late = named_late = None
     if len(healthy) > 1:
         bursting = _Bursting(
             tuple(rank for rank in named if rank not in slow),
             tuple(name for name in tested_hosts if name not in names),
         )
-        found, late, named_late = _late(ledger, healthy, bursting, hosts, test.tau)
+        found, late, named_late = _late(*both, healthy, bursting, hosts, test.tau)
         stragglers += found
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
     return Found(
@@ -90,15 +101,30 @@ def find_stragglers(ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0)
     )
 
 
+def _no_slower(ledger: Ledger, replayed: Ledger, ranks: Sequence[int]) -> bool:
+    """Whether the others wait for these, but would for their own loaders if they did not."""
+    if replayed is ledger:
+        return False
+    least = _BURSTS_WORTH * float(ledger.total.mean())
+    seems, gains = (
+        float(without_faulty(steps, ranks).saved(steps).mean()) for steps in (ledger, replayed)
+    )
+    return gains < least <= seems
+
+
 def _persistent(
-    ledger: Ledger, ranks: Sequence[int], healthy: Sequence[int], hosts: tuple[str, ...]
+    ledger: Ledger,
+    replayed: Ledger,
+    ranks: Sequence[int],
+    healthy: Sequence[int],
+    hosts: tuple[str, ...],
 ) -> Straggler:
     """A rank (or a host's ranks) that is slow all the time, or ever more."""
     own = set(ranks)
     peers = some_of([rank for rank in healthy if rank not in own] or _others(ledger, ranks))
     excess = {stage: _excess(ledger, stage, ranks, peers) for stage in STAGES}
     stage = max(excess, key=lambda name: float(excess[name].mean()))
-    healed = without_faulty(ledger, ranks)
+    healed = without_faulty(replayed, ranks)
     return Straggler(
         pattern="ramp" if _ramps(excess[stage]) else "persistent",
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
@@ -106,7 +132,7 @@ def _persistent(
         stage=stage,
         excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
         late_share=float(np.isin(ledger.critical, list(ranks))[_there(ledger, ranks)].mean()),
-        cost_ms=mean_saved(healed.saved(ledger), healed.fixed).scaled(1e-6),
+        cost_ms=mean_saved(healed.saved(replayed), healed.fixed).scaled(1e-6),
         work=_work(ledger, ranks, peers),
     )
 
@@ -171,6 +197,7 @@ class _Bursting:
 
 def _late(
     ledger: Ledger,
+    replayed: Ledger,
     healthy: Sequence[int],
     bursting: _Bursting,
     hosts: Sequence[str],
@@ -186,17 +213,17 @@ def _late(
     named_hosts = [name for found in looks for name in _bursting_hosts(found, hosts)]
     for name in dict.fromkeys([*bursting.hosts, *named_hosts]):
         own = [rank for rank in healthy if hosts[rank] == name]
-        stragglers += _bursts(ledger, cells.of_ranks(own), own, (name,))
+        stragglers += _bursts(ledger, replayed, cells.of_ranks(own), own, (name,))
     left = _not_named(ledger, healthy, stragglers)
     known = [rank for rank in left if rank in bursting.ranks]
     rest = [rank for rank in left if rank not in known]
     named = [rest[at] for found in looks for at in piled_up(found.per_rank(rest), len(looks))]
     for rank in dict.fromkeys([*known, *named]):
-        stragglers += _bursts(ledger, cells.of_ranks([rank]), [rank], ())
+        stragglers += _bursts(ledger, replayed, cells.of_ranks([rank]), [rank], ())
     left = _not_named(ledger, healthy, stragglers)
     moves = np.isin(cells.rank, left)
     mended = [cells.take(~moves)]
-    for one in _rotating(ledger, cells.take(moves)):
+    for one in _rotating(ledger, replayed, cells.take(moves)):
         stragglers.append(one)
         # Input and other that come late on any rank are won back with those stages' own fixes.
         if one.counts_as_imbalance:
@@ -219,19 +246,27 @@ def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
 
 
 def _bursts(
-    ledger: Ledger, cells: LateCells, ranks: Sequence[int], hosts: tuple[str, ...]
+    ledger: Ledger,
+    replayed: Ledger,
+    cells: LateCells,
+    ranks: Sequence[int],
+    hosts: tuple[str, ...],
 ) -> list[Straggler]:
     """The straggler that these cells make, where it costs enough to be named."""
     if not len(cells):
         return []
-    one = _late_straggler("bursts", ledger, cells, ranks, hosts)
+    one = _late_straggler("bursts", ledger, replayed, cells, ranks, hosts)
     return [one] if _worth(one, ledger, _BURSTS_WORTH) else []
 
 
-def _rotating(ledger: Ledger, cells: LateCells) -> list[Straggler]:
+def _rotating(ledger: Ledger, replayed: Ledger, cells: LateCells) -> list[Straggler]:
     """Lateness that moves around, by stage."""
     by_stage = [cells.of_stage(stage) for stage in STAGES]
-    made = [_late_straggler("rotating", ledger, own, (), ()) for own in by_stage if own.sure.any()]
+    made = [
+        _late_straggler("rotating", ledger, replayed, own, (), ())
+        for own in by_stage
+        if own.sure.any()
+    ]
     return [one for one in made if _worth(one, ledger, _ROTATION_WORTH)]
 
 
@@ -242,11 +277,12 @@ def _worth(found: Straggler, ledger: Ledger, share: float) -> bool:
 def _late_straggler(
     pattern: str,
     ledger: Ledger,
+    replayed: Ledger,
     cells: LateCells,
     ranks: Sequence[int],
     hosts: tuple[str, ...],
 ) -> Straggler:
-    saved = ledger.last - without_lateness(ledger, cells)
+    saved = ledger.last - without_lateness(replayed, cells)
     own = cells.of_stage(cells.worst_stage)
     # One value per late step: lateness of several ranks in one step is one event.
     worst = np.zeros(len(ledger), np.int64)

@@ -129,10 +129,19 @@ def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
     return Bottleneck(
         "imbalance",
         worst.stage,
-        f"{sentence(worst)}{more} Healing that saves {gain}.",
+        f"{sentence(worst)}{more} {_saves(found)} {gain}.",
         ranks=found.named,
         hosts=found.hosts,
         advice=advice,
+    )
+
+
+def _saves(found: Attribution) -> str:
+    if not found.pace_unseen:
+        return "Healing that saves"
+    return (
+        "The others' queues are full, so how much faster their loaders are does not show: healing that "
+        "saves at most"
     )
 
 

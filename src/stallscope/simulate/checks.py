@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 _AT_LEAST_ONE = ("ranks", "epochs", "ranks_per_host")
 _AT_LEAST_ZERO = (
     "steps",
+    "prefetch",
     "input_ms",
     "compute_ms",
     "other_ms",

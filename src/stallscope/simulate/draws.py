@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     CLOCKS = 9
     LOST = 10
     FAULT = 11
+    LOADER = 12
 
 
 def generator(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:

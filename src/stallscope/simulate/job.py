@@ -29,6 +29,9 @@ class Job:
     epochs: int = 1
     ranks_per_host: int = 8
     input_ms: float = 4.0
+    #: Batches that a rank's loader makes ahead of it: ``input_ms`` (and a fault in input) is what
+    #: making one takes, and a rank waits only while there is none. 0: it makes each when asked to.
+    prefetch: int = 0
     compute_ms: float = 150.0
     other_ms: float = 6.0
     communication: Communication = field(default_factory=lambda: Fixed(20.0))

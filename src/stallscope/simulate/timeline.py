@@ -3,13 +3,14 @@
 Step s of rank r:
 
     begin   = the rank's own reduced of the step before + other (+ what lies between two epochs)
-    data    = begin + input
+    data    = begin + input; where loaders run ahead, once the batch is made
     ready   = data + compute
     last    = the latest ready of all ranks
     reduced = last + transfer + the rank's lateness (jitter of its completion, skew of its host)
 
 A rank's own time from one reduced to its next ready does not depend on any other rank, so the whole
-job is one cumulative sum over the maxima of these laps. Arrays are ranks × steps here: series lie in
+job is one cumulative sum over the maxima of these laps (loaders that run ahead are followed step by
+step first: what they leave of the input is then as given). Arrays are ranks × steps here: series lie in
 one piece, and so do the columns of the table that they become.
 """
 
@@ -34,6 +35,7 @@ from .draws import (
 )
 from .faults import STAGES
 from .job import Job
+from .loaders import waits_for_batches
 
 #: Gradients that are late for an early bucket, beside the stages.
 BUCKET = "bucket"
@@ -85,8 +87,10 @@ def timeline(job: Job) -> Timeline:
     transfer = _transfer(job)
     if BUCKET in extra:
         transfer += extra[BUCKET].max(axis=0)
-    lap = _longest_laps(late, between, batch, compute)
     start = _UPTIME + nanoseconds(job.clocks.furthest_ms)
+    if job.prefetch:
+        batch = waits_for_batches(job, start, batch, (between, compute), (late, transfer))
+    lap = _longest_laps(late, between, batch, compute)
     last = start + np.cumsum(lap) + np.cumsum(transfer) - transfer
     complete = last + transfer
 

@@ -1,0 +1,134 @@
+"""Ranks that starve together: which of them comes last is chance where loaders run ahead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.ledger import Ledger
+from stallscope.analysis.loaders import with_loaders_at_work
+from stallscope.simulate import Always, Fault, Fixed, Job, Noise, simulate
+
+# A batch takes 150 ms to make, and 35 ms to train on.
+STARVING = Job(
+    ranks=8,
+    steps=160,
+    epochs=2,
+    prefetch=2,
+    input_ms=150,
+    compute_ms=30,
+    other_ms=1,
+    communication=Fixed(4),
+    noise=Noise(cv=0.01),
+)
+WHEN_ASKED = replace(STARVING, prefetch=0)
+
+
+def analysis_of(job: Job) -> Analysis:
+    return analyse(simulate(job).run)
+
+
+def steady(job: Job) -> Ledger:
+    ledger = analysis_of(job).steady
+    assert ledger is not None
+    return ledger
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize("seed", range(10))
+def test_nobody_is_named_where_all_loaders_starve(ranks: int, seed: int) -> None:
+    verdict = analysis_of(replace(STARVING, ranks=ranks, seed=seed)).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("input", "input", ())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_faster_loaders_gain_what_the_job_would_be_without_stall(seed: int) -> None:
+    job = replace(STARVING, seed=seed)
+    (gain,) = [one for one in analysis_of(job).what_if if one.fix == "input"]
+    mended = simulate(replace(job, input_ms=2, prefetch=0)).truth.step_ms()
+    assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(mended, rel=0.02)
+
+
+def test_waiting_with_loaders_at_work_becomes_input_and_steps_stay_as_they_are() -> None:
+    recorded = steady(replace(STARVING, ranks=2))
+    ledger = with_loaders_at_work(recorded)
+    assert (ledger.total == recorded.total).all()
+    assert (ledger.last == recorded.last).all()
+    assert (ledger.arrival <= ledger.last[:, None]).all()
+    assert (ledger.compute == recorded.compute).all()
+    assert (ledger.other == recorded.other).all()
+    entries = ("input", "compute", "other", "imbalance", "allreduce")
+    assert (sum(ledger.entry(name) for name in entries) == ledger.total).all()
+    # Ranks that get their batches in turn have waited for the others in most of the step.
+    assert recorded.imbalance.mean() > 0.1 * recorded.total.mean()
+    assert np.median(ledger.imbalance) < 0.02 * recorded.total.mean()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_loader_is_named_where_the_others_keep_up(seed: int) -> None:
+    slow = Fault("input", 120, ranks=(5,), when=Always())
+    verdict = analysis_of(replace(STARVING, input_ms=30, faults=(slow,), seed=seed)).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (5,))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_rank_whose_batches_take_longer_when_asked_for_is_named(ranks: int, seed: int) -> None:
+    slow = Fault("input", 70, ranks=(1,))
+    job = replace(WHEN_ASKED, ranks=ranks, input_ms=50, faults=(slow,), seed=seed)
+    assert with_loaders_at_work(steady(job)).input.sum() == steady(job).input.sum()
+    verdict = analysis_of(job).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (1,))
+
+
+@pytest.mark.parametrize("phi", [0.5, 0.9])
+def test_batches_made_when_asked_for_are_told_from_loaders_at_work(phi: float) -> None:
+    noise = Noise(cv=0.1, phi=phi)
+    ledger = steady(replace(WHEN_ASKED, steps=500, noise=noise))
+    assert with_loaders_at_work(ledger) is ledger
+
+
+def test_a_slow_rank_behind_starving_loaders_gains_nothing_and_is_not_the_verdict() -> None:
+    slow = Fault("compute", 70, ranks=(1,))
+    job = replace(STARVING, faults=(slow,))
+    assert simulate(job).truth.step_ms() == pytest.approx(
+        simulate(job.healthy()).truth.step_ms(), rel=0.01
+    )
+    verdict = analysis_of(job).bottleneck
+    assert (verdict.kind, verdict.ranks) == ("input", ())
+
+
+@pytest.mark.parametrize("slower_ms", [1.5, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_loader_a_little_slower_than_the_others_does_not_hold_them_back(
+    slower_ms: float, seed: int
+) -> None:
+    slow = Fault("input", slower_ms, ranks=(1,))
+    job = replace(STARVING, steps=500, noise=Noise(cv=0.1), faults=(slow,), seed=seed)
+    verdict = analysis_of(job).bottleneck
+    assert (verdict.kind, verdict.ranks) == ("input", ())
+
+
+def test_where_the_others_queues_are_full_the_gain_is_said_to_be_the_most_there_is() -> None:
+    slow = Fault("input", 120, ranks=(5,))
+    said = analysis_of(replace(STARVING, input_ms=30, faults=(slow,))).bottleneck.evidence
+    assert "how much faster their loaders are does not show: healing that saves at most" in said
+    asked = replace(WHEN_ASKED, input_ms=50, faults=(Fault("input", 70, ranks=(1,)),))
+    assert "at most" not in analysis_of(asked).bottleneck.evidence
+
+
+def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without_them() -> None:
+    job = replace(STARVING, faults=(Fault("compute", 70, ranks=(1,)),), seed=2)
+    (gain,) = [one for one in analysis_of(job).what_if if one.fix == "input"]
+    mended = simulate(replace(job, input_ms=2, prefetch=0)).truth.step_ms()
+    assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(mended, rel=0.02)
+
+
+def test_the_finding_says_how_much_of_the_imbalance_is_input() -> None:
+    codes = [one.code for one in analysis_of(replace(STARVING, ranks=2)).findings]
+    assert "ranks_starve_in_turn" in codes
+    codes = [one.code for one in analysis_of(replace(WHEN_ASKED, ranks=2)).findings]
+    assert "ranks_starve_in_turn" not in codes
