@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.lateness import late_cells
 from stallscope.analysis.ledger import Ledger
 from stallscope.analysis.loaders import with_loaders_at_work
 from stallscope.simulate import Always, Fault, Fixed, Job, Noise, simulate
@@ -132,3 +133,12 @@ def test_the_finding_says_how_much_of_the_imbalance_is_input() -> None:
     assert "ranks_starve_in_turn" in codes
     codes = [one.code for one in analysis_of(replace(WHEN_ASKED, ranks=2)).findings]
     assert "ranks_starve_in_turn" not in codes
+
+
+def test_where_inputs_vary_by_any_factor_nothing_is_surely_late() -> None:
+    ledger = steady(replace(WHEN_ASKED, ranks=2))
+    # One batch in ten is there at once, the others take 0.1 s.
+    there = np.arange(len(ledger)) % 10 == 0
+    fetch = np.where(there[:, None], 0, 100_000_000) + np.zeros((1, 2), np.int64)
+    cells = late_cells(replace(ledger, input=fetch), [0, 1])
+    assert not cells.of_stage("input").sure.any()

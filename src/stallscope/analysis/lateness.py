@@ -38,6 +38,8 @@ _FEWEST_EPISODES = 2
 _HEALTHY_RATIO = 2.0
 # From a smaller part the whole cannot be told.
 _LEAST_SEEN = 0.3
+# Where a stage varies by any factor, no lateness is beyond doubt; as a whole number a century will do.
+_FOREVER_NS = 3e18
 # Quantiles of the lower half say what is usual even where half of the values are late.
 _LOW, _LOWER = 0.20, 0.05
 _LOW_TO_SD = 1 / float(scipy_stats.norm.ppf(_LOW) - scipy_stats.norm.ppf(_LOWER))
@@ -140,7 +142,7 @@ def _late(values: Ints, smallest: float) -> LateCells:
     def limit(sds: float) -> Ints:
         # So many SDs of the logarithm above the peer; stages of next to nothing vary by large factors.
         above = (np.maximum(peer, 0) + smallest) * np.expm1(sds * spread)
-        return np.asarray(np.maximum(above, smallest), np.int64)
+        return np.asarray(np.clip(above, smallest, _FOREVER_NS), np.int64)
 
     # So many that chance makes one of the ranks late in one step of a hundred.
     hardly_chance = min(_LATE_SDS, float(scipy_stats.norm.isf(_CHANCE_PER_STEP / ranks)))
