@@ -19,6 +19,8 @@ PERCENTS = (5, 10, 30, 100, 200)
 CVS = (0.02, 0.05, 0.1, 0.3)
 
 _APART = Clocks(offset_s=100.0, drift_ppm=20.0)
+# A batch takes longer to make than to train on.
+_TOO_SLOW_MS = 250.0
 # In the jobs whose intervals are held against the truth.
 _FAULT = 0.15
 
@@ -70,6 +72,13 @@ def clean(ranks: int, runs: int, cvs: Sequence[float] = CVS, more: bool = True) 
             _clean(f"cv{cv * 100:g}-phi0.9", "slow noise (φ = .9)", runs, job(ranks, cv, phi=0.9)),
         ]
     return cells
+
+
+def starving(ranks: int, runs: int) -> list[Cell]:
+    """Runs in which every rank waits for its batches, and none has a slower loader than the others."""
+    about = "all ranks starve, their loaders run ahead"
+    like = {cv: job(ranks, cv, prefetch=2, input_ms=_TOO_SLOW_MS) for cv in (0.02, 0.1)}
+    return [_clean(f"cv{cv * 100:g}-starving", about, runs, one) for cv, one in like.items()]
 
 
 def _clean(name: str, about: str, runs: int, like: Job) -> Cell:
@@ -183,6 +192,9 @@ def full_grid() -> list[Cell]:
         *clean(64, 500),
         *clean(512, 200, (0.02, 0.1), more=False),
         *clean(4096, 200, (0.1,), more=False),
+        *starving(2, 1000),
+        *starving(8, 1000),
+        *starving(64, 200),
         *power(8, 200),
         *power(64, 200, percents=(10, 30), cvs=(0.02, 0.1)),
         *power(64, 200, stages=("compute",), percents=(5, 100, 200), cvs=(0.1,)),
@@ -191,10 +203,10 @@ def full_grid() -> list[Cell]:
         *power(4096, 200, stages=("compute",), percents=(10,), cvs=(0.1,)),
         *power(8, 200, **some, phi=0.9),
         *power(8, 200, **some, steps=200),
-        *power(8, 100, **some, steps=2000),
+        *power(8, 200, **some, steps=2000),
         *patterns(8, 200),
-        *patterns(64, 100),
-        *robustness(100),
+        *patterns(64, 200),
+        *robustness(200),
     ]
 
 
