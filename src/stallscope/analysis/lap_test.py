@@ -50,6 +50,11 @@ class SlowOnes:
     too_few_steps: bool
 
 
+def indifference(ranks: int) -> float:
+    """By which fraction healthy ranks differ in speed, when there are so many."""
+    return INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
+
+
 def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> SlowOnes:
     """Ranks that are persistently slow among those at the positions ``tested``.
 
@@ -132,8 +137,7 @@ def _slow(laps: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
     scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
     freedom = 0.6 * (ranks - 1) * (independent - 1)
     limit = scipy_stats.t.ppf(1 - ALPHA / ranks, freedom)
-    least = INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
-    indifferent = np.log1p(max(least, blind_ns / float(np.exp(step_mean.mean()))))
+    indifferent = np.log1p(max(indifference(ranks), blind_ns / float(np.exp(step_mean.mean()))))
     slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
     slow &= _stand_out(means)
     named = tuple(np.flatnonzero(slow).tolist())

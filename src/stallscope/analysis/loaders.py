@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 # A rank starves in a step whose input is so much of a step, and more than a dispatch needs.
 _STARVING = 0.05
 # A rank that starves in fewer steps, or fewer pairs of them, shows no pace of its loader.
-_FEWEST_SHARE = 0.05
+_FEWEST_SHARE = 0.02
 _FEWEST_PAIRS = 8
 # How much of a millisecond elsewhere shortens the input: between not at all (0) and all of it (1).
 _RUNS_AHEAD = 0.5

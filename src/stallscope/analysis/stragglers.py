@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import stats as scipy_stats
 
 from .clocks import NULL
-from .lap_test import slow_hosts, slow_ranks
+from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .ledger import STAGES, Ledger
 from .result import Straggler
@@ -64,22 +64,15 @@ def find_stragglers(
         blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
     """
     everyone = range(len(ledger.ranks))
-    tested_hosts, host_test = slow_hosts(ledger, hosts, blind_ns)
-    names = [
-        name
-        for name in tested_hosts
-        if not _now_and_then(ledger, _of(hosts, name))
-        and not _no_slower(ledger, replayed, _of(hosts, name))
-    ]
+    both = (ledger, replayed)
+    tested_hosts, host_test = _slow_hosts(*both, hosts, blind_ns)
+    names = [name for name in tested_hosts if not _now_and_then(ledger, _of(hosts, name))]
     rest = [rank for rank in everyone if hosts[rank] not in names]
-    test = slow_ranks(ledger, rest, blind_ns)
-    named = [rest[index] for index in test.named]
-    named = [rank for rank in named if not _no_slower(ledger, replayed, [rank])]
+    named, test = _slow_ranks(*both, rest, blind_ns)
     slow = [rank for rank in named if not _now_and_then(ledger, [rank])]
     faulty = sorted({*everyone} - {*rest} | {*slow})
     healthy = [rank for rank in everyone if rank not in set(faulty)] or list(everyone)
 
-    both = (ledger, replayed)
     stragglers = [_persistent(*both, _of(hosts, name), healthy, (name,)) for name in names]
     stragglers += [_persistent(*both, [rank], healthy, ()) for rank in slow]
     late = named_late = None
@@ -101,15 +94,46 @@ def find_stragglers(
     )
 
 
-def _no_slower(ledger: Ledger, replayed: Ledger, ranks: Sequence[int]) -> bool:
-    """Whether the others wait for these, but would for their own loaders if they did not."""
+def _slow_hosts(
+    ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float
+) -> tuple[list[str], SlowOnes | None]:
+    """Hosts that the lap test names and whose slowness is their own."""
+    named, test = slow_hosts(ledger, hosts, blind_ns)
+    own = _their_own(ledger, replayed, [_of(hosts, name) for name in named])
+    return [named[index] for index in own], test
+
+
+def _slow_ranks(
+    ledger: Ledger, replayed: Ledger, tested: Sequence[int], blind_ns: float
+) -> tuple[list[int], SlowOnes]:
+    """Ranks that the lap test names and whose slowness is their own."""
+    test = slow_ranks(ledger, tested, blind_ns)
+    named = [tested[index] for index in test.named]
+    return [
+        named[index] for index in _their_own(ledger, replayed, [[rank] for rank in named])
+    ], test
+
+
+def _their_own(ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]) -> list[int]:
+    """Which of these (groups of) ranks the others wait for, and would not for their own loaders instead.
+
+    With all of them healed but one, that one still costs something.
+    """
     if replayed is ledger:
-        return False
-    least = _BURSTS_WORTH * float(ledger.total.mean())
-    seems, gains = (
-        float(without_faulty(steps, ranks).saved(steps).mean()) for steps in (ledger, replayed)
-    )
-    return gains < least <= seems
+        return list(range(len(slow)))
+    least = _worthwhile(ledger, replayed, 0.0) * float(ledger.total.mean())
+    healed = float(without_faulty(replayed, [rank for own in slow for rank in own]).last.mean())
+    result = []
+    for index in range(len(slow)):
+        rest = [rank for other, own in enumerate(slow) if other != index for rank in own]
+        if float(without_faulty(replayed, rest).last.mean()) - healed >= least:
+            result.append(index)
+    return result
+
+
+def _worthwhile(ledger: Ledger, replayed: Ledger, share: float) -> float:
+    """The share of a step that a straggler has to cost; more where loaders hide each other's pace."""
+    return share if replayed is ledger else max(share, indifference(len(ledger.ranks)))
 
 
 def _persistent(
@@ -256,7 +280,7 @@ def _bursts(
     if not len(cells):
         return []
     one = _late_straggler("bursts", ledger, replayed, cells, ranks, hosts)
-    return [one] if _worth(one, ledger, _BURSTS_WORTH) else []
+    return [one] if _worth(one, ledger, _worthwhile(ledger, replayed, _BURSTS_WORTH)) else []
 
 
 def _rotating(ledger: Ledger, replayed: Ledger, cells: LateCells) -> list[Straggler]:
