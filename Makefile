@@ -7,6 +7,8 @@ LOWEST := .venv-lowest
 SERVICES := .venv-services
 BIN := $(VENV)/bin
 ARGS ?=
+# Environments of thousands of modules are made in half the time; what is imported is compiled then.
+export PIP_NO_COMPILE := 1
 # On all cores; the tests of one file stay together and share what they have started.
 AT_ONCE := -n auto --dist loadfile
 
@@ -57,6 +59,9 @@ bench: $(VENV)/.ready-dev training-env ## measure what the recorder costs, again
 bench-catalogue: $(VENV)/.ready ## time the catalogue of 10,000 runs against reading their manifests
 	$(BIN)/python benchmarks/catalogue.py
 
+bench-reports: $(VENV)/.ready ## time reports on 100 runs against making them one after the other
+	$(BIN)/python benchmarks/report_batch.py $(ARGS)
+
 scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (hours; ARGS=--quick only looks)
 	$(BIN)/python benchmarks/scorecard/simulated.py $(ARGS)
 	@# A look at a part is no page.
@@ -99,4 +104,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,ssh,test,dev
 	@touch $@
 
-.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-catalogue scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean
+.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-catalogue bench-reports scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean

@@ -7,6 +7,7 @@ from dash import Dash
 from .behind_proxy import below
 from .components.chart_card import add_chart_callbacks
 from .components.run_head import add_run_head_callbacks
+from .downloads import add_download_routes
 from .layout import add_shell_callbacks, shell
 from .pages import PAGES
 from .routing import add_routing
@@ -61,6 +62,7 @@ def create_app(store: RunStore, prefix: str = "/") -> Dash:
     add_chart_callbacks(app)
     add_run_head_callbacks(app)
     add_routing(app, store)
+    add_download_routes(app, store)
     for page in PAGES:
         page.add_callbacks(app, store)
     add_security_headers(app)

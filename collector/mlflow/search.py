@@ -28,20 +28,29 @@ def find_runs(experiment: str, filter_string: str = "") -> list[str]:
         UsageError: if MLflow does not understand the filter.
         UnreadableError: if the server cannot be asked.
     """
+    return [run.info.run_id for run in search_runs(experiment, filter_string)]
+
+
+def search_runs(experiment: str, filter_string: str = "") -> list[Any]:
+    """The runs that are picked as MLflow's own objects: with tags and metrics, without artifacts.
+
+    Raises:
+        MissingExtraError, NotFoundError, UsageError, UnreadableError: as ``find_runs``.
+    """
     client = mlflow_client()
     where = f"the MLflow experiment {experiment!r}"
     with hurried(), sentences(where):
         found = client.get_experiment_by_name(experiment)
         if found is None:
             raise NotFoundError(f"{where} is not there; there are {_names(client)}")
-    runs: list[str] = []
+    runs: list[Any] = []
     token = None
     while True:
         with sentences(where), _understood(filter_string):
             page = client.search_runs(
                 [found.experiment_id], filter_string, max_results=_PAGE, page_token=token
             )
-        runs += [run.info.run_id for run in page]
+        runs += page
         token = page.token
         if not token:
             break

@@ -16,9 +16,10 @@ from .layout import FOLDER
 
 #: The name of the HTML report among the artifacts.
 REPORT = "report.html"
-_PREFIX = "stallscope."
-# What a tag says where there is nothing to say: an older value must not stay.
-_NONE = "none"
+#: What the names of tags and metrics begin with.
+PREFIX = "stallscope."
+#: What a tag says where there is nothing to say: an older value must not stay.
+NONE = "none"
 
 
 def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None) -> None:
@@ -47,8 +48,8 @@ def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None
     with sentences(run.where):
         run.client.log_batch(
             run_id,
-            metrics=[Metric(_PREFIX + name, value, now, 0) for name, value in figures.items()],
-            tags=[RunTag(_PREFIX + name, value) for name, value in words.items()],
+            metrics=[Metric(PREFIX + name, value, now, 0) for name, value in figures.items()],
+            tags=[RunTag(PREFIX + name, value) for name, value in words.items()],
         )
 
 
@@ -57,10 +58,10 @@ def tags(analysis: Analysis) -> dict[str, str]:
     found = analysis.bottleneck
     return {
         "bottleneck": found.kind,
-        "cause": found.cause or _NONE,
-        "ranks": ",".join(map(str, found.ranks)) or _NONE,
-        "hosts": ",".join(found.hosts) or _NONE,
-        "evidence": found.evidence or _NONE,
+        "cause": found.cause or NONE,
+        "ranks": ",".join(map(str, found.ranks)) or NONE,
+        "hosts": ",".join(found.hosts) or NONE,
+        "evidence": found.evidence or NONE,
         "run": analysis.run.id,
         "synthetic": "true" if analysis.run.synthetic else "false",
         "version": __version__,

@@ -62,6 +62,10 @@
         };
         this.tellSoon = later(() => this.tell(), TELL_AFTER);
         this.readout.textContent = HINT;
+        window.stallscopeSave.drawnBy("timeline", {
+            csv: () => this.csv(),
+            picture: () => this.picture(),
+        });
         this.listen();
         this.modes();
         this.resize();
@@ -736,6 +740,36 @@
         if (this.hover && this.hover.answer === scene.answer) {
             timeline.cursor(draw, scene, this.hover, scene.colours.text, 1.5);
         }
+    };
+
+    // --- Saving ---
+
+    Timeline.prototype.picture = function () {
+        this.draw();
+        const scene = this.scene();
+        const gaps = this.head.between.slice(1);
+        const names = this.lateness
+            ? [
+                  [
+                      this.head.heat.at(-1)[scene.colours.dark ? 1 : 0],
+                      timeline.amount(this.head.lateFrom) + " later or more",
+                  ],
+              ]
+            : [...this.head.stages, "imbalance", ...gaps].map((name) => [
+                  scene.colour(name),
+                  this.head.titles[name],
+              ]);
+        const title = document.querySelector("#page h1").textContent + ": ranks over time";
+        return timeline.framed(this.canvas, this.ratio, scene, title, names);
+    };
+
+    // Of what is looked at: an answer that is on its way is waited for.
+    Timeline.prototype.csv = async function () {
+        while (this.asking || this.stale) {
+            await new Promise((done) => setTimeout(done, ASK_AFTER));
+        }
+        const rows = timeline.rows(this.head, this.detail || this.base, this.view);
+        return window.stallscopeSave.csv(rows);
     };
 
     Timeline.prototype.scene = function () {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -15,6 +16,7 @@ from stallscope.wording.verdicts import counted
 
 from ..beside import AutotuneSeen
 from .aria import aria
+from .chart_csv import Row
 from .data_table import data_card
 from .drawn_card import drawn_card
 
@@ -41,6 +43,7 @@ def autotune_cards(seen: AutotuneSeen) -> list[Any]:
             "Autotuning",
             _sentence(seen, best),
             lambda drawn, look: _draw(drawn, look, log, best),
+            _numbers(log),
             dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
             dmc.Code(
                 "\n".join(best.environment),
@@ -67,6 +70,14 @@ def _sentence(seen: AutotuneSeen, best: Sample) -> str:
         f"{tried}, {end}. The best one reduces {significant(best.score)} MB/s; a score is one "
         f"measurement, and the best of many is partly luck.{torn}"
     )
+
+
+def _numbers(log: AutotuneLog) -> tuple[Sequence[str], list[Row]]:
+    rows: list[Row] = [
+        (number, one.score, one.cycle_time_ms, one.fusion_mib)
+        for number, one in enumerate(log.samples, start=1)
+    ]
+    return ("setting", "score, MB/s", "cycle, ms", "fusion, MiB"), rows
 
 
 def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:

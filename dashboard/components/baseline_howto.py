@@ -7,6 +7,8 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
+from stallscope.wording.verdicts import counted
+
 from ..addresses import run_address
 from ..store import RunInfo
 from .aria import aria
@@ -93,5 +95,6 @@ def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> 
 
 def _what(run: RunInfo, same_job: str | None) -> str:
     data = "synthetic data" if run.synthetic else "real data"
-    ranks = f"{run.size:,} rank" + ("" if run.size == 1 else "s")
-    return f"{data}, {ranks}" + (", the same job" if run.id == same_job else "")
+    # Nobody has said how many there were.
+    ranks = f", {counted(run.size, 'rank')}" if run.size else ""
+    return data + ranks + (", the same job" if run.id == same_job else "")

@@ -5,80 +5,70 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import MATCH, ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import MATCH, ClientsideFunction, Dash, Input, Output, State
 
 from stallscope.pictures.charts import Chart, StackedArea, StackedBars
 from stallscope.pictures.heat_map import HeatMap
 from stallscope.pictures.plotly_figures import CONFIG, figure
 from stallscope.pictures.rates import RateBars
 
-from .aria import aria
+from .chart_csv import chart_csv
 from .heat_legend import heat_legend
+from .picture_card import picture_card
 from .swatch import labelled_swatch, named_swatch
 
 #: The store in the shell that says whether the page is ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
 
-_EMPTY = {
-    "data": [],
-    "layout": {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "xaxis": {"visible": False},
-        "yaxis": {"visible": False},
-    },
-}
+
+def chart_card(name: str, chart: Chart, tools: Any = None) -> Any:
+    """A card with a chart; ``name`` is the chart's own on its page, ``tools`` stand above it."""
+    figures = chart_figures(chart)
+    return picture_card(
+        name,
+        chart.title,
+        chart.sentence,
+        figures,
+        _config(chart),
+        figures["light"].layout.height,
+        above=[tools, _legend(chart)],
+        role="figure" if _zooms(chart) else "img",
+    )
 
 
-def chart_card(name: str, chart: Chart) -> Any:
-    """A card with a chart; ``name`` is the chart's own on its page."""
+def chart_figures(chart: Chart) -> dict[str, Any]:
+    """What the browser needs of a chart: its figures for light and dark, and its numbers."""
     # Only the browser knows whether the page is light or dark: it gets both and takes one.
     figures: dict[str, Any] = {
         scheme: figure(chart, dark=scheme == "dark", legend=False) for scheme in ("light", "dark")
     }
-    height = figures["light"].layout.height
     if isinstance(chart, HeatMap):
         # Its many cells are the same in both: they go over the wire once.
         figures["dark"] = {"layout": figures["dark"].layout.to_plotly_json()}
-    return dmc.Card(
-        [
-            dmc.Title(chart.title, order=2, size="h4"),
-            dmc.Text(chart.sentence, c="dimmed", size="sm"),
-            _legend(chart),
-            html.Div(
-                dcc.Graph(
-                    id={"type": "chart", "name": name},
-                    figure=_EMPTY,
-                    config=_config(chart),
-                    responsive=True,
-                    style={"height": f"{height}px"},
-                ),
-                # What is an image has no buttons inside.
-                role="figure" if _zooms(chart) else "img",
-                **aria(label=f"{chart.title}. {chart.sentence}"),
-            ),
-            dcc.Store(id={"type": "chart-figures", "name": name}, data=figures),
-        ],
-        withBorder=True,
-        h="100%",
-    )
+    return {**figures, "csv": chart_csv(chart)}
 
 
 def add_chart_callbacks(app: Dash) -> None:
-    """Let every chart card of an app show the figure for its colour scheme."""
+    """Let every chart card of an app show the figure for its colour scheme, and keep its view."""
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("stallscope", "figureFor"),
         Output({"type": "chart", "name": MATCH}, "figure"),
         Input(COLOUR_SCHEME, "data"),
         Input({"type": "chart-figures", "name": MATCH}, "data"),
+        State({"type": "chart-figures", "name": MATCH}, "id"),
+    )
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("stallscope", "keepView"),
+        Input({"type": "chart", "name": MATCH}, "relayoutData"),
+        State({"type": "chart-figures", "name": MATCH}, "id"),
     )
 
 
 def _config(chart: Chart) -> Any:
     config = {**CONFIG, "displayModeBar": "hover" if _zooms(chart) else False}
-    if isinstance(chart, HeatMap):
-        # Dragging zooms there, or moves what is shown.
-        config["modeBarButtonsToRemove"] = ["select2d", "lasso2d", "autoScale2d"]
+    # The card itself has a button for pictures. Dragging zooms heat maps, or moves what is shown.
+    moving = [] if isinstance(chart, HeatMap) else ["zoom2d", "pan2d"]
+    config["modeBarButtonsToRemove"] = [*moving, "select2d", "lasso2d", "autoScale2d", "toImage"]
     return config
 
 

@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import dash_mantine_components as dmc
 import plotly.graph_objects as go
-from dash import dcc, html
 
 from stallscope.pictures.plotly_figures import CONFIG
 from stallscope.pictures.plotly_figures.look import Look, layout
 
-from .aria import aria
+from .chart_csv import Row, csv_text
+from .picture_card import picture_card
 
-_TRANSPARENT = "rgba(0,0,0,0)"
-_EMPTY = {"layout": {"paper_bgcolor": _TRANSPARENT, "plot_bgcolor": _TRANSPARENT}}
 _HEIGHT = 260
 _CONFIG: Any = {**CONFIG, "displayModeBar": False}
 
 
 def drawn_card(
-    name: str, title: str, sentence: str, draw: Callable[[go.Figure, Look], None], *more: Any
+    name: str,
+    title: str,
+    sentence: str,
+    draw: Callable[[go.Figure, Look], None],
+    numbers: tuple[Sequence[str], Sequence[Row]],
+    *more: Any,
 ) -> Any:
-    """A card with a picture; ``name`` is the picture's own on its page, ``more`` stands below it."""
+    """A card with a picture.
+
+    Args:
+        name: the picture's own on its page.
+        title: what it is called.
+        sentence: what it says.
+        draw: draws it for a light or a dark page.
+        numbers: what is behind it: a table's head, with units, and its rows.
+        more: what stands below it.
+    """
     figures = {scheme: _figure(draw, dark=scheme == "dark") for scheme in ("light", "dark")}
-    return dmc.Card(
-        [
-            dmc.Title(title, order=2, size="h4"),
-            dmc.Text(sentence, c="dimmed", size="sm"),
-            html.Div(
-                dcc.Graph(
-                    id={"type": "chart", "name": name},
-                    figure=_EMPTY,
-                    config=_CONFIG,
-                    responsive=True,
-                    style={"height": f"{_HEIGHT}px"},
-                ),
-                role="img",
-                **aria(label=f"{title}. {sentence}"),
-            ),
-            dcc.Store(id={"type": "chart-figures", "name": name}, data=figures),
-            *more,
-        ],
-        withBorder=True,
-        h="100%",
+    return picture_card(
+        name,
+        title,
+        sentence,
+        {**figures, "csv": csv_text(*numbers)},
+        _CONFIG,
+        _HEIGHT,
+        below=more,
     )
 
 

@@ -106,12 +106,16 @@ def stamps_card(run: Run) -> Any:
 
 def recorder_card(run: Run) -> Any:
     """What the logs say about how they were recorded."""
-    rows = [(title, as_text(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
+    rows = [(title, _said(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
     rows.append(("Recorder's version", "not recorded"))
     rows.append(("Recorder's own cost", "not measured in these logs"))
     return words_card(
         Table("How it was recorded", ("Fact", "Value"), tuple(rows), words=frozenset({0, 1}))
     )
+
+
+def _said(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else as_text(value)
 
 
 def _rank_row(one: RankLogs) -> tuple[str, ...]:

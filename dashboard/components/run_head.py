@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, no_update
+from dash import ClientsideFunction, Dash, Input, Output, html
 
 from stallscope.analysis import Analysis
 from stallscope.run import Run
 from stallscope.wording.epochs import ranks_and_hosts, steps_and_epochs
 
-from ..addresses import ADDRESS, query_of, with_baseline
+from ..addresses import ADDRESS
+from ..downloads import DOWNLOADS, download_address
 from ..store import RunInfo
 from .aria import aria
 
@@ -20,9 +22,21 @@ _BASELINE_SELECT = "baseline"
 
 
 def run_head(
-    analysis: Analysis, run_id: str, baseline_id: str | None, runs: Sequence[RunInfo]
+    analysis: Analysis,
+    run_id: str,
+    baseline_id: str | None,
+    runs: Sequence[RunInfo],
+    read_at: datetime | None = None,
 ) -> Any:
-    """Name, facts, and the choice of a baseline."""
+    """Name, facts, the choice of a baseline, and the ways out.
+
+    Args:
+        analysis: of the run.
+        run_id: its id.
+        baseline_id: what it is held against.
+        runs: what it can be held against.
+        read_at: of a run that is being recorded, when it was read last, in UTC.
+    """
     run = analysis.run
     return dmc.Group(
         [
@@ -34,11 +48,16 @@ def run_head(
                     ),
                     dmc.Text(_facts(analysis), c="dimmed", size="sm", mt=4),
                     dmc.Text(run.source, c="dimmed", size="sm", className="source"),
+                    _as_of(run, read_at),
                 ],
                 flex=1,
                 miw=280,
             ),
-            _baseline_select(run_id, baseline_id, runs),
+            dmc.Stack(
+                [_baseline_select(run_id, baseline_id, runs), _actions(run_id, baseline_id)],
+                gap=6,
+                w={"base": "100%", "xs": 260},
+            ),
         ],
         justify="space-between",
         align="flex-start",
@@ -49,24 +68,13 @@ def run_head(
 def add_run_head_callbacks(app: Dash) -> None:
     """Let the choice of a baseline change the address, and with it the page."""
 
-    @app.callback(
+    # The browser knows what is looked at: timelines tell the address, and Dash is not told.
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("stallscope", "chooseBaseline"),
         Output(ADDRESS, "search"),
         Input(_BASELINE_SELECT, "value"),
-        State(ADDRESS, "search"),
         prevent_initial_call=True,
     )
-    def choose_baseline(baseline_id: str | None, search: str | None) -> Any:
-        return search_with_baseline(baseline_id, search or "")
-
-
-def search_with_baseline(baseline_id: str | None, search: str) -> Any:
-    """The address's new query; no update where it names this baseline already.
-
-    Dash calls this when the select appears, too, not only when somebody chooses.
-    """
-    if (baseline_id or None) == query_of(search).get("baseline"):
-        return no_update
-    return with_baseline(search, baseline_id)
 
 
 def _badges(run: Run) -> list[Any]:
@@ -76,6 +84,15 @@ def _badges(run: Run) -> list[Any]:
     if run.status != "completed":
         badges.append(dmc.Badge("no end in the logs", variant="light", color="orange"))
     return badges
+
+
+def _as_of(run: Run, read_at: datetime | None) -> Any:
+    if read_at is None or run.status == "completed":
+        return None
+    said = (
+        f"As of {read_at:%H:%M:%S} UTC: a run that grows is read again when a page of it is opened."
+    )
+    return dmc.Text(said, c="dimmed", size="sm")
 
 
 def _facts(analysis: Analysis) -> str:
@@ -107,8 +124,35 @@ def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[RunInf
         searchable=True,
         disabled=not others,
         nothingFoundMessage="No such run",
-        w={"base": "100%", "xs": 260},
         clearButtonProps=clear,
+    )
+
+
+def _actions(run_id: str, baseline_id: str | None) -> Any:
+    """The ways out of the dashboard."""
+    links = [
+        html.A(
+            one.words,
+            href=download_address(run_id, baseline_id, one),
+            target="_blank" if one.shown else None,
+            rel="noopener" if one.shown else None,
+            title=one.title,
+            className="run-action",
+        )
+        for one in DOWNLOADS
+    ]
+    data: Any = {"data-copy": "address", **aria(live="polite")}
+    copy = html.Button(
+        "Copy address",
+        title="Copy this page's address: it says all that was chosen",
+        className="run-action",
+        **data,
+    )
+    return html.Div(
+        [*links, copy],
+        className="run-actions",
+        role="group",
+        **aria(label="Save or share this run"),
     )
 
 

@@ -27,6 +27,8 @@ _HEAD_PX, _LINE_PX = 40, 48
 # What stands above the table on its page.
 _ABOVE_PX = 204
 _LEAST_PX = 320
+# Of a run's status what is worth a word in its line.
+_STATUSES = {"open": "no end in the logs", "running": "running", "failed": "failed"}
 _WORDS, _NUMBERS = ["asc", "desc", None], ["desc", "asc", None]
 
 _COLUMNS: tuple[dict[str, Any], ...] = (
@@ -122,15 +124,14 @@ def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> di
     began = age(entry.started_at or entry.collected_at, now or datetime.now(UTC))
     throughput = _number(found.samples_per_second)
     trend = listing.trend(listed)
+    ranks = counted(entry.ranks, "rank") if entry.ranks else ""
     return {
         "id": listed.id,
         "href": run_address(listed.id, listing.baseline_of(listed)),
         "name": plain(entry.name),
         "synthetic": entry.synthetic,
         "about": plain(_about(listed)),
-        "figures": " · ".join(
-            filter(None, [throughput and f"{throughput}/s", counted(entry.ranks, "rank"), began])
-        ),
+        "figures": " · ".join(filter(None, [throughput and f"{throughput}/s", ranks, began])),
         **_verdict(listed),
         "shares": _shares(found.shares),
         "said": ", ".join(
@@ -141,7 +142,7 @@ def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> di
         "gap": _gap(listing.gap(listed)),
         "trend": trend,
         "trendSaid": _trend_said(trend),
-        "ranks": f"{entry.ranks:,}",
+        "ranks": f"{entry.ranks:,}" if entry.ranks else "",
         "age": began,
         "source": plain(entry.source),
         "began": entry.started_at or entry.collected_at or "",
@@ -183,11 +184,13 @@ def _about(listed: Listed) -> str:
     entry = listed.entry
     facts = [
         entry.model,
-        None if entry.id == entry.name else entry.id,
+        None if entry.id == entry.name or entry.id in entry.source else entry.id,
         None if len(entry.hosts) < 2 else counted(len(entry.hosts), "host"),
-        None if entry.status == "completed" else "no end in the logs",
+        _STATUSES.get(entry.status),
     ]
-    return " · ".join(filter(None, facts)) or counted(len(entry.hosts), "host")
+    return " · ".join(filter(None, facts)) or (
+        counted(len(entry.hosts), "host") if entry.hosts else ""
+    )
 
 
 def _known(shares: Mapping[str, float]) -> list[str]:

@@ -161,6 +161,10 @@ def fusion_card(fusion: Fusion) -> Any:
         f"{whole} allreduces, {significant(float(fusion.tensors.mean()))} in each on average; {alone} "
         f"of the allreduces have one tensor{size}.",
         draw,
+        (
+            ("tensors in one allreduce", "allreduces"),
+            list(zip(labels, counts, strict=True)),
+        ),
     )
 
 

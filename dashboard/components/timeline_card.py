@@ -13,6 +13,7 @@ from stallscope.analysis.ledger import GAPS
 from stallscope.pictures.palette import HEAT
 
 from .aria import aria
+from .save_buttons import save_buttons
 from .swatch import labelled_swatch, named_swatch
 
 _HEAD = "timeline-head"
@@ -48,7 +49,14 @@ def timeline_card(
     """The card; from ``late`` (an amount) on cells are marked, ``jumps`` lead to ranks and steps."""
     return dmc.Card(
         [
-            dmc.Title(title, order=2, size="h4"),
+            html.Div(
+                [
+                    dmc.Title(title, order=2, size="h4"),
+                    # Hundreds of thousands of cells are no drawing that anybody can edit.
+                    save_buttons(title, "timeline", ("png", "csv")),
+                ],
+                className="picture-head",
+            ),
             dmc.Text(sentence, c="dimmed", size="sm"),
             dmc.Group([_tools(), *jumps], gap="xs", mt="xs"),
             _legend(late),
@@ -68,6 +76,7 @@ def timeline_card(
         ],
         withBorder=True,
         id="timeline-card",
+        className="picture-card",
     )
 
 

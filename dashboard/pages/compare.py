@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -10,11 +9,13 @@ import dash_mantine_components as dmc
 from dash import html
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.comparison import Change, Comparison, Difference, compare
-from stallscope.pictures.charts import TITLES, Bar, Chart, Segment, StackedBars, Waterfall
+from stallscope.analysis.comparison import Comparison, Difference, compare
+from stallscope.pictures.charts import Chart
+from stallscope.pictures.comparison import changes_chart, ledgers_chart
+from stallscope.reports.comparison.contents import NOTHING_ELSE, changes_table, facts_table
+from stallscope.reports.comparison.sentences import caveats, outcome
 from stallscope.reports.tables import Table
-from stallscope.wording.cells import Cells
-from stallscope.wording.numbers import amount, percent, rate
+from stallscope.wording.numbers import rate
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted, short_verdict
 
@@ -28,13 +29,6 @@ from .base import Page, View
 from .run_page import side_by_side
 
 _PATH = "/compare"
-# Facts are what somebody's log says they are.
-_LONGEST_FACT = 200
-_NOISE = (
-    "More than noise: the difference lies outside of an interval that all entries of two equal runs "
-    "keep together in 95% of pairs. It counts chance from step to step; what differs from one start of "
-    "a job to the next, only further runs show."
-)
 
 
 def compare_address(first: str, second: str) -> str:
@@ -57,50 +51,14 @@ class ComparePage(Page):
                 _run("A", first, found.first, store), _run("B", second, found.second, store)
             ),
             _outcome(found),
-            side_by_side(_chart("ledgers", _ledgers(found)), _chart("changes", _changes(found))),
-            side_by_side(_table(found), _facts(found.differences)),
+            side_by_side(
+                _chart("ledgers", ledgers_chart(found)), _chart("changes", changes_chart(found))
+            ),
+            side_by_side(_table(changes_table(found)), _table(facts_table(found))),
             _nothing_else(found.differences),
         ]
         names = f"{found.first.run.name} and {found.second.run.name}"
         return View(names, dmc.Stack([part for part in parts if part is not None]))
-
-
-def outcome(found: Comparison) -> tuple[str, str]:
-    """What the comparison says: in a few words, and in a sentence."""
-    step = found.step
-    if step is None:
-        return "These logs cannot tell", "One of the runs has no step with a length."
-    by = step.by
-    times = f"{amount(step.first.value, 'ms')} in A, {amount(step.second.value, 'ms')} in B"
-    if step.is_real is None:
-        return "Too few steps to tell", f"A step takes {times}; neither is sure."
-    if not step.is_real:
-        return "No difference beyond noise", f"A step takes {times}. {_but_parts(found)}"
-    slower = by.value > 0
-    share = percent(abs(by.value) / step.first.value) if step.first.value else ""
-    words = f"B's steps are {share} {'longer' if slower else 'shorter'}"
-    half = amount(abs(by.value), "ms", None if by.ci95 is None else _turned(by.ci95, slower))
-    return (
-        words,
-        f"A step takes {times}: {half} {'more' if slower else 'less'}. {_most(found, slower)}",
-    )
-
-
-def _turned(ci95: tuple[float, float], as_it_is: bool) -> tuple[float, float]:
-    return ci95 if as_it_is else (-ci95[1], -ci95[0])
-
-
-def _most(found: Comparison, slower: bool) -> str:
-    """Which entry changed most in the step's own direction."""
-    largest = found.largest
-    if largest is None or (largest.by.value > 0) != slower:
-        return ""
-    return f"Most of it is {TITLES[largest.name].lower()}."
-
-
-def _but_parts(found: Comparison) -> str:
-    moved = [TITLES[change.name].lower() for change in found.entries if change.is_real]
-    return f"What changed in parts: {', '.join(moved)}." if moved else ""
 
 
 def _head(first: str, second: str) -> Any:
@@ -174,8 +132,9 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
 
 def _outcome(found: Comparison) -> Any:
     words, sentence = outcome(found)
+    said = [dmc.Text(text, mt=4, size="sm") for text in caveats(found)]
     return dmc.Card(
-        [dmc.Title(words, order=2, size="h3"), dmc.Text(sentence, mt=4)], withBorder=True
+        [dmc.Title(words, order=2, size="h3"), dmc.Text(sentence, mt=4), *said], withBorder=True
     )
 
 
@@ -183,99 +142,11 @@ def _chart(name: str, chart: Chart | None) -> Any:
     return None if chart is None else chart_card(name, chart)
 
 
-def _ledgers(found: Comparison) -> StackedBars | None:
-    if not found.entries or found.step is None:
-        return None
-    bars = tuple(
-        Bar(letter, tuple(_segment(change, letter) for change in found.entries)) for letter in "AB"
-    )
-    return StackedBars(
-        "Where a step's time goes",
-        f"A step takes {amount(found.step.first.value, 'ms')} in A and "
-        f"{amount(found.step.second.value, 'ms')} in B.",
-        "ms",
-        bars,
-    )
-
-
-def _segment(change: Change, letter: str) -> Segment:
-    mean = change.first if letter == "A" else change.second
-    return Segment(change.name, mean.value, mean.ci95)
-
-
-def _changes(found: Comparison) -> Waterfall | None:
-    if not found.entries or found.step is None:
-        return None
-    changes = tuple(Segment(one.name, one.by.value, one.by.ci95) for one in found.entries)
-    return Waterfall(
-        "From A to B",
-        "What each entry of the ledger adds to A's step, or takes from it.",
-        "ms",
-        ("A", found.step.first.value),
-        changes,
-        ("B", found.step.second.value),
-    )
-
-
-def _table(found: Comparison) -> Any:
-    changes = [*found.entries, *([found.step] if found.step is not None else [])]
-    if found.step is None:
-        return None
-    cells = Cells.for_all([found.step.first.value, found.step.second.value])
-    unit = cells.unit
-    return words_card(
-        Table(
-            "What changed",
-            ("Entry", f"A, {unit}", f"B, {unit}", f"B − A, {unit}", "More than noise?"),
-            tuple(_row(change, cells) for change in changes),
-            emphasised=frozenset({len(changes) - 1}),
-            note=_NOISE,
-        )
-    )
-
-
-def _row(change: Change, cells: Cells) -> tuple[str, ...]:
-    by = change.by
-    return (
-        TITLES.get(change.name, "Step"),
-        cells.plain(change.first.value),
-        cells.plain(change.second.value),
-        cells.excess(by.value, by.ci95),
-        {True: "yes", False: "no", None: "too few steps"}[change.is_real],
-    )
-
-
-def _facts(differences: tuple[Difference, ...]) -> Any:
-    if not differences:
-        return None
-    return words_card(
-        Table(
-            "What else differs",
-            ("Fact", "A", "B"),
-            tuple((_title(one.name), _value(one.first), _value(one.second)) for one in differences),
-            words=frozenset({0, 1, 2}),
-            note="What the runs recorded of themselves, where it is not the same.",
-        )
-    )
+def _table(table: Table | None) -> Any:
+    return None if table is None else words_card(table)
 
 
 def _nothing_else(differences: tuple[Difference, ...]) -> Any:
     if differences:
         return None
-    return dmc.Text("Of model, settings, versions and hosts the runs recorded the same.", size="sm")
-
-
-def _title(name: str) -> str:
-    whole, _, part = plain(name).partition(".")
-    return part if whole == "settings" else f"{whole} {part}".replace("_", " ").strip()
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "not recorded"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int) and abs(value) >= 1000:
-        return f"{value:,}"
-    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return plain(text)[:_LONGEST_FACT]
+    return dmc.Text(NOTHING_ELSE, size="sm")

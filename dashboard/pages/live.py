@@ -13,12 +13,11 @@ from stallscope.analysis import ENTRIES
 from stallscope.analysis.progress import Progress
 from stallscope.errors import StallscopeError
 from stallscope.pictures.charts import StackedArea, step_time_chart
-from stallscope.pictures.plotly_figures import figure
 from stallscope.wording.numbers import amount, rate
 from stallscope.wording.verdicts import counted, short_verdict
 
 from ..components.aria import aria
-from ..components.chart_card import chart_card
+from ..components.chart_card import chart_card, chart_figures
 from ..components.notices import warnings_card
 from ..components.swatch import labelled_swatch
 from ..live import Followings, Live, followed_folder
@@ -81,11 +80,7 @@ def looked(store: RunStore, followings: Followings, seen: dict[str, Any]) -> tup
     words = _now(live, ended)
     if live.number == seen["number"]:
         return words, no_update, ended, no_update
-    chart = _chart(live)
-    figures = {
-        scheme: figure(chart, dark=scheme == "dark", legend=False) for scheme in ("light", "dark")
-    }
-    return words, figures, ended, {**seen, "number": live.number}
+    return words, chart_figures(_chart(live)), ended, {**seen, "number": live.number}
 
 
 def _chart(live: Live | None) -> StackedArea:

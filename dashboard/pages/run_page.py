@@ -54,11 +54,18 @@ class RunPage(Page):
         run_id = address.places["run_id"]
         wanted = address.query.get("baseline")
         baseline_id = wanted if wanted is not None and wanted in store else None
+        store.renew(run_id)
         analysis = store.analysis(run_id, baseline_id)
         shown = Shown(run_id, baseline_id, analysis, address.places, address.query)
         lost = [] if wanted == baseline_id else [f"there is no run {wanted!r} here to compare with"]
         parts = [
-            run_head(analysis, run_id, baseline_id, store.candidates(run_id, baseline_id)),
+            run_head(
+                analysis,
+                run_id,
+                baseline_id,
+                store.candidates(run_id, baseline_id),
+                store.read_at(run_id),
+            ),
             run_tabs(run_id, baseline_id, self.tab, live=followed_folder(analysis.run) is not None),
             warnings_card(lost),
             *self.parts(shown, store),

@@ -21,6 +21,7 @@ from stallscope.wording.verdicts import listed
 from stallscope.wording.waiting import change, costs, waiting
 
 from ..addresses import run_address
+from ..components.cell_choice import cell_choice, wants_latest
 from ..components.chart_card import chart_card
 from ..components.data_table import data_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
@@ -47,10 +48,9 @@ class StragglersPage(RunPage):
 
     def parts(self, shown: Shown, store: RunStore) -> list[Any]:
         analysis = shown.analysis
-        chart = lateness_chart(analysis)
         return [
             _sentence(analysis),
-            None if chart is None else chart_card("lateness", chart),
+            _lateness(shown),
             _stragglers(shown),
             _hosts(analysis),
             _changes(shown),
@@ -64,6 +64,16 @@ def _sentence(analysis: Analysis) -> Any:
     title, text = waiting(analysis)
     stage = "imbalance" if analysis.stragglers else "other"
     return sentence_card(title, text, stage)
+
+
+def _lateness(shown: Shown) -> Any:
+    of_latest = wants_latest(shown.query)
+    chart = lateness_chart(shown.analysis, of_latest=of_latest)
+    if chart is None:
+        return None
+    shared = len(chart.rows) < len(shown.analysis.ranks)
+    choice = cell_choice(shown.run_id, shown.query, of_latest) if shared else None
+    return chart_card("lateness", chart, choice)
 
 
 def _stragglers(shown: Shown) -> Any:

@@ -51,6 +51,14 @@ class Cache:
             kept = self._kept.get(key)
             return kept.future.result() if kept is not None and kept.future.done() else None
 
+    def forget(self, chosen: Callable[[Hashable], bool]) -> None:
+        """Drop the values of the keys that are chosen; those that are still being made stay."""
+        with self._lock:
+            for key, kept in list(self._kept.items()):
+                if chosen(key) and kept.future.done():
+                    del self._kept[key]
+                    self._size -= kept.size
+
     def _fill(self, key: Hashable, kept: _Kept, make: Callable[[], Any]) -> None:
         try:
             value = make()

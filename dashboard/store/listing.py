@@ -31,6 +31,8 @@ class Listed:
     shelf: Shelf
     #: Whether it is in the list itself; otherwise it is there to be compared with.
     shown: bool = True
+    #: The fraction of its baseline's throughput that is lost, as its place has it written.
+    gap: float | None = None
 
     @cached_property
     def verdict(self) -> Bottleneck | None:
@@ -162,7 +164,7 @@ class Listing:
         baseline_id = self.baseline_of(listed)
         own = listed.entry.summary.samples_per_second
         if baseline_id is None or own is None:
-            return None
+            return listed.gap
         best = self[baseline_id].entry.summary.samples_per_second
         return 1 - own / best if best else None
 
@@ -183,7 +185,8 @@ SORTS: dict[str, Callable[[Listing, Listed], Any]] = {
     "step": lambda _, one: one.entry.summary.step_ms,
     "throughput": lambda _, one: one.entry.summary.samples_per_second,
     "gap": lambda listing, one: listing.gap(one),
-    "ranks": lambda _, one: one.entry.ranks,
+    # Where nobody has said how many there were, it is 0.
+    "ranks": lambda _, one: one.entry.ranks or None,
     "age": _age,
     "source": lambda _, one: fold(one.entry.source),
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Lock
 
 from stallscope.analysis import Analysis, analyse
@@ -16,6 +18,7 @@ from stallscope.run import Run
 
 from .cache import Cache
 from .listing import Listed, Listing
+from .renewing import Renewals
 from .shelves import Memory, Shelf
 from .sizes import size_of
 from .stock import Stocktaker
@@ -36,6 +39,7 @@ class RunInfo:
     name: str
     source: str
     synthetic: bool
+    #: How many ranks trained; 0 where nobody has said.
     size: int
 
     @classmethod
@@ -66,6 +70,7 @@ class RunStore:
         analyse: takes a run apart, against its baseline and the one on one rank.
         shelves: further places of runs.
         most_bytes: what runs and analyses that are kept may take together.
+        clock: seconds that only go forward.
 
     Raises:
         StallscopeError: if a shelf cannot be read.
@@ -78,9 +83,14 @@ class RunStore:
         *,
         shelves: Sequence[Shelf] = (),
         most_bytes: int = _MOST_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        memory = Memory(runs)
+        self._memory = memory = Memory(runs)
         self._runs = memory.runs
+        self._clock = clock
+        self._renewals = Renewals(clock)
+        for key, run in memory.runs.items():
+            self._renewals.first_seen(key, run)
         self._shelves = Stocktaker([memory, *shelves] if memory.runs else list(shelves))
         self._analyse = analyse
         self._kept = Cache(most_bytes, size_of)
@@ -88,6 +98,7 @@ class RunStore:
         self._baselines = Cache(_MOST_SUMMARIES)
         #: What was found of runs in memory: the list shows it, too.
         self._found: dict[str, Figures] = {}
+        self._learned = 0
         self._listing: tuple[tuple[int, int], Listing] | None = None
         self._lock = Lock()
 
@@ -95,11 +106,29 @@ class RunStore:
         """Look for runs that have come or gone; where nothing has changed, nothing is read."""
         self._shelves.look()
 
+    def renew(self, run_id: str) -> None:
+        """Read a run again that is being recorded, where it has grown and was not read just before."""
+        run = self._runs.get(run_id)
+        grown = None if run is None else self._renewals.renewed(run_id, run)
+        if grown is None:
+            return
+        self._memory.replace(run_id, grown)
+        with self._lock:
+            self._found.pop(run_id, None)
+            self._learned += 1
+        # Nobody asks for what was found of its beginning any more.
+        self._kept.forget(lambda key: isinstance(key, tuple) and run_id in key[1:3])
+        self._figures.forget(lambda key: isinstance(key, tuple) and key[0] == run_id)
+
+    def read_at(self, run_id: str) -> datetime | None:
+        """When a run that is being recorded was read last, in UTC; None of all others."""
+        return self._renewals.read_at(run_id)
+
     def listing(self) -> Listing:
         """All runs as the store was refreshed last, with what was found of them until now."""
         stock = self._shelves.stock
         with self._lock:
-            state = stock.number, len(self._found)
+            state = stock.number, self._learned
             if self._listing is None or self._listing[0] != state:
                 fresh = Listing(stock.by_id.values(), self._baseline_in_memory, stock.problems)
                 self._listing = state, fresh.with_figures(dict(self._found))
@@ -141,7 +170,10 @@ class RunStore:
 
         def make() -> Analysis:
             run, *baseline = [self._load(one) for one in listed]
-            return self._analyse(run, next(iter(baseline), None), self._single(listed[0], run))
+            began = self._clock()
+            made = self._analyse(run, next(iter(baseline), None), self._single(listed[0], run))
+            self._renewals.took(run_id, self._clock() - began)
+            return made
 
         return self._kept.get(("analysis", run_id, baseline_id, versions), make)
 
@@ -207,6 +239,7 @@ class RunStore:
         if listed.shelf.in_memory:
             with self._lock:
                 self._found[listed.id] = figures
+                self._learned += 1
         return figures
 
 

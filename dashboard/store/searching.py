@@ -83,6 +83,8 @@ def _value(field: str, entry: Entry) -> Any:
         return " ".join(entry.hosts)
     if field == "hosts":
         return len(entry.hosts)
+    if field == "ranks":
+        return entry.ranks or None
     if field == "age":
         return began(entry)
     if field in _FOUND:

@@ -97,4 +97,10 @@ class _Seen:
         for key, entry in self._contents.entries:
             # No name of a folder or a run ends like this.
             run_id = key if number == 1 else f"{key}~{number}"
-            yield Listed(run_id, entry, self._shelf, shown is None or key in shown)
+            yield Listed(
+                run_id,
+                entry,
+                self._shelf,
+                shown is None or key in shown,
+                self._contents.gaps.get(key),
+            )

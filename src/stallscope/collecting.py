@@ -51,7 +51,7 @@ def collect(
     near = [place if place.local else fetch(place, store, progress) for place in places]
     whole = near[0] if len(near) == 1 else Several(near)
     files = whole.files()
-    seen = _Seen(place_of(whole, store) / _SEEN, _fingerprint(files, read_as))
+    seen = _Seen(place_of(whole, store) / _SEEN, fingerprint(files, read_as))
     folders = seen.folders(store)
     if folders:
         return Collected(tuple((load_run(folder), folder) for folder in folders), True)
@@ -115,7 +115,7 @@ class _Seen:
         write_json(self._path, content)
 
 
-def _fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
+def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
     """Changes with every file, and with the Stallscope that may read more in it than the last one."""
     told = [__version__, read_as, [(file.name, file.size, file.version) for file in files]]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()

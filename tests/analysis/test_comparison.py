@@ -92,8 +92,61 @@ def test_of_equal_runs_hardly_any_entry_has_changed(first: Repeats, second: Repe
         for one in (first, second)
         for a, b in zip(one.analyses[:half], one.analyses[half:], strict=True)
     ]
-    alarms = [any(change.is_real for change in found.entries) for found in same]
-    assert np.mean(alarms) <= 0.12
+    alarms = [any(change.is_real for change in _figures(found)) for found in same]
+    assert np.mean(alarms) <= 0.02
+
+
+def _figures(found: Comparison) -> list[Change]:
+    assert found.step is not None
+    return [*found.entries, found.step]
+
+
+@pytest.fixture(scope="module")
+def repeats() -> list[Analysis]:
+    """A job whose steps follow each other closely, run 200 times."""
+    job = simulate.Job(ranks=2, steps=120, noise=simulate.Noise(cv=0.05, phi=0.5))
+    runs = (replace(job, seed=seed, run_id=f"run-{seed}") for seed in range(200))
+    return [analyse(simulate.simulate(one).run) for one in runs]
+
+
+def test_noise_alone_names_nothing_in_98_of_100_pairs(repeats: list[Analysis]) -> None:
+    pairs = zip(repeats, [*repeats[1:], repeats[0]], strict=True)
+    alarms = [any(change.is_real for change in _figures(compare(*pair))) for pair in pairs]
+    assert np.mean(alarms) <= 0.02
+
+
+@pytest.mark.parametrize("name", ["compute", "allreduce"])
+def test_an_effect_of_10_percent_is_found(repeats: list[Analysis], name: str) -> None:
+    slower = {
+        "compute": {"compute_ms": 165.0},
+        "allreduce": {"communication": simulate.Fixed(22.0)},
+    }[name]
+    job = simulate.Job(ranks=2, steps=120, noise=simulate.Noise(cv=0.05, phi=0.5), **slower)
+    found = 0
+    for seed, first in enumerate(repeats[:40]):
+        second = analyse(simulate.simulate(replace(job, seed=1000 + seed, run_id="b")).run)
+        changes = {change.name: change for change in _figures(compare(first, second))}
+        found += changes[name].is_real is True
+        # In a step of 180 ms it takes more than 2 ms to be told from noise.
+        assert name != "compute" or changes["step"].is_real
+    assert found >= 38
+
+
+def test_the_interval_of_the_speedup_holds_the_truth_in_about_95_of_100_pairs(
+    repeats: list[Analysis],
+) -> None:
+    hits = 0
+    for first, second in zip(repeats, [*repeats[1:], repeats[0]], strict=True):
+        speedup = compare(first, second).speedup
+        assert speedup is not None
+        assert speedup.ci95 is not None
+        hits += speedup.ci95[0] <= 1.0 <= speedup.ci95[1]
+    assert hits / len(repeats) >= 0.88
+
+
+def test_a_run_held_against_itself_is_known_as_that(repeats: list[Analysis]) -> None:
+    assert compare(repeats[0], repeats[0]).same_run
+    assert not compare(repeats[0], repeats[1]).same_run
 
 
 def test_entries_add_up_to_the_step(first: Repeats, second: Repeats) -> None:
@@ -104,7 +157,9 @@ def test_entries_add_up_to_the_step(first: Repeats, second: Repeats) -> None:
         back = compare(found.second, found.first)
         assert back.step is not None
         assert back.step.by.value == pytest.approx(-found.step.by.value)
-        assert found.speedup == pytest.approx(1 / (back.speedup or 0))
+        assert found.speedup is not None
+        assert back.speedup is not None
+        assert found.speedup.value == pytest.approx(1 / back.speedup.value)
 
 
 def test_facts_that_differ_are_named_part_by_part(tmp_path: Path) -> None:
@@ -145,5 +200,5 @@ def test_a_change_is_real_outside_of_the_interval_that_all_entries_keep_together
     still = Mean(10.0, (10.0, 10.0))
     moved = Mean(11.2, (10.2, 12.2))  # 1.2 ± 1.0: outside of its own interval
     assert not Change("input", still, moved).is_real
-    assert Change("step", still, moved).is_real
+    assert Change("input", still, Mean(12.0, (11.0, 13.0))).is_real
     assert Change("input", still, Mean(11.2, None)).is_real is None

@@ -419,6 +419,126 @@ def test_the_timeline_that_was_left_on(tmp_path: Path) -> None:
     assert "left on" in finding.title
 
 
+# -- settings of reductions ----------------------------------------------------------------------
+
+
+def reducing(folder: Path, settings: dict[str, str], **facts: Any) -> Run:
+    """A run of 160 gradients of 100 MB whose environment had these settings."""
+    own = {"settings": settings, "gradient_tensors": 160, "gradient_bytes": 100_000_000}
+    own["versions"] = {"horovod": "0.28.1"}
+    return run_of(folder, replace(CLEAN, facts={**own, **facts}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "line"),
+    [
+        ({"HOROVOD_FUSION_THRESHOLD": "0"}, "fusion_off", "unset HOROVOD_FUSION_THRESHOLD"),
+        ({"HOROVOD_FUSION_THRESHOLD": "1000000"}, "fusion_off", "one by one"),
+        ({"HOROVOD_CYCLE_TIME": "10"}, "long_cycle_time", "unset HOROVOD_CYCLE_TIME"),
+        ({"HOROVOD_CACHE_CAPACITY": "0"}, "response_cache_too_small", "CAPACITY=1024"),
+        ({"HOROVOD_CACHE_CAPACITY": "100"}, "response_cache_too_small", "160 gradients"),
+        ({"HOROVOD_AUTOTUNE": "1"}, "autotune_on", "stallscope tune RUN"),
+    ],
+)
+def test_settings_that_make_reductions_slow(
+    tmp_path: Path, settings: dict[str, str], code: str, line: str
+) -> None:
+    run = reducing(tmp_path, settings)
+    finding = found(run, code)
+    assert codes(run) == [code]
+    assert line in f"{finding.evidence} {finding.advice}"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"HOROVOD_FUSION_THRESHOLD": "134217728"},
+        {"HOROVOD_CYCLE_TIME": "1"},
+        {"HOROVOD_CACHE_CAPACITY": "1024"},
+        {"HOROVOD_AUTOTUNE": "0"},
+        {"HOROVOD_FUSION_THRESHOLD": "much", "HOROVOD_CYCLE_TIME": "nan"},
+    ],
+)
+def test_settings_of_reductions_as_they_should_be(tmp_path: Path, settings: dict[str, str]) -> None:
+    assert codes(reducing(tmp_path, settings)) == []
+
+
+def test_a_cycle_is_long_beside_its_step(tmp_path: Path) -> None:
+    slow = replace(CLEAN, compute_ms=400.0, facts={"settings": {"HOROVOD_CYCLE_TIME": "10"}})
+    assert codes(run_of(tmp_path, slow)) == []
+
+
+def test_one_gradient_needs_no_fusion(tmp_path: Path) -> None:
+    one = reducing(tmp_path, {"HOROVOD_FUSION_THRESHOLD": "0"}, gradient_tensors=1)
+    assert codes(one) == []
+
+
+def test_transports_that_are_shut_matter_where_they_would_be_used(tmp_path: Path) -> None:
+    settings = {"settings": {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}}
+    run = run_of(tmp_path / "one", replace(CLEAN, facts=settings))
+    assert codes(run) == []
+    on_gpus = with_facts(run, {"devices": ["CPU", "GPU"]})
+    finding = found(on_gpus, "transports_shut")
+    assert "NCCL_P2P_DISABLE=1 on all ranks" in finding.evidence
+    assert "`unset NCCL_P2P_DISABLE`" in finding.advice
+    two = replace(CLEAN, **TWO_HOSTS, facts={**settings, "devices": ["CPU", "GPU"]})
+    finding = found(run_of(tmp_path / "two", two), "transports_shut")
+    assert "`unset NCCL_P2P_DISABLE NCCL_IB_DISABLE`" in finding.advice
+
+
+# -- where ranks run -----------------------------------------------------------------------------
+
+
+def test_ranks_of_a_host_that_see_each_others_accelerators(tmp_path: Path) -> None:
+    several = {"devices": ["CPU", "GPU", "GPU"]}
+    finding = found(
+        run_of(tmp_path / "a", replace(CLEAN, facts=several)), "accelerators_not_pinned"
+    )
+    assert "On host alpha, ranks 0–3 each see 2 accelerators" in finding.evidence
+    assert "[hvd.local_rank()]" in finding.advice
+    pinned = replace(CLEAN, facts={"devices": ["CPU", "GPU"]})
+    assert codes(run_of(tmp_path / "b", pinned)) == []
+    # A rank that has a host to itself may have all of its accelerators.
+    alone = replace(CLEAN, ranks=2, facts=several, **TWO_HOSTS)
+    assert codes(run_of(tmp_path / "c", alone)) == []
+
+
+def test_horovod_on_databricks_has_an_end(tmp_path: Path) -> None:
+    facts = {"framework": "pytorch", "versions": {"horovod": "0.28.1"}}
+    here = run_of(tmp_path, replace(CLEAN, facts=facts))
+    assert codes(here) == []
+    there = replace(here, source="databricks:job/42")
+    finding = found(there, "horovod_leaves_databricks")
+    assert "TorchDistributor(num_processes=4, local_mode=False, use_gpu=False)" in finding.advice
+    keras = with_facts(there, {"framework": "tensorflow"})
+    assert "tf.distribute" in found(keras, "horovod_leaves_databricks").advice
+    assert codes(with_facts(there, {"versions": {"torch": "2.13.0"}})) == []
+
+
+# -- in the user's framework ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("framework", "horovod", "lines"),
+    [
+        ("tensorflow", "0.28.1", ("ModelCheckpoint", "0.001 * hvd.size()", "parallelism_threads(")),
+        ("pytorch", "0.28.1", ("hvd.rank() == 0: torch.save", "hvd.size()", "set_num_threads(")),
+        ("pytorch", None, ("distributed.get_rank() == 0", "get_world_size()", "set_num_threads(")),
+    ],
+)
+def test_findings_advise_in_the_framework_of_the_run(
+    tmp_path: Path, framework: str, horovod: str | None, lines: tuple[str, str, str]
+) -> None:
+    facts = {"framework": framework, "versions": {"horovod": horovod}, **threads(8, 8)}
+    facts |= {"learning_rate": 0.001, "learning_rate_scaled": False}
+    run = run_of(tmp_path, replace(CLEAN, checkpoint_ms=30, facts=facts))
+    kinds = ("checkpoint_on_all_ranks", "learning_rate_not_scaled", "threads_oversubscribed")
+    for code, line in zip(kinds, lines, strict=True):
+        assert line in found(run, code).advice
+    assert "(2)" in found(run, "threads_oversubscribed").advice
+
+
 # -- threads -------------------------------------------------------------------------------------
 
 
@@ -487,7 +607,8 @@ def seconds_of(run: Run) -> float:
 
 
 def test_validation_on_all_ranks_is_said_with_its_cost(tmp_path: Path) -> None:
-    run = run_of(tmp_path, replace(CLEAN, validation_ms=400))
+    versions = {"versions": {"horovod": "0.28.1"}}
+    run = run_of(tmp_path, replace(CLEAN, validation_ms=400, facts=versions))
     finding = found(run, "validation_on_all_ranks")
     assert finding.severity == "info"
     assert "4 of 4 ranks (ranks 0–3)" in finding.evidence

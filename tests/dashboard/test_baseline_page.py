@@ -214,7 +214,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
     key = next(run.id for run in store.runs() if run.id != "real")
     for content in (_page(store, key, "?baseline=real"), _page(store, "real", f"?baseline={key}")):
         assert any(SCRIPT in text for text in texts(content))
-        allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
+        allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
         for one in components(content):
             assert type(one).__module__.startswith("dash_mantine_components") or (
                 type(one).__name__ in allowed

@@ -321,7 +321,7 @@ def test_a_thousand_tensors_and_hostile_names_are_text(folder: Path) -> None:
     assert len(rows) == 1002
     assert max(len(row[0]) for row in rows) <= 64
     assert SCRIPT in [row[0] for row in rows]
-    allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (
             type(one).__name__ in allowed

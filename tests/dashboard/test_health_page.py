@@ -173,7 +173,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
     store = RunStore([made("hostile names")])
     content = _page(store, store.runs()[0].id)
     assert IMAGE in [row[1] for row in _rows(content, "What was read")]
-    allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (
             type(one).__name__ in allowed

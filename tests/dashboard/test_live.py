@@ -78,7 +78,7 @@ def test_it_says_how_far_the_run_is_and_who_is_slow(recording: Recording) -> Non
     assert any(text.endswith("of 200 steps") for text in said)
     assert any(text.startswith("about ") for text in said)
     assert (ended, seen["number"]) == (False, 1)
-    assert set(figures) == {"light", "dark"}
+    assert set(figures) == {"light", "dark", "csv"}
     assert max(figures["light"].data[0].x) < 100
 
 

@@ -70,3 +70,18 @@ def test_of_many_runs_some_are_to_be_chosen(sizes: RunStore) -> None:
     run = sizes.analysis("on-1").run
     said = said_at(RunStore([run] * 31))
     assert "There are 31 runs here: select those to compare in the list." in said
+
+
+def test_runs_of_one_size_that_have_little_in_common_are_shown(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    facts = {"model": "same"}
+    jobs = [
+        replace(REAL, ranks=1, run_id="one", facts=facts),
+        replace(REAL, ranks=2, run_id="quick", facts=facts),
+        replace(REAL, ranks=2, run_id="slow", slow={(1, "input"): 90.0}, facts=facts),
+    ]
+    store = RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+    said = said_at(store)
+    assert "This page cannot be shown" not in said
+    assert any("± ∞" in text for text in said)

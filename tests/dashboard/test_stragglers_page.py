@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from dash import no_update
 from playwright.sync_api import expect
@@ -21,6 +22,7 @@ from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.rate_inputs import read_rate, search_with_rate
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
+from stallscope.pictures.heat_map import lateness_chart
 from stallscope.pictures.palette import HEAT
 from stallscope.run import Run
 
@@ -80,7 +82,7 @@ def test_the_first_sentence_says_who_makes_the_others_wait_and_what_that_costs(
     )
     cost = said[said.index(title) + 1]
     assert re.match(r"That costs 11\.\d+ ± \S+ ms of the step's 37\.\d ms: 2[12]\.\d", cost)
-    assert said.index(title) < said.index("Who is late, and when") < said.index("Stragglers", 9)
+    assert said.index(title) < said.index("Who is late, and when") < said.index("Stragglers", 14)
 
 
 def test_nobody_is_blamed_for_what_is_chance(store: RunStore) -> None:
@@ -143,6 +145,51 @@ def test_a_thousand_ranks_share_rows_and_the_slow_one_keeps_its_own(
     assert drawn.data[0].z[row].min() > 20
     assert "<b>rank 700</b>" in drawn.layout.yaxis.ticktext
     assert drawn.layout.height < 900
+
+
+def test_one_late_rank_of_a_thousand_is_seen_though_nobody_names_it(
+    made: Callable[[str], Run],
+) -> None:
+    found = replace(RunStore([made("a thousand ranks")]).analysis("thousand"), stragglers=())
+    latest, mean = (lateness_chart(found, of_latest=of_latest) for of_latest in (True, False))
+    assert latest is not None
+    assert mean is not None
+    row = next(at for at, one in enumerate(latest.rows) if one.label == "ranks 700–704")
+    assert latest.values[row].min() > 20
+    assert latest.values[row].min() > 2 * np.delete(latest.values, row, axis=0).max()
+    assert latest.values[row].min() > 0.7 * latest.full
+    assert mean.values[row].max() < 10
+    assert np.nanmin(latest.values - mean.values) >= 0
+    assert latest.cell == "the latest of up to 5 ranks"
+    assert mean.cell == "the mean of up to 5 ranks"
+
+
+def test_what_cells_show_is_said_on_them_and_chosen_in_the_address(
+    made: Callable[[str], Run],
+) -> None:
+    store = RunStore([made("a thousand ranks")])
+    for query, cell in (
+        ("", "the latest of up to 5 ranks"),
+        ("?cells=latest", "the latest of up to 5 ranks"),
+        ("?cells=mean&rate=2", "the mean of up to 5 ranks"),
+        ("?cells=nonsense", "the latest of up to 5 ranks"),
+    ):
+        content = _page(store, "thousand", query)
+        assert f"one cell: {cell}" in charts(content)["lateness"].data[0].hovertemplate
+        assert any(f"each cell is {cell}" in text for text in texts(content))
+        links = [
+            one
+            for one in of_type(content, "Anchor")
+            if getattr(one, "className", "") == "cell-choice"
+        ]
+        (current,) = [one for one in links if getattr(one, "aria-current", None)]
+        assert (current.children == "Mean of the ranks") is ("mean" in cell)
+        assert ("rate=2" in links[0].href) is ("rate=2" in query)
+
+
+def test_where_every_rank_has_a_row_there_is_nothing_to_choose(store: RunStore) -> None:
+    links = of_type(_page(store, "slow"), "Anchor")
+    assert not [one for one in links if getattr(one, "className", "") == "cell-choice"]
 
 
 def test_cells_are_means_and_single_late_steps_do_not_vanish(jump: RunStore) -> None:
@@ -290,7 +337,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
         *(a.text for a in drawn.layout.annotations),
     ]
     assert not any("<img" in text or "<b>beta" in text for text in said)
-    allowed = {"Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (
             type(one).__name__ in allowed

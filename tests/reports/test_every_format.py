@@ -46,12 +46,13 @@ def test_readers_see_when_and_by_what_it_was_made(
 
 
 def test_formats_are_found_by_name() -> None:
-    assert registry.names() == ["html", "md", "json", "csv"]
+    assert registry.names() == ["html", "md", "json", "csv", "openmetrics"]
     assert [registry.by_name(name).suffix for name in registry.names()] == [
         ".html",
         ".md",
         ".json",
         ".csv",
+        ".prom",
     ]
 
 

@@ -71,6 +71,18 @@ def test_the_browser_asks_for_nothing_and_complains_about_nothing(
     assert found.complaints == []
 
 
+@pytest.mark.parametrize("width", [1300, 400])
+def test_what_who_why_and_how_sure_are_on_the_first_screen(
+    width: int, opened: Callable[..., Opened]
+) -> None:
+    page = opened("a slow rank and a baseline", width).page
+    for seen in ("#headline", ".evidence", ".said li", ".big", ".big + p"):
+        box = page.locator(seen).first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 900
+    assert "95% interval" in page.locator(".big + p").inner_text()
+
+
 def test_verdict_and_first_picture_are_on_the_first_screen(opened: Callable[..., Opened]) -> None:
     page = opened("a slow rank and a baseline").page
     for seen in ("#headline", ".big", "svg >> nth=0"):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from stallscope.run import Run
 
+from .advice import advise
 from .alignment import AlignedSteps, align
 from .attribution import Attribution, attribute
 from .baseline import decompose, match_baseline, match_single
@@ -44,20 +45,21 @@ from .warmup import warm_up_steps
 
 def analyse(
     run: Run,
-    baseline: Run | None = None,
-    single: Run | None = None,
+    baseline: Run | Analysis | None = None,
+    single: Run | Analysis | None = None,
     network_bandwidth: float | None = None,
 ) -> Analysis:
     """Take a run apart.
 
     Args:
         run: the run.
-        baseline: the same job on synthetic data.
-        single: the same job on synthetic data and one rank.
+        baseline: the same job on synthetic data; as an analysis, it is shared by many runs.
+        single: the same job on synthetic data and one rank, likewise.
         network_bandwidth: GB/s of bus bandwidth that the network is known to give.
     """
-    base = None if baseline is None else analyse(baseline)
-    alone = None if single is None else analyse(single)
+    base, alone = _analysed(baseline), _analysed(single)
+    baseline = None if base is None else base.run
+    single = None if alone is None else alone.run
     # A log without any step yet is no world of its own.
     generations = np.unique(run.steps["generation"].to_numpy()).tolist()
     worlds = [align(run, generation) for generation in generations]
@@ -81,13 +83,14 @@ def analyse(
     changes = () if steady is None else change_points(steady)
     match = None if baseline is None else match_baseline(run, baseline)
     gap = _gap(run, throughput, step, base)
+    moved = _communication(run, steady, network_bandwidth)
     analysis = Analysis(
         run=run,
         job=job_time(run, worlds, ledgers, warm),
         step=step,
         entries=() if steady is None else _entries(steady, base, alone),
         ranks=() if world is None else _rank_summaries(world, steady),
-        bottleneck=_bottleneck(run, steady, found, base_steady is not None),
+        bottleneck=_bottleneck(run, steady, found, base_steady is not None, moved),
         stragglers=stragglers,
         what_if=() if found is None else found.gains,
         findings=_findings(run, base is not None, single, clocks, steady, changes, found),
@@ -97,7 +100,7 @@ def analyse(
         coverage=_coverage(worlds, ledgers),
         clocks=clocks,
         changes=changes,
-        communication=_communication(run, steady, network_bandwidth),
+        communication=moved,
         ledger=ledger,
         warm_up=warm_up,
         steady=steady,
@@ -114,6 +117,10 @@ def analyse(
     )
     known = epoch_times(run)
     return analysis if known is None else _of_epochs(analysis, known)
+
+
+def _analysed(other: Run | Analysis | None) -> Analysis | None:
+    return analyse(other) if isinstance(other, Run) else other
 
 
 def _of_epochs(analysis: Analysis, known: EpochTimes) -> Analysis:
@@ -155,7 +162,11 @@ def _clocks(world: AlignedSteps) -> ClockSummary:
 
 
 def _bottleneck(
-    run: Run, steady: Ledger | None, found: Attribution | None, has_baseline: bool
+    run: Run,
+    steady: Ledger | None,
+    found: Attribution | None,
+    has_baseline: bool,
+    moved: Communication | None,
 ) -> Bottleneck:
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
@@ -171,7 +182,8 @@ def _bottleneck(
             f"One rank's log of {run.size}: the callback was added on rank {run.ranks[0]} only. "
             "Waiting for another rank and slow communication look the same from here.",
         )
-    return decide(steady, found, run.missing_ranks, has_baseline)
+    verdict = decide(steady, found, run.missing_ranks, has_baseline)
+    return replace(verdict, advice=advise(run, verdict, steady, found, moved))
 
 
 def _entries(

@@ -1,9 +1,10 @@
 """Two runs side by side: what changed in each entry of the ledger, and whether that is more than noise.
 
-A difference of means has the interval of both runs' steps together. Of the five entries of two equal
-runs one would often lie outside of its own 95 % interval: an entry has changed where it does so in an
-interval that all five keep together in 95 % of pairs (Bonferroni). What differs from one start of a job
-to the next (another host, a warm cache) is in no interval: only further runs show it.
+A difference of means has the interval of both runs' steps together. Of the step and the five entries
+of two equal runs one would often lie outside of its own 95 % interval: a figure has changed where it
+does so in an interval that all six keep together in 99.8 % of pairs (Bonferroni). What differs from one
+start of a job to the next (another host, a warm cache) is in no interval: only further runs show it
+(regression.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from scipy import stats as scipy_stats
 
 from stallscope.run import Run
@@ -34,8 +36,13 @@ _FURTHER = (
 )
 # What a launcher sets anew for every process and job.
 _OF_THE_LAUNCH = re.compile(r"_(RANK|SIZE|ADDR|PORT|HOSTNAME|ID|KEY)$")
-# By how much wider an interval is that five entries keep together.
-_TOGETHER = float(scipy_stats.norm.ppf(1 - 0.025 / len(ENTRIES)) / scipy_stats.norm.ppf(0.975))
+# Two in 1,000 pairs of equal ones; where steps are few and follow each other closely, simulations find
+# up to five.
+_BY_CHANCE = 0.002
+# By how much wider than 95 % intervals those are that the step and its entries keep together.
+_TOGETHER = float(
+    scipy_stats.norm.ppf(1 - _BY_CHANCE / 2 / (1 + len(ENTRIES))) / scipy_stats.norm.ppf(0.975)
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Change:
         if by.ci95 is None:
             return None
         half = (by.ci95[1] - by.ci95[0]) / 2
-        return abs(by.value) > half * (1.0 if self.name == "step" else _TOGETHER)
+        return abs(by.value) > half * _TOGETHER
 
 
 @dataclass(frozen=True)
@@ -89,10 +96,22 @@ class Comparison:
         return max(real, key=lambda change: abs(change.by.value), default=None)
 
     @property
-    def speedup(self) -> float | None:
+    def speedup(self) -> Mean | None:
         """The second run's throughput over the first one's; None where one is not known."""
         first, second = self.first.samples_per_second, self.second.samples_per_second
-        return second / first if first and second is not None else None
+        if not first or second is None:
+            return None
+        ratio = second / first
+        own, other = _relative_half(self.first), _relative_half(self.second)
+        if own is None or other is None:
+            return Mean(ratio, None)
+        half = ratio * float(np.hypot(own, other))
+        return Mean(ratio, (ratio - half, ratio + half))
+
+    @property
+    def same_run(self) -> bool:
+        """Whether a run is held against itself."""
+        return self.first.run.id == self.second.run.id
 
 
 def compare(first: Analysis, second: Analysis) -> Comparison:
@@ -102,8 +121,16 @@ def compare(first: Analysis, second: Analysis) -> Comparison:
         second,
         _step(first, second),
         tuple(_entries(first, second)),
-        tuple(_differences(first.run, second.run)),
+        tuple(differences(first.run, second.run)),
     )
+
+
+def _relative_half(analysis: Analysis) -> float | None:
+    """Half the interval of a run's mean step, as a fraction of it; None where there is none."""
+    step = analysis.step
+    if step is None or step.ci95 is None or not step.mean:
+        return None
+    return (step.ci95[1] - step.ci95[0]) / 2 / step.mean
 
 
 def _step(first: Analysis, second: Analysis) -> Change | None:
@@ -123,7 +150,8 @@ def _entries(first: Analysis, second: Analysis) -> Iterator[Change]:
         yield Change(name, first.steady.mean_ms(name), second.steady.mean_ms(name))
 
 
-def _differences(first: Run, second: Run) -> Iterator[Difference]:
+def differences(first: Run, second: Run) -> Iterator[Difference]:
+    """The facts that two runs do not share."""
     own, other = _facts(first), _facts(second)
     for name in dict.fromkeys([*own, *other]):
         if own.get(name) != other.get(name):
@@ -133,7 +161,8 @@ def _differences(first: Run, second: Run) -> Iterator[Difference]:
 def _facts(run: Run) -> dict[str, Any]:
     """Facts by name; those that have parts by part: ``versions.keras``."""
     facts: dict[str, Any] = {
-        "ranks": run.size,
+        # Logs that know epochs only may not say how many trained.
+        "ranks": run.size if run.steps.num_rows else run.fact("size"),
         "hosts": len(run.hosts),
         "synthetic": run.synthetic,
     }

@@ -34,6 +34,8 @@ class LatenessMap:
     #: Positions of the steps at which columns begin, and one behind the last step.
     edges: Ints
     mean: Floats
+    #: The same of that rank of the row alone that is latest.
+    latest: Floats
     #: The latest single step of a cell, at which position it is, and the position of its rank.
     most: Floats
     most_step: Ints
@@ -47,9 +49,9 @@ def lateness_map(ledger: Ledger, rows: Sequence[Sequence[int]]) -> LatenessMap:
     edges = np.unique(np.linspace(0, n, columns + 1).astype(np.int64))
     reference = ledger.of(ledger.arrival, ledger.reference)
     cells = [_row(ledger, list(row), reference, edges) for row in rows]
-    mean, most, step, position = (np.array(part) for part in zip(*cells, strict=True))
+    mean, latest, most, step, position = (np.array(part) for part in zip(*cells, strict=True))
     rank = np.array([np.asarray(row)[at] for row, at in zip(rows, position, strict=True)])
-    return LatenessMap(tuple(map(tuple, rows)), edges, mean, most, step, rank)
+    return LatenessMap(tuple(map(tuple, rows)), edges, mean, latest, most, step, rank)
 
 
 def rows_of_ranks(
@@ -86,14 +88,18 @@ def rows_of_ranks(
 
 def _row(
     ledger: Ledger, row: list[int], reference: Ints, edges: Ints
-) -> tuple[Floats, Floats, Ints, Ints]:
-    """Mean and maximum of a row's cells, the latter with the positions of its step and rank."""
+) -> tuple[Floats, Floats, Floats, Ints, Ints]:
+    """A row's cells: the mean, that of the latest rank, and the maximum with its step's and rank's
+    positions.
+    """
     # Rank by rank, as it lies in memory.
     late = ledger.arrival.T[row] - reference
     there = ledger.measured.T[row]
     begin, counts = edges[:-1], np.diff(edges)
-    known = np.add.reduceat(there.sum(axis=0), begin)
-    total = np.add.reduceat(np.where(there, late, 0).sum(axis=0), begin)
+    known = np.add.reduceat(there.astype(np.int64), begin, axis=1)
+    total = np.add.reduceat(np.where(there, late, 0), begin, axis=1)
+    of_ranks = np.where(known > 0, total / np.maximum(known, 1) / 1e6, -np.inf).max(axis=0)
+    known, total = known.sum(axis=0), total.sum(axis=0)
     late = np.where(there, late, np.iinfo(np.int64).min)
     latest, rank = late.max(axis=0), late.argmax(axis=0)
     most = np.maximum.reduceat(latest, begin)
@@ -103,4 +109,5 @@ def _row(
     step = at[np.unique(column, return_index=True)[1]]
     nothing = known == 0
     mean = np.where(nothing, np.nan, total / np.maximum(known, 1) / 1e6)
-    return mean, np.where(nothing, np.nan, most / 1e6), step, rank[step]
+    latest_rank = np.where(nothing, np.nan, of_ranks)
+    return mean, latest_rank, np.where(nothing, np.nan, most / 1e6), step, rank[step]

@@ -22,65 +22,16 @@ _FEWEST_STEPS = 20
 _AS_GOOD_AS_ALWAYS = 0.995
 _DECIDING = ("imbalance", "input", "other", "allreduce")
 
-_ADVICE_FOR_A_RANK = {
-    "input": (
-        "Look at this rank's share of the data and the disk or network it reads from: shards of "
-        "another size, larger files, a cold cache, fewer loader processes.",
-    ),
-    "compute": (
-        "Look at this rank's device and host: throttling, other processes on it, fewer or wrongly "
-        "pinned cores (threads, OMP_NUM_THREADS), more work per sample than the others.",
-    ),
-    "other": (
-        "Look at what only this rank does between steps: logging, checkpoints, metrics fetched in "
-        "every batch, extra callbacks.",
-    ),
-}
-
-_ADVICE_FOR_UNEVEN_WORK = (
-    "Give every rank as many samples per step: the same batch size, and shards of equal size.",
-)
-
-_ADVICE_FOR_NOBODY = (
-    "Look at what varies from batch to batch on every rank: sequences of different lengths, garbage "
-    "collection, other processes on the hosts.",
-)
-
-_ADVICE_FOR_SLOWER_COMPUTE = (
-    "The loader may take the cores that compute needs: fewer loader threads, or pinned ones. "
-    "Otherwise look at throttling, and at what differs from the baseline.",
-)
-
 _ADVICE_WITHOUT_STEPS = (
     'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
     "stallscope.torch's. A few hundred steps tell input, compute, slow ranks and allreduce apart.",
 )
 
-_ADVICE = {
-    "input": (
-        "Prefetch and parallelise the input pipeline: dataset.map(…, num_parallel_calls=tf.data."
-        "AUTOTUNE).prefetch(tf.data.AUTOTUNE), or more DataLoader workers.",
-        "Shard before shuffling, and cache what is decoded alike in every epoch.",
-    ),
-    "compute": (
-        "The step is spent in forward and backward passes: a larger batch, mixed precision or "
-        "faster devices are what is left.",
-    ),
-    "other": (
-        "Look at what runs between steps on this rank: callbacks, logging, checkpoints, metrics "
-        "fetched in every batch.",
-    ),
-    "allreduce": (
-        "Communicate less or overlap more: fp16 compression, a larger batch per rank, gradient "
-        "accumulation, and Horovod's fusion threshold and cycle time (HOROVOD_AUTOTUNE=1).",
-    ),
-}
-
 
 def decide(
     ledger: Ledger, found: Attribution, missing_ranks: Sequence[int], has_baseline: bool
 ) -> Bottleneck:
-    """The verdict over a run's steady steps."""
+    """The verdict over a run's steady steps; what to do about it is advice's."""
     step_ms = float(ledger.total.mean()) / 1e6
     candidates = [gain for gain in found.gains if gain.fix in _DECIDING]
     if found.compute is not None:
@@ -120,10 +71,6 @@ def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
     counted = [one for one in found.stragglers if one.counts_as_imbalance]
     worst = counted[0]
     gain = f"{best.saved_ms.value:.1f} of {step_ms:.1f} ms per step"
-    named = [one for one in counted if one.ranks]
-    advice = _ADVICE_FOR_A_RANK[worst.stage] if named else _ADVICE_FOR_NOBODY
-    if worst.work is not None:
-        advice = _ADVICE_FOR_UNEVEN_WORK
     rest = len(counted) - 1
     more = f" {rest} more {'is' if rest == 1 else 'are'} in the table." if rest else ""
     return Bottleneck(
@@ -132,7 +79,6 @@ def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
         f"{sentence(worst)}{more} {_saves(found)} {gain}.",
         ranks=found.named,
         hosts=found.hosts,
-        advice=advice,
     )
 
 
@@ -197,12 +143,7 @@ def _on_all_ranks(
         evidence += (
             " Whether a rank is slower than the others, so few independent steps cannot tell."
         )
-    return Bottleneck(
-        best.fix,
-        best.fix if best.fix in STAGES else None,
-        evidence,
-        advice=_ADVICE_FOR_SLOWER_COMPUTE if best.fix == "compute" else _ADVICE[best.fix],
-    )
+    return Bottleneck(best.fix, best.fix if best.fix in STAGES else None, evidence)
 
 
 def _nothing_to_gain(
@@ -216,12 +157,7 @@ def _nothing_to_gain(
         else "nothing could be won back"
     )
     if has_baseline:
-        return Bottleneck(
-            "compute",
-            "compute",
-            f"The step is compute, as in the baseline: {rest}.",
-            advice=_ADVICE["compute"],
-        )
+        return Bottleneck("compute", "compute", f"The step is compute, as in the baseline: {rest}.")
     return Bottleneck(
         "balanced",
         None,

@@ -13,9 +13,10 @@ from stallscope.collector.catalogue.index import is_store
 from stallscope.collector.store import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
-from stallscope.dashboard.store import Collected, RunStore
+from stallscope.dashboard.store import Collected, Experiment, RunStore
 from stallscope.errors import NotFoundError, StallscopeError, UsageError
 
+from . import mlflow_runs
 from .main import FINE
 from .opening import open_all
 
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"into {_places('or')}",
     )
     parser.add_argument("--baseline", metavar="RUN", help="a further run, to compare with")
+    mlflow_runs.add_picking_arguments(parser, "list")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
         "--port", type=int, default=DEFAULT_PORT, help="0 takes any free one (8050)"
@@ -54,8 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    sources = options.runs or [_default()]
-    store, failures = opened([*sources, *filter(None, [options.baseline])], options.read_as)
+    experiments = [Experiment(name, options.filter) for name in mlflow_runs.experiments(options)]
+    sources = options.runs or _default(needed=not experiments)
+    sources = [*sources, *filter(None, [options.baseline])]
+    store, failures = opened(sources, options.read_as, experiments)
     for failure in failures:
         print(f"stallscope: {failure}", file=sys.stderr)
     serve(
@@ -75,13 +79,17 @@ def _token(given: str | None) -> str | None:
     return given or os.environ.get("STALLSCOPE_TOKEN") or new_token()
 
 
-def opened(sources: Sequence[str], read_as: str | None = None) -> tuple[RunStore, list[str]]:
+def opened(
+    sources: Sequence[str], read_as: str | None = None, experiments: Sequence[Experiment] = ()
+) -> tuple[RunStore, list[str]]:
     """What the dashboard shows of the RUN arguments, and a sentence for each that cannot be read.
 
-    Collected runs stay where they are until somebody looks at them; all others are read.
+    Collected runs and those of MLflow's experiments stay where they are until somebody looks at
+    them; all others are read.
 
     Raises:
         UsageError: if none of them can be shown.
+        StallscopeError: if an experiment cannot be listed.
     """
     stores: dict[Path, set[str] | None] = {}
     others: list[str] = []
@@ -99,12 +107,12 @@ def opened(sources: Sequence[str], read_as: str | None = None) -> tuple[RunStore
             shown = stores.setdefault(store, set())
             stores[store] = None if folder is None or shown is None else shown | {folder}
     runs, unread = open_all(others, read_as)
-    if not runs and not stores:
+    if not runs and not stores and not experiments:
         for failure in [*failures, *unread]:
             print(f"stallscope: {failure}", file=sys.stderr)
         raise UsageError("none of the runs can be shown")
     shelves = [Collected(store, only) for store, only in stores.items()]
-    return RunStore(runs, shelves=shelves), [*failures, *unread]
+    return RunStore(runs, shelves=[*shelves, *experiments]), [*failures, *unread]
 
 
 def _collected(source: str) -> tuple[Path, str | None] | None:
@@ -130,16 +138,18 @@ def _collected(source: str) -> tuple[Path, str | None] | None:
     return path.absolute(), entry.folder
 
 
-def _default() -> str:
+def _default(*, needed: bool) -> list[str]:
     """Where there are collected runs.
 
     Raises:
-        UsageError: if there are none.
+        UsageError: if there are none, and they are needed.
     """
     for place in PLACES:
         if is_store(place):
             print(f"stallscope: the runs collected into {_said(place)}", file=sys.stderr)
-            return str(place)
+            return [str(place)]
+    if not needed:
+        return []
     raise UsageError(
         f"no runs were collected into {_places('or')}: name a RUN, or begin with "
         "stallscope collect SOURCE --to runs, or with stallscope demo"

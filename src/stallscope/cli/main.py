@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from stallscope import __version__
 from stallscope.errors import MissingExtraError, StallscopeError
@@ -14,7 +15,9 @@ from stallscope.errors import MissingExtraError, StallscopeError
 #: Sub-commands, one module of this package each, with what the overview says about them.
 COMMANDS = {
     "report": "where a run's time goes: in the terminal, or as HTML, Markdown, JSON, CSV",
+    "compare": "what changed between two runs, or over many of them, and since when",
     "scaling": "throughput and efficiency over numbers of ranks, and where efficiency is lost",
+    "tune": "which of Horovod's settings to fix: from autotune logs, Timelines and step logs",
     "export": "a run as a trace for Perfetto or chrome://tracing, or as Parquet or CSV",
     "dashboard": "look at runs in the browser",
     "collect": "bring logs from where they are into a store",
@@ -23,6 +26,9 @@ COMMANDS = {
     "verify": "check collected runs against their checksums",
     "demo": "the bundled sample runs, reported and served",
 }
+
+#: Commands whose options may stand in a file, too.
+CONFIGURED = ("report",)
 
 FINE = 0
 FAILED = 2
@@ -33,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line.
 
     Returns:
-        The exit status: 0 done, 2 bad usage or unreadable input.
+        The exit status: 0 done, 1 a condition held that was to fail, 2 bad usage or unreadable input.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         command = importlib.import_module(f"stallscope.cli.{_command_of(words)}")
         parser = argparse.ArgumentParser(prog=f"stallscope {words[0]}", description=command.__doc__)
         command.add_arguments(parser)
-        return int(command.run(parser.parse_args(words[1:])))
+        return int(command.run(_options(parser, words)))
     except StallscopeError as error:
         return _say(str(error))
     except ModuleNotFoundError as error:
@@ -58,6 +64,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"a defect of Stallscope: {type(error).__name__}: {error}. "
             "STALLSCOPE_DEBUG=1 shows where; please report it."
         )
+
+
+def _options(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """What the command line says, and for some commands a file in this folder."""
+    command, *rest = words
+    if command not in CONFIGURED:
+        return parser.parse_args(rest)
+    from stallscope.config import with_config
+
+    found = with_config(parser, command, rest, Path.cwd())
+    if found.said:
+        print(f"stallscope: {found.said}", file=sys.stderr)
+    return found.options
 
 
 def _command_of(words: list[str]) -> str:

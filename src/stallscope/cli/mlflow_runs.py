@@ -1,11 +1,10 @@
-"""What ``report`` does with MLflow: runs that are picked by a filter, and summaries that go back."""
+"""What commands do with MLflow: runs that are picked by a filter, and summaries that go back."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from stallscope.analysis import Analysis
@@ -17,9 +16,14 @@ _TARGET = re.compile(r"mlflow(?::([0-9a-f]{32}))?")
 _SOURCE = re.compile(r"mlflow:([0-9a-f]{32})\b")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_picking_arguments(parser: argparse.ArgumentParser, does: str) -> None:
+    """Let a command take the runs of experiments; ``does`` is what it does with them."""
     parser.add_argument(
-        "--experiment", metavar="NAME", help="report on the runs of this MLflow experiment, too"
+        "--experiment",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help=f"{does} the runs of this MLflow experiment, too; may be given several times",
     )
     parser.add_argument(
         "--filter",
@@ -27,6 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="of its runs, those that this filter in MLflow's words picks",
     )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_picking_arguments(parser, "report on")
     parser.add_argument(
         "--to",
         metavar="mlflow[:RUN_ID]",
@@ -35,19 +43,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def picked(options: argparse.Namespace) -> list[str]:
-    """The runs of the experiment, as RUN arguments.
+def experiments(options: argparse.Namespace) -> list[str]:
+    """The names of the experiments whose runs are picked, each once.
 
     Raises:
         UsageError: for a filter without an experiment.
     """
-    if options.experiment is None:
-        if options.filter:
-            raise UsageError("--filter needs --experiment: say whose runs are to be filtered")
+    if options.filter and not options.experiment:
+        raise UsageError("--filter needs --experiment: say whose runs are to be filtered")
+    return list(dict.fromkeys(options.experiment))
+
+
+def picked(options: argparse.Namespace) -> list[str]:
+    """The runs of the experiments, as RUN arguments.
+
+    Raises:
+        UsageError: for a filter without an experiment.
+    """
+    names = experiments(options)
+    if not names:
         return []
     from stallscope.collector.mlflow.search import find_runs
 
-    return [f"mlflow:{run_id}" for run_id in find_runs(options.experiment, options.filter)]
+    return [f"mlflow:{run_id}" for name in names for run_id in find_runs(name, options.filter)]
 
 
 def checked_target(target: str | None) -> None:
@@ -59,29 +77,40 @@ def checked_target(target: str | None) -> None:
         raise UsageError(f"--to {target}: say mlflow, or mlflow:RUN_ID with 32 hex digits")
 
 
-def write_back(analyses: Sequence[Analysis], target: str) -> list[str]:
-    """Write a summary and the HTML report of each analysis to its MLflow run; which ones they are.
+def checked_count(target: str | None, count: int) -> None:
+    """
+    Raises:
+        UsageError: if several runs are to go to one.
+    """
+    if count > 1 and target is not None and target != "mlflow":
+        raise UsageError(f"--to {target}: {count} runs cannot go to one; name one RUN")
+
+
+def write_back(analysis: Analysis, source: str, target: str) -> str:
+    """Write a summary and the HTML report to the MLflow run; what was done.
+
+    Args:
+        analysis: what is written.
+        source: where the run's logs came from.
+        target: as ``--to`` takes it.
 
     Raises:
-        UsageError: if a run did not come from MLflow, or several are to go to one run.
+        UsageError: if the run did not come from MLflow, and no other one is named.
     """
     from stallscope.collector.mlflow.summary import write_summary
 
-    ids = [_run_id(analysis, target, len(analyses)) for analysis in analyses]
+    run_id = _run_id(analysis, source, target)
     with tempfile.TemporaryDirectory(prefix="stallscope-") as folder:
-        paths = write_reports(analyses, ["html"], Path(folder))
-        for analysis, run_id, path in zip(analyses, ids, paths, strict=True):
-            write_summary(analysis, run_id, report=path)
-    return ids
+        (path,) = write_reports([analysis], ["html"], Path(folder))
+        write_summary(analysis, run_id, report=path)
+    return f"mlflow:{run_id}: summary and report written"
 
 
-def _run_id(analysis: Analysis, target: str, count: int) -> str:
+def _run_id(analysis: Analysis, source: str, target: str) -> str:
     named = _TARGET.fullmatch(target)
     if named is not None and named[1]:
-        if count > 1:
-            raise UsageError(f"--to {target}: {count} runs cannot go to one; name one RUN")
         return named[1]
-    found = _SOURCE.match(analysis.run.source)
+    found = _SOURCE.match(source)
     if found is None:
         raise UsageError(
             f"{analysis.run.name} did not come from MLflow: say where it belongs with "

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
-from stallscope.analysis import Analysis, analyse, ask
-from stallscope.analysis.asked import parse
-from stallscope.analysis.baseline import find_baseline, find_single, split_baselines
-from stallscope.collecting import baselines_in
-from stallscope.collector.catalogue import Catalogue
+from stallscope.batch.baselines import baseline_units, named_baselines
+from stallscope.batch.batch import Batch
+from stallscope.batch.since import parse_since
+from stallscope.batch.units import Unit, units_of
+from stallscope.batch.worker import Done
+from stallscope.batch.workers import Workers
 from stallscope.errors import UsageError
-from stallscope.reports.json_report import document
-from stallscope.reports.terminal import summary
-from stallscope.reports.write import write_reports
-from stallscope.run import Run
-from stallscope.runs import open_run, store_of
+from stallscope.reports import registry
+from stallscope.runs import store_of
 
-from . import mlflow_runs, output
+from . import github, mlflow_runs, output
 from .main import FAILED, FINE
-from .opening import open_all, with_progress
+from .opening import watching
+from .report_settings import jobs_of, settings_of
+
+#: What ``--fail-if`` ends with where a condition held.
+HELD = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,121 +56,126 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="bandwidth:4 (so many times as much) or ranks:64; may be given several times",
     )
+    parser.add_argument(
+        "--fail-if",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help="end with status 1 if this holds, such as 'input.excess>20%%'; may be given several times",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        help="only runs that began since: 2026-11-01, or 7d, or 12h ago",
+    )
+    parser.add_argument(
+        "--jobs", metavar="N", help="processes that work side by side (as many as processors)"
+    )
+    parser.add_argument(
+        "--anonymous", action="store_true", help="leave out names of hosts, and paths"
+    )
     mlflow_runs.add_arguments(parser)
-    output.add_arguments(parser)
+    github.add_arguments(parser)
+    output.add_arguments(parser, registry.names())
 
 
 def run(options: argparse.Namespace) -> int:
-    formats = output.formats_of(options)
-    bandwidth = _bandwidth(options.network_bandwidth)
-    questions = _questions(options.what_if)
-    baselines = _baselines(options.baseline)
+    github.checked(options)
     mlflow_runs.checked_target(options.to)
-    sources = [*options.runs, *mlflow_runs.picked(options)]
-    if not sources:
-        raise UsageError("name a RUN to report on, or an --experiment; stallscope report --help")
-    runs, failures = open_all(sources, options.read_as)
-    analyses = []
-    stores = {store for store in map(store_of, options.runs) if store is not None}
-    for one in with_progress(runs, "analysing"):
-        baseline, single = _compared_with(one, baselines, runs, stores)
-        analyses.append(analyse(one, baseline, single, bandwidth))
-    if analyses:
-        answered = [_answered(analysis, questions, analyses) for analysis in analyses]
-        _show(answered, formats, options)
-        if options.to is not None:
-            for run_id in mlflow_runs.write_back(answered, options.to):
-                print(f"mlflow:{run_id}: summary and report written", file=sys.stderr)
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else FINE
+    since = None if options.since is None else parse_since(options.since, datetime.now(UTC))
+    jobs_of(options, 1)
+    with tempfile.TemporaryDirectory(prefix="stallscope-") as scratch:
+        settings = settings_of(options, Path(scratch))
+        baselines = baseline_units(options.baseline)
+        sources = [*options.runs, *mlflow_runs.picked(options)]
+        if not sources:
+            raise UsageError(
+                "name a RUN to report on, or an --experiment; stallscope report --help"
+            )
+        units = [unit for source in sources for unit in units_of(source)]
+        mlflow_runs.checked_count(options.to, len(units))
+        settings = settings.of(len(units))
+        with Workers(settings, jobs_of(options, len(units))) as workers:
+            batch = Batch(settings, workers, watching, options.force)
+            return _reported(batch, units, baselines, since, options)
 
 
-def _bandwidth(text: str | None) -> float | None:
-    """GB/s of bus bandwidth; None where none was given."""
-    if text is None:
-        return None
+def _reported(
+    batch: Batch,
+    units: Sequence[Unit],
+    baselines: Sequence[Unit],
+    since: datetime | None,
+    options: argparse.Namespace,
+) -> int:
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise UsageError(f"--network-bandwidth {text}: say GB/s of bus bandwidth, 12.5 for example")
-    return value
+        named = named_baselines(batch.workers, baselines)
+        known = batch.look(units)
+        stores = {store for store in map(store_of, options.runs) if store is not None}
+        done = batch.report(known, named, sorted(stores), since)
+    except KeyboardInterrupt:
+        print(f"\nstallscope: {_stopped(batch)}", file=sys.stderr)
+        raise
+    if done or batch.settings.resumable or not batch.failed:
+        _show(batch, done)
+    if options.github_summary:
+        github.append(_markdown(batch, done))
+    held = _said(batch, done, options)
+    for _, says in batch.failed:
+        print(f"stallscope: {says}", file=sys.stderr)
+    return FAILED if batch.failed else HELD if held else FINE
 
 
-def _questions(texts: Sequence[str]) -> list[str]:
-    """The questions, each once."""
-    for text in texts:
-        try:
-            parse(text)
-        except ValueError as error:
-            raise UsageError(f"--what-if: {error}") from None
-    return list(dict.fromkeys(texts))
-
-
-def _baselines(sources: Sequence[str]) -> list[Run]:
-    if len(sources) > 2:
-        raise UsageError(
-            "--baseline takes two runs at most: one on as many ranks, and one on a single rank"
-        )
-    found = [open_run(source) for source in sources]
-    if len(found) == 2 and sum(one.size == 1 for one in found) != 1:
-        sizes = " and ".join(str(one.size) for one in found)
-        raise UsageError(
-            "of two --baseline runs one is on as many ranks as the run, the other on a single rank; "
-            f"these are on {sizes} ranks"
-        )
-    return found
-
-
-def _compared_with(
-    run: Run, baselines: Sequence[Run], runs: Sequence[Run], stores: Iterable[Path]
-) -> tuple[Run | None, Run | None]:
-    """The baseline, and the run on one rank: those that were named, or else those among the runs, or
-    else in the stores that the runs are in.
-    """
-    baseline, single = split_baselines(run, baselines)
-    baseline, single = baseline or find_baseline(run, runs), single or find_single(run, runs)
-    for store in stores:
-        if baseline is not None and single is not None:
-            break
-        with Catalogue.open(store) as catalogue:
-            there, alone = baselines_in(catalogue, run)
-        baseline, single = baseline or there, single or alone
-    return baseline, single
-
-
-def _answered(analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]) -> Analysis:
-    """The analysis with the answers among its gains, and a warning for every question without one."""
-    answers = []
-    unanswered = []
-    # Where waiting and communicating look the same, no answer is worth anything.
-    tells = analysis.bottleneck.kind != "insufficient_data"
-    for question in questions:
-        answer = ask(question, analysis, others) if tells else None
-        if answer is not None:
-            answers.append(answer)
-        elif tells:
-            unanswered.append(f"--what-if {question}: no run of this job on several ranks is here")
-        else:
-            unanswered.append(f"--what-if {question}: these logs cannot tell where the time goes")
-    return replace(
-        analysis,
-        what_if=(*analysis.what_if, *answers),
-        warnings=(*analysis.warnings, *unanswered),
-    )
-
-
-def _show(analyses: list[Analysis], formats: list[str], options: argparse.Namespace) -> None:
-    if not formats:
+def _show(batch: Batch, done: Sequence[Done]) -> None:
+    settings = batch.settings
+    if settings.output == "terminal":
         console = Console()
-        for analysis in analyses:
-            console.print(summary(analysis))
-        return
-    if output.goes_to_standard_output(formats, options):
-        json.dump([document(analysis) for analysis in analyses], sys.stdout, indent=1)
-        print()
-        return
-    for path in write_reports(analyses, formats, options.out or output.REPORTS, options.force):
-        print(path)
+        for one in done:
+            console.print(one.shown)
+    elif settings.output == "json":
+        output.print_array([one.document for one in done if one.document is not None])
+    else:
+        if batch.already:
+            print(
+                f"stallscope: {batch.already} of {batch.wanted} are there already; --force makes them "
+                "again",
+                file=sys.stderr,
+            )
+        for path in [path for one in done for path in one.paths] + batch.index():
+            print(path)
+
+
+def _markdown(batch: Batch, done: Sequence[Done]) -> str:
+    if batch.settings.many:
+        return batch.markdown_index([one.line for one in done])
+    return "".join(one.markdown for one in done)
+
+
+def _said(batch: Batch, done: Sequence[Done], options: argparse.Namespace) -> bool:
+    """Say what else there is to say; whether a condition held."""
+    if batch.undated:
+        left_out = "1 run is" if batch.undated == 1 else f"{batch.undated} runs are"
+        print(
+            f"stallscope: --since {options.since}: {left_out} left out: it is not known when they began",
+            file=sys.stderr,
+        )
+    if options.since is not None and not batch.wanted:
+        print(f"stallscope: --since {options.since}: no run began since", file=sys.stderr)
+    for one in done:
+        if one.said:
+            print(one.said, file=sys.stderr)
+    held = False
+    for name, outcome in batch.checked(done):
+        if outcome.held is not False:
+            what = "held" if outcome.held else "cannot be told"
+            print(f"stallscope: --fail-if {what} in {name}: {outcome.says}", file=sys.stderr)
+        held = held or outcome.held is True
+    return held
+
+
+def _stopped(batch: Batch) -> str:
+    if not batch.settings.resumable:
+        return "stopped; nothing was reported"
+    if not batch.wanted:
+        return "stopped before anything was reported; the same command goes on"
+    there = batch.already + batch.made
+    return f"stopped: {there} of {batch.wanted} are there; the same command goes on from here"

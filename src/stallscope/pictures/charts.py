@@ -18,6 +18,7 @@ from stallscope.wording.numbers import amount
 
 from .compared_bars import ComparedBars
 from .heat_map import HeatMap
+from .over_runs import OverRuns
 from .rates import EfficiencyLines, RateBars
 
 Floats = npt.NDArray[np.float64]
@@ -113,7 +114,16 @@ class Waterfall:
     end: tuple[str, float]
 
 
-Chart = StackedBars | StackedArea | Waterfall | HeatMap | ComparedBars | RateBars | EfficiencyLines
+Chart = (
+    StackedBars
+    | StackedArea
+    | Waterfall
+    | HeatMap
+    | ComparedBars
+    | RateBars
+    | EfficiencyLines
+    | OverRuns
+)
 
 
 def ledger_chart(analysis: Analysis) -> StackedBars | None:

@@ -48,10 +48,20 @@ class HeatMap:
     most_of: Floats
     #: From here on colours are the strongest.
     full: float
+    #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one of one.
+    cell: str = ""
+    #: Whether values are means of the latest rank of a row, not of all of them.
+    of_latest: bool = False
 
 
-def lateness_chart(analysis: Analysis) -> HeatMap | None:
-    """How late every rank is over the run. None without stages, or on one rank."""
+def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | None:
+    """How late every rank is over the run. None without stages, or on one rank.
+
+    Args:
+        analysis: of the run.
+        of_latest: where ranks share rows, whether a cell is about its latest rank alone: in the mean of
+            all of them a late one would vanish.
+    """
     ledger = analysis.steady
     if ledger is None or analysis.step is None or len(ledger.ranks) < 2:
         return None
@@ -68,20 +78,25 @@ def lateness_chart(analysis: Analysis) -> HeatMap | None:
         )
         for row in found.rows
     )
+    of_latest = of_latest and _together(found) > 1
+    values = found.latest if of_latest else found.mean
+    cell = _cell(found, of_latest)
     ranks = np.asarray(ledger.ranks, np.float64)
     steps = ledger.steps.astype(np.float64)
     return HeatMap(
         "Who is late, and when",
-        _sentence(analysis, found),
+        _sentence(analysis, found, cell),
         "ms",
         "step",
         rows,
         np.append(steps[found.edges[:-1]], steps[-1] + 1) - 0.5,
-        found.mean,
+        values,
         found.most,
         steps[found.most_step],
         ranks[found.most_rank],
-        _full(found.mean, [row.emphasised for row in rows], analysis.step.mean),
+        _full(values, [row.emphasised for row in rows], analysis.step.mean),
+        cell,
+        of_latest,
     )
 
 
@@ -89,24 +104,36 @@ def _label(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}–{ranks[-1]}"
 
 
-def _full(mean: Floats, emphasised: Sequence[bool], step_ms: float) -> float:
-    known = mean[~np.isnan(mean)]
+def _full(values: Floats, emphasised: Sequence[bool], step_ms: float) -> float:
+    known = values[~np.isnan(values)]
     nearly_all = float(np.percentile(known, _NEARLY_ALL)) if len(known) else 0.0
-    own = [row[~np.isnan(row)] for row in mean[np.array(emphasised)]]
+    own = [row[~np.isnan(row)] for row in values[np.array(emphasised)]]
     named = [float(np.percentile(row, _MOST_OF_A_STRAGGLER)) for row in own if len(row)]
     return max(_FULL_SHARE * step_ms, nearly_all, *named)
 
 
-def _sentence(analysis: Analysis, found: LatenessMap) -> str:
+def _together(found: LatenessMap) -> int:
+    """How many ranks share a row at most."""
+    return max(map(len, found.rows))
+
+
+def _cell(found: LatenessMap, of_latest: bool) -> str:
+    """What a cell stands for; nothing where it is one step of one rank."""
+    steps, ranks = int(np.diff(found.edges).max()), _together(found)
+    of_steps = "" if steps == 1 else counted(steps, "step")
+    if of_latest:
+        mean = f", its mean over {of_steps}" if of_steps else ""
+        return f"the latest of up to {ranks} ranks{mean}"
+    parts = [*filter(None, [of_steps]), *([] if ranks == 1 else [f"up to {ranks} ranks"])]
+    return f"the mean of {' and '.join(parts)}" if parts else ""
+
+
+def _sentence(analysis: Analysis, found: LatenessMap, cell: str) -> str:
     ranks = sum(map(len, found.rows))
-    steps = int(np.diff(found.edges).max())
-    together = max(map(len, found.rows))
-    parts = [] if steps == 1 else [counted(steps, "step")]
-    parts += [] if together == 1 else [f"up to {together} ranks"]
-    mean = f", each cell the mean of {' and '.join(parts)}" if parts else ""
+    stands_for = f"; each cell is {cell}" if cell else ""
     return (
         f"How much later than the reference rank each of {ranks:,} ranks was ready, over "
-        f"{counted(int(found.edges[-1]), 'steady step')}{mean}. {_marked(analysis)}"
+        f"{counted(int(found.edges[-1]), 'steady step')}{stands_for}. {_marked(analysis)}"
     )
 
 

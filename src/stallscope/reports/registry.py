@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stallscope.errors import UsageError
 
 from .base import Report
@@ -9,8 +11,18 @@ from .csv_report import CsvReport
 from .html import HtmlReport
 from .json_report import JsonReport
 from .markdown import MarkdownReport
+from .openmetrics import OpenMetricsReport
 
-REPORTS: tuple[Report, ...] = (HtmlReport(), MarkdownReport(), JsonReport(), CsvReport())
+REPORTS: tuple[Report, ...] = (
+    HtmlReport(),
+    MarkdownReport(),
+    JsonReport(),
+    CsvReport(),
+    OpenMetricsReport(),
+)
+
+#: Those that what is said of several runs together has, too.
+DOCUMENTS = ("html", "md", "json", "csv")
 
 
 def names() -> list[str]:
@@ -30,13 +42,16 @@ def by_name(name: str) -> Report:
     raise UsageError(f"no report format {name!r}: there are {', '.join(names())}")
 
 
-def parse(text: str) -> list[str]:
+def parse(text: str, known: Sequence[str] = DOCUMENTS) -> list[str]:
     """The names in a list such as ``html,md``, each once, in the order given.
 
     Raises:
-        UsageError: if one of them is no format, or there is none at all.
+        UsageError: if one of them is none of those known, or there is none at all.
     """
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
     if not words:
-        raise UsageError(f"no report format in {text!r}: there are {', '.join(names())}")
-    return list(dict.fromkeys(by_name(word).name for word in words))
+        raise UsageError(f"no report format in {text!r}: there are {', '.join(known)}")
+    for word in words:
+        if word not in known:
+            raise UsageError(f"no report format {word!r}: there are {', '.join(known)}")
+    return list(dict.fromkeys(words))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,12 +43,27 @@ def write_reports(
     """
     reports = [by_name(name) for name in dict.fromkeys(formats)]
     options = options or ReportOptions(generated_at=datetime.now(UTC))
-    stems = _stems([analysis.run for analysis in analyses])
     pairs = [(analysis, report) for analysis in analyses for report in reports]
-    paths = [out / f"{stem}{report.suffix}" for stem in stems for report in reports]
+    stems = stems_of([analysis.run for analysis in analyses])
+    paths = [path for stem in stems for path in paths_of(stem, formats, out)]
     texts = (report.render(analysis, options) for analysis, report in pairs)
     write_texts(paths, texts, out, force)
     return paths
+
+
+def paths_of(stem: str, formats: Sequence[str], out: Path) -> list[Path]:
+    """The files of one run, by the name that they share."""
+    return [out / f"{stem}{by_name(name).suffix}" for name in dict.fromkeys(formats)]
+
+
+def write_report(analysis: Analysis, name: str, path: Path, options: ReportOptions) -> None:
+    """Write one report, in place of what may be there.
+
+    Raises:
+        UsageError: if the format is unknown, or the folder cannot be written to.
+    """
+    text = by_name(name).render(analysis, options)
+    write_texts([path], [text], path.parent, force=True)
 
 
 def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: bool) -> None:
@@ -58,11 +74,26 @@ def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: b
         WouldOverwriteError: if a file is there already and ``force`` is not given; then none is written.
     """
     if not force:
-        _refuse_to_overwrite(paths)
-    try:
+        refuse_to_overwrite(paths)
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
         for path, text in zip(paths, texts, strict=True):
             _write(path, text)
+
+
+def make_folder(out: Path) -> None:
+    """
+    Raises:
+        UsageError: if the folder cannot be made.
+    """
+    with _writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(
             f"{error.filename or out}: reports cannot be written here ({error.strerror}); "
@@ -70,22 +101,27 @@ def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: b
         ) from error
 
 
-def _stems(runs: Sequence[Run]) -> list[str]:
-    """A file name per run, without its suffix: different ones even where case is ignored."""
+def stems_of(runs: Sequence[Run], taken: Iterable[str] = ()) -> list[str]:
+    """A file name per run, without its suffix: different ones even where case is ignored.
+
+    Args:
+        runs: what the files are about.
+        taken: names that others have.
+    """
+    used = {name.lower() for name in taken}
     named = [safe_name(run.name) for run in runs]
-    shared = _clashing(named)
+    shared = _clashing(named) | used
     with_ids = [
         f"{name}-{safe_name(run.id)}" if name.lower() in shared else name
         for name, run in zip(named, runs, strict=True)
     ]
-    taken: set[str] = set()
     stems = []
     for name in with_ids:
         number, stem = 1, name
-        while stem.lower() in taken:
+        while stem.lower() in used:
             number += 1
             stem = f"{name}-{number}"
-        taken.add(stem.lower())
+        used.add(stem.lower())
         stems.append(stem)
     return stems
 
@@ -95,7 +131,11 @@ def _clashing(names: Sequence[str]) -> set[str]:
     return {name for name, count in counts.items() if count > 1}
 
 
-def _refuse_to_overwrite(paths: Sequence[Path]) -> None:
+def refuse_to_overwrite(paths: Sequence[Path]) -> None:
+    """
+    Raises:
+        WouldOverwriteError: if a file is there already.
+    """
     there = [path for path in paths if os.path.lexists(path)]
     if there:
         more = f" (and {len(there) - 1} more)" if len(there) > 1 else ""

@@ -15,6 +15,8 @@ _TITLES = {
     "other": "Without extra work between steps",
     "allreduce": "If allreduce cost nothing",
 }
+#: Where steps would be no faster.
+NO_GAIN = "no gain"
 _NOBODY_LATE = "no rank late now and then"
 
 
@@ -50,7 +52,7 @@ def speedup(gain: WhatIf) -> str:
     """1.25×, or that nothing is gained: replayed with the baseline's stage, steps are no faster."""
     if is_throughput(gain):
         return f"{significant(gain.speedup)}× throughput"
-    return f"{significant(gain.speedup)}×" if gain.saved_ms.value > 0 else "no gain"
+    return f"{significant(gain.speedup)}×" if gain.saved_ms.value > 0 else NO_GAIN
 
 
 def speedup_interval(gain: WhatIf) -> str:

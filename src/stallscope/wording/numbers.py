@@ -88,6 +88,8 @@ def plus_minus(value: float, ci95: Interval | None) -> str:
     if ci95 is None:
         return significant(value)
     half = (ci95[1] - ci95[0]) / 2
+    if math.isinf(half):  # a rate whose step time may be nothing
+        return f"{significant(value)} ± ∞"
     usual = _decimals(value)
     decimals = min(_decimals(half, digits=1), usual + _MORE_DIGITS) if half else usual
     smallest = 10.0**-decimals

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..advice import even_work, in_words
 from ..result import Finding
 from .records import Records
 
@@ -27,8 +28,8 @@ def uneven_batches(records: Records) -> Iterator[Finding]:
         f"Rank {most} works through {per_step[most]:,.1f} samples per step and rank {fewest} through "
         f"{per_step[fewest]:,.1f}: rank {most} has {more:.1%} more to compute in every step, and the "
         "others wait for it unless its device is as much faster.",
-        "Use the same batch size on every rank, with drop_remainder=True or equal shards. Averaged "
-        "gradients count every rank alike, so samples of smaller batches weigh more.",
+        f"{in_words(*even_work(records.setup))} Averaged gradients count every rank alike, so samples "
+        "of smaller batches weigh more.",
     )
 
 
@@ -45,8 +46,8 @@ def uneven_shards(records: Records) -> Iterator[Finding]:
         "Ranks have shards of different sizes",
         f"Rank {most} works through {per_epoch[most]:,.0f} samples in an epoch and rank {fewest} "
         f"through {per_epoch[fewest]:,.0f}: rank {most} has {more:.1%} more to compute.",
-        "Split the data into shards of equal numbers of samples: shard by sample rather than by file, "
-        "or give every rank as many files of the same size.",
+        f"{in_words(*even_work(records.setup))} Shard by sample rather than by file, or give every rank "
+        "as many files of the same size.",
     )
 
 

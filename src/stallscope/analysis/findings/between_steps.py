@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..advice import checkpoints_on_rank_0, in_words, shared_validation
 from ..result import Finding
 from .records import NULL, Ints, Records
 from .words import counted, ranks_in_words
@@ -33,8 +34,7 @@ def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
         f"{len(spent)} of {len(records.ranks)} ranks ({ranks_in_words(list(seconds))}) validate, each "
         f"for about as long: {cost:.1f} s of every rank, {share:.1%} of the job. Unless each has "
         "its own part of the validation data, they all compute the same.",
-        "Give every rank a shard of the validation data and average the metrics "
-        "(MetricAverageCallback), or validate less often.",
+        in_words(shared_validation(records.setup)),
     )
 
 
@@ -56,7 +56,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
         "Several ranks write checkpoints",
         f"{who[0].upper()}{who[1:]}{where} wrote {counted(number, 'checkpoint')} in all: with the "
         "same path they overwrite each other, and a file can end up torn.",
-        "Write checkpoints on rank 0 only: add ModelCheckpoint, or call save, if hvd.rank() == 0.",
+        in_words(checkpoints_on_rank_0(records.setup)),
     )
 
 
@@ -75,8 +75,8 @@ def rank_0_alone(records: Records) -> Iterator[Finding]:
         f"Rank {alone.rank} works while the others wait",
         f"Rank {alone.rank} did {did} alone; the others waited {cost:.1f} s for it, {share:.1%} of "
         "the job.",
-        "Let all ranks share the validation (a shard each, MetricAverageCallback), and write "
-        "checkpoints less often or in the background.",
+        f"{in_words(shared_validation(records.setup))} Write checkpoints less often or in the "
+        "background.",
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from stallscope.run import Run
 
+from ..advice import in_words, sharding
 from ..result import Finding
 from .records import NULL, Epochs, Records
 
@@ -80,8 +81,7 @@ def steps_not_divided(records: Records) -> Iterator[Finding]:
         f"{run.size} ranks make {own:,.0f} steps in an epoch, and one rank {alone:,.0f} with the same "
         f"batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
         f"{run.size} times in an epoch.",
-        "Shard the data (dataset.shard(hvd.size(), hvd.rank()), DistributedSampler), or divide "
-        "steps_per_epoch by hvd.size().",
+        in_words(*sharding(records.setup)),
     )
 
 

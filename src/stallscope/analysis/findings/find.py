@@ -11,8 +11,10 @@ from .batches import uneven_batches, uneven_shards
 from .between_steps import checkpoint_on_all_ranks, rank_0_alone, validation_on_all_ranks
 from .epochs import epochs_of_different_lengths, steps_not_divided, unequal_steps
 from .gradients import gradients_not_reduced, learning_rate_not_scaled
+from .placement import accelerators_not_pinned, horovod_leaves_databricks
 from .recording import host_stamps_only, missing_ranks, no_baseline, not_ended
 from .records import Records
+from .reductions import REDUCTION_CHECKS
 from .settings import cuda_launch_blocking, debug_logging_on, stall_check_off, timeline_on
 from .synchrony import ranks_apart
 from .threads import threads_oversubscribed
@@ -31,6 +33,8 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     uneven_batches,
     checkpoint_on_all_ranks,
     threads_oversubscribed,
+    accelerators_not_pinned,
+    *REDUCTION_CHECKS,
     timeline_on,
     debug_logging_on,
     cuda_launch_blocking,
@@ -38,6 +42,7 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     validation_on_all_ranks,
     rank_0_alone,
     learning_rate_not_scaled,
+    horovod_leaves_databricks,
     stall_check_off,
     not_ended,
     no_baseline,

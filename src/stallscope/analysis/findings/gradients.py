@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..advice import in_words, scaled_rate
 from ..result import Finding
 from .records import Records
 
@@ -31,5 +32,5 @@ def learning_rate_not_scaled(records: Records) -> Iterator[Finding]:
             "info",
             "The learning rate is the optimizer's default",
             f"{rate:g} on {run.size} ranks, the same as on one.",
-            "With N times the batch, N times the rate (with a warm-up) is the usual start.",
+            in_words(*scaled_rate(records.setup, float(rate))),
         )

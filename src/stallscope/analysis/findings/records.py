@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from stallscope.run import Log, Run
 
+from ..advice import Setup
+
 Ints = npt.NDArray[np.int64]
 
 #: Stands for "not measured" in arrays of int64.
@@ -85,6 +87,10 @@ class Records:
     has_baseline: bool = False
     #: A run of the same job on one rank.
     single: Run | None = None
+
+    @cached_property
+    def setup(self) -> Setup:
+        return Setup.of(self.run)
 
     @cached_property
     def generation(self) -> int:

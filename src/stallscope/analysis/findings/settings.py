@@ -15,7 +15,8 @@ def _above_zero(value: str) -> bool:
     return digits is not None and int(digits[0]) > 0
 
 
-def _one_of(*words: str) -> Callable[[str], bool]:
+def one_of(*words: str) -> Callable[[str], bool]:
+    """A check for values that are one of these words, whatever their case."""
     return lambda value: value.strip().upper() in words
 
 
@@ -25,18 +26,18 @@ def _any_module_above_zero(value: str) -> bool:
 
 # Logs something in every step, or in every cycle of the background thread.
 _LOGS_STEPS: dict[str, Callable[[str], bool]] = {
-    "HOROVOD_LOG_LEVEL": _one_of("TRACE", "DEBUG"),
-    "NCCL_DEBUG": _one_of("TRACE"),
+    "HOROVOD_LOG_LEVEL": one_of("TRACE", "DEBUG"),
+    "NCCL_DEBUG": one_of("TRACE"),
     "TF_CPP_MAX_VLOG_LEVEL": _above_zero,
     "TF_CPP_MIN_VLOG_LEVEL": _above_zero,
     "TF_CPP_VMODULE": _any_module_above_zero,
-    "TORCH_DISTRIBUTED_DEBUG": _one_of("DETAIL"),
+    "TORCH_DISTRIBUTED_DEBUG": one_of("DETAIL"),
 }
 # Logs at the start, and now and then.
 _LOGS_SOMETIMES: dict[str, Callable[[str], bool]] = {
-    "NCCL_DEBUG": _one_of("INFO"),
-    "TORCH_DISTRIBUTED_DEBUG": _one_of("INFO"),
-    "TORCH_CPP_LOG_LEVEL": _one_of("INFO"),
+    "NCCL_DEBUG": one_of("INFO"),
+    "TORCH_DISTRIBUTED_DEBUG": one_of("INFO"),
+    "TORCH_CPP_LOG_LEVEL": one_of("INFO"),
 }
 
 
@@ -48,12 +49,15 @@ def timeline_on(records: Records) -> Iterator[Finding]:
             "The Horovod Timeline was left on",
             "HOROVOD_TIMELINE was set: rank 0 logs every tensor of every step, about 100 KB a step with "
             "160 gradients, and on a GPU waits for every device event.",
-            "Leave it off except for the minutes in which you need it.",
+            "Leave it off except for the minutes in which you need it: `unset HOROVOD_TIMELINE`.",
         )
 
 
 def debug_logging_on(records: Records) -> Iterator[Finding]:
-    often, sometimes = _set(records, _LOGS_STEPS), _set(records, _LOGS_SOMETIMES)
+    often, sometimes = (
+        settings_found(records, _LOGS_STEPS),
+        settings_found(records, _LOGS_SOMETIMES),
+    )
     if often:
         yield Finding(
             "debug_logging_on",
@@ -77,7 +81,7 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
     devices = records.run.fact("devices")
     if isinstance(devices, list) and devices and set(map(str, devices)) == {"CPU"}:
         return
-    found = _set(records, {"CUDA_LAUNCH_BLOCKING": _above_zero})
+    found = settings_found(records, {"CUDA_LAUNCH_BLOCKING": _above_zero})
     if found:
         yield Finding(
             "cuda_launch_blocking",
@@ -90,7 +94,7 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
 
 
 def stall_check_off(records: Records) -> Iterator[Finding]:
-    found = _set(records, {"HOROVOD_STALL_CHECK_DISABLE": _above_zero})
+    found = settings_found(records, {"HOROVOD_STALL_CHECK_DISABLE": _above_zero})
     if found:
         yield Finding(
             "stall_check_off",
@@ -101,7 +105,7 @@ def stall_check_off(records: Records) -> Iterator[Finding]:
         )
 
 
-def _set(records: Records, checks: dict[str, Callable[[str], bool]]) -> list[str]:
+def settings_found(records: Records, checks: dict[str, Callable[[str], bool]]) -> list[str]:
     """The settings that a check holds for, each with its value and the ranks that have it."""
     ranks: dict[tuple[str, str], set[int]] = {}
     for log in records.logs.values():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stallscope.run import Log
 
+from ..advice import Advice, Setup, machines, number, processors_of
 from ..result import Finding
 from .records import Records
 from .words import counted, ranks_in_words
@@ -26,11 +26,8 @@ class _Load(NamedTuple):
 
 
 def threads_oversubscribed(records: Records) -> Iterator[Finding]:
-    # Containers on one machine have names of their own, and share its clock and its processors.
-    machines: dict[str, list[Log]] = defaultdict(list)
-    for log in records.last_log.values():
-        machines[log.clock_domain].append(log)
-    loads = [load for logs in machines.values() if (load := _load(logs)) is not None]
+    hosts = machines(records.last_log.values()).values()
+    loads = [load for logs in hosts if (load := _load(logs)) is not None]
     over = [load for load in loads if load.threads > _TOO_MANY * load.processors]
     if not over:
         return
@@ -43,38 +40,41 @@ def threads_oversubscribed(records: Records) -> Iterator[Finding]:
         f"On host {worst.host}, {ranks_in_words(worst.ranks)} compute with "
         f"{counted(worst.threads, 'intra-op thread')} together on "
         f"{counted(worst.processors, 'processor')}, and take them from each other.{also}",
-        "Give every rank its share, processors divided by ranks on the host: "
-        "tf.config.threading.set_intra_op_parallelism_threads, torch.set_num_threads or "
-        "OMP_NUM_THREADS; or start fewer ranks on a host.",
+        str(_share(records.setup, max(1, worst.processors // len(worst.ranks)))),
+    )
+
+
+def _share(setup: Setup, threads: int) -> Advice:
+    """Every rank's share of the processors."""
+    line = {
+        "keras": f"tf.config.threading.set_intra_op_parallelism_threads({threads})",
+        "torch": f"torch.set_num_threads({threads})",
+        None: f"OMP_NUM_THREADS={threads}",
+    }[setup.framework]
+    return Advice(
+        "Give every rank its share, processors divided by ranks on the host, in front of all that "
+        "computes",
+        line,
+        unless="Or start fewer ranks on a host.",
     )
 
 
 def _load(logs: Sequence[Log]) -> _Load | None:
     """None where it is not known of all of these ranks."""
-    threads, allowed, counts = [], [], []
-    for log in logs:
-        own, count = _number(log.facts.get("cpus_allowed")), _number(log.facts.get("cpu_count"))
-        wanted = _threads(log, own, alone=len(logs) == 1)
-        if not own or not count or not wanted:
-            return None
-        threads.append(wanted)
-        allowed.append(own)
-        counts.append(count)
-    # Ranks may be bound to processors of their own: there are at most as many as all of theirs.
-    processors = min(max(counts), sum(allowed))
-    return _Load(sorted(log.rank for log in logs), logs[0].host, sum(threads), processors)
+    processors = processors_of(logs)
+    threads = [_threads(log, alone=len(logs) == 1) for log in logs]
+    wanted = [count for count in threads if count]
+    if processors is None or len(wanted) < len(logs):
+        return None
+    return _Load(sorted(log.rank for log in logs), logs[0].host, sum(wanted), processors)
 
 
-def _threads(log: Log, allowed: int | None, alone: bool) -> int | None:
+def _threads(log: Log, alone: bool) -> int | None:
     """Intra-op threads; 0 in the facts is one for every processor, which only matters to CPUs."""
     facts = log.facts.get("threads")
-    wanted = _number(facts.get("intra_op")) if isinstance(facts, dict) else None
+    wanted = number(facts.get("intra_op")) if isinstance(facts, dict) else None
     if wanted != 0:
         return wanted
     devices = log.facts.get("devices")
     only_cpu = isinstance(devices, list) and set(map(str, devices)) == {"CPU"}
-    return allowed if only_cpu and not alone else None
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return number(log.facts.get("cpus_allowed")) if only_cpu and not alone else None

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from ..charts import Chart, StackedArea, StackedBars, Waterfall
 from ..compared_bars import ComparedBars
 from ..heat_map import HeatMap
+from ..over_runs import OverRuns
 from ..rates import EfficiencyLines, RateBars
 from .area import draw_area
 from .bars import draw_bars
@@ -17,6 +18,7 @@ from .compared_bars import draw_compared_bars
 from .efficiency_lines import draw_efficiency_lines
 from .heat_map import draw_heat_map
 from .look import Look, layout
+from .over_runs import draw_over_runs
 from .rate_bars import draw_rate_bars
 from .waterfall import draw_waterfall
 
@@ -40,6 +42,7 @@ _KINDS: dict[type, Callable[[Any, go.Figure, Look], None]] = {
     ComparedBars: draw_compared_bars,
     RateBars: draw_rate_bars,
     EfficiencyLines: draw_efficiency_lines,
+    OverRuns: draw_over_runs,
 }
 
 

@@ -55,7 +55,9 @@ def draw_efficiency_lines(chart: EfficiencyLines, drawn: go.Figure, look: Look) 
         fixedrange=True,
         showgrid=False,
     )
-    drawn.update_yaxes(tickformat=".0%", rangemode="tozero", fixedrange=True)
+    # Wide intervals are cut off: they would flatten what was measured, and names would touch.
+    top = max(1.0, *(mean.value for line in chart.lines for _, mean in line.points))
+    drawn.update_yaxes(tickformat=".0%", range=[-0.02, 1.06 * top], fixedrange=True)
 
 
 def _name(chart: EfficiencyLines, drawn: go.Figure, look: Look) -> None:

@@ -101,10 +101,12 @@ def _under_the_pointer(chart: HeatMap) -> np.ndarray:
 
 def _hover(chart: HeatMap) -> str:
     unit, x_label = suffix(chart.unit), escape(chart.x_label, quote=False)
+    who = ": the latest rank" if chart.of_latest else ""
+    cell = f"<br>one cell: {escape(chart.cell, quote=False)}" if chart.cell else ""
     return (
-        f"<b>%{{y}}</b>, around %{{x}}<br>%{{z:.2f}}{unit} late on average"
+        f"<b>%{{y}}</b>, around %{{x}}<br>%{{z:.2f}}{unit} late on average{who}"
         f"<br>%{{customdata[0]:.2f}}{unit} at most: rank %{{customdata[2]:d}} in {x_label} "
-        "%{customdata[1]:,d}<extra></extra>"
+        f"%{{customdata[1]:,d}}{cell}<extra></extra>"
     )
 
 

@@ -73,10 +73,16 @@ def _layer(
 
 def _points(positions: Floats, heights: Floats, x: Axis, y: Axis) -> list[str]:
     spread = np.broadcast_to(heights, positions.shape)
-    return [
-        f"{coordinate(round(x.at(at), 1))} {coordinate(round(y.at(height), 1))}"
-        for at, height in zip(positions.tolist(), spread.tolist(), strict=True)
-    ]
+    pairs = zip(_pixels(positions, x), _pixels(spread, y), strict=True)
+    return [f"{across} {down}" for across, down in pairs]
+
+
+def _pixels(values: Floats, axis: Axis) -> list[str]:
+    """As ``Axis.at``, for thousands of points, in tenths."""
+    inside = np.clip(values, axis.low, axis.high)
+    shares = (inside - axis.low) / (axis.high - axis.low)
+    pixels = axis.start + shares * (axis.end - axis.start)
+    return [f"{pixel:g}" for pixel in np.round(pixels, 1).tolist()]
 
 
 def _marks(chart: StackedArea, x: Axis, y: Axis) -> str:

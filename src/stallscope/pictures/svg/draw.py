@@ -5,12 +5,14 @@ from __future__ import annotations
 from ..charts import Chart, StackedArea, StackedBars
 from ..compared_bars import ComparedBars
 from ..heat_map import HeatMap
+from ..over_runs import OverRuns
 from ..rates import EfficiencyLines, RateBars
 from .area import draw_area
 from .bars import draw_bars
 from .compared_bars import draw_compared_bars
 from .efficiency_lines import draw_efficiency_lines
 from .heat_map import draw_heat_map
+from .over_runs import draw_over_runs
 from .rate_bars import draw_rate_bars
 from .waterfall import draw_waterfall
 
@@ -39,4 +41,6 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> str:
         return draw_rate_bars(chart, key, width)
     if isinstance(chart, EfficiencyLines):
         return draw_efficiency_lines(chart, key, width)
+    if isinstance(chart, OverRuns):
+        return draw_over_runs(chart, key, width)
     return draw_waterfall(chart, key, width)

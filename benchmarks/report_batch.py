@@ -1,0 +1,129 @@
+"""How long reports on a batch of runs take, and how much memory, against one after the other in one
+process.
+
+    python benchmarks/report_batch.py [--runs 100] [--ranks 8] [--steps 5000]
+
+The runs are simulated, with a baseline among them, and written as logs first. Every way is a process of
+its own; its memory is that of all its processes together, sampled, at its highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from stallscope.simulate import Fault, Job, simulate, write_logs
+
+_SAMPLE_SECONDS = 0.05
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# What a user would write without batches: every run is held until all are reported.
+_ONE_AFTER_THE_OTHER = """
+import sys
+from pathlib import Path
+from stallscope.analysis import analyse
+from stallscope.analysis.baseline import find_baseline
+from stallscope.reports.write import write_reports
+from stallscope.runs import open_run
+
+runs = [open_run(source) for source in sys.argv[2:]]
+analyses = [analyse(one, find_baseline(one, runs)) for one in runs]
+write_reports(analyses, ["html"], Path(sys.argv[1]))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=5_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        sources = write_runs(Path(folder) / "logs", options.runs, options.ranks, options.steps)
+        report = [sys.executable, "-m", "stallscope", "report", "--format", "html"]
+        quarter = sources[: max(2, len(sources) // 4)]
+        ways = {
+            "one after the other": (sources, [sys.executable, "-c", _ONE_AFTER_THE_OTHER, "{out}"]),
+            "stallscope report --jobs 1": (sources, [*report, "--jobs", "1", "--out", "{out}"]),
+            "stallscope report": (sources, [*report, "--out", "{out}"]),
+            "stallscope report, a quarter of them": (quarter, [*report, "--out", "{out}"]),
+        }
+        print(f"{options.runs} runs of {options.ranks} ranks × {options.steps:,} steps\n")
+        print("| way | seconds | CPU seconds | per run, ms | × the first | peak memory, MiB |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: |")
+        first = None
+        for name, (runs, words) in ways.items():
+            out = str(Path(folder) / name)
+            seconds, cpu, peak = measured([*(word.replace("{out}", out) for word in words), *runs])
+            each = seconds / len(runs)
+            first = first or each
+            times = f"{seconds:.1f} | {cpu:.1f} | {each * 1e3:.0f} | {each / first:.2f}"
+            print(f"| {name} | {times} | {peak:.0f} |")
+        again = [
+            *(word.replace("{out}", str(Path(folder) / "stallscope report")) for word in report)
+        ]
+        again += ["--out", str(Path(folder) / "stallscope report"), *sources]
+        there = [measured(again)[0] for _ in range(3)]
+        print(f"\nall of them there already: {statistics.median(there):.1f} s")
+
+
+def write_runs(folder: Path, count: int, ranks: int, steps: int) -> list[str]:
+    """Logs of so many runs of one job, the first of them on synthetic data."""
+    job = Job(ranks=ranks, steps=steps, epochs=5, input_ms=20.0, facts={"model": "m"})
+    sources = []
+    for number in range(count):
+        own = replace(job, run_id=f"run-{number:04d}", seed=number)
+        if number == 0:
+            own = own.baseline()
+        elif number % 3 == 0:
+            own = replace(own, faults=[Fault("compute", 40, ranks=(number % ranks,))])
+        place = folder / own.run_id
+        write_logs(simulate(own), place)
+        sources.append(str(place))
+    return sources
+
+
+def measured(words: list[str]) -> tuple[float, float, float]:
+    """Seconds that a program takes, seconds of CPU, and the most MiB, its children included."""
+    begun, cpu = time.perf_counter(), _cpu_seconds()
+    peak = 0
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            peak = max(peak, sum(map(_resident, _with_children(process.pid))))
+            time.sleep(_SAMPLE_SECONDS)
+    if process.returncode:
+        sys.exit(f"{' '.join(words[:6])} … ended with {process.returncode}")
+    return time.perf_counter() - begun, _cpu_seconds() - cpu, peak * _PAGE / 2**20
+
+
+def _cpu_seconds() -> float:
+    """Of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _with_children(pid: int) -> list[int]:
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return [pid]
+    return [pid, *(one for child in found for one in _with_children(int(child)))]
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+// The timeline as a picture, and the numbers of the part that is seen.
+(function () {
+    "use strict";
+
+    const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
+    const MARGIN = 12;
+    const TITLE = 40;
+    const LEGEND_LINE = 22;
+    const SWATCH = 12;
+
+    // Colours by name, with where they stand, in as many lines as they need.
+    function placed(draw, names, width) {
+        const lines = [[]];
+        let x = MARGIN;
+        for (const [colour, words] of names) {
+            const wide = SWATCH + 22 + draw.measureText(words).width;
+            if (x > MARGIN && x + wide > width) {
+                lines.push([]);
+                x = MARGIN;
+            }
+            lines.at(-1).push([x, colour, words]);
+            x += wide;
+        }
+        return lines;
+    }
+
+    // A canvas with title and colours by name around the one that is seen.
+    timeline.framed = function (seen, ratio, scene, title, names) {
+        const canvas = document.createElement("canvas");
+        const draw = canvas.getContext("2d");
+        canvas.width = seen.width + 2 * MARGIN * ratio;
+        draw.font = scene.font;
+        const lines = placed(draw, names, canvas.width / ratio);
+        const below = MARGIN + lines.length * LEGEND_LINE;
+        canvas.height = seen.height + (TITLE + below) * ratio;
+        draw.fillStyle = scene.colours.page;
+        draw.fillRect(0, 0, canvas.width, canvas.height);
+        draw.drawImage(seen, MARGIN * ratio, TITLE * ratio);
+        draw.setTransform(ratio, 0, 0, ratio, 0, 0);
+        draw.textBaseline = "middle";
+        draw.fillStyle = scene.colours.text;
+        draw.font = scene.font.replace("12px", "600 16px");
+        draw.fillText(title, MARGIN, TITLE / 2);
+        draw.font = scene.font;
+        lines.forEach(function (line, number) {
+            const y = canvas.height / ratio - below + (number + 0.5) * LEGEND_LINE;
+            for (const [x, colour, words] of line) {
+                draw.fillStyle = colour;
+                draw.fillRect(x, y - SWATCH / 2, SWATCH, SWATCH);
+                draw.fillStyle = scene.colours.text;
+                draw.fillText(words, x + SWATCH + 6, y);
+            }
+        });
+        return new Promise((done) => canvas.toBlob(done, "image/png"));
+    };
+
+    const number = (value) => (value < 0 ? "" : value);
+
+    // A line per lane and cell that can be seen: its head, then numbers; NaN is what was not measured.
+    timeline.rows = function (head, answer, view) {
+        const rows = [
+            [
+                "ranks",
+                "hosts",
+                "first step",
+                "last step",
+                "epoch",
+                "begin, s",
+                "end, s",
+                "step, ms",
+                ...head.stages.map((name) => head.titles[name] + ", ms"),
+                "later than the reference rank, ms",
+                "latest step, ms",
+                "last rank",
+            ],
+        ];
+        for (let lane = 0; lane < answer.lanes; lane++) {
+            if (answer.edges[lane] >= view.last || answer.edges[lane + 1] <= view.first) {
+                continue;
+            }
+            const { who, where } = timeline.laneName(head, answer, lane);
+            for (let cell = timeline.cellAfter(answer, view.begin); cell < answer.cells; cell++) {
+                if (answer.cellBegin[cell] >= view.end) {
+                    break;
+                }
+                const at = lane * answer.cells + cell;
+                const there = !isNaN(answer.stages[0][at]);
+                rows.push([
+                    who.toLowerCase(),
+                    where,
+                    answer.firstStep[cell],
+                    answer.lastStep[cell],
+                    number(answer.epoch[cell]),
+                    answer.cellBegin[cell].toFixed(6),
+                    answer.cellEnd[cell].toFixed(6),
+                    answer.total[cell],
+                    ...answer.stages.map((stage) => stage[at]),
+                    there ? answer.allreduce[cell] : NaN,
+                    answer.late[at],
+                    answer.latest[at],
+                    head.ranks[answer.last[cell]],
+                ]);
+            }
+        }
+        return rows;
+    };
+})();

@@ -1,0 +1,145 @@
+"""An MLflow experiment as a shelf: listed by one search, a run's logs fetched when somebody looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any
+
+from stallscope.collector.catalogue import Entry, values
+from stallscope.collector.catalogue.entry import SHARES
+from stallscope.collector.catalogue.entry import Summary as Figures
+from stallscope.collector.mlflow.search import search_runs
+from stallscope.collector.mlflow.summary import NONE, PREFIX
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.run import Run
+from stallscope.runs import open_run
+
+from .shelves import Contents, Shelf
+
+# Whoever loads the list again sooner sees what the last one saw.
+_BETWEEN_SEARCHES_S = 15.0
+_STATUSES = {"FINISHED": "completed", "RUNNING": "running", "FAILED": "failed", "KILLED": "failed"}
+
+
+class Experiment(Shelf):
+    """The runs of an experiment, with what Stallscope has written to them as tags and metrics.
+
+    Args:
+        name: of the experiment.
+        filter_string: in MLflow's words: which of its runs.
+        clock: seconds that only go forward.
+    """
+
+    def __init__(
+        self, name: str, filter_string: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name = name
+        self._filter = filter_string
+        self._clock = clock
+        self._lock = Lock()
+        self._searched_at: float | None = None
+        self._found: list[Any] = []
+
+    def state(self) -> Hashable:
+        return tuple(map(_version, self._runs()))
+
+    def contents(self) -> Contents:
+        runs = self._runs()
+        gaps = {run.info.run_id: _metrics(run).get("gap") for run in runs}
+        return Contents(
+            [(run.info.run_id, _entry(run)) for run in runs],
+            gaps={key: gap for key, gap in gaps.items() if gap is not None},
+        )
+
+    def version(self, entry: Entry) -> Hashable:
+        return entry.manifest
+
+    def load(self, key: str, entry: Entry) -> Run:
+        try:
+            return open_run(entry.source)
+        except NotFoundError as error:
+            # The run is there: what has no steps is its logs.
+            raise UnreadableError(str(error)) from error
+
+    def _runs(self) -> list[Any]:
+        with self._lock:
+            now = self._clock()
+            if self._searched_at is None or now - self._searched_at >= _BETWEEN_SEARCHES_S:
+                self._found = search_runs(self._name, self._filter)
+                self._searched_at = now
+            return self._found
+
+
+def _version(run: Any) -> tuple[Hashable, ...]:
+    """Differs when what is listed of a run does."""
+    words = (*_tags(run).items(), *_metrics(run).items())
+    return run.info.run_id, run.info.run_name, run.info.status, run.info.end_time, words
+
+
+def _entry(run: Any) -> Entry:
+    info, tags, metrics = run.info, _tags(run), _metrics(run)
+    ranks = metrics.get("size")
+    return Entry(
+        folder=info.run_id,
+        id=info.run_id,
+        name=values.text(info.run_name) or info.run_id,
+        source=f"mlflow:{info.run_id}",
+        framework=None,
+        model=None,
+        # Nobody has said how many there were.
+        ranks=0 if ranks is None else int(ranks),
+        hosts=(),
+        batch_size=None,
+        synthetic=tags.get("synthetic") == "true",
+        status=_STATUSES.get(info.status, ""),
+        started_at=_moment(info.start_time),
+        collected_at=None,
+        bytes=0,
+        facts={},
+        # What it trains is in its logs: it is nobody's baseline before they are read.
+        job=info.run_id,
+        summary=_figures(tags, metrics),
+        # A run that has ended since has other logs.
+        manifest=f"{info.status} {info.end_time}",
+    )
+
+
+def _tags(run: Any) -> dict[str, str]:
+    """What Stallscope has written to it, in words; what says nothing is left out."""
+    own = {key: value for key, value in run.data.tags.items() if key.startswith(PREFIX)}
+    return {key.removeprefix(PREFIX): value for key, value in own.items() if value != NONE}
+
+
+def _metrics(run: Any) -> dict[str, float]:
+    found = {key: values.number(value) for key, value in run.data.metrics.items()}
+    return {
+        key.removeprefix(PREFIX): value
+        for key, value in found.items()
+        if key.startswith(PREFIX) and value is not None
+    }
+
+
+def _figures(tags: Mapping[str, str], metrics: Mapping[str, float]) -> Figures:
+    shares = {name: metrics.get(f"{name}_share") for name in SHARES}
+    return Figures(
+        samples_per_second=metrics.get("samples_per_second"),
+        step_ms=metrics.get("step_ms_mean"),
+        verdict=tags.get("bottleneck"),
+        cause=tags.get("cause") if tags.get("cause") in SHARES else None,
+        named_ranks=tuple(int(one) for one in _listed(tags, "ranks") if one.isdecimal()),
+        named_hosts=tuple(_listed(tags, "hosts")),
+        shares={name: share for name, share in shares.items() if share is not None},
+    )
+
+
+def _listed(tags: Mapping[str, str], name: str) -> list[str]:
+    return [one for one in tags.get(name, "").split(",") if one]
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return values.moment(datetime.fromtimestamp(milliseconds / 1000, UTC))

@@ -1,0 +1,89 @@
+"""What to do about a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallscope.run import Run
+
+from ..attribution import Attribution
+from ..communication import Communication
+from ..ledger import Ledger
+from ..result import Bottleneck
+from ..verdict import WORTHWHILE
+from .communication import for_allreduce
+from .imbalance import for_imbalance
+from .input import for_late_input, for_slower_compute
+from .piece import Advice
+from .setup import Setup
+
+
+def advise(
+    run: Run,
+    verdict: Bottleneck,
+    ledger: Ledger,
+    found: Attribution,
+    moved: Communication | None = None,
+) -> tuple[str, ...]:
+    """What to change, the surest first; nothing where the verdict names nothing.
+
+    Args:
+        run: the run.
+        verdict: what holds it back.
+        ledger: its steady steps.
+        found: who is late in them.
+        moved: what is known of its communication.
+    """
+    setup = Setup.of(run)
+    pieces: Sequence[Advice] = ()
+    if verdict.kind == "imbalance":
+        pieces = for_imbalance(run, setup, found.stragglers)
+    elif verdict.kind == "input":
+        pieces = for_late_input(setup)
+    elif verdict.kind == "other":
+        pieces = between_steps(setup)
+    elif verdict.kind == "allreduce":
+        pieces = for_allreduce(setup, ledger, moved)
+    elif verdict.kind == "compute":
+        slower = found.compute is not None and (
+            found.compute.saved_ms.value >= WORTHWHILE * float(ledger.total.mean()) / 1e6
+        )
+        pieces = for_slower_compute(setup) if slower else fuller_compute(setup)
+    return tuple(map(str, pieces))
+
+
+def between_steps(setup: Setup) -> tuple[Advice, ...]:
+    """What to do about work between steps, on all ranks."""
+    look = Advice(
+        "Look at what runs between steps on every rank: callbacks, logging, checkpoints, metrics "
+        "fetched in every batch"
+    )
+    if setup.framework != "keras" or (setup.steps_per_execution or 1) > 1:
+        return (look,)
+    return (
+        look,
+        Advice(
+            "Run several steps in one call, between which nothing runs on the host",
+            "model.compile(optimizer=optimizer, loss=loss, steps_per_execution=10)",
+            unless="Not where a callback must see every batch; steps are then recorded by tens.",
+        ),
+    )
+
+
+def fuller_compute(setup: Setup) -> tuple[Advice, ...]:
+    """What is left where the step is compute and nothing else."""
+    left = Advice(
+        "The step is spent in forward and backward passes: a larger batch, mixed precision or faster "
+        "devices are what is left"
+    )
+    if setup.framework != "keras" or not setup.gpu:
+        return (left,)
+    return (
+        left,
+        Advice(
+            "Compute in 16-bit floats, from before the model is built",
+            'tf.keras.mixed_precision.set_global_policy("mixed_float16")',
+            unless="It gains nothing on accelerators without units for them; the last layer stays "
+            "float32.",
+        ),
+    )

@@ -1,0 +1,191 @@
+"""Exposed allreduce: reduce less, less often, or in better pieces."""
+
+from __future__ import annotations
+
+from ..communication import Communication, bus_bytes, faster
+from ..ledger import Ledger
+from ..what_if import WhatIf
+from .piece import Advice
+from .setup import Setup
+
+# Bytes for each parameter from which on gradients are no halves.
+_FULL_BYTES = 3.0
+# Where the network explains less of the exposed time than this, fewer bytes do not help.
+_MOSTLY = 0.5
+# GB/s: nobody trains over less than gigabit Ethernet, and memory within a host gives several times this.
+_SLOWEST_NETWORK, _SLOWEST_MEMORY = 0.125, 1.0
+_MB = 1e6
+
+
+def for_allreduce(setup: Setup, ledger: Ledger, found: Communication | None) -> tuple[Advice, ...]:
+    """What makes exposed allreduce shorter, the surest first.
+
+    Args:
+        setup: the run's.
+        ledger: steady steps, of which gains are replayed.
+        found: what is known of the communication.
+    """
+    half = _at_most(faster(ledger, 2))
+    pieces = [*_settings(setup), *_compression(setup, found, half), *_less_often(setup, half)]
+    pieces += [*_hierarchy(setup), *_nccl(setup), *_network(setup, found)]
+    return tuple(pieces)
+
+
+def _at_most(gain: WhatIf) -> str:
+    sure = "" if gain.ci95 is None else f" (95 %: {gain.ci95[0]:.2f}–{gain.ci95[1]:.2f}×)"
+    return f"Replayed with half of the exposed time, steps are {gain.speedup:.2f}× as fast{sure}."
+
+
+def _settings(setup: Setup) -> tuple[Advice, ...]:
+    """Horovod's own settings: measured, not guessed."""
+    if setup.library == "ddp":
+        if (setup.gradient_bytes or 0) < 2 * 25 * _MB:
+            return ()
+        return (
+            Advice(
+                "Try larger buckets than the 25 MiB that DistributedDataParallel has",
+                "model = DistributedDataParallel(model, bucket_cap_mb=100)",
+                unless="Not where backward hides most of the allreduce: the last bucket is what is "
+                "exposed, and it grows.",
+            ),
+        )
+    if setup.library != "horovod":
+        return ()
+    if setup.settings.get("HOROVOD_AUTOTUNE", "0") not in ("", "0"):
+        return (
+            Advice(
+                "Fix the settings that Horovod's autotuner found, rather than let every job look for "
+                "them again",
+                "stallscope tune RUN autotune.csv",
+            ),
+        )
+    moved = ""
+    if setup.gradient_tensors and setup.gradient_bytes:
+        size = f"{setup.gradient_bytes / _MB:,.1f} MB"
+        moved = f" for {setup.gradient_tensors:,} gradients of {size} together"
+    return (
+        Advice(
+            f"Have Horovod's autotuner measure fusion threshold and cycle time{moved} once, and fix "
+            "what stallscope tune says of its log",
+            "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
+            unless="Not in a short job: it tries each setting for some fifty steps, slow ones too.",
+        ),
+    )
+
+
+def _compression(setup: Setup, found: Communication | None, half: str) -> tuple[Advice, ...]:
+    if found is not None and _longest_ms(setup, found) < _MOSTLY * found.exposed_ms.value:
+        return ()
+    if setup.gradient_bytes and setup.gradient_bytes < _FULL_BYTES * (setup.parameters or 0):
+        return ()
+    line = {
+        (
+            "keras",
+            "horovod",
+        ): "optimizer = hvd.DistributedOptimizer(optimizer, compression=hvd.Compression.fp16)",
+        ("torch", "horovod"): (
+            "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters="
+            "model.named_parameters(), compression=hvd.Compression.fp16)"
+        ),
+        ("torch", "ddp"): (
+            "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks; "
+            "model.register_comm_hook(None, default_hooks.fp16_compress_hook)"
+        ),
+    }.get((str(setup.framework), str(setup.library)))
+    if line is None:
+        return ()
+    return (
+        Advice(
+            "Reduce gradients as 16-bit floats: half of the bytes",
+            line,
+            half,
+            "Less where the time is latency. Not where gradients leave the range of 16-bit floats: "
+            "hold the loss against a run without.",
+        ),
+    )
+
+
+def _longest_ms(setup: Setup, found: Communication) -> float:
+    """How long moving the bytes alone takes, at most."""
+    if found.whole_ms is not None:
+        return found.whole_ms
+    slowest = _SLOWEST_NETWORK if len(setup.hosts) > 1 else _SLOWEST_MEMORY
+    return bus_bytes(setup.ranks, found.gradient_bytes) / slowest / 1e6
+
+
+def _less_often(setup: Setup, half: str) -> tuple[Advice, ...]:
+    twice = "a larger batch wants a higher rate and a warm-up, and may cost accuracy."
+    larger = Advice(
+        "Take a larger batch per rank, as far as memory allows",
+        gain=f"As many gradients then serve more samples. {half}" if setup.library is None else "",
+        unless=f"Not without a look at accuracy: {twice}",
+    )
+    if (setup.passes or 1) > 1 or setup.library is None:
+        return (larger,)
+    what = "Reduce after every second batch only: a step then has twice the batch"
+    if setup.library == "ddp":
+        what += ". Leave every second backward pass unreduced"
+        line = "with model.no_sync(): loss.backward()"
+    elif setup.framework == "keras":
+        line = (
+            "optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2, "
+            "average_aggregated_gradients=True)"
+        )
+    elif setup.framework == "torch":
+        line = (
+            "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters="
+            "model.named_parameters(), backward_passes_per_step=2)"
+        )
+    else:
+        return (larger,)
+    return (
+        Advice(what, line, half, f"Or a larger batch per rank, as far as memory allows; {twice}"),
+    )
+
+
+def _hierarchy(setup: Setup) -> tuple[Advice, ...]:
+    """Two levels of allreduce, where there are two: Horovod has it for NCCL with MPI between hosts."""
+    per_host = set(setup.hosts.values())
+    known = sum(setup.hosts.values()) == setup.ranks
+    two_levels = known and len(setup.hosts) > 1 and len(per_host) == 1 and min(per_host) > 1
+    if setup.library != "horovod" or not setup.gpu or not two_levels:
+        return ()
+    if "HOROVOD_HIERARCHICAL_ALLREDUCE" in setup.settings:
+        return ()
+    return (
+        Advice(
+            f"Try to reduce within each host first, and then between the {len(setup.hosts)} hosts",
+            "HOROVOD_HIERARCHICAL_ALLREDUCE=1",
+            unless="It does nothing unless Horovod was built with NCCL and MPI; compare two runs.",
+        ),
+    )
+
+
+def _nccl(setup: Setup) -> tuple[Advice, ...]:
+    if setup.library != "horovod" or not setup.gpu or setup.framework is None:
+        return ()
+    module = "tensorflow" if setup.framework == "keras" else "torch"
+    return (
+        Advice(
+            "Make sure that Horovod reduces with NCCL on these accelerators: this prints 0 where it "
+            "does not",
+            f'python -c "import horovod.{module} as hvd; print(hvd.nccl_built())"',
+        ),
+    )
+
+
+def _network(setup: Setup, found: Communication | None) -> tuple[Advice, ...]:
+    """How to tell a slow network from latency, where that is not known."""
+    if found is None or found.bus_bandwidth is None or found.network_bandwidth is not None:
+        return ()
+    if len(setup.hosts) < 2:
+        return ()
+    return (
+        Advice(
+            f"Hold the {found.bus_bandwidth:.2g} GB/s of bus bandwidth that the exposed time comes to "
+            "against what the network gives, as nccl-tests reports it",
+            "stallscope report RUN --network-bandwidth 12.5",
+            unless="Where it gives many times more, latency and not bandwidth is what costs: larger "
+            "fusion, fewer tensors.",
+        ),
+    )

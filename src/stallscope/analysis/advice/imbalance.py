@@ -1,0 +1,139 @@
+"""Ranks and hosts that make the others wait."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from stallscope.run import Log, Run
+
+from ..result import Straggler
+from .piece import Advice
+from .setup import Setup, last_logs, number
+
+# What can stand in a shell's line as it is.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
+_MOST_HOSTS = 8
+
+
+def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> tuple[Advice, ...]:
+    """What to do about the costliest of those that count as imbalance."""
+    counted = [one for one in stragglers if one.counts_as_imbalance]
+    if not counted:
+        return ()
+    worst = counted[0]
+    if worst.work is not None:
+        return even_work(setup)
+    if not any(one.ranks for one in counted):
+        return _nobody(setup)
+    hosts = tuple(dict.fromkeys(host for one in counted for host in one.hosts))
+    return (*_set_up_otherwise(run, worst), *_replace(setup, hosts), _BY_STAGE[worst.stage])
+
+
+def even_work(setup: Setup) -> tuple[Advice, ...]:
+    """As many samples per step for every rank."""
+    what = "Give every rank as many samples per step: the same batch size, and shards of equal size"
+    size = setup.batch_size or 32
+    if setup.framework == "keras" and setup.library == "horovod":
+        line = f"dataset = dataset.shard(hvd.size(), hvd.rank()).batch({size}, drop_remainder=True)"
+        return (Advice(what, line),)
+    if setup.framework == "torch" and setup.library is not None:
+        return (Advice(what, sampler_line(setup)), SET_EPOCH)
+    return (Advice(what),)
+
+
+def sampler_line(setup: Setup) -> str:
+    """A sampler that gives every rank as many samples."""
+    # Without Horovod the process group knows.
+    ranks = "num_replicas=hvd.size(), rank=hvd.rank(), " if setup.library == "horovod" else ""
+    return f"sampler = DistributedSampler(data, {ranks}drop_last=True)"
+
+
+#: What goes with a sampler.
+SET_EPOCH = Advice(
+    "Call this at the begin of every epoch, or all of them are shuffled alike",
+    "sampler.set_epoch(epoch)",
+)
+_BY_STAGE = {
+    "input": Advice(
+        "Look at this rank's share of the data and the disk or network it reads from: shards of another "
+        "size, larger files, a cold cache, fewer loader processes"
+    ),
+    "compute": Advice(
+        "Look at this rank's device and host: throttling, other processes on it, fewer or wrongly "
+        "pinned cores (threads, OMP_NUM_THREADS), more work per sample than the others"
+    ),
+    "other": Advice(
+        "Look at what only this rank does between steps: logging, checkpoints, metrics fetched in every "
+        "batch, extra callbacks"
+    ),
+}
+# Facts that make a rank slower, and how they read: of a rank, and of the others.
+_OF_A_RANK = {
+    "cpus_allowed": "processors that it may use",
+    "threads.intra_op": "intra-op threads",
+    "loader_workers": "loader workers",
+}
+
+
+def _set_up_otherwise(run: Run, late: Straggler) -> tuple[Advice, ...]:
+    """What a late rank has otherwise than all others have it alike."""
+    logs = {log.rank: log for log in last_logs(run)}
+    if len(late.ranks) != 1 or late.ranks[0] not in logs:
+        return ()
+    (rank,) = late.ranks
+    found = []
+    for name, title in _OF_A_RANK.items():
+        own = _fact(logs[rank], name)
+        others = {_fact(log, name) for other, log in logs.items() if other != rank}
+        if own is not None and len(others) == 1 and None not in others and own not in others:
+            found.append(f"{title}: {own} there, {others.pop()} on the others")
+    if not found:
+        return ()
+    return (Advice(f"Start rank {rank} as the others are started; {'; '.join(found)}"),)
+
+
+def _fact(log: Log, name: str) -> int | None:
+    outer, _, inner = name.partition(".")
+    value = log.facts.get(outer)
+    if inner:
+        value = value.get(inner) if isinstance(value, dict) else None
+    return number(value)
+
+
+def _replace(setup: Setup, hosts: Sequence[str]) -> tuple[Advice, ...]:
+    """The hosts to replace, and how to leave them out until then."""
+    if not hosts:
+        return ()
+    rest = {name: ranks for name, ranks in setup.hosts.items() if name not in hosts}
+    what = f"Replace {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts[:_MOST_HOSTS])}"
+    plain = all(_PLAIN_NAME.fullmatch(name) for name in rest)
+    if setup.library != "horovod" or not rest or not plain or len(rest) > _MOST_HOSTS:
+        return (Advice(what),)
+    slots = ",".join(f"{name}:{ranks}" for name, ranks in sorted(rest.items()))
+    return (
+        Advice(
+            f"{what}, or leave it out",
+            f"horovodrun -np {sum(rest.values())} -H {slots} python train.py",
+            unless="Not where the rest is too few: every rank that is left out computes nothing.",
+        ),
+    )
+
+
+def _nobody(setup: Setup) -> tuple[Advice, ...]:
+    look = Advice(
+        "Look at what varies from batch to batch on every rank: sequences of different lengths, "
+        "garbage collection, other processes on the hosts"
+    )
+    if setup.framework != "keras":
+        return (look,)
+    size = setup.batch_size or 32
+    return (
+        look,
+        Advice(
+            "Where it is the length of sequences, put those of like length into one batch",
+            "dataset = dataset.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], "
+            f"bucket_boundaries=[64, 128], bucket_batch_sizes=[{size}] * 3, drop_remainder=True)",
+            unless="It evens out steps only where all ranks draw from the same bucket in the same step.",
+        ),
+    )

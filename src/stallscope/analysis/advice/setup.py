@@ -1,0 +1,126 @@
+"""How a run was set up, as far as it recorded that: what advice depends on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stallscope.run import Log, Run
+
+Framework = Literal["keras", "torch"]
+Library = Literal["horovod", "ddp"]
+
+_FRAMEWORKS: Mapping[str, Framework] = {"tensorflow": "keras", "pytorch": "torch"}
+_GPUS = ("GPU", "CUDA")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Facts of a run's last world. None is what was not recorded."""
+
+    framework: Framework | None
+    #: What reduces the gradients of several ranks.
+    library: Library | None
+    ranks: int
+    #: Ranks by the name of their host.
+    hosts: Mapping[str, int]
+    #: Whether any rank computes on an accelerator.
+    gpu: bool | None
+    #: Of the machine that has fewest processors for each of its ranks: both numbers.
+    processors: int | None
+    ranks_there: int
+    batch_size: int | None
+    loader_workers: int | None
+    #: The number of the last epoch.
+    epochs: int | None
+    passes: int | None
+    steps_per_execution: int | None
+    parameters: int | None
+    gradient_tensors: int | None
+    gradient_bytes: int | None
+    #: Settings of the environment, of the lowest rank.
+    settings: Mapping[str, str]
+
+    @classmethod
+    def of(cls, run: Run) -> Setup:
+        logs = last_logs(run)
+        processors, ranks_there = _tightest(logs)
+        devices = run.fact("devices")
+        settings = run.fact("settings")
+        framework = _FRAMEWORKS.get(str(run.fact("framework")))
+        return cls(
+            framework=framework,
+            library=_library(run, framework),
+            ranks=run.size,
+            hosts=Counter(log.host for log in logs),
+            gpu=any(str(one) in _GPUS for one in devices) if isinstance(devices, list) else None,
+            processors=processors,
+            ranks_there=ranks_there,
+            batch_size=number(run.fact("batch_size")),
+            loader_workers=number(run.fact("loader_workers")),
+            epochs=number(run.fact("epochs")),
+            passes=number(run.fact("backward_passes_per_step")),
+            steps_per_execution=number(run.fact("steps_per_execution")),
+            parameters=number(run.fact("parameters")),
+            gradient_tensors=number(run.fact("gradient_tensors")),
+            gradient_bytes=number(run.fact("gradient_bytes")),
+            settings=settings if isinstance(settings, dict) else {},
+        )
+
+    @property
+    def spare_processors(self) -> int | None:
+        """Processors of a rank beside the one that its training keeps busy."""
+        return None if self.processors is None else self.processors // self.ranks_there - 1
+
+
+def processors_of(logs: Iterable[Log]) -> int | None:
+    """Processors that these ranks of one machine have together; None where one does not tell."""
+    allowed, counts = [], []
+    for log in logs:
+        own, count = number(log.facts.get("cpus_allowed")), number(log.facts.get("cpu_count"))
+        if not own or not count:
+            return None
+        allowed.append(own)
+        counts.append(count)
+    # Ranks may be bound to processors of their own: there are at most as many as all of theirs.
+    return min(max(counts), sum(allowed)) if counts else None
+
+
+def machines(logs: Iterable[Log]) -> dict[str, list[Log]]:
+    """Logs by machine: containers on one have names of their own, and share its clock and processors."""
+    found: dict[str, list[Log]] = {}
+    for log in logs:
+        found.setdefault(log.clock_domain, []).append(log)
+    return found
+
+
+def number(value: Any) -> int | None:
+    """A fact that is a count; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def last_logs(run: Run) -> list[Log]:
+    """The last log of every rank of the last generation."""
+    last = max((log.generation for log in run.logs), default=0)
+    own = sorted((log for log in run.logs if log.generation == last), key=lambda log: log.part)
+    return list({log.rank: log for log in own}.values())
+
+
+def _tightest(logs: Iterable[Log]) -> tuple[int | None, int]:
+    known = [
+        (processors, len(own))
+        for own in machines(logs).values()
+        if (processors := processors_of(own)) is not None
+    ]
+    return min(known, key=lambda pair: pair[0] / pair[1], default=(None, 0))
+
+
+def _library(run: Run, framework: Framework | None) -> Library | None:
+    versions = run.fact("versions")
+    if run.size < 2 or not isinstance(versions, dict):
+        return None
+    if versions.get("horovod"):
+        return "horovod"
+    return "ddp" if framework == "torch" else None

@@ -1,0 +1,69 @@
+"""Where ranks run: on which accelerators, and on a platform that goes on carrying Horovod or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..advice import Advice, machines
+from ..result import Finding
+from .records import Records
+from .words import ranks_in_words
+
+_DATABRICKS = "databricks:"
+
+
+def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
+    """TensorFlow lists every accelerator that a rank may use; other frameworks only tell kinds."""
+    if records.setup.framework != "keras":
+        return
+    for logs in machines(records.last_log.values()).values():
+        several = [log.rank for log in logs if _accelerators(log.facts.get("devices")) > 1]
+        if len(logs) < 2 or len(several) < 2:
+            continue
+        seen = _accelerators(records.last_log[several[0]].facts.get("devices"))
+        line = 'tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")'
+        yield Finding(
+            "accelerators_not_pinned",
+            "warning",
+            "Ranks share accelerators",
+            f"On host {logs[0].host}, {ranks_in_words(sorted(several))} each see {seen} accelerators: "
+            "every rank takes memory on all of them, and all compute on the first.",
+            str(
+                Advice(
+                    "Give every rank its own, in front of all that computes",
+                    f'{line}[hvd.local_rank()], "GPU")',
+                )
+            ),
+        )
+        return
+
+
+def horovod_leaves_databricks(records: Records) -> Iterator[Finding]:
+    """Logs that came from Databricks, of a job that Horovod reduced."""
+    setup = records.setup
+    if not records.run.source.startswith(_DATABRICKS) or setup.library != "horovod":
+        return
+    if setup.framework == "torch":
+        advice = Advice(
+            "Before you upgrade, let TorchDistributor start the ranks, with DistributedDataParallel in "
+            "place of hvd.DistributedOptimizer",
+            "from pyspark.ml.torch.distributor import TorchDistributor; TorchDistributor("
+            f"num_processes={setup.ranks}, local_mode=False, use_gpu={bool(setup.gpu)}).run(train)",
+        )
+    else:
+        advice = Advice(
+            "Before you upgrade, plan for tf.distribute, which Databricks names for TensorFlow, or "
+            "install Horovod in the job's own environment"
+        )
+    yield Finding(
+        "horovod_leaves_databricks",
+        "info",
+        "Databricks' later runtimes come without Horovod",
+        "This job's logs are on Databricks, and it trained with Horovod. HorovodRunner and Horovod are "
+        "deprecated there; runtimes after 15.4 LTS ML have neither.",
+        str(advice),
+    )
+
+
+def _accelerators(devices: object) -> int:
+    return devices.count("GPU") if isinstance(devices, list) else 0

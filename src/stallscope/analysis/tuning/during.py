@@ -1,0 +1,101 @@
+"""Which steps ran while Horovod's autotuner tried which setting.
+
+The log has no times, but the tuner counts: a setting is scored when the gradients of
+5 × HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE steps were reduced, after HOROVOD_AUTOTUNE_WARMUP_SAMPLES rounds
+that are thrown away. Its counters start anew in the middle of a step, so that a round is T or T + 1
+steps: after n rounds the setting has changed between step T·n and step (T + 1)·n + n − 1. Steps in that
+stretch may have either setting, and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.parsers.autotune import AutotuneLog, Sample
+
+from ..result import Analysis
+from ..stats import Mean, mean_with_interval
+
+Ints = npt.NDArray[np.int64]
+
+# Horovod's own: samples of a score, and what is set unless the environment says otherwise.
+_SAMPLES = 5
+_STEPS_PER_SAMPLE, _WARM_UPS = 10, 3
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A setting that was tried, and the steps that are surely of it."""
+
+    #: Its line in the log, from 1.
+    number: int
+    sample: Sample
+    steps: int
+    #: Milliseconds per step; None where no step is.
+    step_ms: Mean | None
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How the tuner counted."""
+
+    #: Steps of a round, which may have one more.
+    steps: int
+    warm_ups: int
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Rounds:
+        per_sample = _whole(settings.get("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"), _STEPS_PER_SAMPLE)
+        warm_ups = _whole(settings.get("HOROVOD_AUTOTUNE_WARMUP_SAMPLES"), _WARM_UPS)
+        return cls(_SAMPLES * max(1, per_sample), warm_ups)
+
+    def surely(self, number: int) -> tuple[int, int]:
+        """First step and end of those that ran with the setting of this line, from 1."""
+        before = self.warm_ups + number - 1
+        return (self.steps + 1) * before, self.steps * (before + 1)
+
+    def settled_from(self, lines: int) -> int:
+        """The step from which on it surely had tried all of these lines."""
+        return (self.steps + 1) * (self.warm_ups + lines)
+
+
+def steps_of(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> tuple[Tried, ...]:
+    """Every line of the log with the steps of its own; of a run that the log is from."""
+    number, total = _steady(analysis)
+    found = []
+    for line, sample in enumerate(log.samples, start=1):
+        begin, end = rounds.surely(line)
+        own = total[(number >= begin) & (number < end)]
+        found.append(Tried(line, sample, len(own), _mean(own)))
+    return tuple(found)
+
+
+def after_settling(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> Mean | None:
+    """Milliseconds per step with what it settled on; None where no step is."""
+    if log.settled is None:
+        return None
+    number, total = _steady(analysis)
+    return _mean(total[number >= rounds.settled_from(len(log.samples))])
+
+
+def _steady(analysis: Analysis) -> tuple[Ints, Ints]:
+    """Steady steps, counted from the first one of the last world, and how long they took."""
+    ledger = analysis.steady
+    if ledger is None:
+        none = np.zeros(0, np.int64)
+        return none, none
+    generation = analysis.run.steps["generation"].to_numpy()
+    step = analysis.run.steps["step"].to_numpy()
+    return ledger.steps - int(step[generation == generation.max()].min()), ledger.total
+
+
+def _mean(total: Ints) -> Mean | None:
+    return mean_with_interval(total).scaled(1e-6) if len(total) else None
+
+
+def _whole(text: str | None, otherwise: int) -> int:
+    return int(text) if isinstance(text, str) and text.strip().isdigit() else otherwise

@@ -1,0 +1,81 @@
+"""What a Timeline says about Horovod's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..advice import Advice
+from ..tensors import Tensors
+
+# From so many negotiations of each tensor on, nearly all of them would be answered from the cache.
+_FEWEST_ROUNDS = 5
+_MOSTLY = 0.5
+# Reductions below this cost their latency and hardly anything for their bytes.
+_SMALL_BYTES = 1e5
+_OWN_CAPACITY = 1024
+
+
+@dataclass(frozen=True)
+class TimelineSays:
+    """Figures of a Timeline, and what follows from them. None is what it does not tell."""
+
+    #: Allreduces, everything that was fused counted once, and tensors in each of them on average.
+    reductions: int
+    tensors_each: float | None
+    #: Times that the most frequent gradients were reduced: steps, where each is reduced in each.
+    steps: int
+    #: Of the reductions whose bytes are told: those below 100 kB.
+    small_share: float | None
+    #: Milliseconds of a cycle; None where cycles were not marked.
+    cycle_ms: float | None
+    #: Share of negotiations that went through rank 0 in full, not answered from the cache.
+    in_full: float | None
+    advice: tuple[Advice, ...]
+
+
+def timeline_says(found: Tensors) -> TimelineSays:
+    """What a Timeline says about fusion, cycles and the response cache."""
+    gradients = [one for one in found.tensors if one.operation == "ALLREDUCE"]
+    steps = int(np.median([one.operations for one in gradients])) if gradients else 0
+    fused = found.fusion.tensors
+    told = found.fusion.bytes[found.fusion.bytes > 0]
+    in_full = found.ticked / found.negotiations if found.negotiations else None
+    small = float(np.mean(told < _SMALL_BYTES)) if len(told) else None
+    return TimelineSays(
+        reductions=len(fused),
+        tensors_each=float(fused.mean()) if len(fused) else None,
+        steps=steps,
+        small_share=small,
+        cycle_ms=None if found.cycles is None else found.cycles.median_ms,
+        in_full=in_full,
+        advice=(*_cache(found, steps), *_fusion(len(fused), steps, small)),
+    )
+
+
+def _cache(found: Tensors, steps: int) -> tuple[Advice, ...]:
+    if steps < _FEWEST_ROUNDS or found.ticked < _MOSTLY * found.negotiations:
+        return ()
+    capacity = max(_OWN_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
+    return (
+        Advice(
+            f"Have Horovod remember its {len(found.tensors):,} tensors: {found.ticked:,} of "
+            f"{found.negotiations:,} negotiations went through rank 0 in full",
+            f"HOROVOD_CACHE_CAPACITY={capacity}",
+            unless="Not where it was off for this Timeline only, so that it tells who came late.",
+        ),
+    )
+
+
+def _fusion(reductions: int, steps: int, small: float | None) -> tuple[Advice, ...]:
+    if steps < _FEWEST_ROUNDS or small is None or small < _MOSTLY or reductions < 2 * steps:
+        return ()
+    return (
+        Advice(
+            f"Have the autotuner look for a longer cycle: {reductions / steps:.1f} reductions in every "
+            f"step, {small:.0%} of them below 100 kB, each with a latency of its own",
+            "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
+            unless="Not where backward hides them: the step logs say what is exposed.",
+        ),
+    )

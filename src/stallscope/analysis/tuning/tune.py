@@ -1,0 +1,243 @@
+"""Autotune logs and Timelines, held against the job's own steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from stallscope.parsers.autotune import AutotuneLog, Sample
+
+from ..advice import Setup
+from ..baseline import match_baseline
+from ..result import Analysis
+from ..stats import Mean, mean_with_interval
+from ..tensors import Tensors
+from .during import Rounds, Tried, after_settling, steps_of
+from .timelines import TimelineSays, timeline_says
+
+_ON = "HOROVOD_AUTOTUNE"
+# Switches that do nothing on one host; those of allreduce need accelerators besides.
+_BETWEEN_HOSTS = ("hierarchical_allgather",)
+_BETWEEN_ACCELERATORS = ("hierarchical_allreduce", "torus_allreduce")
+
+
+@dataclass(frozen=True)
+class AutotuneFile:
+    name: str
+    log: AutotuneLog
+
+
+@dataclass(frozen=True)
+class TimelineFile:
+    name: str
+    tensors: Tensors
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Another run of the same job, without the autotuner."""
+
+    analysis: Analysis
+    step_ms: Mean
+    #: What a step saves with what the tuner settled on, milliseconds.
+    saved_ms: Mean
+    speedup: float
+    ci95: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What an autotune log says, and what the job's steps say to that."""
+
+    name: str
+    log: AutotuneLog
+    #: The setting to fix; None before anything was scored.
+    setting: Sample | None
+    #: Switches of the setting that do nothing on this job's hosts and devices.
+    idle: tuple[str, ...]
+    #: By how much scores of one and the same setting differ, of the higher one; None where none was
+    #: tried twice.
+    noise: float | None
+    #: Settings whose score is within that noise of the best one's, that one among them.
+    alike: int
+    #: The run that wrote the log; None where none of those given did.
+    run: Analysis | None
+    tried: tuple[Tried, ...]
+    settled_ms: Mean | None
+    compared: tuple[Compared, ...]
+    #: Why its gain in steps is not known; empty where it is.
+    insufficient: str
+
+    @property
+    def verdict(self) -> str:
+        """``fix``, ``leave`` (steps without it are no slower), ``tuning`` or ``insufficient_data``."""
+        if self.setting is None:
+            return "insufficient_data"
+        if self.log.settled is None:
+            return "tuning"
+        if self.insufficient:
+            return "insufficient_data"
+        least = [one.saved_ms.ci95[0] for one in self.compared if one.saved_ms.ci95 is not None]
+        return "fix" if min(least) > 0 else "leave"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """All that was found."""
+
+    tuned: tuple[Tuned, ...]
+    timelines: tuple[tuple[str, TimelineSays], ...]
+    warnings: tuple[str, ...]
+
+
+def tune(
+    autotunes: Sequence[AutotuneFile],
+    timelines: Sequence[TimelineFile],
+    analyses: Sequence[Analysis],
+) -> Tuning:
+    """Which settings to fix.
+
+    Args:
+        autotunes: logs of autotuners.
+        timelines: Timelines, taken apart.
+        analyses: runs; those that wrote the logs, and others of the same job without the autotuner.
+    """
+    warnings = [
+        f"{one.name}: {one.log.torn} line(s) could not be read" for one in autotunes if one.log.torn
+    ]
+    return Tuning(
+        tuple(_tuned(one, analyses, alone=len(autotunes) == 1) for one in autotunes),
+        tuple((one.name, timeline_says(one.tensors)) for one in timelines),
+        tuple(warnings),
+    )
+
+
+def _tuned(file: AutotuneFile, analyses: Sequence[Analysis], alone: bool) -> Tuned:
+    log = file.log
+    run = _writer(file.name, analyses, alone)
+    noise = _noise(log.samples)
+    tried = tuple(
+        Tried(number, sample, 0, None) for number, sample in enumerate(log.samples, start=1)
+    )
+    settled = None
+    if run is not None and not log.torn:
+        rounds = Rounds.of(_settings(run))
+        tried, settled = steps_of(log, rounds, run), after_settling(log, rounds, run)
+    compared = () if run is None or settled is None else _compared(run, settled, analyses)
+    return Tuned(
+        name=file.name,
+        log=log,
+        setting=log.best,
+        idle=() if run is None else _idle(Setup.of(run.run)),
+        noise=noise,
+        alike=_alike(log, noise),
+        run=run,
+        tried=tried,
+        settled_ms=settled,
+        compared=compared,
+        insufficient=_why_not(log, run, settled, compared),
+    )
+
+
+def _writer(name: str, analyses: Sequence[Analysis], alone: bool) -> Analysis | None:
+    """The run whose autotuner wrote the file: by the file's name, or the only one there is."""
+    tuning = [one for one in analyses if _settings(one).get(_ON, "0") not in ("", "0")]
+    file = PurePath(name).name
+    named = [
+        one
+        for one in tuning
+        if PurePath(str(_settings(one).get("HOROVOD_AUTOTUNE_LOG", ""))).name == file
+    ]
+    beside = [one for one in named if PurePath(one.run.source) == PurePath(name).parent]
+    for choice in (beside, named, tuning if alone else []):
+        if len(choice) == 1:
+            return choice[0]
+    return None
+
+
+def _settings(analysis: Analysis) -> dict[str, str]:
+    settings = analysis.run.fact("settings")
+    return settings if isinstance(settings, dict) else {}
+
+
+def _noise(samples: Sequence[Sample]) -> float | None:
+    """The largest difference between scores of one setting, as a share of the higher one."""
+    scores: dict[tuple[object, ...], list[float]] = {}
+    for one in samples:
+        scores.setdefault(_plain(one), []).append(one.score)
+    found = [1 - min(own) / max(own) for own in scores.values() if len(own) > 1 and max(own) > 0]
+    return max(found, default=None)
+
+
+def _alike(log: AutotuneLog, noise: float | None) -> int:
+    if log.best is None:
+        return 0
+    least = log.best.score * (1 - (noise or 0.0))
+    return len({_plain(one) for one in log.samples if one.score >= least} | {_plain(log.best)})
+
+
+def _plain(one: Sample) -> tuple[object, ...]:
+    """A setting without its score; the tuner comes back to 10 ms as 9.99993 ms."""
+    numbers = (f"{one.cycle_time_ms:.2g}", f"{one.fusion_mib:.2g}")
+    return (tuple(sorted(one.switches.items())), *numbers)
+
+
+def _idle(setup: Setup) -> tuple[str, ...]:
+    if len(setup.hosts) == 1:
+        return (*_BETWEEN_ACCELERATORS, *_BETWEEN_HOSTS)
+    return _BETWEEN_ACCELERATORS if setup.gpu is False else ()
+
+
+def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tuple[Compared, ...]:
+    """The same job without the autotuner."""
+    found = []
+    for other in analyses:
+        if other is run or other.steady is None or other.run.synthetic != run.run.synthetic:
+            continue
+        if _settings(other).get(_ON, "0") not in ("", "0"):
+            continue
+        if match_baseline(run.run, other.run).differs:
+            continue
+        own = mean_with_interval(other.steady.total).scaled(1e-6)
+        saved = own.minus(settled)
+        ends = None
+        if saved.ci95 is not None:
+            ends = (_speedup(own.value, saved.ci95[0]), _speedup(own.value, saved.ci95[1]))
+        found.append(Compared(other, own, saved, _speedup(own.value, saved.value), ends))
+    return tuple(found)
+
+
+def _speedup(step: float, saved: float) -> float:
+    return step / (step - saved) if step > saved else math.inf
+
+
+def _why_not(
+    log: AutotuneLog,
+    run: Analysis | None,
+    settled: Mean | None,
+    compared: Sequence[Compared],
+) -> str:
+    if log.best is None:
+        return "nothing was scored yet: its first score comes after some two hundred steps"
+    if log.settled is None:
+        return "it was still trying settings where its log ends"
+    if run is None:
+        return "no step log of the run that wrote it is here: record one, and name its folder, too"
+    if log.torn:
+        return "lines of the log are torn, so that its steps cannot be counted"
+    if run.steady is None:
+        return "the run's steps have no stages on every rank, or there are none"
+    if settled is None:
+        return "the run ended before a step that surely had what it settled on"
+    if settled.ci95 is None:
+        return "too few independent steps ran with what it settled on; train some hundred more"
+    if not compared:
+        return (
+            "no run of the same job without the autotuner is here to compare with, and the tuner itself "
+            "never tries Horovod's own settings"
+        )
+    if all(one.saved_ms.ci95 is None for one in compared):
+        return "the runs without the autotuner have too few steps"
+    return ""

@@ -1,0 +1,83 @@
+"""What RUN arguments stand for: places with one run each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallscope.collecting import fingerprint
+from stallscope.collector.catalogue.manifests import read_manifest
+from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store import collected_runs, is_collected, load_run
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.run import Run
+from stallscope.runs import open_runs
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A place with one run: the folder of a collected run, or whatever RUN may be."""
+
+    place: str
+    collected: bool = False
+
+    @property
+    def key(self) -> str:
+        """The same for the same place, from whatever folder it is named."""
+        path, mark, run_id = self.place.partition("#")
+        near = Path(path).exists()
+        return f"{Path(path).resolve()}{mark}{run_id}" if near else self.place
+
+    @property
+    def local(self) -> bool:
+        """Whether reading it again costs no transfer."""
+        return self.collected or open_source(self.place.partition("#")[0]).local
+
+    def fingerprint(self, read_as: str | None) -> str:
+        """Changes with every file of the run, and with the version of Stallscope.
+
+        Raises:
+            NotFoundError, UnreadableError: if the place cannot be listed.
+        """
+        if self.collected:
+            return read_manifest(Path(self.place)).sha256
+        return fingerprint(open_source(self.place.partition("#")[0]).files(), read_as)
+
+    def head(self, read_as: str | None) -> Run:
+        """The run with its facts; its tables may be empty.
+
+        Raises:
+            NotFoundError, UnreadableError: as ``read``.
+        """
+        if self.collected:
+            return load_run(Path(self.place), ranks=())
+        return self.read(read_as)
+
+    def read(self, read_as: str | None) -> Run:
+        """
+        Raises:
+            NotFoundError, UnreadableError: if there is nothing, or nothing that can be read.
+        """
+        if self.collected:
+            return load_run(Path(self.place))
+        return open_runs(self.place, read_as=read_as)[0]
+
+
+def units_of(source: str) -> list[Unit]:
+    """The places that a RUN argument means: all runs of a store, otherwise one."""
+    place, _, run_id = source.partition("#")
+    path = Path(place)
+    if is_collected(path):
+        return [Unit(place, collected=True)]
+    folders = collected_runs(path) if path.is_dir() else []
+    if not run_id and folders:
+        return [Unit(str(folder), collected=True) for folder in folders]
+    named = [folder for folder in folders if _id_of(folder) == run_id]
+    return [Unit(str(named[0]), collected=True)] if named else [Unit(source)]
+
+
+def _id_of(folder: Path) -> str | None:
+    try:
+        return read_manifest(folder).run_id
+    except (NotFoundError, UnreadableError):
+        return None

@@ -1,0 +1,197 @@
+"""What a process does for a batch: it looks what runs are, and reports on them one by one."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import RenderableType
+
+from stallscope import conditions
+from stallscope.analysis import Analysis, analyse, ask
+from stallscope.collector.store import save_run
+from stallscope.errors import StallscopeError
+from stallscope.reports.index.line import Line, line_of
+from stallscope.reports.json_report import document
+from stallscope.reports.markdown import MarkdownReport
+from stallscope.reports.terminal import summary
+from stallscope.reports.write import paths_of, write_report
+from stallscope.run import Run
+
+from .anonymous import anonymous
+from .settings import Settings
+from .sketch import Sketch, sketch, sketched
+from .units import Unit
+
+# Baselines of so many jobs are held at once; those of one job follow each other.
+_MOST_BASELINES = 4
+
+
+@dataclass(frozen=True)
+class Known:
+    """A run after the first pass."""
+
+    unit: Unit
+    #: Where the second pass reads it: the same place, or a copy of what is far away.
+    near: Unit
+    content: Sketch
+    fingerprint: str
+
+    @property
+    def run(self) -> Run:
+        """The run without its tables."""
+        return sketched(self.content)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to be reported, and what it is held against."""
+
+    unit: Unit
+    stem: str
+    baseline: Unit | None = None
+    single: Unit | None = None
+    #: Runs that questions are answered from, without their steps.
+    others: tuple[Analysis, ...] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What is left of a run when it has been reported."""
+
+    line: Line
+    paths: tuple[Path, ...] = ()
+    shown: RenderableType | None = None
+    #: Where its JSON document waits to be printed.
+    document: Path | None = None
+    markdown: str = ""
+    checked: tuple[conditions.Outcome, ...] = ()
+    #: What ``Settings.afterwards`` said; or why it could not be done.
+    said: str = ""
+    failed: str = ""
+
+
+class Worker:
+    """Reads, takes apart and reports runs, one at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._held: dict[Unit, Run] = {}
+        self._baselines: OrderedDict[Unit, Analysis] = OrderedDict()
+
+    def look(self, unit: Unit, known: Known | None = None) -> Known:
+        """First pass: what the run is; as it was known, if nothing has changed there.
+
+        Raises:
+            NotFoundError, UnreadableError: if it cannot be read.
+        """
+        settings = self._settings
+        state = unit.fingerprint(settings.read_as) if settings.resumable else ""
+        if known is not None and known.fingerprint == state:
+            return replace(known, unit=unit, near=unit)
+        if not settings.many:
+            run = self._held[unit] = unit.read(settings.read_as)
+            return Known(unit, unit, sketch(run), state)
+        run = unit.head(settings.read_as)
+        near = unit
+        if not unit.local:
+            # Fetched once: the second pass reads the copy.
+            place = Path(tempfile.mkdtemp(prefix="fetched-", dir=settings.scratch))
+            near = Unit(str(save_run(run, place)), collected=True)
+        return Known(unit, near, sketch(run), state)
+
+    def survey(self, task: Task) -> Analysis:
+        """An analysis without its steps: what questions about other numbers of ranks go by."""
+        analysis = self._analysis(task)
+        return replace(
+            analysis,
+            run=sketched(sketch(analysis.run)),
+            ledger=None,
+            warm_up=np.zeros(0, bool),
+            steady=None,
+            baseline=None,
+            single=None,
+        )
+
+    def report(self, task: Task) -> Done:
+        """Second pass: the whole report.
+
+        Raises:
+            StallscopeError: if the run cannot be read, or its report cannot be written.
+        """
+        settings = self._settings
+        analysis = answered(self._analysis(task), settings.questions, task.others)
+        checked = tuple(conditions.parse(text).check(analysis) for text in settings.conditions)
+        done = self._shown(task, Done(line_of(analysis, task.stem), checked=checked), analysis)
+        if settings.markdown:
+            done = replace(done, markdown=MarkdownReport().render(analysis, settings.report))
+        if settings.afterwards is None:
+            return done
+        try:
+            return replace(done, said=settings.afterwards(analysis, self._read(task.unit).source))
+        except StallscopeError as error:
+            return replace(done, failed=str(error))
+
+    def _shown(self, task: Task, done: Done, analysis: Analysis) -> Done:
+        settings = self._settings
+        if settings.output == "terminal":
+            return replace(done, shown=summary(analysis))
+        if settings.output == "json":
+            path = settings.scratch / f"{task.stem}.json"
+            path.write_text(json.dumps(document(analysis), indent=1, allow_nan=False))
+            return replace(done, document=path)
+        paths = paths_of(task.stem, settings.formats, settings.out)
+        for name, path in zip(settings.formats, paths, strict=True):
+            write_report(analysis, name, path, settings.report)
+        return replace(done, paths=tuple(paths))
+
+    def _analysis(self, task: Task) -> Analysis:
+        return analyse(
+            self._named(self._read(task.unit)),
+            self._baseline(task.baseline),
+            self._baseline(task.single),
+            self._settings.bandwidth,
+        )
+
+    def _baseline(self, unit: Unit | None) -> Analysis | None:
+        """Of a run that many are held against: taken apart once."""
+        if unit is None:
+            return None
+        if unit not in self._baselines:
+            self._baselines[unit] = analyse(self._named(self._read(unit)))
+        self._baselines.move_to_end(unit)
+        while len(self._baselines) > _MOST_BASELINES:
+            self._baselines.popitem(last=False)
+        return self._baselines[unit]
+
+    def _read(self, unit: Unit) -> Run:
+        return self._held.get(unit) or unit.read(self._settings.read_as)
+
+    def _named(self, run: Run) -> Run:
+        return anonymous(run) if self._settings.anonymous else run
+
+
+def answered(analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]) -> Analysis:
+    """The analysis with the answers among its gains, and a warning for every question without one."""
+    answers = []
+    unanswered = []
+    # Where waiting and communicating look the same, no answer is worth anything.
+    tells = analysis.bottleneck.kind != "insufficient_data"
+    for question in questions:
+        answer = ask(question, analysis, others) if tells else None
+        if answer is not None:
+            answers.append(answer)
+        elif tells:
+            unanswered.append(f"--what-if {question}: no run of this job on several ranks is here")
+        else:
+            unanswered.append(f"--what-if {question}: these logs cannot tell where the time goes")
+    return replace(
+        analysis,
+        what_if=(*analysis.what_if, *answers),
+        warnings=(*analysis.warnings, *unanswered),
+    )

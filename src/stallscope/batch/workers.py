@@ -1,0 +1,172 @@
+"""The processes that work for a batch, and what becomes of a run that ends one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from stallscope.errors import StallscopeError
+
+from .settings import Settings
+from .worker import Worker
+
+# Each process has the next run waiting for it, and no more than that.
+_WAITING_PER_PROCESS = 2
+_TICK_SECONDS = 0.25
+_ENDED = "the process that worked on it was ended; was there enough memory? Try with --jobs 1"
+
+Result = tuple[int, "Any | Failed"]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run that nothing could be done with, and the sentence that says why."""
+
+    says: str
+
+
+class Workers:
+    """So many processes; with one, the work is done in this one.
+
+    To be used in a ``with`` statement.
+    """
+
+    def __init__(self, settings: Settings, jobs: int) -> None:
+        self._settings = settings
+        self._jobs = jobs
+        self._here = Worker(settings) if jobs == 1 else None
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def each(
+        self,
+        method: str,
+        tasks: Sequence[tuple[Any, ...]],
+        watch: Callable[[int], None] = lambda _done: None,
+    ) -> Iterator[Result]:
+        """The index of every task with what the worker's method made of it, as they are done.
+
+        When the user interrupts, what is being worked on is finished and given before that is passed on.
+
+        Args:
+            method: of ``Worker``.
+            tasks: its arguments.
+            watch: told now and then how many are done.
+        """
+        if self._here is not None:
+            for index, task in enumerate(tasks):
+                yield index, _result(self._here, method, task)
+                watch(index + 1)
+            return
+        for done, result in enumerate(self._parallel(method, tasks, watch), start=1):
+            yield result
+            watch(done)
+
+    def _parallel(
+        self, method: str, tasks: Sequence[tuple[Any, ...]], watch: Callable[[int], None]
+    ) -> Iterator[Result]:
+        left = deque(range(len(tasks)))
+        running: dict[Future[Any], int] = {}
+        interrupted = False
+        while left or running:
+            try:
+                while left and not interrupted and len(running) < self._most:
+                    running[self._submit(method, tasks[left[0]])] = left[0]
+                    left.popleft()
+                finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
+                watch(len(tasks) - len(left) - len(running))
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                left.clear()
+                running = {one: index for one, index in running.items() if not one.cancel()}
+                continue
+            except BrokenProcessPool:
+                finished = set(running)
+            broken = [one for one in finished if isinstance(one.exception(), BrokenProcessPool)]
+            for one in finished.difference(broken):
+                yield running.pop(one), one.result()
+            if broken:
+                # One of those that were being worked on did it: each of them is tried alone.
+                suspects, running = sorted(running.values()), {}
+                self._close()
+                yield from (self._alone(method, tasks[index], index) for index in suspects)
+        if interrupted:
+            raise KeyboardInterrupt
+
+    @property
+    def _most(self) -> int:
+        return self._jobs * _WAITING_PER_PROCESS
+
+    def _submit(self, method: str, task: tuple[Any, ...]) -> Future[Any]:
+        if self._pool is None:
+            # Started anew, not forked: libraries that read logs have threads.
+            self._pool = ProcessPoolExecutor(
+                self._jobs, get_context("spawn"), _start, (self._settings,)
+            )
+        return self._pool.submit(_call, method, task)
+
+    def _alone(self, method: str, task: tuple[Any, ...], index: int) -> Result:
+        try:
+            return index, self._submit(method, task).result()
+        except BrokenProcessPool:
+            self._close()
+            return index, Failed(_ENDED)
+
+    def _close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+_worker: Worker | None = None
+
+
+def _start(settings: Settings) -> None:
+    """What a process begins with. Ctrl-C is for the one that started it."""
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # As many processes as processors: threads would only get in each other's way.
+    pa.set_cpu_count(1)
+    _worker = Worker(settings)
+
+
+def _call(method: str, task: tuple[Any, ...]) -> Any:
+    assert _worker is not None
+    return _result(_worker, method, task)
+
+
+def _result(worker: Worker, method: str, task: tuple[Any, ...]) -> Any:
+    """What the method made of it; a run that cannot be reported does not stop the others."""
+    try:
+        return getattr(worker, method)(*task)
+    except StallscopeError as error:
+        return Failed(str(error))
+    except Exception as error:
+        if os.environ.get("STALLSCOPE_DEBUG"):
+            raise
+        return Failed(
+            f"a defect of Stallscope: {type(error).__name__}: {error}. "
+            "STALLSCOPE_DEBUG=1 shows where; please report it."
+        )

@@ -1,0 +1,102 @@
+"""What ``report`` was asked for, checked before anything is read."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from stallscope import conditions
+from stallscope.analysis.asked import parse
+from stallscope.batch.settings import Settings
+from stallscope.errors import UsageError
+from stallscope.reports import registry
+from stallscope.reports.base import ReportOptions
+
+from . import mlflow_runs, output
+
+# To start a process takes as long as some runs.
+_RUNS_PER_PROCESS = 8
+_MOST_JOBS = 1024
+
+
+def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
+    """
+    Raises:
+        UsageError: if an option cannot be understood.
+    """
+    formats = output.formats_of(options, registry.names())
+    as_json = output.goes_to_standard_output(formats, options)
+    return Settings(
+        output="terminal" if not formats else "json" if as_json else "files",
+        report=ReportOptions(generated_at=datetime.now(UTC)),
+        scratch=scratch,
+        out=options.out or output.REPORTS,
+        formats=tuple(formats),
+        read_as=options.read_as,
+        bandwidth=_bandwidth(options.network_bandwidth),
+        questions=tuple(_questions(options.what_if)),
+        conditions=tuple(_conditions(options.fail_if)),
+        anonymous=options.anonymous,
+        markdown=options.github_summary,
+        afterwards=None
+        if options.to is None
+        else partial(mlflow_runs.write_back, target=options.to),
+    )
+
+
+def _bandwidth(text: str | None) -> float | None:
+    """GB/s of bus bandwidth; None where none was given."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"--network-bandwidth {text}: say GB/s of bus bandwidth, 12.5 for example")
+    return value
+
+
+def _questions(texts: Sequence[str]) -> list[str]:
+    """The questions, each once."""
+    for text in texts:
+        try:
+            parse(text)
+        except ValueError as error:
+            raise UsageError(f"--what-if: {error}") from None
+    return list(dict.fromkeys(texts))
+
+
+def _conditions(texts: Sequence[str]) -> list[str]:
+    """The conditions, each once."""
+    for text in texts:
+        try:
+            conditions.parse(text)
+        except ValueError as error:
+            raise UsageError(f"--fail-if: {error}") from None
+    return list(dict.fromkeys(texts))
+
+
+def jobs_of(options: argparse.Namespace, count: int) -> int:
+    """How many processes work on so many runs.
+
+    Raises:
+        UsageError: if it was said, and is no number.
+    """
+    text = options.jobs
+    if text is None:
+        return min(_processors(), max(1, count // _RUNS_PER_PROCESS))
+    if not text.isdecimal() or not 0 < int(text) <= _MOST_JOBS:
+        raise UsageError(f"--jobs {text}: say a number of processes, 4 for example")
+    return min(int(text), max(1, count))
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

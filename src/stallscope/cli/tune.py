@@ -1,0 +1,136 @@
+"""Which of Horovod's settings to fix: from autotune logs, Timelines and step logs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from stallscope.analysis import analyse
+from stallscope.analysis.tensors import tensors
+from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuning, tune
+from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.parsers.autotune import is_autotune_log, read_autotune
+from stallscope.parsers.horovod_timeline import is_timeline, read_timeline
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.tuning import FORMATS, render
+from stallscope.reports.tuning.terminal import tuning_summary
+from stallscope.reports.write import write_texts
+from stallscope.run import Run
+from stallscope.runs import open_runs
+
+from . import output
+from .main import FAILED, FINE
+from .opening import with_progress
+
+_STEM = "tune"
+_FORMATS = tuple(FORMATS)
+_HEAD_BYTES = 4096
+_SUFFIXES = (".csv", ".json", ".log", ".txt")
+
+
+@dataclass
+class _Found:
+    """What is at the paths."""
+
+    #: Files that were read already, which may be named twice.
+    read: set[Path] = field(default_factory=set)
+    autotunes: list[AutotuneFile] = field(default_factory=list)
+    timelines: list[TimelineFile] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="autotune logs, Horovod Timelines, runs, or folders with any of them",
+    )
+    output.add_arguments(parser, _FORMATS)
+
+
+def run(options: argparse.Namespace) -> int:
+    formats = output.formats_of(options, _FORMATS)
+    found, failures = _Found(), []
+    for path in with_progress(options.paths, "reading"):
+        try:
+            _look(path, found, options.read_as)
+        except StallscopeError as error:
+            failures.append(str(error))
+    if found.autotunes or found.timelines:
+        analyses = [analyse(one) for one in with_progress(_different(found.runs), "analysing")]
+        _show(tune(found.autotunes, found.timelines, analyses), formats, options)
+    elif found.runs:
+        failures.append(
+            "there are step logs here, and neither an autotune log nor a Timeline: train some thousand "
+            "steps with HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv"
+        )
+    for failure in failures:
+        print(f"stallscope: {failure}", file=sys.stderr)
+    return FAILED if failures else FINE
+
+
+def _look(place: str, found: _Found, read_as: str | None) -> None:
+    """Whatever is there.
+
+    Raises:
+        StallscopeError: if nothing is, or what is there cannot be read.
+    """
+    path = Path(place)
+    if path.is_file() and _take(path, found):
+        return
+    beside = [one for one in _files(path) if _take(one, found)] if path.is_dir() else []
+    try:
+        found.runs += open_runs(place, read_as=read_as)
+    except NotFoundError:
+        if not beside:
+            raise
+
+
+def _take(path: Path, found: _Found) -> bool:
+    """Whether it is an autotune log or a Timeline; then it is read."""
+    if path.resolve() in found.read:
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False  # said where it is read as a run
+    if is_autotune_log(head):
+        found.autotunes.append(AutotuneFile(str(path), read_autotune(path)))
+    elif is_timeline(head):
+        found.timelines.append(TimelineFile(str(path), tensors(read_timeline(path))))
+    else:
+        return False
+    found.read.add(path.resolve())
+    return True
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (one for one in sorted(folder.rglob("*")) if one.suffix in _SUFFIXES and one.is_file())
+
+
+def _different(runs: Sequence[Run]) -> list[Run]:
+    """Each run once, also where a folder and a log in it were both named."""
+    return list({one.id: one for one in runs}.values())
+
+
+def _show(tuning: Tuning, formats: list[str], options: argparse.Namespace) -> None:
+    made = ReportOptions(generated_at=datetime.now(UTC))
+    if not formats:
+        Console().print(tuning_summary(tuning))
+        return
+    if output.goes_to_standard_output(formats, options):
+        sys.stdout.write(render("json", tuning, made))
+        return
+    out = options.out or output.REPORTS
+    paths = [out / f"{_STEM}.{name}" for name in formats]
+    write_texts(paths, (render(name, tuning, made) for name in formats), out, options.force)
+    for path in paths:
+        print(path)

@@ -1,0 +1,94 @@
+"""Figures of the ledger's entries: times, shares of the step, and what exceeds the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.result import LedgerEntry
+from stallscope.analysis.stats import Mean, mean_with_interval
+
+from .found import NO_BASELINE, Figure, Found, unmeasured
+from .kinds import Kind
+from .quantities import Missing, estimate
+
+
+def _of_entry(
+    name: str, read: Callable[[LedgerEntry, Analysis, str], Found]
+) -> Callable[[Analysis, str], Found]:
+    def found(analysis: Analysis, whose: str) -> Found:
+        entry = analysis.entry(name)
+        return unmeasured(analysis) if entry is None else read(entry, analysis, whose)
+
+    return found
+
+
+def _ms(entry: LedgerEntry, _: Analysis, whose: str) -> Found:
+    return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS, whose)
+
+
+def _share(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
+    return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE, whose)
+
+
+def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
+    """A part of the step over the step, with the interval of the ratio: both are of the same steps."""
+    steady, step = analysis.steady, analysis.step
+    if steady is None or step is None or not step.mean:
+        return Mean(share, None)
+    rest = mean_with_interval(steady.entry(name) - share * steady.total)
+    rest = steady.as_sure_as_clocks(name, rest).scaled(1e-6 / step.mean)
+    if rest.ci95 is None:
+        return Mean(share, None)
+    below, above = rest.value - rest.ci95[0], rest.ci95[1] - rest.value
+    return Mean(share, (share - below, share + above))
+
+
+def _excess(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
+    step, base = analysis.step, analysis.baseline
+    if base is None:
+        return Missing(NO_BASELINE)
+    other = base.entry(entry.name)
+    if entry.excess_ms is None or step is None or other is None:
+        return Missing("the stages of the baseline's steps were not measured")
+    own = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
+    # What the baseline may be off by is not in the run's own steps.
+    usual = Mean(other.ms, other.ci95_ms).scaled(1 / step.mean)
+    return estimate(own.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, whose)
+
+
+def _around_zero(mean: Mean) -> tuple[float, float] | None:
+    ends = mean.ci95
+    return None if ends is None else (ends[0] - mean.value, ends[1] - mean.value)
+
+
+def _excess_ms(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
+    if analysis.baseline is None:
+        return Missing(NO_BASELINE)
+    if entry.excess_ms is None:
+        return Missing("the stages of the baseline's steps were not measured")
+    return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS, whose)
+
+
+def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> Found:
+    base = analysis.baseline
+    if base is None:
+        return Missing(NO_BASELINE)
+    other = base.entry(entry.name)
+    return unmeasured(base) if other is None else _ms(other, base, "baseline")
+
+
+_KINDS = {
+    "ms": (Kind.MS, _ms, True),
+    "share": (Kind.SHARE, _share, True),
+    "excess": (Kind.SHARE, _excess, False),
+    "excess_ms": (Kind.MS, _excess_ms, False),
+    "baseline_ms": (Kind.MS, _baseline_ms, False),
+}
+
+#: By name: ``input.excess``.
+ENTRY_FIGURES = {
+    f"{entry}.{name}": Figure(kind, _of_entry(entry, value), of_baseline=of_baseline)
+    for entry in ENTRIES
+    for name, (kind, value, of_baseline) in _KINDS.items()
+}

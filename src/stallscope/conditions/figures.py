@@ -1,0 +1,179 @@
+"""The figures that conditions are about, by the names that the JSON report gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import get_args
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.job_time import JobTime
+from stallscope.analysis.result import Severity
+from stallscope.analysis.stats import Mean
+
+from .entries import ENTRY_FIGURES
+from .found import NO_BASELINE, Figure, Found, Word, count, number, unmeasured
+from .gains import GAINS, gain_figure
+from .kinds import Kind
+from .quantities import Missing, Quantity, estimate
+
+_PERCENTILES = "percentiles have none"
+_ALONE = "it is known without one"
+
+
+def figure(path: tuple[str, ...]) -> Figure | None:
+    """The figure of that name; None where there is none."""
+    if len(path) == 3 and path[0] == "what_if":
+        return gain_figure(path[1], path[2])
+    return _FIGURES.get(".".join(path))
+
+
+def known_names() -> list[str]:
+    """All names, with FIX for whatever fix it is."""
+    return [*_FIGURES, *(f"what_if.FIX.{name}" for name in GAINS)]
+
+
+def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
+    """What the figure is in this run or its baseline.
+
+    The name is one that ``figure`` knows.
+    """
+    found = figure(path)
+    assert found is not None
+    if not of_baseline:
+        return found.read(analysis, "run")
+    base = analysis.baseline
+    if base is None:
+        return Missing(NO_BASELINE)
+    if found.kind is Kind.RATE and base.run.size != analysis.run.size:
+        return Missing(
+            f"the baseline ran on {base.run.size} ranks and this run on {analysis.run.size}"
+        )
+    return found.read(base, "baseline")
+
+
+def _throughput(analysis: Analysis, whose: str) -> Found:
+    rate, step = analysis.samples_per_second, analysis.step
+    if rate is None:
+        return Missing("it is not known how many samples a step has, or how long it takes")
+    if step is None or step.ci95 is None or min(step.ci95) <= 0:
+        return estimate(Mean(rate, None), Kind.RATE, whose)
+    low, high = (rate * step.mean / end for end in reversed(step.ci95))
+    return estimate(Mean(rate, (low, high)), Kind.RATE, whose)
+
+
+def _step(name: str) -> Callable[[Analysis, str], Found]:
+    def found(analysis: Analysis, whose: str) -> Found:
+        step = analysis.step
+        if step is None:
+            return Missing("no step could be timed")
+        if name == "mean":
+            return estimate(Mean(step.mean, step.ci95), Kind.MS, whose)
+        return number(getattr(step, name), Kind.MS, whose, _PERCENTILES)
+
+    return found
+
+
+def _gap(analysis: Analysis, whose: str) -> Found:
+    if analysis.baseline is None:
+        return Missing(NO_BASELINE)
+    if analysis.gap is None:
+        return Missing("throughputs of the run and its baseline cannot be compared")
+    return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE, whose)
+
+
+def _job(name: str) -> Callable[[Analysis, str], Found]:
+    def found(analysis: Analysis, _: str) -> Found:
+        if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
+            return unmeasured(analysis)
+        return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
+
+    return found
+
+
+def _verdict(analysis: Analysis, _: str) -> Found:
+    kind = analysis.bottleneck.kind
+    unsure = unmeasured(analysis).why if kind == "insufficient_data" else ""
+    return Word(kind, unsure)
+
+
+def _cause(analysis: Analysis, _: str) -> Found:
+    cause = analysis.bottleneck.cause
+    if analysis.bottleneck.kind == "insufficient_data":
+        return unmeasured(analysis)
+    return Word("none" if cause is None else cause)
+
+
+def _findings(severity: str | None) -> Callable[[Analysis, str], Found]:
+    return lambda analysis, _: count(
+        sum(severity in (None, one.severity) for one in analysis.findings)
+    )
+
+
+def _exposed(analysis: Analysis, whose: str) -> Found:
+    found = analysis.communication
+    if found is None:
+        return Missing("communication was not measured")
+    return estimate(found.exposed_ms, Kind.MS, whose)
+
+
+def _bandwidth(analysis: Analysis, whose: str) -> Found:
+    found = analysis.communication
+    value = None if found is None else found.bus_bandwidth
+    if value is None:
+        return Missing("communication was not measured")
+    return number(value, Kind.NUMBER, whose, _ALONE)
+
+
+def _epoch(analysis: Analysis, whose: str) -> Found:
+    known = analysis.epoch_times
+    if known is None or known.mean_s is None:
+        return Missing("only logs that know epochs and no steps have it")
+    return number(known.mean_s * 1e3, Kind.S, whose, _ALONE)
+
+
+def _size(analysis: Analysis, _: str) -> Found:
+    if analysis.epoch_times is not None and analysis.run.fact("size") is None:
+        return Missing("logs of epochs do not say how many ranks trained")
+    return count(analysis.run.size)
+
+
+def _stragglers(analysis: Analysis, _: str) -> Found:
+    if analysis.bottleneck.kind == "insufficient_data":
+        return unmeasured(analysis)
+    return count(len(analysis.stragglers))
+
+
+def _changes(analysis: Analysis, _: str) -> Found:
+    return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
+
+
+_VERDICTS = ("input", "compute", "other", "imbalance", "allreduce", "balanced", "insufficient_data")
+_CAUSES = ("input", "compute", "other", "none")
+_FIGURES: dict[str, Figure] = {
+    "samples_per_second": Figure(Kind.RATE, _throughput),
+    "gap": Figure(Kind.SHARE, _gap, of_baseline=False),
+    **{f"step_ms.{name}": Figure(Kind.MS, _step(name)) for name in ("mean", "p50", "p95", "p99")},
+    **ENTRY_FIGURES,
+    "bottleneck": Figure(Kind.TEXT, _verdict, _VERDICTS),
+    "bottleneck.cause": Figure(Kind.TEXT, _cause, _CAUSES),
+    "findings": Figure(Kind.NUMBER, _findings(None)),
+    **{
+        f"findings.{severity}": Figure(Kind.NUMBER, _findings(severity))
+        for severity in get_args(Severity)
+    },
+    "stragglers": Figure(Kind.NUMBER, _stragglers),
+    "changes": Figure(Kind.NUMBER, _changes),
+    "warnings": Figure(Kind.NUMBER, lambda analysis, _: count(len(analysis.warnings))),
+    "size": Figure(Kind.NUMBER, _size),
+    "epochs": Figure(Kind.NUMBER, lambda analysis, _: count(analysis.epochs)),
+    "steps.total": Figure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.steps)),
+    "steps.unused": Figure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.unused)),
+    "status": Figure(
+        Kind.TEXT, lambda analysis, _: Word(analysis.run.status), ("completed", "open")
+    ),
+    **{f"job_s.{one.name}": Figure(Kind.S, _job(one.name)) for one in fields(JobTime)},
+    "communication.exposed_ms": Figure(Kind.MS, _exposed),
+    "communication.bus_bandwidth_gb_s": Figure(Kind.NUMBER, _bandwidth),
+    "epoch_times.mean_s": Figure(Kind.S, _epoch),
+}

@@ -1,0 +1,67 @@
+"""Figures of what-if gains, by the fix that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.stats import Mean
+from stallscope.analysis.what_if import WhatIf
+
+from .found import Figure, Found, number, unmeasured
+from .kinds import Kind
+from .quantities import Missing, Quantity, estimate
+
+
+def _saved(gain: WhatIf, whose: str) -> Quantity:
+    return estimate(gain.saved_ms, Kind.MS, whose)
+
+
+def _speedup(gain: WhatIf, whose: str) -> Quantity:
+    return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, whose)
+
+
+#: What is known of a fix: its kind, how it is read, and what there is to gain where nobody is slow.
+GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
+    "speedup": (Kind.NUMBER, _speedup, 1.0),
+    "saved_ms": (Kind.MS, _saved, 0.0),
+}
+_STAGE_FIXES = ("input", "other", "allreduce", "imbalance")
+
+
+def gain_figure(fix: str, name: str) -> Figure | None:
+    """The figure ``what_if.FIX.NAME``; None where there is none."""
+    kind, _, value = fix.partition(":")
+    known = fix in _STAGE_FIXES or (kind in ("rank", "host", "bandwidth", "ranks") and value)
+    if name not in GAINS or not known:
+        return None
+    return Figure(GAINS[name][0], _gain(fix, name), of_baseline=False)
+
+
+def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
+    kind, value_of, nothing = GAINS[name]
+
+    def found(analysis: Analysis, whose: str) -> Found:
+        if analysis.bottleneck.kind == "insufficient_data":
+            return unmeasured(analysis)
+        gain = next((one for one in analysis.what_if if one.fix == fix), None)
+        if gain is not None:
+            return value_of(gain, whose)
+        why = _not_offered(fix, analysis)
+        # Nobody who was looked for is slow: there is nothing to mend.
+        return Missing(why) if why else number(nothing, kind, whose, "nobody was found slow")
+
+    return found
+
+
+def _not_offered(fix: str, analysis: Analysis) -> str:
+    """Why a fix has no gain; empty where there is nobody to be mended."""
+    kind, _, value = fix.partition(":")
+    run = analysis.run
+    if kind in ("bandwidth", "ranks"):
+        return f"nobody asked; --what-if {fix} does"
+    if kind == "rank" and value not in map(str, run.ranks):
+        return f"the run has no log of rank {value}"
+    if kind == "host" and value not in run.hosts:
+        return f"the run has no log of host {value}"
+    return "" if kind in ("imbalance", "rank", "host") else "it was not measured"

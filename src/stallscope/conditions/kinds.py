@@ -1,0 +1,71 @@
+"""What figures are figures of: what can be added to what, and how it is shown."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Kind(Enum):
+    """The value is what a sentence calls it."""
+
+    #: Written without a unit: it takes that of what it meets.
+    BARE = "a plain number"
+    NUMBER = "a number"
+    SHARE = "a share"
+    #: Times are all in milliseconds; a plain number beside seconds is taken for seconds.
+    MS = "a time"
+    S = "a time in seconds"
+    RATE = "a rate"
+    TEXT = "a word"
+    TRUTH = "a condition"
+
+
+#: What units make of numbers: by which they are multiplied, and then divided.
+UNITS: dict[str, tuple[Kind, int, int]] = {
+    "": (Kind.BARE, 1, 1),
+    "%": (Kind.SHARE, 1, 100),
+    "us": (Kind.MS, 1, 1000),
+    "ms": (Kind.MS, 1, 1),
+    "s": (Kind.MS, 1000, 1),
+    "min": (Kind.MS, 60_000, 1),
+    "h": (Kind.MS, 3_600_000, 1),
+}
+
+_PURE = frozenset({Kind.BARE, Kind.NUMBER, Kind.SHARE})
+_TIMES = frozenset({Kind.MS, Kind.S})
+_AMOUNTS = _PURE | _TIMES | {Kind.RATE}
+
+
+def same(one: Kind, other: Kind) -> Kind | None:
+    """What both are when they are added or compared; None where they cannot be."""
+    if one not in _AMOUNTS or other not in _AMOUNTS:
+        return None
+    if one is other or other is Kind.BARE:
+        return one
+    if one is Kind.BARE:
+        return other
+    if {one, other} <= _TIMES:
+        return Kind.MS
+    return Kind.SHARE if {one, other} <= _PURE else None
+
+
+def product(one: Kind, other: Kind) -> Kind | None:
+    """What a product is; None where nothing sensible is."""
+    if one not in _AMOUNTS or other not in _AMOUNTS:
+        return None
+    if one in _PURE and other in _PURE:
+        return one if other is Kind.BARE else other if one is Kind.BARE else Kind.NUMBER
+    if one in _PURE:
+        return other
+    return one if other in _PURE else None
+
+
+def quotient(one: Kind, other: Kind) -> Kind | None:
+    """What a quotient is; None where nothing sensible is."""
+    if one not in _AMOUNTS or other not in _AMOUNTS:
+        return None
+    if other is Kind.BARE:
+        return one
+    if one in _PURE:
+        return Kind.NUMBER if other in _PURE else None
+    return one if other in _PURE else Kind.NUMBER if same(one, other) else None

@@ -1,0 +1,93 @@
+"""What was found of a comparison, with its numbers, for people."""
+
+from __future__ import annotations
+
+from stallscope.wording.numbers import amount, between, interval, percent, rate, significant
+
+from .kinds import Kind
+from .quantities import Quantity
+from .syntax import Arithmetic, Comparison, Name, Negative, Node
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_HELD = {
+    "<": "under {}",
+    "<=": "at most {}",
+    ">": "over {}",
+    ">=": "at least {}",
+    "==": "as much as {}",
+    "!=": "other than {}",
+}
+_UNITS = {Kind.MS: "ms", Kind.S: "s", Kind.RATE: "samples/s"}
+_NOT_HELD = {
+    "<": "not under {}",
+    "<=": "more than {}",
+    ">": "not over {}",
+    ">=": "less than {}",
+    "==": "other than {}",
+    "!=": "as much as {}",
+}
+
+
+def amounts(
+    node: Comparison, left: Quantity, right: Quantity, difference: Quantity, held: bool
+) -> str:
+    """``input.excess is 31.2% (29.8% to 32.5%), over 20%``, and whether chance could decide."""
+    shown, beside, sign = (node.left, left), (node.right, right), node.sign
+    if not _has_figures(node.left) and _has_figures(node.right):
+        shown, beside, sign = beside, shown, _TURNED[sign]
+    kind = shown[1].kind if beside[1].kind is Kind.BARE else beside[1].kind
+    word = (_HELD if held else _NOT_HELD)[sign].format(_limit(*beside, kind))
+    said = f"{shown[0]} is {_shown(shown[1], shown[1].kind)}, {word}"
+    ends = difference.ci95
+    if ends is None or not ends[0] <= 0 <= ends[1]:
+        return said
+    if beside[1].ci95 is None and shown[1].ci95 is not None:
+        return f"{said}; the interval {_ends(shown[1].ci95, shown[1].kind)} includes the limit"
+    return f"{said}; the interval of the difference, {_ends(ends, difference.kind)}, includes 0"
+
+
+def words(node: Comparison, left: str, right: str) -> str:
+    """``bottleneck is 'input', not 'imbalance'``"""
+    name, own, other = (
+        (node.left, left, right) if _has_figures(node.left) else (node.right, right, left)
+    )
+    said = f"{name} is '{own}'"
+    return said if own == other else f"{said}, not '{other}'"
+
+
+def _limit(node: Node, value: Quantity, kind: Kind) -> str:
+    """What it is compared with: as it was written, and what that is where it has to be computed."""
+    if _has_figures(node) or isinstance(node, Arithmetic):
+        return f"{node}, which is {_shown(value.taken_as(kind), kind)}"
+    return f"{node} {_UNITS[kind]}" if value.kind is Kind.BARE and kind in _UNITS else str(node)
+
+
+def _has_figures(node: Node) -> bool:
+    if isinstance(node, Negative):
+        return _has_figures(node.operand)
+    if isinstance(node, Arithmetic):
+        return _has_figures(node.left) or _has_figures(node.right)
+    return isinstance(node, Name)
+
+
+def _shown(value: Quantity, kind: Kind) -> str:
+    shown = _value(value.value, kind)
+    return shown if value.ci95 is None else f"{shown} ({_ends(value.ci95, kind)})"
+
+
+def _ends(ends: tuple[float, float], kind: Kind) -> str:
+    if kind in (Kind.MS, Kind.S):
+        return interval(ends, "ms")
+    if kind is Kind.SHARE:
+        return " to ".join(map(percent, ends))
+    return f"{between(*ends)}{' samples/s' if kind is Kind.RATE else ''}"
+
+
+def _value(value: float, kind: Kind) -> str:
+    if kind is Kind.SHARE:
+        return percent(value)
+    if kind in (Kind.MS, Kind.S):
+        return amount(value, "ms")
+    if kind is Kind.RATE:
+        return rate(value)
+    return f"{value:,.0f}".replace("-", "−") if value.is_integer() else significant(value)

@@ -1,0 +1,88 @@
+"""A job's runs one after the other, as pictures: figures over the runs, and what steps are spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallscope.analysis.regression import Figure, History
+from stallscope.wording.numbers import percent, signed
+from stallscope.wording.plain import plain
+from stallscope.wording.verdicts import counted
+
+from .charts import TITLES, Bar, Segment, StackedBars
+from .over_runs import Level, OverRuns, RunDot
+
+#: Bars above each other that can be read.
+_MOST_BARS = 24
+
+
+def figure_charts(history: History) -> list[OverRuns]:
+    """The step over the runs, and every entry of the ledger that has changed or drifts."""
+    chosen = [
+        one
+        for one in history.figures
+        if one.name == "step"
+        or (one.status in ("change", "trend") and one.name != "samples_per_second")
+    ]
+    return [_over_runs(one, history) for one in chosen]
+
+
+def _over_runs(figure: Figure, history: History) -> OverRuns:
+    title = TITLES.get(figure.name, "Step")
+    dots = tuple(
+        RunDot(plain(run.analysis.run.name), mean)
+        for run, mean in zip(history.runs, figure.values, strict=True)
+    )
+    marks = tuple(
+        (change.run + 1, _by(change.by.value, change.before)) for change in figure.changes
+    )
+    return OverRuns(
+        f"{title} over the runs",
+        f"{counted(len(dots), 'run')} in the order in which they began; whiskers are 95% intervals from "
+        "step to step, dashed lines what the runs are about.",
+        "ms",
+        dots,
+        tuple(_levels(figure)),
+        marks,
+    )
+
+
+def _by(by: float, before: float) -> str:
+    if before > 0:
+        return f"{'+' if by > 0 else ''}{percent(by / before)}"
+    return f"{signed(by)} ms"
+
+
+def _levels(figure: Figure) -> Iterator[Level]:
+    runs = len(figure.values)
+    if figure.status == "change":
+        edges = [0, *(change.run for change in figure.changes), runs]
+        values = [figure.changes[0].before, *(change.after for change in figure.changes)]
+        for first, last, value in zip(edges, edges[1:], values, strict=False):
+            yield Level(first + 1, last, value, value)
+    if figure.status == "trend" and figure.trend is not None:
+        begin, per_run = figure.trend.begin, figure.trend.per_run.value
+        yield Level(1, runs, begin, begin + per_run * (runs - 1))
+
+
+def ledgers_chart(history: History) -> StackedBars | None:
+    """What a step of each run is spent on, of the latest where there are many. None without stages."""
+    numbered = [
+        (number, run.analysis) for number, run in enumerate(history.runs, 1) if run.analysis.entries
+    ]
+    if not numbered:
+        return None
+    bars = tuple(
+        Bar(
+            f"{number}. {plain(analysis.run.name)}",
+            tuple(Segment(entry.name, entry.ms, entry.ci95_ms) for entry in analysis.entries),
+        )
+        for number, analysis in numbered[-_MOST_BARS:]
+    )
+    which = "" if len(numbered) == len(bars) else f" of the latest {len(bars)} runs"
+    return StackedBars(
+        "What a step is spent on",
+        f"The ledger of a steady step{which}, the oldest run first.",
+        "ms",
+        bars,
+    )

@@ -1,0 +1,17 @@
+"""What is reported: two runs side by side, or the runs of jobs one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stallscope.analysis.comparison import Comparison
+from stallscope.analysis.regression import History
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Either a pair or histories."""
+
+    pair: Comparison | None = None
+    histories: Sequence[History] = ()

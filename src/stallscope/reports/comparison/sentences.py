@@ -1,0 +1,145 @@
+"""Two runs side by side, in sentences: what changed from A to B, and what cannot be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.comparison import Comparison
+from stallscope.pictures.charts import TITLES
+from stallscope.wording.epochs import epoch_figures
+from stallscope.wording.numbers import Interval, amount, between, percent, significant
+from stallscope.wording.plain import plain
+from stallscope.wording.verdicts import counted
+
+#: What it takes to be called more than noise; below every table of changes.
+NOISE = (
+    "More than noise: the difference lies outside of an interval that all figures of two equal runs "
+    "keep together in 99.8% of pairs. It counts chance from step to step; what differs from one start "
+    "of a job to the next, only further runs show."
+)
+_SAME_RUN = "The same run twice"
+# Facts are what somebody's log says they are.
+_LONGEST_FACT = 200
+# Uneven last batches make up for less.
+_SAME_WORK = 0.02
+
+
+def outcome(found: Comparison) -> tuple[str, str]:
+    """What the comparison says: in a few words, and in a sentence."""
+    if found.same_run:
+        return _SAME_RUN, "A and B are one run: nothing can differ."
+    step = found.step
+    if step is None:
+        return "These logs cannot tell", "One of the runs has no step with a length."
+    by = step.by
+    times = f"{amount(step.first.value, 'ms')} in A, {amount(step.second.value, 'ms')} in B"
+    if step.is_real is None:
+        return "Too few steps to tell", f"A step takes {times}; neither is sure."
+    if not step.is_real:
+        return "No difference beyond noise", f"A step takes {times}.{_but_parts(found)}"
+    slower = by.value > 0
+    share = percent(abs(by.value) / step.first.value) if step.first.value else ""
+    words = f"B's steps are {share} {'longer' if slower else 'shorter'}"
+    half = amount(abs(by.value), "ms", None if by.ci95 is None else _turned(by.ci95, slower))
+    return (
+        words,
+        f"A step takes {times}: {half} {'more' if slower else 'less'}.{_most(found, slower)}",
+    )
+
+
+def speedup(found: Comparison) -> str:
+    """B's throughput over A's, with its interval; empty where it is not known."""
+    ratio = found.speedup
+    if ratio is None or found.same_run:
+        return ""
+    ends = "" if ratio.ci95 is None else f" (95% interval: {between(*ratio.ci95)}×)"
+    return f"{significant(ratio.value)}×{ends}"
+
+
+def caveats(found: Comparison) -> list[str]:
+    """What to know of these two runs before their figures are believed."""
+    if found.same_run:
+        return []
+    return [*_unlike(found), *_of_run("A", found.first), *_of_run("B", found.second)]
+
+
+def ranks_of(analysis: Analysis) -> int | None:
+    """How many ranks trained; None where logs of epochs do not say so."""
+    unknown = analysis.epoch_times is not None and analysis.run.fact("size") is None
+    return None if unknown else analysis.run.size
+
+
+def fact_title(name: str) -> str:
+    """``versions keras``, ``NCCL_ALGO``."""
+    whole, _, part = plain(name).partition(".")
+    return part if whole == "settings" else f"{whole} {part}".replace("_", " ").strip()
+
+
+def fact_value(value: Any) -> str:
+    """A fact of any kind, on one line."""
+    if value is None:
+        return "not recorded"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and abs(value) >= 1000:
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return plain(text)[:_LONGEST_FACT]
+
+
+def _turned(ci95: Interval, as_it_is: bool) -> Interval:
+    return ci95 if as_it_is else (-ci95[1], -ci95[0])
+
+
+def _most(found: Comparison, slower: bool) -> str:
+    """Which entry changed most in the step's own direction."""
+    largest = found.largest
+    if largest is None or (largest.by.value > 0) != slower:
+        return ""
+    step = 0.0 if found.step is None else found.step.by.value
+    part = "Most" if abs(largest.by.value) > abs(step) / 2 else "The largest part"
+    return f" {part} of it is {TITLES[largest.name].lower()}."
+
+
+def _but_parts(found: Comparison) -> str:
+    moved = [TITLES[change.name].lower() for change in found.entries if change.is_real]
+    return f" What changed in parts: {', '.join(moved)}." if moved else ""
+
+
+def _unlike(found: Comparison) -> Iterator[str]:
+    first, second = found.first.run, found.second.run
+    if first.size != second.size and None not in (ranks_of(found.first), ranks_of(found.second)):
+        yield (
+            f"A ran on {counted(first.size, 'rank')} and B on {second.size:,}: throughput is of all "
+            "ranks together, and the slowest of more ranks is later by chance alone."
+        )
+    works = [_samples(analysis) for analysis in (found.first, found.second)]
+    if None not in works and abs((works[1] or 0.0) / (works[0] or 1.0) - 1) > _SAME_WORK:
+        own, other = (significant(work or 0.0) for work in works)
+        yield (
+            f"A rank has {own} samples per step in A and {other} in B: compare throughput rather than "
+            "steps."
+        )
+
+
+def _samples(analysis: Analysis) -> float | None:
+    """Samples per rank and step; None where they are not known."""
+    if not analysis.samples_per_second or analysis.step is None:
+        return None
+    return analysis.samples_per_second * analysis.step.mean / 1e3 / analysis.run.size
+
+
+def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
+    run, missing = analysis.run, len(analysis.run.missing_ranks)
+    if analysis.epoch_times is not None:
+        known = "; ".join(f"{title.lower()}: {text}" for title, text in epoch_figures(analysis))
+        yield f"{letter}'s logs know epochs and no steps; {known}."
+    elif not analysis.entries and analysis.step is not None:
+        yield f"Only whole steps are compared. {letter}: {analysis.bottleneck.evidence}"
+    if missing:
+        yield f"{letter}: {missing:,} of {counted(run.size, 'rank')} left no log."

@@ -1,0 +1,116 @@
+"""What an index shows, and the words that all its formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stallscope.wording.fixes import NO_GAIN
+from stallscope.wording.numbers import (
+    NOT_MEASURED,
+    Scale,
+    amount,
+    between,
+    plus_minus,
+    rate,
+    scale_for,
+    significant,
+)
+from stallscope.wording.verdicts import counted
+
+from ..tables import NOTHING
+from .line import Line, by_time_lost
+
+#: The name of the files of an index, which no run's may have.
+STEM = "index"
+_HOURS = "h"
+# Smaller gains round to nothing.
+_WORTH_MENTIONING = 1.005
+
+
+@dataclass(frozen=True)
+class Index:
+    """Runs, those that could not be reported, and the files there are to link to."""
+
+    lines: Sequence[Line]
+    #: A sentence each.
+    failed: Sequence[str] = ()
+    files: frozenset[str] = field(default=frozenset())
+
+    @property
+    def ranked(self) -> list[Line]:
+        return by_time_lost(list(self.lines))
+
+    def page(self, line: Line, suffix: str) -> str | None:
+        """The file about a run of that kind; None where there is none."""
+        name = f"{line.stem}{suffix}"
+        return name if name in self.files else None
+
+    @property
+    def title(self) -> str:
+        return f"Reports on {counted(len(self.lines), 'run')}"
+
+    @property
+    def headline(self) -> str:
+        """How much time could have been won back, over the runs of which that is known."""
+        known = [line.lost_h for line in self.lines if line.lost_h is not None]
+        if not known:
+            return "Of none of these runs is it known what could be won back"
+        worst = self.ranked[0]
+        total = sum(known)
+        if not total:
+            return "Nothing could be won back in these runs"
+        of = counted(len(self.lines), "run")
+        of = of if len(known) == len(self.lines) else f"{len(known)} of {of}"
+        most = "Up to " if any(line.bound for line in self.lines) else ""
+        in_worst = (
+            f", {amount(worst.lost_h, _HOURS)} of it in {worst.name}" if len(known) > 1 else ""
+        )
+        return f"{most}{amount(total, _HOURS)} of rank time could be won back in {of}{in_worst}"
+
+    @property
+    def scale(self) -> Scale:
+        """The unit in which the most costly run's time lost reads well; all of them are in it."""
+        return scale_for(max((line.lost_h or 0.0 for line in self.lines), default=0.0), _HOURS)
+
+    @property
+    def note(self) -> str:
+        return (
+            "Time lost: what the fix saves per step × steps × ranks, as time of one rank. "
+            "The fix is the verdict's, or the one that gains most where the verdict names none; "
+            "allreduce is a bound, as if it cost nothing."
+        )
+
+
+def lost(line: Line, scale: Scale) -> str:
+    """12.3 ± 0.4 h, or why it is not known."""
+    if line.lost_h is None:
+        return NOT_MEASURED
+    most = "≤ " if line.bound else ""
+    low, high = line.lost_ci95_h or (None, None)
+    ends = None if low is None or high is None else (low * scale.factor, high * scale.factor)
+    return f"{most}{plus_minus(line.lost_h * scale.factor, ends)} {scale.unit}"
+
+
+def gain(line: Line) -> str:
+    """1.23× (1.22–1.24×)"""
+    if line.speedup is None:
+        return NOTHING
+    if line.speedup < _WORTH_MENTIONING:
+        return NO_GAIN
+    sure = "" if line.speedup_ci95 is None else f" ({between(*line.speedup_ci95)}×)"
+    return f"{significant(line.speedup)}×{sure}"
+
+
+def throughput(line: Line) -> str:
+    return rate(line.samples_per_second)
+
+
+def ranks(line: Line) -> str:
+    return f"{line.ranks:,}" + (", synthetic" if line.synthetic else "")
+
+
+def shares(line: Line) -> dict[str, float]:
+    """Fractions of the step by entry of the ledger."""
+    whole = sum(line.entries_ms.values())
+    return {name: ms / whole for name, ms in line.entries_ms.items()} if whole else {}

@@ -1,0 +1,130 @@
+"""A run in one line of an index: what holds it back, and how much time that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from stallscope.analysis import Analysis
+from stallscope.collector.catalogue.entry import job_facts, job_of
+from stallscope.wording.facts import as_text
+from stallscope.wording.gains import gains, main_gain
+from stallscope.wording.numbers import finite
+from stallscope.wording.verdicts import short_verdict
+
+# Milliseconds of one rank in an hour.
+_HOUR = 3_600_000.0
+
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run; None is what is not known or was not measured."""
+
+    #: The name that its files share.
+    stem: str
+    id: str
+    name: str
+    #: In UTC.
+    started_at: str | None
+    model: str | None
+    #: The same for runs that do the same work, on whatever ranks and data.
+    job: str
+    versions: str
+    commit: str | None
+    ranks: int
+    synthetic: bool
+    #: Steps that any rank recorded; None where logs know epochs only.
+    steps: int | None
+    #: The kind of the bottleneck, and in a few words who or what it is.
+    verdict: str
+    said: str
+    #: The fix that gains most of what the verdict is about.
+    fix: str | None
+    speedup: float | None
+    speedup_ci95: Pair | None
+    #: Whether nothing gains as much as that: allreduce as if it cost nothing.
+    bound: bool
+    #: Hours of rank time that the fix would have saved: per step, times steps, times ranks.
+    lost_h: float | None
+    lost_ci95_h: Pair | None
+    step_ms: float | None
+    samples_per_second: float | None
+    #: Milliseconds of the steady step by entry of the ledger; empty where stages were not measured.
+    entries_ms: Mapping[str, float]
+
+    @property
+    def day(self) -> str | None:
+        return None if self.started_at is None else self.started_at[:10]
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What ``read`` makes a line of again."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Line:
+        """A line from what was kept of it.
+
+        Raises:
+            KeyError, TypeError: if it is none.
+        """
+        known = {one.name: content[one.name] for one in fields(cls)}
+        for name in ("speedup_ci95", "lost_ci95_h"):
+            known[name] = None if known[name] is None else tuple(known[name])
+        return cls(**known)
+
+
+def line_of(analysis: Analysis, stem: str) -> Line:
+    """The line of a run whose files have this name."""
+    run, found = analysis.run, analysis.bottleneck
+    facts = job_facts(run)
+    best = main_gain(analysis) or next(iter(gains(analysis)), None)
+    fix = None if best is None else best.what_if
+    steps = None if analysis.epoch_times else analysis.steps
+    per_ms = None if steps is None else steps * run.size / _HOUR
+    saved = None if fix is None or per_ms is None else fix.saved_ms
+    ends = None if saved is None else saved.ci95
+    commit = run.fact("git_commit")
+    return Line(
+        stem=stem,
+        id=run.id,
+        name=run.name,
+        started_at=_moment(run.started_at),
+        model=None if run.fact("model") is None else str(run.fact("model")),
+        job=job_of(facts),
+        versions=as_text(run.fact("versions")),
+        commit=None if commit is None else str(commit),
+        ranks=run.size,
+        synthetic=run.synthetic,
+        steps=steps,
+        verdict=found.kind,
+        said=short_verdict(found),
+        fix=None if best is None else best.title,
+        speedup=None if fix is None else finite(fix.speedup),
+        speedup_ci95=None if fix is None else fix.ci95,
+        bound=fix is not None and fix.fix == "allreduce",
+        # A fix that gains nothing loses nothing.
+        lost_h=None if saved is None else finite(max(0.0, saved.value) * (per_ms or 0.0)),
+        lost_ci95_h=None if ends is None else _hours(ends, per_ms or 0.0),
+        step_ms=None if analysis.step is None else finite(analysis.step.mean),
+        samples_per_second=finite(analysis.samples_per_second),
+        entries_ms={entry.name: entry.ms for entry in analysis.entries},
+    )
+
+
+def by_time_lost(lines: list[Line]) -> list[Line]:
+    """The most costly first, those that nothing is known of last."""
+    return sorted(lines, key=lambda one: (one.lost_h is None, -(one.lost_h or 0.0), one.name))
+
+
+def _hours(ends: Pair, per_ms: float) -> Pair:
+    low, high = (max(0.0, end) * per_ms for end in ends)
+    return low, high
+
+
+def _moment(value: datetime | None) -> str | None:
+    return None if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"

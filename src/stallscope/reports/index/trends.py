@@ -1,0 +1,92 @@
+"""How steps of a job changed: from day to day, and from one version of the code to the next."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+
+from stallscope.analysis import ENTRIES
+from stallscope.pictures.charts import Bar, Segment, StackedBars
+from stallscope.wording.numbers import amount
+from stallscope.wording.verdicts import counted
+
+from .line import Line
+
+# More pictures, and more bars in one, are not read.
+_MOST_JOBS = 4
+_MOST_BARS = 14
+
+
+def trends(lines: Iterable[Line]) -> list[StackedBars]:
+    """Pictures of the jobs that lost most time, where there are several days or versions of them.
+
+    Runs of other models, numbers of ranks or kinds of data are never in one picture.
+    """
+    jobs: dict[tuple[str, int, bool], list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.entries_ms and line.started_at is not None:
+            jobs[line.job, line.ranks, line.synthetic].append(line)
+    told = sorted(jobs.values(), key=lambda own: -sum(one.lost_h or 0.0 for one in own))
+    charts: list[StackedBars] = []
+    jobs_shown = 0
+    for own in told:
+        made = [*_over(own, "day", lambda one: one.day), *_over(own, "version", _version)]
+        charts += made
+        jobs_shown += bool(made)
+        if jobs_shown == _MOST_JOBS:
+            break
+    return charts
+
+
+def _over(
+    lines: Sequence[Line], word: str, of: Callable[[Line], str | None]
+) -> Iterable[StackedBars]:
+    groups: dict[str, list[Line]] = defaultdict(list)
+    for line in sorted(lines, key=lambda one: one.started_at or ""):
+        name = of(line)
+        if name:
+            groups[name].append(line)
+    if len(groups) < 2:
+        return
+    shown = dict(list(groups.items())[-_MOST_BARS:])
+    labels = _apart(list(shown))
+    bars = [_bar(label, own) for label, own in zip(labels, shown.values(), strict=True)]
+    left_out = len(groups) - len(shown)
+    earlier = f" {counted(left_out, f'earlier {word}')} left out." if left_out else ""
+    counts = sorted(len(own) for own in shown.values())
+    runs = counted(counts[-1], "run")
+    runs = runs if counts[0] == counts[-1] else f"{counts[0]} to {runs}"
+    yield StackedBars(
+        f"{_title(lines[0])}: steps from {word} to {word}",
+        f"Mean steady step of each {word}'s {runs}: {amount(bars[0].total, 'ms')} with "
+        f"{bars[0].label}, {amount(bars[-1].total, 'ms')} with {bars[-1].label}.{earlier}",
+        "ms",
+        tuple(bars),
+    )
+
+
+def _bar(name: str, lines: Sequence[Line]) -> Bar:
+    segments = tuple(
+        Segment(entry, fmean(one.entries_ms.get(entry, 0.0) for one in lines)) for entry in ENTRIES
+    )
+    return Bar(name, segments)
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Of names that list several things, those in which they differ."""
+    parts = [name.split(", ") for name in names]
+    common = set(parts[0]).intersection(*parts)
+    return [
+        ", ".join(own for own in one if own not in common) or name
+        for one, name in zip(parts, names, strict=True)
+    ]
+
+
+def _version(line: Line) -> str | None:
+    return line.commit[:10] if line.commit else line.versions
+
+
+def _title(line: Line) -> str:
+    data = ", synthetic data" if line.synthetic else ""
+    return f"{line.model or 'Unnamed model'} on {counted(line.ranks, 'rank')}{data}"

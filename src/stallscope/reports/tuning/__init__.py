@@ -1,0 +1,5 @@
+"""Reports on which of Horovod's settings to fix."""
+
+from .registry import FORMATS, render
+
+__all__ = ["FORMATS", "render"]

@@ -1,0 +1,175 @@
+"""What reports on tuning say in all formats: headlines, sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallscope.analysis.stats import Mean
+from stallscope.analysis.tuning import Compared, TimelineSays, Tried, Tuned
+from stallscope.parsers.autotune import Sample
+from stallscope.wording.numbers import amount, between, percent, plus_minus, significant
+from stallscope.wording.verdicts import counted, joined
+
+from ..tables import NOTHING, Table
+from .passing import rounded
+
+_SWITCHES = {
+    "hierarchical_allreduce": "hierarchical allreduce",
+    "hierarchical_allgather": "hierarchical allgather",
+    "torus_allreduce": "torus allreduce",
+    "cache_enabled": "response cache",
+}
+
+
+def setting_in_words(sample: Sample) -> str:
+    """``cycles of 10 ms, fusion up to 8 MiB, response cache on``"""
+    on = [_SWITCHES.get(name, name) for name, on in sample.switches.items() if on]
+    off = [] if sample.switches.get("cache_enabled", True) else ["response cache off"]
+    parts = [
+        f"cycles of {significant(sample.cycle_time_ms)} ms",
+        f"fusion up to {significant(sample.fusion_mib)} MiB",
+        *(f"{name} on" for name in on),
+        *off,
+    ]
+    return ", ".join(parts)
+
+
+def headline(tuned: Tuned) -> str:
+    """What to do."""
+    if tuned.setting is None:
+        return "Nothing was scored yet"
+    words = setting_in_words(tuned.setting)
+    if tuned.verdict == "fix":
+        return f"Fix {words}"
+    if tuned.verdict == "leave":
+        slower = any((one.saved_ms.ci95 or (0.0, 0.0))[1] < 0 for one in tuned.compared)
+        are = "slower" if slower else "not surely faster"
+        return f"Leave the settings as they are: steps with {words} are {are}"
+    if tuned.verdict == "tuning":
+        return f"Still trying; the best so far: {words}"
+    return f"Best by the autotuner's score: {words}"
+
+
+def sentences(tuned: Tuned) -> list[str]:
+    """What that rests on."""
+    said = [*_gain(tuned), *_scores(tuned), *_switched_off(tuned)]
+    if tuned.idle:
+        there = () if tuned.setting is None else tuned.setting.switches
+        names = [_SWITCHES[name] for name in tuned.idle if name in there]
+        if names:
+            said.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
+    if rounded(tuned) and tuned.verdict != "leave":
+        said.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
+    return said
+
+
+def _gain(tuned: Tuned) -> Iterator[str]:
+    if tuned.insufficient:
+        yield f"What it gains in steps is not known (insufficient_data): {tuned.insufficient}."
+        return
+    for one in tuned.compared:
+        yield _compared(one, tuned)
+    yield "That is one run against another; the next pair may differ by more than the interval says."
+
+
+def _compared(one: Compared, tuned: Tuned) -> str:
+    settled = tuned.settled_ms
+    now = "" if settled is None else amount(settled.value, "ms", settled.ci95)
+    text = (
+        f"Steps take {now} with it and {amount(one.step_ms.value, 'ms', one.step_ms.ci95)} in "
+        f"{one.analysis.run.name}, without the autotuner: {significant(one.speedup)}× as fast"
+    )
+    sure = "too few steps for an interval" if one.ci95 is None else f"95 %: {between(*one.ci95)}×"
+    return f"{text} ({sure})."
+
+
+def _scores(tuned: Tuned) -> Iterator[str]:
+    if tuned.setting is None:
+        return
+    tried = counted(len(tuned.log.samples), "setting")
+    yield (
+        f"Its score is {significant(tuned.setting.score)} MB/s, the best of {tried}: bytes reduced per "
+        "time, with all of the step in it."
+    )
+    if tuned.noise is None:
+        yield "No setting was tried twice: how much scores differ by chance is not known."
+    else:
+        more = tuned.alike - 1
+        others = (
+            "no other setting is that close"
+            if not more
+            else f"{counted(more, 'other setting')} {'is' if more == 1 else 'are'} within that of it"
+        )
+        yield f"Scores of one setting differ by up to {percent(tuned.noise)}, and {others}."
+
+
+def _switched_off(tuned: Tuned) -> Iterator[str]:
+    if tuned.setting is not None and not tuned.setting.switches.get("cache_enabled", True):
+        yield (
+            "Without the response cache every step is negotiated in full, which costs more on more "
+            "ranks: the tuner tries it first, and prefers it by chance at times."
+        )
+
+
+def tried_table(tuned: Tuned, most: int | None = None) -> Table | None:
+    """Settings by their score, the best first, with the steps that are surely theirs."""
+    if not tuned.tried:
+        return None
+    by_score = sorted(tuned.tried, key=lambda one: one.sample.score, reverse=True)
+    with_steps = any(one.steps for one in tuned.tried)
+    columns = ["Setting", "Cycle, ms", "Fusion, MiB", "On", "MB/s"]
+    columns += ["Steps", "ms per step"] if with_steps else []
+    rows = [_row(one, with_steps) for one in by_score[:most]]
+    note = (
+        "Steps are those that surely ran with the setting; ± is the 95% interval of their mean, where "
+        "there are enough."
+    )
+    return Table(
+        "Settings that were tried",
+        tuple(columns),
+        tuple(rows),
+        words=frozenset({3}),
+        note=note if with_steps else "",
+    )
+
+
+def _row(one: Tried, with_steps: bool) -> tuple[str, ...]:
+    sample = one.sample
+    on = [_short(name) for name, is_on in sample.switches.items() if is_on]
+    cells = (
+        f"{one.number:,}",
+        significant(sample.cycle_time_ms),
+        significant(sample.fusion_mib),
+        ", ".join(on) or NOTHING,
+        significant(sample.score),
+    )
+    return (*cells, f"{one.steps:,}", _time(one.step_ms)) if with_steps else cells
+
+
+def _short(switch: str) -> str:
+    return switch.replace("_enabled", "").replace("_", " ")
+
+
+def _time(mean: Mean | None) -> str:
+    if mean is None:
+        return NOTHING
+    if mean.ci95 is None:
+        return f"{significant(mean.value)} (few)"
+    return plus_minus(mean.value, mean.ci95)
+
+
+def timeline_figures(says: TimelineSays) -> list[tuple[str, str]]:
+    """A Timeline's figures that are known, with their names."""
+    found = [
+        ("Reductions", f"{says.reductions:,}" if says.reductions else ""),
+        ("Tensors in each", "" if says.tensors_each is None else significant(says.tensors_each)),
+        ("Steps", f"{says.steps:,}" if says.steps else ""),
+        ("Below 100 kB", "" if says.small_share is None else percent(says.small_share)),
+        ("Cycle", "" if says.cycle_ms is None else amount(says.cycle_ms, "ms")),
+        ("Negotiated in full", "" if says.in_full is None else percent(says.in_full)),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def timeline_headline(says: TimelineSays) -> str:
+    return "What to change" if says.advice else "Nothing in it asks for other settings"

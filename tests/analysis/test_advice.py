@@ -1,0 +1,385 @@
+"""Advice is for the user's own framework and set-up, and only given where the logs say so."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH, every_piece, straggler
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.advice import Advice, Setup
+from stallscope.analysis.advice.advise import between_steps, fuller_compute
+from stallscope.analysis.advice.communication import for_allreduce
+from stallscope.analysis.advice.imbalance import for_imbalance
+from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
+from stallscope.analysis.communication import Communication
+from stallscope.analysis.ledger import Ledger
+from stallscope.analysis.stats import Mean
+from stallscope.parsers import read
+from stallscope.run import Run
+from stallscope.simulate import Fixed, simulate
+from stallscope.simulate import Job as SimulatedJob
+
+CLEAN = Job(ranks=4, steps=300, allreduce_ms=0.5)
+TF_FACTS: dict[str, Any] = {
+    "framework": "tensorflow",
+    "versions": {"tensorflow": "2.15.1", "keras": "2.15.0", "horovod": "0.28.1"},
+    "devices": ["CPU"],
+    "cpu_count": 16,
+    "cpus_allowed": 16,
+}
+SHELL = re.compile(
+    r"(HOROVOD_\w+=\S+|OMP_NUM_THREADS=\d+|unset |horovodrun |stallscope |python -c )"
+)
+
+
+def text(pieces: Sequence[Advice]) -> str:
+    return " ".join(map(str, pieces))
+
+
+def analysis_of(folder: Path, job: Job, baseline: Job | None = None) -> Analysis:
+    write_job(folder / "run", job)
+    (run,) = read(str(folder / "run"))
+    if baseline is None:
+        return analyse(run)
+    write_job(folder / "base", replace(baseline, facts={**baseline.facts, "synthetic": True}))
+    return analyse(run, read(str(folder / "base"))[0])
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Ledger:
+    """Steps of 200 ms, of which 50 are exposed allreduce."""
+    job = SimulatedJob(ranks=2, steps=200, input_ms=2, compute_ms=146, other_ms=2)
+    steady = analyse(simulate(replace(job, communication=Fixed(50.0))).run).steady
+    assert steady is not None
+    return steady
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return simulate(SimulatedJob(ranks=4, steps=30)).run
+
+
+# -- how it reads --------------------------------------------------------------------------------
+
+
+def test_every_piece_is_sentences_with_a_line_that_is_python_or_for_a_shell() -> None:
+    seen = {piece for _, piece in every_piece()}
+    assert len(seen) > 40
+    for piece in seen:
+        assert not piece.what.endswith(".")
+        assert all(part == "" or part.endswith(".") for part in (piece.gain, piece.unless))
+        assert "\n" not in str(piece)
+        if piece.line and not SHELL.match(piece.line):
+            ast.parse(piece.line)
+
+
+def test_no_piece_speaks_another_frameworks_language() -> None:
+    for setup, piece in every_piece():
+        foreign = {"keras": ("torch", "DataLoader"), "torch": ("tf.", "keras")}
+        assert not any(word in piece.line for word in foreign.get(str(setup.framework), ()))
+        if setup.library == "ddp":
+            assert "hvd." not in piece.line
+            assert "horovod" not in piece.line
+
+
+def test_facts_become_the_set_up(tmp_path: Path) -> None:
+    write_job(tmp_path, replace(CLEAN, hosts=("a", "b"), facts={**TF_FACTS, "devices": ["GPU"]}))
+    setup = Setup.of(read(str(tmp_path))[0])
+    assert (setup.framework, setup.library, setup.gpu) == ("keras", "horovod", True)
+    assert setup.hosts == {"a": 2, "b": 2}
+    assert (setup.processors, setup.ranks_there, setup.spare_processors) == (16, 2, 7)
+
+
+def test_facts_that_are_no_facts_are_not_known(tmp_path: Path) -> None:
+    odd = {"framework": 7, "versions": [], "devices": "GPU", "cpu_count": "x", "settings": 1}
+    write_job(tmp_path, replace(CLEAN, facts=odd))
+    setup = Setup.of(read(str(tmp_path))[0])
+    assert (setup.framework, setup.library, setup.gpu, setup.processors) == (None,) * 4
+    assert setup.settings == {}
+
+
+def test_ranks_of_pytorch_without_horovod_reduce_with_ddp(tmp_path: Path) -> None:
+    facts = {"framework": "pytorch", "versions": {"torch": "2.13.0", "horovod": None}}
+    write_job(tmp_path / "many", replace(CLEAN, facts=facts))
+    write_job(tmp_path / "one", replace(CLEAN, ranks=1, facts=facts))
+    assert Setup.of(read(str(tmp_path / "many"))[0]).library == "ddp"
+    assert Setup.of(read(str(tmp_path / "one"))[0]).library is None
+
+
+# -- input ---------------------------------------------------------------------------------------
+
+
+def test_late_input_in_keras_is_a_matter_of_tf_data() -> None:
+    said = text(for_late_input(KERAS))
+    assert "`dataset = dataset.prefetch(tf.data.AUTOTUNE)`" in said
+    assert "num_parallel_calls=tf.data.AUTOTUNE" in said
+    assert "dataset.shard(hvd.size(), hvd.rank())" in said
+    assert "dataset.cache()" in said
+    assert "own: 4 ranks" not in said
+
+
+def test_what_is_seen_once_is_not_kept() -> None:
+    assert "cache" not in text(for_late_input(replace(KERAS, epochs=1)))
+
+
+def test_without_processors_to_spare_parallel_maps_have_nothing_to_run_on() -> None:
+    crowded = replace(KERAS, processors=4)
+    said = text(for_late_input(crowded))
+    assert "4 ranks of a host have 4 processors" in said
+    assert "num_parallel_calls" not in said
+    # On accelerators the ranks' own work does not need them.
+    assert "4 ranks of a host" not in text(for_late_input(replace(crowded, gpu=True)))
+
+
+@pytest.mark.parametrize(
+    ("workers", "processors", "said"),
+    [
+        (0, 16, "this run's has none: `DataLoader(data, batch_size=32, num_workers=3, "),
+        (2, 16, "this run's has 2: `DataLoader(data, batch_size=32, num_workers=3, "),
+        (3, 16, "as many workers (3) as processors"),
+        (8, 16, "8 for each of 4 ranks on a host are more than its 16 processors"),
+        (None, 16, "is no DataLoader: `DataLoader(data, batch_size=32, num_workers=3, "),
+        (4, None, "this run's has 4: `DataLoader(data, batch_size=32, num_workers=8, "),
+    ],
+)
+def test_workers_are_counted_against_processors(
+    workers: int | None, processors: int | None, said: str
+) -> None:
+    setup = replace(TORCH, loader_workers=workers, processors=processors)
+    assert said in text(for_late_input(setup))
+
+
+def test_memory_is_pinned_for_accelerators_only() -> None:
+    assert "pin_memory=True" in text(for_late_input(replace(TORCH, gpu=True)))
+    assert "pin_memory" not in text(for_late_input(TORCH))
+
+
+@pytest.mark.parametrize(
+    ("stage", "first"),
+    [
+        ("read", "interleave(tf.data.TFRecordDataset"),
+        ("decode", "dataset.map(decode"),
+        ("augment", "It is the augmentation, which every epoch draws anew"),
+        ("batch", "dataset.batch(32, drop_remainder=True).map("),
+    ],
+)
+def test_where_stages_were_measured_the_longest_comes_first(stage: str, first: str) -> None:
+    rest = dict.fromkeys(("read", "decode", "augment", "batch"), 1.0)
+    times = InputTimes(**{**rest, stage: 9.0})
+    assert first in str(for_late_input(KERAS, times)[0])
+    assert for_late_input(KERAS, InputTimes()) == for_late_input(KERAS)
+
+
+def test_augmentation_goes_to_the_accelerator_or_gets_more_workers() -> None:
+    (first, *rest) = for_late_input(TORCH, InputTimes(decode=1.0, augment=6.0))
+    assert "nobody can do beforehand" in first.what
+    assert "num_workers=3" in text(rest)
+    assert "augment" not in text(for_late_input(TORCH, InputTimes(decode=6.0, augment=1.0)))
+
+
+def test_loaders_that_take_compute_its_processors_get_fewer() -> None:
+    assert "private_threadpool_size = 2" in text(for_slower_compute(KERAS))
+    assert "num_workers=4" in text(for_slower_compute(replace(TORCH, loader_workers=8)))
+    assert "num_workers" not in text(for_slower_compute(replace(TORCH, loader_workers=1)))
+
+
+def test_for_a_framework_that_is_not_known_there_are_words_and_no_lines(ledger: Ledger) -> None:
+    unknown = replace(KERAS, framework=None, library=None)
+    late, slower = for_late_input(unknown), for_slower_compute(unknown)
+    assert "whatever loads them" in text(late)
+    assert "fewer loader threads" in text(slower)
+    assert not any(one.line for one in (*late, *slower, *for_allreduce(unknown, ledger, None)))
+    assert "whatever loads them" not in text(for_late_input(KERAS))
+
+
+# -- communication -------------------------------------------------------------------------------
+
+
+def test_half_of_the_bytes_gains_what_replaying_the_steps_says(ledger: Ledger) -> None:
+    (fp16,) = [one for one in for_allreduce(KERAS, ledger, None) if "fp16" in one.line]
+    assert fp16.line == (
+        "optimizer = hvd.DistributedOptimizer(optimizer, compression=hvd.Compression.fp16)"
+    )
+    speedup, low, high = map(float, re.findall(r"\d\.\d\d", fp16.gain))
+    # 25 of about 200 ms.
+    assert speedup == pytest.approx(200 / 175, abs=0.02)
+    assert low <= speedup <= high
+
+
+def moved(
+    exposed_ms: float, network: float | None = None, size: int = 100_000_000
+) -> Communication:
+    whole = None if network is None else 2 * 3 / 4 * size / network / 1e6
+    bandwidth = 2 * 3 / 4 * size / exposed_ms / 1e6
+    mean = Mean(exposed_ms, (exposed_ms, exposed_ms))
+    return Communication(size, mean, bandwidth, network, whole, None)
+
+
+def test_fewer_bytes_are_no_help_where_bytes_are_not_what_costs(ledger: Ledger) -> None:
+    assert "fp16" in text(for_allreduce(KERAS, ledger, moved(100.0)))
+    # The network is known, and needs 15 ms of 100.
+    assert "fp16" not in text(for_allreduce(KERAS, ledger, moved(100.0, network=10.0)))
+    # 0.3 MB within one host, in 4 ms: memory is faster than that.
+    assert "fp16" not in text(for_allreduce(KERAS, ledger, moved(4.0, size=340_000)))
+    # They are halves already.
+    halves = replace(KERAS, gradient_bytes=2 * 25_000_000)
+    assert "fp16" not in text(for_allreduce(halves, ledger, None))
+
+
+def test_accumulation_is_for_those_who_do_not_accumulate_yet(ledger: Ledger) -> None:
+    assert "backward_passes_per_step=2, average_aggregated_gradients=True" in (
+        text(for_allreduce(KERAS, ledger, None))
+    )
+    assert "named_parameters=model.named_parameters(), backward_passes_per_step=2" in (
+        text(for_allreduce(TORCH, ledger, None))
+    )
+    assert "with model.no_sync():" in text(for_allreduce(DDP, ledger, None))
+    accumulating = text(for_allreduce(replace(KERAS, passes=4), ledger, None))
+    assert "backward_passes_per_step" not in accumulating
+    assert "a larger batch per rank" in accumulating
+
+
+def test_settings_are_measured_by_the_autotuner_and_then_fixed(ledger: Ledger) -> None:
+    said = text(for_allreduce(KERAS, ledger, None))
+    assert "`HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv`" in said
+    assert "160 gradients of 100.0 MB together" in said
+    tuning = replace(KERAS, settings={"HOROVOD_AUTOTUNE": "1"})
+    said = text(for_allreduce(tuning, ledger, None))
+    assert "stallscope tune RUN" in said
+    assert "HOROVOD_AUTOTUNE=1" not in said
+    assert "HOROVOD" not in text(for_allreduce(DDP, ledger, None))
+
+
+def test_ddp_gets_larger_buckets_where_there_are_several(ledger: Ledger) -> None:
+    assert "bucket_cap_mb=100" in text(for_allreduce(DDP, ledger, None))
+    small = replace(DDP, gradient_bytes=10_000_000)
+    assert "bucket_cap_mb" not in text(for_allreduce(small, ledger, None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "given"),
+    [
+        ({}, True),
+        ({"gpu": False}, False),
+        ({"hosts": {"alpha": 8}}, False),
+        ({"hosts": {"alpha": 5, "beta": 3}}, False),
+        ({"hosts": {f"host{n}": 1 for n in range(8)}}, False),
+        ({"settings": {"HOROVOD_HIERARCHICAL_ALLREDUCE": "0"}}, False),
+        ({"library": "ddp", "framework": "torch"}, False),
+    ],
+)
+def test_two_levels_are_for_several_accelerators_on_each_of_several_hosts(
+    ledger: Ledger, changes: dict[str, Any], given: bool
+) -> None:
+    setup = replace(KERAS, **{**ON_GPUS, **changes})
+    assert ("HOROVOD_HIERARCHICAL_ALLREDUCE=1" in text(for_allreduce(setup, ledger, None))) == given
+
+
+def test_nccl_is_asked_for_on_accelerators_only(ledger: Ledger) -> None:
+    on_gpus = replace(TORCH, **ON_GPUS)
+    assert "import horovod.torch as hvd; print(hvd.nccl_built())" in (
+        text(for_allreduce(on_gpus, ledger, None))
+    )
+    assert "nccl" not in text(for_allreduce(TORCH, ledger, None))
+
+
+def test_the_network_is_held_against_what_it_gives_where_that_is_not_known(ledger: Ledger) -> None:
+    two = replace(KERAS, hosts={"alpha": 2, "beta": 2})
+    assert "Hold the 1.5 GB/s" in text(for_allreduce(two, ledger, moved(100.0)))
+    assert "--network-bandwidth" not in text(for_allreduce(two, ledger, moved(100.0, network=1.6)))
+    assert "--network-bandwidth" not in text(for_allreduce(KERAS, ledger, moved(100.0)))
+
+
+# -- imbalance -----------------------------------------------------------------------------------
+
+
+def test_a_host_is_replaced_or_left_out(run: Run) -> None:
+    late = straggler(ranks=(4, 5, 6, 7), hosts=("beta",))
+    setup = replace(KERAS, ranks=12, hosts={"alpha": 4, "beta": 4, "gamma": 4})
+    said = text(for_imbalance(run, setup, (late,)))
+    assert "Replace host beta, or leave it out" in said
+    assert "`horovodrun -np 8 -H alpha:4,gamma:4 python train.py`" in said
+    odd = replace(setup, hosts={"alpha; rm -rf /": 4, "beta": 4})
+    assert "horovodrun" not in text(for_imbalance(run, odd, (late,)))
+    assert "Replace" not in text(for_imbalance(run, setup, (straggler(),)))
+
+
+def test_what_a_late_rank_has_otherwise_is_said(run: Run) -> None:
+    def with_processors(*counts: int) -> Run:
+        logs = tuple(
+            replace(log, facts={**log.facts, "cpus_allowed": counts[log.rank]}) for log in run.logs
+        )
+        return replace(run, logs=logs)
+
+    said = text(for_imbalance(with_processors(8, 2, 8, 8), KERAS, (straggler(),)))
+    assert "Start rank 1 as the others are started; processors that it may use: 2 there, 8" in said
+    for alike in (with_processors(8, 8, 8, 8), with_processors(8, 2, 4, 8), run):
+        assert "Start rank 1" not in text(for_imbalance(alike, KERAS, (straggler(),)))
+
+
+def test_uneven_work_is_evened_out_in_the_users_framework(run: Run) -> None:
+    late = (straggler(work=1.4),)
+    assert "batch(32, drop_remainder=True)" in text(for_imbalance(run, KERAS, late))
+    assert "num_replicas=hvd.size(), rank=hvd.rank(), drop_last=True" in (
+        text(for_imbalance(run, TORCH, late))
+    )
+    assert "DistributedSampler(data, drop_last=True)" in text(for_imbalance(run, DDP, late))
+    assert "drop_remainder" not in text(for_imbalance(run, KERAS, (straggler(),)))
+
+
+def test_lateness_that_moves_around_may_be_lengths(run: Run) -> None:
+    moves = straggler(ranks=(), pattern="rotating")
+    assert "bucket_by_sequence_length" in text(for_imbalance(run, KERAS, (moves,)))
+    assert "bucket" not in text(for_imbalance(run, TORCH, (moves,)))
+    assert "bucket" not in text(for_imbalance(run, KERAS, (straggler(),)))
+    # Loaders that stall in turn are mended as input.
+    stalls = straggler("input", ranks=(), pattern="rotating")
+    assert for_imbalance(run, KERAS, (stalls,)) == ()
+
+
+# -- between steps, and compute ------------------------------------------------------------------
+
+
+def test_several_steps_in_a_call_are_for_keras_that_has_one() -> None:
+    assert "steps_per_execution=10" in text(between_steps(KERAS))
+    assert "steps_per_execution" not in text(between_steps(replace(KERAS, steps_per_execution=8)))
+    assert "steps_per_execution" not in text(between_steps(TORCH))
+
+
+def test_mixed_precision_is_for_accelerators() -> None:
+    assert "mixed_float16" in text(fuller_compute(replace(KERAS, gpu=True)))
+    assert "mixed_float16" not in text(fuller_compute(KERAS))
+
+
+# -- of whole runs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "baseline", "line"),
+    [
+        (replace(CLEAN, input_ms=13.0), None, "dataset.prefetch(tf.data.AUTOTUNE)"),
+        (replace(CLEAN, other_ms=9.0), None, "steps_per_execution=10"),
+        (replace(CLEAN, allreduce_ms=15.0), None, "HOROVOD_AUTOTUNE=1"),
+        (replace(CLEAN, slow={(1, "compute"): 6.0}), None, "Look at this rank's device"),
+        (replace(CLEAN, compute_ms=26.0), CLEAN, "private_threadpool_size"),
+        (replace(CLEAN, seed=2), CLEAN, "what is left"),
+    ],
+)
+def test_verdicts_come_with_their_own_advice(
+    tmp_path: Path, job: Job, baseline: Job | None, line: str
+) -> None:
+    base = None if baseline is None else replace(baseline, facts=TF_FACTS)
+    found = analysis_of(tmp_path, replace(job, facts=TF_FACTS), base)
+    assert any(line in piece for piece in found.bottleneck.advice)
+
+
+def test_where_nothing_is_found_nothing_is_advised(tmp_path: Path) -> None:
+    assert analysis_of(tmp_path, replace(CLEAN, facts=TF_FACTS)).bottleneck.advice == ()

@@ -1,0 +1,262 @@
+"""Many runs at once, as users report on them: what is written, what is there, what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.batch.state import STATE
+from stallscope.cli.main import main
+
+JOB = Job(ranks=2, steps=60)
+FORMATS = "html,md,json,csv,openmetrics"
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three runs of a job, the last one its baseline."""
+    for number in (1, 2):
+        slow = {(1, "input"): 5.0 * number}
+        job = replace(JOB, run_id=f"run-{number}", slow=slow, seed=number)
+        write_job(tmp_path / str(number), job)
+    write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(out: Path) -> dict[str, int]:
+    """Every file of a folder, with the time of its last change."""
+    return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name[0] != "."}
+
+
+def test_side_by_side_runs_are_told_as_one_after_the_other(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for jobs in ("1", "2"):
+        words = ["report", "1", "nowhere", "base", "2", "--format", "json", "--jobs", jobs]
+        assert main(words) == 2
+        printed = capsys.readouterr()
+        assert "nowhere: there is no such file or folder" in printed.err
+        told.append(json.loads(printed.out))
+    assert [one["run"]["id"] for one in told[0]] == ["run-1", "base", "run-2"]
+    assert [one["baseline"] and one["baseline"]["id"] for one in told[0]] == ["base", None, "base"]
+    assert told[0] == told[1]
+
+
+def test_summaries_come_in_the_order_of_the_runs(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "2", "base", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("run-2:") < out.index("base:") < out.index("run-1:")
+
+
+def test_an_unchanged_batch_is_there_already(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "base", "--format", FORMATS]
+    assert main(words) == 0
+    before = written(logs / "reports")
+    assert len(before) == 3 * 5 + 4
+    capsys.readouterr()
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert "3 of 3 are there already; --force makes them again" in printed.err
+    after = written(logs / "reports")
+    assert {name for name in before if before[name] != after[name]} == {
+        f"index.{suffix}" for suffix in ("html", "md", "json", "csv")
+    }
+    assert main([*words, "--force"]) == 0
+    assert all(at > before[name] for name, at in written(logs / "reports").items())
+
+
+def test_what_has_changed_is_made_again(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", "1", "2", "base", "--format", "json", "--out", "out"]
+    assert main(words) == 0
+    before = written(logs / "out")
+    write_job(logs / "1", replace(JOB, run_id="run-1", steps=80))
+    assert main(words) == 0
+    assert "2 of 3 are there already" in capsys.readouterr().err
+    after = written(logs / "out")
+    assert [name for name in before if before[name] != after[name]] != []
+    assert json.loads((logs / "out" / "run-1.json").read_text())["run"]["steps"] == 80
+    assert after["run-2.json"] == before["run-2.json"]
+    # What both are held against has changed.
+    write_job(logs / "base", replace(JOB, run_id="base", facts={"synthetic": True}, seed=7))
+    assert main(words) == 0
+    assert "are there already" not in capsys.readouterr().err
+    assert written(logs / "out")["run-2.json"] > before["run-2.json"]
+
+
+def test_other_options_make_other_reports(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", "1", "2", "--format", "md", "--out", "out"]
+    assert main(words) == 0
+    assert main([*words, "--what-if", "bandwidth:2"]) == 0
+    assert "are there already" not in capsys.readouterr().err
+    assert "With 2× the bandwidth" in (logs / "out" / "run-1.md").read_text()
+    # A format that is no longer asked for stays the batch's own.
+    assert main([*words[:3], "--format", "csv", "--out", "out"]) == 0
+    assert main(words) == 0
+
+
+def test_a_report_that_has_gone_is_made_again(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "--format", "md", "--out", "out"]
+    assert main(words) == 0
+    (logs / "out" / "run-2.md").unlink()
+    assert main(words) == 0
+    assert "1 of 2 are there already" in capsys.readouterr().err
+    assert (logs / "out" / "run-2.md").is_file()
+
+
+@pytest.mark.parametrize("name", ["run-2.md", "index.md"])
+def test_files_of_others_are_never_replaced_unasked(
+    name: str, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "out").mkdir()
+    (logs / "out" / name).write_text("mine")
+    words = ["report", "1", "2", "--format", "md", "--out", "out"]
+    assert main(words) == 2
+    assert f"{name} is there already: add --force" in capsys.readouterr().err
+    assert [path.name for path in (logs / "out").iterdir()] == [name]
+    assert (logs / "out" / name).read_text() == "mine"
+
+
+def test_a_report_that_somebody_has_edited_is_theirs(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "--format", "md", "--out", "out"]
+    assert main(words) == 0
+    (logs / "out" / "run-1.md").write_text("my notes")
+    write_job(logs / "1", replace(JOB, run_id="run-1", steps=80))
+    assert main(words) == 2
+    assert "run-1.md is there already" in capsys.readouterr().err
+    assert (logs / "out" / "run-1.md").read_text() == "my notes"
+
+
+def test_a_run_called_index_leaves_the_index_its_name(logs: Path) -> None:
+    write_job(logs / "i", replace(JOB, run_id="index"))
+    assert main(["report", "1", "i", "--format", "md", "--out", "out"]) == 0
+    names = sorted(path.name for path in (logs / "out").glob("*.md"))
+    assert names == ["index-index.md", "index.md", "run-1.md"]
+
+
+def test_reports_keep_their_names_when_a_run_of_the_same_name_comes(logs: Path) -> None:
+    words = ["report", "--format", "md", "--out", "out"]
+    assert main([*words, "1", "2"]) == 0
+    write_job(logs / "other", replace(JOB, run_id="x", facts={"run_name": "run-1"}))
+    assert main([*words, "1", "2", "other"]) == 0
+    names = sorted(path.name for path in (logs / "out").glob("*.md"))
+    assert names == ["index.md", "run-1-x.md", "run-1.md", "run-2.md"]
+
+
+def test_a_damaged_state_makes_no_harm(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", "1", "2", "--format", "md", "--out", "out"]
+    assert main(words) == 0
+    state = logs / "out" / STATE
+    lines = state.read_text().splitlines()
+    torn = next(line for line in lines if line.startswith('{"run"'))
+    state.write_text(
+        "\n".join(
+            [*lines[:2], "[]", '"index"', '{"index": 3}', '{"run": 3}', "no json", torn, torn[:200]]
+        )
+    )
+    capsys.readouterr()
+    # What the lost line was about is nobody's now.
+    assert main(words) == 2
+    assert "is there already: add --force" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+
+
+def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
+    for number in range(20):
+        write_job(tmp_path / f"{number:02d}", replace(JOB, run_id=f"run-{number}", seed=number))
+    sources = sorted(path.name for path in tmp_path.iterdir())
+    program = [sys.executable, "-m", "stallscope", "report", *sources, "--format", "html", "--jobs"]
+    with subprocess.Popen(
+        [*program, "2"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None and not list(tmp_path.glob("reports/run-*.html")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    (said,) = [line for line in errors.splitlines() if line]
+    assert said.endswith("of 20 are there; the same command goes on from here")
+    done = int(said.split()[2])
+    assert 0 < done < 20
+    assert not list(tmp_path.glob("reports/.*.tmp"))
+
+    again = subprocess.run(
+        [*program, "1"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert f"{done} of 20 are there already" in again.stderr
+    assert len(list(tmp_path.glob("reports/run-*.html"))) == 20
+
+
+def test_a_batch_that_was_killed_goes_on_too(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "--format", "html", "--out", "out"]
+    assert main(words) == 0
+    state = logs / "out" / STATE
+    # As if it had been killed after a report was written and before that was noted.
+    kept = [line for line in state.read_text().splitlines() if "run-2" not in line]
+    key = next(json.loads(one)["run"] for one in state.read_text().splitlines() if "run-2" in one)
+    begun = json.dumps({"begun": key, "files": ["run-2.html"]})
+    state.write_text("\n".join([*kept, begun]) + "\n")
+    os.utime(logs / "out" / "run-2.html", (0, 0))
+    assert main(words) == 0
+    assert "1 of 2 are there already" in capsys.readouterr().err
+    assert (logs / "out" / "run-2.html").stat().st_mtime > 0
+
+
+def test_one_run_alone_is_told_without_index_and_state(logs: Path) -> None:
+    assert main(["report", "1", "--format", "html,openmetrics", "--out", "out"]) == 0
+    assert sorted(written(logs / "out")) == ["run-1.html", "run-1.prom"]
+    assert not (logs / "out" / STATE).exists()
+
+
+def test_a_damaged_run_of_a_store_does_not_hide_the_others(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["collect", "1", "2", "base", "--to", "store"]) == 0
+    next((logs / "store" / "run-1").glob("steps/*.parquet")).unlink()
+    capsys.readouterr()
+    assert main(["report", "store", "--format", "json"]) == 2
+    printed = capsys.readouterr()
+    assert [one["run"]["id"] for one in json.loads(printed.out)] == ["base", "run-2"]
+    assert "store/run-1: the collected run is damaged" in printed.err
+
+
+def test_far_runs_are_fetched_once(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import http.server
+    import threading
+
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_words: object) -> None:
+            if self.command == "GET":
+                asked.append(self.path)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = f"http://127.0.0.1:{server.server_port}"
+        names = [f"{one}/rank-00000.0.0.steps.csv" for one in (1, 2)]
+        assert main(["report", *(f"{where}/{one}" for one in names), "--format", "json"]) == 0
+        server.shutdown()
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert sorted(asked) == [f"/{name}" for name in names]

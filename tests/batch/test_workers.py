@@ -1,0 +1,55 @@
+"""Processes that work side by side, and one that is ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.deadly import Deadly
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import analyse
+from stallscope.batch.settings import Settings
+from stallscope.batch.units import Unit
+from stallscope.batch.worker import Known
+from stallscope.batch.workers import Failed, Workers
+from stallscope.parsers import read
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.json_report import document
+
+JOB = Job(ranks=2, steps=60)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = ReportOptions(generated_at=datetime(2026, 11, 21, tzinfo=UTC))
+    return Settings("terminal", made, scratch=tmp_path, out=tmp_path / "out").of(4)
+
+
+def test_a_run_that_ends_its_process_is_one_run_that_failed(
+    settings: Settings, tmp_path: Path
+) -> None:
+    units: list[Unit] = []
+    for number in range(4):
+        write_job(tmp_path / str(number), replace(JOB, run_id=f"run-{number}"))
+        units.append(Unit(str(tmp_path / str(number))))
+    units[1] = Deadly(units[1].place)
+    counts: list[int] = []
+    with Workers(settings, jobs=2) as workers:
+        found = dict(workers.each("look", [(unit,) for unit in units], counts.append))
+    assert sorted(found) == [0, 1, 2, 3]
+    assert isinstance(found[1], Failed)
+    assert "the process that worked on it was ended" in found[1].says
+    looked = [found[at] for at in (0, 2, 3)]
+    assert all(isinstance(one, Known) for one in looked)
+    assert [one.run.id for one in looked] == ["run-0", "run-2", "run-3"]
+    assert counts[-1] == 4
+
+
+def test_a_baseline_that_was_taken_apart_before_tells_the_same(tmp_path: Path) -> None:
+    write_job(tmp_path / "run", replace(JOB, slow={(1, "input"): 9.0}))
+    write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
+    run, base = (read(str(tmp_path / name))[0] for name in ("run", "base"))
+    assert document(analyse(run, analyse(base))) == document(analyse(run, base))

@@ -1,0 +1,124 @@
+"""``stallscope compare`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+
+JOB = Job(steps=60, noise=0.02)
+DAY_NS = 86_400_000_000_000
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three runs, named backwards: the oldest is called ``c``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for day, name in enumerate("cba"):
+        facts = {"anchor": {"wall_ns": 10**18 + day * DAY_NS, "monotonic_ns": 10**9}}
+        slower = 20.0 + 5 * day
+        write_job(
+            tmp_path / name,
+            replace(JOB, run_id=f"run-{name}", seed=day + 1, compute_ms=slower, facts=facts),
+        )
+    return tmp_path
+
+
+def test_two_runs_are_compared_in_the_order_given(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "a", "c"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "B's steps are" in out
+    assert "shorter" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_three_runs_are_ordered_by_their_start(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "a", "b", "c", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    found = json.loads(out)
+    assert found["pair"] is None
+    (history,) = found["histories"]
+    assert [run["id"] for run in history["runs"]] == ["run-c", "run-b", "run-a"]
+    assert {one["status"] for one in history["figures"]} == {"insufficient_data"}
+
+
+def test_a_store_is_all_of_its_runs(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "ac":
+        assert main(["collect", name, "--to", "runs"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "runs", "--format", "json"]) == 0
+    pair = json.loads(capsys.readouterr().out)["pair"]
+    assert [run["id"] for run in pair["runs"]] == ["run-c", "run-a"]
+
+
+def test_the_same_run_twice_is_said(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a", "a"]) == 0
+    assert "A and B are one run" in capsys.readouterr().out
+
+
+def test_one_run_cannot_be_compared(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a"]) == 2
+    assert "a: one run cannot be compared; name two" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_done(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "a", "nowhere", "c"]) == 2
+    out, err = capsys.readouterr()
+    assert "B's steps are" in out
+    assert "nowhere" in err
+    assert main(["compare", "a", "nowhere"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "nowhere" in err
+    assert "Traceback" not in err
+
+
+def test_files_are_written_once_and_not_overwritten(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", "a", "b", "--format", "html,md,json,csv", "--out", "out"]
+    assert main(words) == 0
+    written = capsys.readouterr().out.split()
+    assert written == [f"out/comparison.{end}" for end in ("html", "md", "json", "csv")]
+    assert all((logs / path).stat().st_size > 200 for path in written)
+    assert main(words) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+
+
+def test_the_page_shows_what_the_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("COLUMNS", "80")
+    page = (root / "docs" / "compare.md").read_text()
+    command, _, shown = page.partition("    $ stallscope ")[2].partition("\n")
+    assert main(command.split()) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.removeprefix("    ") for line in shown.split("\n\n")[0].splitlines()]
+    assert len(lines) > 3
+    assert printed[: len(lines)] == lines
+
+
+def test_runs_without_steps_are_one_sentence(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "xyz":
+        write_job(logs / name, replace(JOB, steps=0, run_id=name))
+    assert main(["compare", "x", "y", "z"]) == 2
+    assert "none of these runs has steps that could be timed" in capsys.readouterr().err

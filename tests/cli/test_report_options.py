@@ -1,0 +1,153 @@
+"""What else ``stallscope report`` can be told: conditions, job summaries, and a file with options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+
+JOB = Job(ranks=2, steps=100)
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_job(tmp_path / "slow", replace(JOB, run_id="slow", slow={(1, "compute"): 20.0}))
+    write_job(tmp_path / "fine", replace(JOB, run_id="fine"))
+    write_job(tmp_path / "blind", replace(JOB, run_id="blind", stamps=False))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_condition_that_holds_ends_with_status_1(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "slow", "fine", "--format", "json", "--fail-if", "imbalance.share>20%"]
+    assert main(words) == 1
+    errors = capsys.readouterr().err
+    assert "--fail-if held in slow: " in errors
+    assert "in fine" not in errors
+    assert main(["report", "fine", "--fail-if", "imbalance.share>20%", "--format", "json"]) == 0
+
+
+def test_what_cannot_be_told_does_not_fail_and_is_said(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "blind", "--fail-if", "imbalance.share>20%", "--format", "json"]) == 0
+    assert "--fail-if cannot be told in blind: " in capsys.readouterr().err
+
+
+def test_a_condition_holds_in_reports_that_are_there_already(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "slow", "fine", "--format", "md", "--fail-if", "imbalance.share>20%"]
+    assert main(words) == 1
+    capsys.readouterr()
+    assert main(words) == 1
+    errors = capsys.readouterr().err
+    assert "2 of 2 are there already" in errors
+    assert "--fail-if held in slow" in errors
+
+
+def test_what_cannot_be_read_weighs_more_than_a_condition(logs: Path) -> None:
+    words = ["slow", "nowhere", "--fail-if", "imbalance.share>20%", "--format", "json"]
+    assert main(["report", *words]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--fail-if", "nonsense"], "stallscope: --fail-if: "),
+        (["--jobs", "0"], "--jobs 0: say a number of processes, 4 for example"),
+        (["--jobs", "many"], "--jobs many: say a number of processes"),
+        (["--since", "soon"], "--since soon: say a date such as 2026-11-01"),
+        (["--github-summary"], "GITHUB_STEP_SUMMARY is not set"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_read(
+    words: list[str],
+    sentence: str,
+    logs: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    assert main(["report", "nowhere", *words]) == 2
+    errors = capsys.readouterr().err
+    assert sentence in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_job_summary_is_added_to(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = logs / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert main(["report", "slow", "--github-summary", "--format", "json"]) == 0
+    assert main(["report", "slow", "fine", "nowhere", "--github-summary", "--format", "json"]) == 2
+    text = summary.read_text()
+    assert text.startswith("before\n## Rank 1 holds this run back")
+    assert "rank time could be won back in 2 runs" in text
+    assert "- nowhere: there is no such file or folder" in text
+
+
+def test_options_come_from_a_file_and_it_is_said(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "stallscope.toml").write_text(
+        '[report]\nformat = ["md", "json"]\nout = "nightly"\njobs = 1\nanonymous = true\n'
+        'fail-if = ["imbalance.share>20%", "imbalance.share>90%"]\n'
+    )
+    assert main(["report", "slow"]) == 1
+    errors = capsys.readouterr().err
+    assert "from [report] of stallscope.toml: format = md,json, out = nightly, jobs = 1" in errors
+    assert sorted(path.name for path in (logs / "nightly").iterdir()) == ["slow.json", "slow.md"]
+
+
+def test_the_command_line_wins(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (logs / "pyproject.toml").write_text(
+        '[tool.stallscope.report]\nformat = "md"\nout = "nightly"\nwhat-if = ["bandwidth:2"]\n'
+    )
+    assert main(["report", "slow", "--format", "csv", "--what-if", "bandwidth:8"]) == 0
+    errors = capsys.readouterr().err
+    assert "from [tool.stallscope.report] of pyproject.toml: out = nightly\n" in errors
+    assert [path.name for path in (logs / "nightly").iterdir()] == ["slow.csv"]
+
+
+def test_stallscope_toml_counts_before_pyproject_toml(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "pyproject.toml").write_text('[tool.stallscope.report]\nformat = "md"\n')
+    (logs / "stallscope.toml").write_text('[report]\nformat = "csv"\n')
+    assert main(["report", "slow"]) == 0
+    assert [path.name for path in (logs / "reports").iterdir()] == ["slow.csv"]
+
+
+def test_other_commands_look_at_no_file(logs: Path) -> None:
+    (logs / "stallscope.toml").write_text("no TOML at all")
+    assert main(["scaling", "slow"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[report]\nfromat = 'md'", "there is no option fromat; did you mean format?"),
+        ("[report]\nruns = 'x'", "there is no option runs; did you mean "),
+        ("[report]\nhelp = true", "there is no option help; did you mean "),
+        ("[report]\nforce = 'yes'", "[report] of stallscope.toml: force is true or false"),
+        ("[report]\nformat = true", "format is to be a text, a number, or a list of those"),
+        ("[report]\nout = {a = 1}", "out is to be a text, a number, or a list of those"),
+        ("report = 3", "stallscope.toml: [report] is to be a table of options"),
+        ("[report", "stallscope.toml: cannot be read: "),
+    ],
+)
+def test_mistakes_in_the_file_are_sentences(
+    text: str, sentence: str, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "stallscope.toml").write_text(text)
+    assert main(["report", "slow"]) == 2
+    errors = capsys.readouterr().err
+    assert sentence in errors
+    assert errors.count("\n") == 1

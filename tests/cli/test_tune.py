@@ -1,0 +1,179 @@
+"""``stallscope tune`` as a user types it, with bytes that Horovod 0.28.1 wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+
+REAL = Path(__file__).parent / "tune"
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "tune.schema.json").read_text())
+SETTINGS = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": "/logs/autotune.csv"}
+#: A job that had settled after 45 rounds of 51 steps at most, and went on for some hundred.
+TUNED = Job(steps=2800, allreduce_ms=2.0, run_id="tuned", facts={"settings": SETTINGS})
+OWN = replace(TUNED, steps=400, allreduce_ms=6.0, run_id="own", facts={"settings": {}})
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders with the log and its steps, with the same job's without the tuner, and with neither."""
+    folder = tmp_path_factory.mktemp("tune")
+    write_job(folder / "tuned", TUNED)
+    shutil.copy(REAL / "autotune.csv", folder / "tuned")
+    write_job(folder / "own", OWN)
+    shutil.copy(REAL / "timeline.json", folder)
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_a_log_alone_says_the_setting_and_that_its_gain_is_not_known(capsys: Captured) -> None:
+    assert main(["tune", str(REAL / "autotune.csv")]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    said = " ".join(out.split())
+    assert "cycles of 10.0 ms, fusion up to 8.00 MiB, response cache on" in said
+    assert "insufficient_data" in said
+    assert "HOROVOD_FUSION_THRESHOLD=8388608\nHOROVOD_CYCLE_TIME=10\n" in out
+    assert "HOROVOD_CACHE_CAPACITY=1024\n" in out
+    assert "8.02 MB/s, the best of 42 settings" in said
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_every_launcher_gets_lines_that_can_be_pasted(capsys: Captured) -> None:
+    assert main(["tune", "tuned"]) == 0
+    out, _ = capsys.readouterr()
+    assert "horovodrun -np 2 --fusion-threshold-mb 8 --cycle-time-ms 10" in out
+    assert "-x HOROVOD_FUSION_THRESHOLD=8388608 -x HOROVOD_CYCLE_TIME=10 \\\n" in out
+    assert "horovod.spark.run(train, num_proc=2, env={\n" in out
+    assert '    "HOROVOD_CYCLE_TIME": "10",\n' in out
+    # Two ranks of one host.
+    assert "HIERARCHICAL" not in out
+    assert "Left out, as it does nothing on this job's hosts" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_steps_say_what_the_setting_gains(capsys: Captured) -> None:
+    assert main(["tune", "tuned", "own", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    document = json.loads(out)
+    jsonschema.validate(document, SCHEMA)
+    (one,) = document["autotune"]
+    assert (one["verdict"], one["settled"], one["run"]) == ("fix", True, "tuned")
+    (compared,) = one["compared"]
+    assert compared["run"] == "own"
+    assert compared["saved_ms"] == pytest.approx(4.0, abs=0.3)
+    assert compared["ci95"][0] > 1
+    assert one["tried"][0]["steps"] == 47
+    assert one["tried"][0]["step_ci95_ms"] is not None
+    assert main(["tune", "tuned", "own"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("tuned/autotune.csv Fix cycles of 10.0 ms")
+    assert "in own, without the autotuner" in said
+
+
+def test_what_makes_steps_no_faster_is_not_to_be_pasted(tmp_path: Path, capsys: Captured) -> None:
+    write_job(tmp_path / "faster", replace(OWN, allreduce_ms=1.0))
+    assert main(["tune", "tuned", str(tmp_path / "faster")]) == 0
+    out, _ = capsys.readouterr()
+    assert "Leave the settings as they are" in out
+    assert "are slower" in " ".join(out.split())
+    assert "HOROVOD_CYCLE_TIME=" not in out
+
+
+def test_timelines_are_read_as_well(capsys: Captured) -> None:
+    assert main(["tune", "timeline.json", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    (found,) = document["timelines"]
+    assert (found["name"], found["reductions"]) == ("timeline.json", 1)
+    assert main(["tune", "timeline.json"]) == 0
+    assert "Nothing in it asks for other settings" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("mib", "flag"), [("0.3", "1"), ("0", "0"), ("25.736", "26")])
+def test_horovodruns_flag_is_rounded_and_says_so(
+    tmp_path: Path, mib: str, flag: str, capsys: Captured
+) -> None:
+    log = tmp_path / "old.csv"
+    columns = "hierarchical_allreduce,hierarchical_allgather,cycle_time_ms,tensor_fusion_threshold"
+    log.write_text(f"{columns},score\n0,0,5,{mib},9\n0,0,5,{mib},9\n")
+    assert main(["tune", str(log)]) == 0
+    out, _ = capsys.readouterr()
+    assert f"--fusion-threshold-mb {flag} " in out
+    assert ("the environment's line is exact" in " ".join(out.split())) == (mib != "0")
+    # That version has no switch for the cache.
+    assert "CACHE" not in out
+
+
+def test_a_log_that_is_named_twice_is_one(capsys: Captured) -> None:
+    words = ["tune", "tuned/autotune.csv", "tuned", "own", "own", "--format", "json"]
+    assert main(words) == 0
+    (one,) = json.loads(capsys.readouterr().out)["autotune"]
+    assert one["verdict"] == "fix"
+    assert len(one["compared"]) == 1
+
+
+def test_files_are_written_once_and_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
+    words = ["tune", ".", "--format", "md,json", "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    assert capsys.readouterr().out.split() == [
+        str(tmp_path / "out" / f"tune.{end}") for end in ("md", "json")
+    ]
+    text = (tmp_path / "out" / "tune.md").read_text()
+    assert "```\nHOROVOD_FUSION_THRESHOLD=8388608\n" in text
+    assert "| Setting | Cycle, ms |" in text
+    assert main(words) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+
+
+def test_names_from_outside_are_escaped(tmp_path: Path, capsys: Captured) -> None:
+    odd = tmp_path / "a|b <i>\x1b[31m.csv"
+    shutil.copy(REAL / "autotune.csv", odd)
+    assert main(["tune", str(odd)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    assert main(["tune", str(odd), "--format", "md", "--out", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "tune.md").read_text()
+    assert "\x1b" not in text
+    assert "<i>" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere"], "nowhere"),
+        (["empty"], "no logs in an empty folder"),
+        (["own"], "neither an autotune log nor a Timeline"),
+        (["tuned", "--format", "html"], "no report format 'html': there are md, json"),
+        (["tuned", "--out", "out"], "--out needs --format: say which of md, json to write"),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], sentence: str, capsys: Captured) -> None:
+    assert main(["tune", *words]) == 2
+    _, err = capsys.readouterr()
+    assert sentence in err
+    assert err.startswith("stallscope: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_done(capsys: Captured) -> None:
+    assert main(["tune", "nowhere", str(REAL / "autotune.csv")]) == 2
+    out, err = capsys.readouterr()
+    assert "HOROVOD_CYCLE_TIME=10" in out
+    assert "nowhere" in err

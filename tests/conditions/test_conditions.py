@@ -1,0 +1,289 @@
+"""Conditions as users type them, held against runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from stallscope import simulate
+from stallscope.analysis import Analysis, analyse
+from stallscope.conditions import Outcome, parse
+from stallscope.parsers import read
+from stallscope.simulate import Fault, Job, Noise
+
+#: Its input takes 44 ms in a step of about 225 ms, the baseline's 1 ms.
+SLOW_INPUT = Job(ranks=2, steps=300, faults=[Fault("input", 40)], noise=Noise(cv=0.05))
+
+
+@cache
+def slow_input(baseline: bool = True, baseline_ranks: int = 2) -> Analysis:
+    base = simulate.simulate(SLOW_INPUT.baseline(baseline_ranks)).run if baseline else None
+    return analyse(simulate.simulate(SLOW_INPUT).run, base)
+
+
+@cache
+def without_stamps() -> Analysis:
+    return analyse(simulate.simulate(replace(SLOW_INPUT, stamps=False)).run)
+
+
+def check(text: str, analysis: Analysis | None = None) -> Outcome:
+    return parse(text).check(analysis or slow_input())
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("input.excess>10%", True),
+        ("input.excess > 40 %", False),
+        ("10%<input.excess", True),
+        ("samples_per_second<0.9*baseline", True),
+        ("0.9*baseline>samples_per_second", True),
+        ("samples_per_second<0.5*baseline", False),
+        ("step_ms.p99>2*step_ms.p50", False),
+        ("step_ms.p99>step_ms.p50", True),
+        ("step_ms.mean>baseline + 20ms", True),
+        ("imbalance.share>=0.5", False),
+        ("gap>10%", True),
+        ("what_if.input.speedup>1.1", True),
+        ("what_if.input.saved_ms>10", True),
+        ("what_if.imbalance.speedup>1.1", False),
+        ("what_if.rank:1.speedup>1.1", False),
+        ("what_if.'host:host-0'.speedup>1.1", False),
+        ("bottleneck=='input'", True),
+        ('bottleneck!="input"', False),
+        ("bottleneck.cause=='input'", True),
+        ("findings.error>0", False),
+        ("size==2 and steps.total==300", True),
+        ("not size==2 or gap>10%", True),
+        ("not (size==2 and gap>10%)", False),
+        ("input.ms>0.03s", True),
+        ("input.ms-input.baseline_ms>30", True),
+        ("input.excess_ms/step_ms.mean>0.1", True),
+        ("-input.excess<-10%", True),
+        ("job_s.total>1", True),
+        ("job_s.total>1h", False),
+        ("status=='completed'", True),
+    ],
+)
+def test_conditions_hold_or_not(text: str, held: bool) -> None:
+    assert check(text).held is held
+
+
+def test_the_outcome_shows_the_numbers() -> None:
+    said = check("input.excess>10%").says
+    entry, step = slow_input().entry("input"), slow_input().step
+    assert entry is not None
+    assert entry.excess_ms is not None
+    assert step is not None
+    share = f"{entry.excess_ms / step.mean:.1%}"
+    assert said.startswith(f"input.excess is {share} (")
+    assert said.endswith("), over 10%")
+    assert check("job_s.total>1000").says.endswith("not over 1000 s")
+    assert check("bottleneck=='imbalance'").says == "bottleneck is 'input', not 'imbalance'"
+    beside = check("samples_per_second<0.9*baseline").says
+    assert "under 0.9*baseline.samples_per_second, which is " in beside
+
+
+def test_of_several_parts_those_are_said_that_decide() -> None:
+    both = check("size==2 and size>5").says
+    assert both == "size is 2, not over 5"
+    assert check("size==2 and size>1").says == "size is 2, as much as 2; size is 2, over 1"
+    assert check("size==2 or size>5").says == "size is 2, as much as 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("input.excess>20%", "there is no baseline; --baseline names one"),
+        ("gap>20%", "there is no baseline; --baseline names one"),
+        ("samples_per_second<0.9*baseline", "there is no baseline; --baseline names one"),
+        ("what_if.rank:9.speedup>1", "the run has no log of rank 9"),
+        ("what_if.'host:no.where'.speedup>1", "the run has no log of host no.where"),
+        ("what_if.ranks:64.speedup>1", "nobody asked; --what-if ranks:64 does"),
+        ("epoch_times.mean_s>1", "only logs that know epochs and no steps have it"),
+    ],
+)
+def test_what_is_missing_is_said_and_why(text: str, why: str) -> None:
+    found = check(text, slow_input(baseline=False))
+    assert found.held is None
+    assert found.says.endswith(f"is not known: {why}")
+
+
+def test_stages_that_were_not_measured_decide_nothing() -> None:
+    for text in ("input.share>0", "what_if.input.speedup>0", "bottleneck=='input'", "changes>0"):
+        found = check(text, without_stamps())
+        assert found.held is None, text
+        assert "the stages of the steps were not measured" in found.says, text
+    assert check("bottleneck=='insufficient_data'", without_stamps()).held
+    assert check("step_ms.mean>100ms", without_stamps()).held
+
+
+def test_logs_of_epochs_decide_what_they_know() -> None:
+    (run,) = read(str(Path(__file__).parents[1] / "parsers" / "printed" / "tf-2.15-verbose-2.txt"))
+    epochs = analyse(run)
+    assert check("epoch_times.mean_s<1 and epochs>1", epochs).held is True
+    for text in (
+        "size>0",
+        "job_s.total>0",
+        "input.share>0",
+        "step_ms.mean>0",
+        "bottleneck=='input'",
+    ):
+        assert check(text, epochs).held is None, text
+
+
+def test_throughput_of_a_baseline_of_another_size_is_not_compared() -> None:
+    found = check("samples_per_second<0.9*baseline", slow_input(baseline_ranks=4))
+    assert found.held is None
+    assert found.says.endswith("the baseline ran on 4 ranks and this run on 2")
+
+
+def test_logic_with_what_is_not_known() -> None:
+    alone = slow_input(baseline=False)
+    assert check("gap>10% and size==3", alone).held is False
+    assert check("gap>10% and size==2", alone).held is None
+    assert check("gap>10% or size==2", alone).held is True
+    assert check("gap>10% or size==3", alone).held is None
+    assert check("not gap>10%", alone).held is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["size/findings.error>1", "size/(size-2)>1", "1e308*size*1e308>1", "size/(0*size)==0"],
+)
+def test_what_cannot_be_computed_is_not_known(text: str) -> None:
+    found = check(text)
+    assert found.held is None
+    assert "cannot be told" in found.says
+
+
+def _with_step(low: float, mean: float, high: float) -> Analysis:
+    analysis = slow_input()
+    assert analysis.step is not None
+    return replace(analysis, step=replace(analysis.step, mean=mean, ci95=(low, high)))
+
+
+def test_a_condition_within_the_interval_says_so_and_holds_by_the_estimate() -> None:
+    found = check("step_ms.mean>200ms", _with_step(180.0, 210.0, 240.0))
+    assert found.held is True
+    assert found.says.endswith("over 200ms; the interval 180–240 ms includes the limit")
+    outside = check("step_ms.mean>170ms", _with_step(180.0, 210.0, 240.0))
+    assert "includes" not in outside.says
+
+
+@pytest.mark.parametrize(
+    ("limit", "surely", "surely_not"),
+    [(170, True, False), (200, False, False), (230, False, False), (250, False, True)],
+)
+def test_surely_asks_for_the_whole_interval(limit: int, surely: bool, surely_not: bool) -> None:
+    analysis = _with_step(180.0, 210.0, 240.0)
+    assert check(f"surely(step_ms.mean>{limit})", analysis).held is surely
+    assert check(f"surely(not step_ms.mean>{limit})", analysis).held is surely_not
+    assert check(f"surely(step_ms.mean<={limit})", analysis).held is surely_not
+    assert check(f"not surely(step_ms.mean>{limit})", analysis).held is not surely
+
+
+def test_surely_is_not_known_without_an_interval() -> None:
+    found = check("surely(step_ms.p99>1)")
+    assert found.held is None
+    assert found.says.endswith("it has no interval: percentiles have none")
+    assert check("surely(size==2)").held is True
+    assert check("surely(step_ms.p99>1 or size==2)").held is True
+
+
+def test_intervals_of_two_runs_join_as_squares_and_those_of_one_run_add_up() -> None:
+    analysis = _with_step(197.0, 200.0, 203.0)
+    base = _with_step(196.0, 200.0, 204.0)
+    against = replace(analysis, baseline=base)
+    assert check("surely(step_ms.mean>baseline-5.1)", against).held is True
+    assert check("surely(step_ms.mean>baseline-4.9)", against).held is False
+    assert check("surely(3*step_ms.mean>2*step_ms.mean+184)", against).held is True
+    assert check("surely(3*step_ms.mean>2*step_ms.mean+186)", against).held is False
+
+
+def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> None:
+    shares, hits = [], 0
+    for seed in range(40):
+        job = replace(SLOW_INPUT, seed=seed)
+        analysis = analyse(simulate.simulate(job).run, simulate.simulate(job.baseline()).run)
+        entry = analysis.entry("input")
+        assert entry is not None
+        shares.append(entry.share)
+    mean = sum(shares) / len(shares)
+    for seed in range(40):
+        analysis = analyse(simulate.simulate(replace(SLOW_INPUT, seed=seed)).run)
+        low = check(f"surely(input.share<{mean})", analysis).held
+        high = check(f"surely(input.share>{mean})", analysis).held
+        hits += not low and not high
+    assert hits >= 35
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "column 1: the text ends where a figure or a number is missing"),
+        (
+            "inptu.excess>20%",
+            "column 1: there is no figure 'inptu.excess'; did you mean input.excess?",
+        ),
+        ("gap>1 and step>3", "column 11: there is no figure 'step'; did you mean"),
+        ("what_if.inputs.speedup>1", "column 1: there is no figure 'what_if.inputs.speedup'"),
+        ("input.excess", "column 1: input.excess is no condition"),
+        ("input.excess=20%", "column 13: = compares nothing: say =="),
+        ("1<size<3", "column 7: a second comparison: join the two with and"),
+        ("gap>1 && size>2", "column 7: '&' means nothing here; say and"),
+        ("(gap>1", "column 7: the ( of column 1 is not closed"),
+        ("gap>1)", "column 6: this ) closes nothing"),
+        ("gap>", "column 5: the text ends where a figure or a number is missing"),
+        ("surely gap>1", "column 8: ( is missing after surely"),
+        ("step_ms.p50>20%", "column 13: step_ms.p50 is a time and 20% a share"),
+        ("step_ms.p50*step_ms.p50>1", "column 1: step_ms.p50 is a time and step_ms.p50 a time"),
+        ("1/step_ms.p50>1", "column 1: 1 is a plain number"),
+        ("bottleneck=='imblance'", "column 13: bottleneck is never 'imblance'; did you mean"),
+        ("bottleneck>'input'", "column 1: words are compared with == and !=, not with >"),
+        ("bottleneck==3", "column 13: bottleneck is a word and 3 a plain number"),
+        ("-bottleneck=='x'", "column 1: bottleneck is a word and has no negative"),
+        ("bottleneck=='input", "column 13: a text begins with ' and does not end"),
+        ("gap>baseline", "column 5: a baseline has no gap of its own"),
+        ("baseline.gap>1", "column 1: a baseline has no gap of its own"),
+        ("size>baseline*gap", "column 6: which figure of the baseline?"),
+        ("gap>1e999", "column 5: 1e999 is too large a number"),
+        ("gap>1 gap>2", "column 7: 'gap' joins nothing"),
+        ("(" * 40 + "gap>1" + ")" * 40, "column 31: more than 30 levels within each other"),
+        ("gap>1" + " and gap>1" * 60, "column 501: a condition has at most 200 words"),
+        ("x" * 1001, "a condition has at most 1,000 characters, and this one 1,001"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}[^\n]*$"):
+        parse(text)
+
+
+def test_what_logs_say_is_shown_with_what_cannot_be_seen_written_out() -> None:
+    found = check("what_if.'host:\u202eevil'.speedup>1", slow_input())
+    assert "\u202e" not in found.says
+
+
+def test_what_is_no_number_is_not_known() -> None:
+    for nothing in (float("nan"), float("inf")):
+        found = check("step_ms.mean>1", _with_step(1.0, nothing, 2.0))
+        assert found.held is None
+        assert found.says == "step_ms.mean is not known: it was not measured"
+
+
+def test_a_verdict_that_cannot_be_told_is_no_other_verdict() -> None:
+    assert check("bottleneck!='compute'", without_stamps()).held is None
+    assert check("bottleneck!='insufficient_data'", without_stamps()).held is False
+
+
+def test_too_few_steps_leave_no_interval() -> None:
+    analysis = _with_step(1.0, 200.0, 300.0)
+    assert analysis.step is not None
+    few = replace(analysis, step=replace(analysis.step, ci95=None))
+    assert check("step_ms.mean>100", few).held is True
+    said = check("surely(step_ms.mean>100)", few).says
+    assert said.endswith("it has no interval: too few independent steps")

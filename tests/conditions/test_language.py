@@ -1,0 +1,156 @@
+"""The language as a whole: nothing breaks it, what it writes reads the same, all of it is documented."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stallscope import simulate
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.conditions import Condition, parse
+from stallscope.conditions.figures import known_names
+from stallscope.conditions.kinds import UNITS
+from stallscope.simulate import Job
+
+PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
+_NAMES = [name.replace("FIX", "input") for name in known_names()]
+_WORDS = [
+    *_NAMES,
+    *("baseline", "and", "or", "not", "surely", "(", ")", "'input'", "'", '"', "\x00", "‮"),
+    *("<", "<=", ">", ">=", "==", "!=", "=", "+", "-", "*", "/", "%", "ms", "s"),
+    *(
+        "0",
+        "20",
+        "1e3",
+        "0.5",
+        "1e-320",
+        "9" * 400,
+        "what_if.rank:3.speedup",
+        "what_if.'host:a.b'.saved_ms",
+    ),
+]
+
+_amounts = st.recursive(
+    st.one_of(
+        st.sampled_from([name for name in _NAMES if not name.startswith(("bottleneck", "status"))]),
+        st.builds(
+            lambda number, unit: f"{number}{unit}",
+            st.floats(0, 1e300).map(repr),
+            st.sampled_from(sorted(UNITS)),
+        ),
+        st.just("baseline"),
+    ),
+    lambda inner: st.one_of(
+        st.builds(lambda one: f"-{one}", inner),
+        st.builds(lambda one: f"({one})", inner),
+        st.builds(
+            lambda one, sign, other: f"{one} {sign} {other}", inner, st.sampled_from("+-*/"), inner
+        ),
+    ),
+    max_leaves=5,
+)
+_comparisons = st.one_of(
+    st.builds(
+        lambda one, sign, other: f"{one}{sign}{other}",
+        _amounts,
+        st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),
+        _amounts,
+    ),
+    st.sampled_from(["bottleneck=='input'", 'status != "open"', "size>1", "gap>=10%", "0<-gap"]),
+)
+_conditions = st.recursive(
+    _comparisons,
+    lambda inner: st.one_of(
+        st.builds(lambda one: f"not {one}", inner),
+        st.builds(lambda one: f"({one})", inner),
+        st.builds(lambda one: f"surely({one})", inner),
+        st.builds(
+            lambda one, word, other: f"{one} {word} {other}",
+            inner,
+            st.sampled_from(["and", "or"]),
+            inner,
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@cache
+def analyses() -> list[Analysis]:
+    job = Job(ranks=2, steps=60)
+    run = simulate.simulate(job).run
+    bare = simulate.simulate(Job(ranks=1, steps=3, stamps=False)).run
+    return [analyse(run, simulate.simulate(job.baseline()).run), analyse(bare)]
+
+
+def _checked(text: str) -> None:
+    """Read, write, read again, and hold it against runs; or one sentence says what is wrong."""
+    try:
+        condition = parse(text)
+    except ValueError as error:
+        said = str(error)
+    else:
+        _held_against_runs(condition)
+        return
+    assert re.match(r"column \d+: \S|a condition has at most ", said)
+    assert said.isprintable()
+
+
+def _held_against_runs(condition: Condition) -> None:
+    assert parse(str(condition)) == condition
+    for analysis in analyses():
+        outcome = condition.check(analysis)
+        assert outcome.held in (True, False, None)
+        assert outcome.says
+        assert "nan" not in outcome.says.split()
+
+
+@given(st.text(max_size=80))
+@example("\ud800>1")
+@example("٣>1")
+def test_no_text_breaks_it(text: str) -> None:
+    _checked(text)
+
+
+@given(st.lists(st.sampled_from(_WORDS), max_size=20), st.sampled_from(["", " "]))
+def test_no_words_in_any_order_break_it(words: list[str], between: str) -> None:
+    _checked(between.join(words))
+
+
+@given(_conditions)
+@example("not not size>1")
+@example("size-(1-2)>0 or (size>1 and (size>2 or size>3))")
+@example("-(-size)/(2/3)<1")
+def test_what_is_written_reads_the_same(text: str) -> None:
+    _checked(text)
+
+
+def test_parentheses_stay_where_they_matter() -> None:
+    assert str(parse("size-(1-2) > 0")) == "size-(1-2)>0"
+    assert str(parse("(size-1)-2 > 0")) == "size-1-2>0"
+    assert str(parse("(size>1 or size>2) and size>3")) == "(size>1 or size>2) and size>3"
+    assert str(parse("not (size>1 and gap>20 %)")) == "not (size>1 and gap>20%)"
+    assert str(parse("step_ms.mean<baseline")) == "step_ms.mean<baseline.step_ms.mean"
+    assert str(parse("what_if.'host:a.b'.speedup>1.50")) == "what_if.'host:a.b'.speedup>1.5"
+
+
+def test_every_figure_and_unit_is_documented() -> None:
+    said = set(re.findall(r"`([^`]+)`", PAGE.read_text()))
+    for name in known_names():
+        first, _, rest = name.partition(".")
+        generic = f"ENTRY.{rest}" if first in ENTRIES else name
+        assert generic in said, name
+    assert set(UNITS) - {""} <= said
+
+
+def test_every_example_on_the_page_is_a_condition() -> None:
+    examples = re.findall(r"--fail-if '([^']+(?:'\\''[^']*)*)'", PAGE.read_text())
+    fenced = re.findall(r"^    ([a-z(][^\n]*)$", PAGE.read_text(), re.MULTILINE)
+    conditions = [text for text in fenced if not text.startswith("stallscope")]
+    assert len(conditions) > 5
+    for text in [*examples, *conditions]:
+        parse(text)

@@ -1,0 +1,210 @@
+"""What leaves the dashboard as a file, clicked for in a real Chromium: pictures, numbers, reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Download, Locator, Page, expect
+
+from stallscope.dashboard import RunStore
+from stallscope.pictures.heat_map import lateness_chart
+from stallscope.pictures.palette import COLOURS
+from stallscope.run import Run
+
+from .browsing import NARROW, WIDE, Open, served, tab_stops
+from .cases import SCRIPT, THOUSAND
+
+pytestmark = pytest.mark.browser
+
+RANKS = 8
+
+
+@pytest.fixture(scope="module")
+def runs(made: Callable[[str], Run]) -> RunStore:
+    names = ("four ranks", "a slow rank", "hostile names", "a thousand ranks")
+    return RunStore([made(name) for name in names])
+
+
+@pytest.fixture(scope="module")
+def address(runs: RunStore) -> Iterator[str]:
+    with served(runs) as url:
+        yield url
+
+
+def card(page: Page, title: str) -> Locator:
+    heading = page.get_by_role("heading", level=2, name=title, exact=True)
+    found = page.locator(".picture-card").filter(has=heading)
+    expect(found.locator(".trace, .hm, canvas").first).to_be_attached()
+    return found
+
+
+def saved(page: Page, title: str, kind: str) -> Download:
+    with page.expect_download() as found:
+        card(page, title).get_by_role("button", name=f"Save as {kind}").click()
+    return found.value
+
+
+def content(download: Download) -> bytes:
+    return Path(download.path()).read_bytes()
+
+
+def table(download: Download) -> list[dict[str, str]]:
+    text = content(download).decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def size_of_png(data: bytes) -> tuple[int, int]:
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
+def test_a_chart_is_saved_as_it_is_seen(open_page: Open, scheme: str, width: int) -> None:
+    page = open_page("/run/slow", scheme=scheme, width=width)
+    title = "Ranks side by side"
+    picture = saved(page, title, "PNG")
+    assert picture.suggested_filename == "resnet-with-a-slow-rank-ranks-side-by-side.png"
+    assert size_of_png(content(picture))[0] >= 1400
+    svg = content(saved(page, title, "SVG")).decode()
+    assert svg.startswith("<svg")
+    assert title in svg
+    assert "Waiting for slow ranks" in svg
+    red, green, blue = bytes.fromhex(getattr(COLOURS["compute"], scheme)[1:])
+    assert f"rgb({red}, {green}, {blue})" in svg
+
+
+def test_the_numbers_behind_a_chart_have_units(open_page: Open, runs: RunStore) -> None:
+    page = open_page("/run/slow")
+    lines = table(saved(page, "Ranks side by side", "CSV"))
+    analysis = runs.analysis("slow")
+    assert {line["bar"] for line in lines} == {
+        f"rank {rank.rank} · {rank.host}" for rank in analysis.ranks
+    }
+    slow = next(line for line in lines if line["bar"].startswith("rank 2 "))
+    assert float(slow["Compute, ms"]) == pytest.approx(analysis.ranks[2].compute_ms, rel=1e-5)
+
+    over_time = table(saved(page, "Step time over the run", "CSV"))
+    assert analysis.steady is not None
+    assert [int(line["step"]) for line in over_time] == analysis.steady.steps.tolist()
+    assert float(over_time[0]["Input, ms"]) == pytest.approx(
+        analysis.steady.entry("input")[0] / 1e6, rel=1e-5
+    )
+
+
+def test_a_zoomed_picture_is_saved_zoomed(open_page: Open) -> None:
+    page = open_page("/run/slow")
+    title = "Step time over the run"
+    graph = card(page, title).locator(".js-plotly-plot")
+    graph.evaluate("graph => Plotly.relayout(graph, {'xaxis.range': [100, 120]})")
+    svg = content(saved(page, title, "SVG")).decode()
+    assert re.findall(r">(?:step )?(1[01]\d)<", svg)
+    assert ">200<" not in svg
+
+
+def test_a_heat_map_gives_the_numbers_of_its_cells(open_page: Open, runs: RunStore) -> None:
+    page = open_page("/run/slow/stragglers")
+    lines = table(saved(page, "Who is late, and when", "CSV"))
+    chart = lateness_chart(runs.analysis("slow"))
+    assert chart is not None
+    assert len(lines) == chart.values.size
+    late = np.array([float(line["late on average, ms"]) for line in lines]).reshape(
+        chart.values.shape
+    )
+    assert np.allclose(late, chart.values, rtol=1e-5, atol=1e-5)
+    assert (lines[0]["ranks"], lines[0]["host"]) == (chart.rows[0].label, chart.rows[0].group)
+    assert int(lines[0]["first step"]) == chart.edges[0] + 0.5
+    assert size_of_png(content(saved(page, "Who is late, and when", "PNG")))[1] > 400
+
+
+def test_the_timeline_gives_what_is_looked_at(open_page: Open, runs: RunStore) -> None:
+    page = open_page("/run/slow/timeline?from=100&to=119&ranks=2-3")
+    title = "Ranks over time"
+    lines = table(saved(page, title, "CSV"))
+    assert {line["ranks"] for line in lines} == {"rank 2", "rank 3"}
+    assert {int(line["first step"]) for line in lines} == set(range(100, 120))
+    ledger = runs.analysis("slow").ledger
+    assert ledger is not None
+    at = int(np.flatnonzero(ledger.steps == 100)[0])
+    compute = ledger.compute[at, ledger.ranks.index(2)] / 1e6
+    assert float(lines[0]["Compute, ms"]) == pytest.approx(compute, rel=1e-4)
+    width, height = size_of_png(content(saved(page, title, "PNG")))
+    assert width > 1000
+    assert height > 250
+
+
+def test_a_thousand_ranks_are_saved(open_page: Open) -> None:
+    page = open_page(f"/run/{THOUSAND.run_id}/timeline")
+    lines = table(saved(page, "Ranks over time", "CSV"))
+    assert {len(line) for line in lines} == {16}
+    assert lines[0]["ranks"].startswith("ranks 0–")
+
+
+def test_the_buttons_are_reached_by_keyboard(open_page: Open) -> None:
+    page = open_page("/run/slow")
+    group = card(page, "Ranks side by side").get_by_role("group", name="Save: Ranks side by side")
+    expect(group).to_be_visible()
+    group.get_by_role("button", name="Save as PNG").focus()
+    assert tab_stops(page, 2) == ["Save as SVG", "Save as CSV"]
+    with page.expect_download() as found:
+        page.keyboard.press("Enter")
+    assert found.value.suggested_filename.endswith("ranks-side-by-side.csv")
+
+
+def test_a_run_is_taken_out_of_the_dashboard(open_page: Open, runs: RunStore) -> None:
+    page = open_page("/run/real?baseline=slow")
+    actions = page.get_by_role("group", name="Save or share this run")
+    with page.context.expect_page() as opened:
+        actions.get_by_role("link", name="Report").click()
+    report = opened.value
+    expect(report).to_have_url(re.compile(r"/download/real/report\?baseline=slow$"))
+    expect(report.get_by_role("heading", level=1)).to_have_text(re.compile("resnet on pictures"))
+    expect(report.get_by_text("Against the synthetic baseline").first).to_be_visible()
+
+    with page.expect_download() as found:
+        actions.get_by_role("link", name="JSON").click()
+    assert found.value.suggested_filename == "resnet-on-pictures.json"
+    document = json.loads(content(found.value))
+    assert document["run"]["id"] == "real"
+    assert document["baseline"]["id"] == "slow"
+
+
+def test_a_trace_is_one_that_perfetto_reads(open_page: Open) -> None:
+    protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    page = open_page("/run/slow")
+    with page.expect_download() as found:
+        page.get_by_role("link", name="Perfetto").click()
+    assert found.value.suggested_filename == "resnet-with-a-slow-rank.pftrace"
+    trace = protos.Trace()
+    trace.ParseFromString(content(found.value))
+    assert len(trace.packet) > 0
+
+
+def test_the_address_is_copied_with_what_was_chosen(open_page: Open) -> None:
+    page = open_page("/run/real/timeline?from=20&to=40&baseline=slow")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copy = page.get_by_role("button", name="Copy address")
+    copy.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.url
+    assert "from=20" in copied
+    expect(copy).to_be_visible()
+
+
+def test_hostile_names_stay_text_in_files(open_page: Open, runs: RunStore) -> None:
+    key = next(run.id for run in runs.runs() if run.name == SCRIPT)
+    page = open_page(f"/run/{key}")
+    picture = saved(page, "Ranks side by side", "SVG")
+    assert re.fullmatch(r"[a-z0-9._-]+", picture.suggested_filename)
+    svg = content(picture).decode()
+    assert "<img" not in svg
+    assert "<script" not in svg

@@ -1,0 +1,109 @@
+"""What somebody has zoomed to stays where it is for another baseline, and in other colours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from stallscope.dashboard import RunStore
+from stallscope.run import Run
+
+from .browsing import Open, served
+from .cases import SYNTHETIC, run_of
+
+pytestmark = pytest.mark.browser
+
+# The ends of the only picture's axis, once it is drawn.
+_RANGE = """() => {
+    const graph = document.querySelector("#page .js-plotly-plot");
+    const drawn = graph && graph.layout && graph.querySelector(".hm");
+    return drawn ? graph.layout.xaxis.range.map(Math.round) : null;
+}"""
+
+
+@pytest.fixture(scope="module")
+def address(made: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    baseline = run_of(tmp_path_factory.mktemp("run"), SYNTHETIC)
+    with served(RunStore([made("four ranks"), baseline])) as url:
+        yield url
+
+
+def graph(page: Page, title: str) -> Locator:
+    found = page.get_by_role("figure", name=re.compile(f"^{title}")).locator(".js-plotly-plot")
+    expect(found.locator(".trace, .hm").first).to_be_attached()
+    return found
+
+
+def ends(page: Page) -> list[int]:
+    found: list[int] = page.wait_for_function(_RANGE).json_value()
+    return found
+
+
+def expect_ends(page: Page, expected: list[int]) -> None:
+    page.wait_for_function(f"expected => String(({_RANGE})()) === String(expected)", arg=expected)
+
+
+def zoom(page: Page, title: str) -> None:
+    """Drag over the second quarter of a picture, as people do."""
+    box = graph(page, title).locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 4, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, middle, steps=5)
+    page.mouse.up()
+
+
+def choose_baseline(page: Page) -> None:
+    page.get_by_role("textbox", name="Baseline").click()
+    page.get_by_role("option", name="resnet on noise").click()
+    expect(page).to_have_url(re.compile("baseline=synthetic"))
+    expect(page.get_by_role("textbox", name="Baseline")).to_have_value("resnet on noise")
+
+
+def test_a_zoomed_map_stays_zoomed_for_another_baseline_and_other_colours(open_page: Open) -> None:
+    page = open_page("/run/real/stragglers")
+    title = "Who is late, and when"
+    before = ends(page)
+    zoom(page, title)
+    page.wait_for_function(f"before => ({_RANGE})()[0] > before + 9", arg=before[0])
+    zoomed = ends(page)
+    assert before[0] < zoomed[0] < zoomed[1] < before[1]
+    choose_baseline(page)
+    expect_ends(page, zoomed)
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", "dark")
+    page.wait_for_timeout(300)
+    expect_ends(page, zoomed)
+    # Another page's pictures of that name are its own.
+    page.get_by_role("link", name="Overview").click()
+    expect(page).to_have_title(re.compile("^resnet on pictures"))
+    page.go_back()
+    expect_ends(page, before)
+
+
+def test_the_timeline_stays_where_it_is_for_another_baseline(open_page: Open) -> None:
+    page = open_page("/run/real/timeline")
+    timeline = page.locator("#timeline")
+    expect(timeline).to_have_attribute("aria-busy", "false")
+    timeline.focus()
+    for _ in range(3):
+        page.keyboard.press("+")
+    page.keyboard.press("s")
+    expect(page).to_have_url(re.compile(r"from=\d+.*to=\d+.*show=lateness"))
+    expect(timeline).to_have_attribute("aria-busy", "false")
+    page.wait_for_timeout(400)
+    ends = re.findall(r"(?:from|to)=([\d.]+)", page.url)
+    choose_baseline(page)
+    expect(timeline).to_have_attribute("aria-busy", "false")
+    assert re.findall(r"(?:from|to)=([\d.]+)", page.url) == ends
+    assert "show=lateness" in page.url
+    expect(page.get_by_role("button", name="Colour by lateness")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    page.get_by_role("button", name="No baseline").click()
+    expect(page).not_to_have_url(re.compile("baseline"))
+    assert re.findall(r"(?:from|to)=([\d.]+)", page.url) == ends

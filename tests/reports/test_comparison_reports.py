@@ -1,0 +1,252 @@
+"""Reports on runs held against each other, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from jsonschema import Draft202012Validator
+from rich.console import Console
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.comparison import compare
+from stallscope.analysis.regression import regression
+from stallscope.parsers import read
+from stallscope.pictures.charts import Chart
+from stallscope.pictures.comparison import changes_chart
+from stallscope.pictures.history import figure_charts, ledgers_chart
+from stallscope.pictures.over_runs import Level, OverRuns, RunDot
+from stallscope.pictures.plotly_figures import figure
+from stallscope.pictures.svg import NARROW, WIDE, draw
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.comparison import FORMATS, Compared, render
+from stallscope.reports.comparison.csv_report import COLUMNS
+from stallscope.reports.comparison.json_report import document
+from stallscope.reports.comparison.terminal import comparison_summary
+from stallscope.simulate import Job, Noise, simulate
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "compare.schema.json").read_text())
+OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))
+JOB = Job(ranks=2, steps=120, noise=Noise(cv=0.05, phi=0))
+HOSTILE = '<script>alert(1)</script>|"=1+1\u202e'
+
+
+@cache
+def analysed(
+    seed: int = 1, name: str | None = None, optimizer: str = "SGD", **more: Any
+) -> Analysis:
+    facts = {"model": "made", "optimizer": optimizer}
+    job = replace(JOB, seed=seed, run_id=f"run-{seed}", run_name=name, facts=facts, **more)
+    return analyse(simulate(job).run)
+
+
+def printed(name: str) -> Analysis:
+    (run,) = read(str(Path(__file__).parents[1] / "parsers" / "printed" / f"{name}.txt"))
+    return analyse(run)
+
+
+def _history(runs: int, **more: Any) -> Compared:
+    made = [analysed(seed, compute_ms=150.0 if seed < 7 else 180.0, **more) for seed in range(runs)]
+    return Compared(histories=regression(made))
+
+
+@cache
+def compared(case: str) -> Compared:
+    pairs = {
+        "pair": (analysed(1), analysed(2, compute_ms=180.0)),
+        "everything": (
+            analysed(1),
+            analysed(2, input_ms=20.0, compute_ms=168.0, other_ms=20.0),
+        ),
+        "equal": (analysed(1), analysed(2)),
+        "same run twice": (analysed(1), analysed(1)),
+        "sizes": (analysed(1), analysed(2, ranks=4)),
+        "batches": (analysed(1), analysed(2, batch_size=64)),
+        "without stages": (analysed(1), analysed(2, stamps=False)),
+        "without steps": (analysed(1), analysed(2, steps=0)),
+        "missing ranks": (analysed(1), analysed(2, lost_ranks=(1,))),
+        "epochs only": (printed("tf-2.15-verbose-2"), printed("keras-3.15-verbose-2")),
+        "few steps": (analysed(1), analysed(2, steps=6)),
+        "hostile pair": (analysed(1, HOSTILE), analysed(2, HOSTILE, optimizer=HOSTILE)),
+    }
+    if case in pairs:
+        return Compared(pair=compare(*pairs[case]))
+    return {
+        "history": lambda: _history(12),
+        "few runs": lambda: _history(3),
+        "one run": lambda: _history(1),
+        "hostile history": lambda: _history(12, name=HOSTILE),
+        "gaps": lambda: Compared(
+            histories=regression(analysed(seed, stamps=seed != 2) for seed in range(7))
+        ),
+        "nothing": lambda: Compared(histories=regression([analysed(1, steps=0)])),
+    }[case]()
+
+
+CASES = (
+    *(
+        "pair",
+        "everything",
+        "equal",
+        "same run twice",
+        "sizes",
+        "batches",
+        "without stages",
+        "without steps",
+    ),
+    *(
+        "missing ranks",
+        "epochs only",
+        "few steps",
+        "hostile pair",
+        "history",
+        "few runs",
+        "one run",
+    ),
+    *("hostile history", "gaps", "nothing"),
+)
+
+
+def shown(case: str) -> str:
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    console.print(comparison_summary(compared(case)))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_document_is_valid(case: str) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    text = render("json", compared(case), OPTIONS)
+    Draft202012Validator(SCHEMA).validate(json.loads(text))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_can_be_made_of_every_comparison(name: str, case: str) -> None:
+    text = render(name, compared(case), OPTIONS)
+    assert "nan" not in re.findall(r"\b\w+\b", text)
+    assert "None" not in re.findall(r"\b\w+\b", text)
+    assert "<script" not in text.replace("\\u003c", "<") or name in ("json", "csv")
+    assert "\u202e" not in text or name == "json"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_summary_fits_80_columns(case: str) -> None:
+    lines = shown(case).splitlines()
+    assert max(map(len, lines), default=0) <= 80
+    assert "\u202e" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("pair", r"B's steps are 1\d\.\d% longer"),
+        ("pair", r"Throughput of B over A's: 0\.8\d+× \(95% interval"),
+        ("pair", r"Most of it is compute"),
+        ("everything", r"The largest part of it is"),
+        ("equal", r"No difference beyond noise"),
+        ("equal", r"recorded the same"),
+        ("same run twice", r"A and B are one run: nothing can differ"),
+        ("sizes", r"A ran on 2 ranks and B on 4"),
+        ("batches", r"A rank has 32\.0 samples per step in A and 64\.0 in B"),
+        ("without stages", r"Only whole steps are compared\. B: The stages"),
+        ("without steps", r"These logs cannot tell"),
+        ("missing ranks", r"B: 1 of 2 ranks left no log"),
+        ("few steps", r"Too few steps to tell"),
+        ("epochs only", r"A's logs know epochs and no steps; mean epoch: 679\.5 ± 0\.5 ms"),
+        ("history", r"Steps are 1\d\.\d% longer since run-7"),
+        ("few runs", r"Too few runs to tell"),
+    ],
+)
+def test_the_summary_says_what_can_be_said(case: str, said: str) -> None:
+    assert re.search(said, " ".join(shown(case).split()))
+
+
+def test_the_json_of_a_pair_has_its_figures() -> None:
+    pair = document(compared("pair"))["pair"]
+    assert pair["step"]["more_than_noise"] is True
+    by = sum(entry["by_ms"]["value"] for entry in pair["ledger"])
+    assert by == pytest.approx(pair["step"]["by_ms"]["value"])
+    assert pair["speedup"]["ci95"][0] < pair["speedup"]["value"] < pair["speedup"]["ci95"][1]
+    assert [run["id"] for run in pair["runs"]] == ["run-1", "run-2"]
+
+
+def test_the_json_of_a_history_names_the_run_of_a_change() -> None:
+    (history,) = document(compared("history"))["histories"]
+    step = next(one for one in history["figures"] if one["name"] == "step")
+    (change,) = step["changes"]
+    assert change["run_id"] == "run-7"
+    assert history["runs"][change["run"]]["id"] == "run-7"
+    assert len(step["values"]) == len(history["runs"]) == 12
+
+
+def test_the_csv_has_a_row_per_run_and_figure() -> None:
+    rows = list(csv.DictReader(io.StringIO(render("csv", compared("history"), OPTIONS))))
+    assert tuple(rows[0]) == COLUMNS
+    assert len(rows) == 12 * 7
+    found = {(row["figure"], row["run_id"]) for row in rows if row["found"]}
+    assert ("step", "run-7") in found
+    pair = list(csv.DictReader(io.StringIO(render("csv", compared("pair"), OPTIONS))))
+    assert [row["number"] for row in pair] == ["1", "2"] * 6
+
+
+@pytest.mark.parametrize("case", ["pair", "history"])
+def test_the_page_needs_nothing_else_and_has_pictures(case: str) -> None:
+    page = render("html", compared(case), OPTIONS)
+    assert page.count("<figure") >= 2
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)
+    assert page.count("<h1") == 1
+
+
+PICTURES: tuple[Chart, ...] = (
+    OverRuns(
+        HOSTILE,
+        "A sentence.",
+        "ms",
+        (RunDot(HOSTILE, None), *[RunDot("b", None)] * 60),
+        (Level(1, 3, 1.0, 2.0),),
+        ((60, HOSTILE), (2, "+3%")),
+    ),
+    OverRuns("Nothing", "Nothing.", "ms", (), ()),
+)
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_pictures_stay_inside_and_escape_what_logs_say(width: int) -> None:
+    (history,) = compared("history").histories
+    made = [*figure_charts(history), ledgers_chart(history)]
+    for chart in (*PICTURES, *made):
+        assert chart is not None
+        svg = ElementTree.fromstring(draw(chart, "key", width))
+        assert not list(svg.iter("script"))
+        for text in svg.iter("{http://www.w3.org/2000/svg}text"):
+            assert 0 <= float(text.attrib["x"]) <= width
+
+
+def test_the_picture_of_a_history_marks_the_run_of_a_change() -> None:
+    (history,) = compared("history").histories
+    step = figure_charts(history)[0]
+    ((run, said),) = step.marks
+    assert run == 8
+    assert re.fullmatch(r"\+1\d\.\d%", said)
+    assert [(level.first, level.last) for level in step.levels] == [(1, 7), (8, 12)]
+    drawn = figure(step, dark=True)
+    assert len(drawn.data[0].x) == 12
+    assert any("%" in (note.text or "") for note in drawn.layout.annotations)
+
+
+def test_without_stages_there_is_no_picture_of_them() -> None:
+    pair = compared("without stages").pair
+    assert pair is not None
+    assert changes_chart(pair) is None
+    assert "<figure" not in render("html", compared("without stages"), OPTIONS)

@@ -1,0 +1,156 @@
+"""The index of many runs: its ranking, its trends, and all of its formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from stallscope.analysis import Analysis
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.index import FORMATS, Index, Line, by_time_lost, line_of, render
+from stallscope.reports.index.trends import trends
+from stallscope.wording.gains import main_gain
+
+NAMES = (
+    "a slow rank and a baseline",
+    "two ranks",
+    "everything",
+    "host stamps only",
+    "hostile names with stages",
+    "epochs only",
+)
+every_format = pytest.mark.parametrize("name", FORMATS)
+
+
+@pytest.fixture(scope="module")
+def lines(case: Callable[[str], Analysis]) -> list[Line]:
+    return [line_of(case(name), f"run-{at}") for at, name in enumerate(NAMES)]
+
+
+@pytest.fixture
+def index(lines: list[Line]) -> Index:
+    files = frozenset(f"{line.stem}{end}" for line in lines for end in (".html", ".md"))
+    return Index(lines, ["<img src=x>: there is no such file"], files - {"run-1.html"})
+
+
+def test_time_lost_is_the_gain_of_the_fix_times_steps_and_ranks(
+    case: Callable[[str], Analysis],
+) -> None:
+    analysis = case("a slow rank and a baseline")
+    gain = main_gain(analysis)
+    assert gain is not None
+    assert gain.what_if.saved_ms.ci95 is not None
+    line = line_of(analysis, "x")
+    times = analysis.steps * analysis.run.size / 3.6e6
+    assert line.lost_h == pytest.approx(gain.what_if.saved_ms.value * times)
+    assert line.lost_ci95_h == pytest.approx([end * times for end in gain.what_if.saved_ms.ci95])
+
+
+@pytest.mark.parametrize("name", ["host stamps only", "epochs only"])
+def test_what_cannot_be_told_is_missing_and_not_zero(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    line = line_of(case(name), "x")
+    assert (line.lost_h, line.lost_ci95_h, line.fix, line.entries_ms) == (None, None, None, {})
+
+
+def test_runs_are_ranked_by_time_lost_and_unknown_ones_come_last(lines: list[Line]) -> None:
+    ranked = by_time_lost(lines)
+    known = [line.lost_h for line in ranked if line.lost_h is not None]
+    assert known == sorted(known, reverse=True)
+    assert [line.lost_h for line in ranked[len(known) :]] == [None, None]
+
+
+def test_a_line_is_kept_and_read_again(lines: list[Line]) -> None:
+    for line in lines:
+        assert Line.read(json.loads(json.dumps(line.content))) == line
+
+
+@every_format
+def test_every_format_has_every_run(name: str, index: Index, options: ReportOptions) -> None:
+    text = render(name, index, options)
+    text.encode("utf-8")
+    assert "run-a" in text
+    assert "ring" in text
+    assert not re.search(r"\b(None|nan|NaN|inf|Infinity|np\.float64)\b", text)
+    assert "<script>alert" not in text or name in ("json", "csv")
+    assert "<img" not in text or name in ("json", "csv")
+
+
+def test_an_index_of_nothing_says_so(options: ReportOptions) -> None:
+    for name in FORMATS:
+        assert render(name, Index([]), options)
+    assert "Of none of these runs" in render("html", Index([]), options)
+
+
+def test_pages_are_linked_where_they_are(index: Index, options: ReportOptions) -> None:
+    page = render("html", index, options)
+    assert sorted(re.findall(r'href="(run-\d\.html)"', page)) == [
+        f"run-{at}.html" for at in range(len(NAMES)) if at != 1
+    ]
+    assert "](run-1.md)" in render("md", index, options)
+
+
+def test_json_and_csv_have_the_same_runs(index: Index, options: ReportOptions) -> None:
+    content = json.loads(render("json", index, options))
+    rows = list(csv.DictReader(io.StringIO(render("csv", index, options))))
+    assert [one["id"] for one in content["runs"]] == [line.id for line in index.ranked]
+    assert len(rows) == len(NAMES)
+    for own, row in zip(content["runs"], rows, strict=True):
+        assert own["lost_h"] == (float(row["lost_hours"]) if row["lost_hours"] else None)
+        # Spreadsheets take what begins like this for a formula.
+        assert not row["run_id"].startswith("=")
+    assert content["failed"] == list(index.failed)
+
+
+def test_a_bound_is_not_told_as_a_gain(lines: list[Line], options: ReportOptions) -> None:
+    bound = replace(lines[0], bound=True, lost_h=20.0, lost_ci95_h=None)
+    page = render("md", Index([bound]), options)
+    assert "≤ 20.0 h" in page
+    assert page.startswith("## Up to 20.0 h of rank time could be won back in 1 run\n")
+
+
+def of_day(line: Line, day: str, **changes: object) -> Line:
+    return replace(line, started_at=f"{day} 02:00:00", **changes)  # type: ignore[arg-type]
+
+
+def test_days_and_versions_of_a_job_are_held_together(lines: list[Line]) -> None:
+    run = replace(lines[0], model="resnet50")
+    own = [
+        of_day(run, "2026-11-02", versions="horovod 0.28.1, torch 2.9.1"),
+        of_day(run, "2026-11-01", versions="horovod 0.28.1, torch 2.8.0"),
+        of_day(run, "2026-11-01", versions="horovod 0.28.1, torch 2.8.0", entries_ms={"input": 5}),
+    ]
+    days, versions = trends([*own, *lines[1:]])
+    assert days.title == "resnet50 on 4 ranks: steps from day to day"
+    assert [bar.label for bar in days.bars] == ["2026-11-01", "2026-11-02"]
+    assert [bar.label for bar in versions.bars] == ["torch 2.8.0", "torch 2.9.1"]
+    expected = (run.entries_ms["input"] + 5) / 2
+    assert days.bars[0].segments[0].value == pytest.approx(expected)
+    assert "each day's 1 to 2 runs" in days.sentence
+
+
+def test_commits_tell_versions_apart_where_they_are_known(lines: list[Line]) -> None:
+    own = [of_day(lines[0], "2026-11-01", commit=commit) for commit in ("abc", "def")]
+    (versions,) = trends(own)
+    assert [bar.label for bar in versions.bars] == ["abc", "def"]
+
+
+@pytest.mark.parametrize("changes", [{"ranks": 9}, {"job": "other"}, {"synthetic": True}])
+def test_different_jobs_are_never_in_one_picture(
+    changes: dict[str, object], lines: list[Line]
+) -> None:
+    own = of_day(lines[0], "2026-11-01"), of_day(lines[0], "2026-11-02", **changes)
+    assert trends(own) == []
+
+
+def test_many_days_are_cut_and_it_is_said(lines: list[Line]) -> None:
+    (chart,) = trends([of_day(lines[0], f"2026-11-{day:02d}") for day in range(1, 21)])
+    assert [chart.bars[0].label, chart.bars[-1].label] == ["2026-11-07", "2026-11-20"]
+    assert chart.sentence.endswith("6 earlier days left out.")

@@ -1,0 +1,64 @@
+"""OpenMetrics as Prometheus reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from stallscope.analysis import Analysis
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.openmetrics import OpenMetricsReport
+
+from .cases import CASES
+
+
+def samples(analysis: Analysis, options: ReportOptions) -> dict[tuple[str, ...], float]:
+    """Values by name and labels, without the run's id, as Prometheus's own parser reads them."""
+    text = OpenMetricsReport().render(analysis, options)
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            assert one.labels.pop("run_id")
+            found[(one.name, *one.labels.values())] = one.value
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_prometheus_reads_every_run(
+    name: str, case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    found = samples(case(name), options)
+    assert [key for key in found if key[0] == "stallscope_run_info"]
+
+
+def test_figures_are_those_of_the_analysis_in_seconds(
+    case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    analysis = case("a slow rank and a baseline")
+    found = samples(analysis, options)
+    assert analysis.step is not None
+    assert found["stallscope_step_mean_seconds",] == analysis.step.mean / 1e3
+    assert found["stallscope_step_seconds", "0.95"] == analysis.step.p95 / 1e3
+    stages = [value for key, value in found.items() if key[0] == "stallscope_stage_seconds"]
+    assert sum(stages) == pytest.approx(analysis.step.mean / 1e3)
+    assert found["stallscope_ranks",] == 4
+    assert found["stallscope_baseline_gap_ratio",] == analysis.gap
+    assert found["stallscope_fix_speedup_ratio", "imbalance"] > 1.1
+
+
+def test_what_was_not_measured_is_absent(
+    case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    names = {key[0] for key in samples(case("host stamps only"), options)}
+    assert "stallscope_step_mean_seconds" in names
+    assert not names & {"stallscope_stage_seconds", "stallscope_fix_speedup_ratio"}
+    assert "stallscope_baseline_gap_ratio" not in names
+    assert "stallscope_steps" not in {key[0] for key in samples(case("epochs only"), options)}
+
+
+def test_labels_are_escaped(case: Callable[[str], Analysis], options: ReportOptions) -> None:
+    analysis = case("hostile names")
+    (info,) = [key for key in samples(analysis, options) if key[0] == "stallscope_run_info"]
+    assert '<script>alert(1)</script>"><img src=x' in info[1]

@@ -1,0 +1,84 @@
+"""Lines that advice and ``tune`` give to paste do what they say, in the real frameworks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from analysis.advice_setups import every_piece
+from training.launching import Launch
+
+from stallscope.analysis import analyse
+from stallscope.analysis.tuning import AutotuneFile, Tuned, tune
+from stallscope.parsers import read
+from stallscope.parsers.autotune import parse_autotune, read_autotune
+from stallscope.reports.tuning.passing import commands, environment
+
+pytestmark = pytest.mark.horovod
+
+PATIENCE_SECONDS = 240.0
+SHELL = re.compile(r"HOROVOD_|OMP_|unset |horovodrun |stallscope |python -c ")
+HEADER = b"hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,"
+HEADER += b"cycle_time_ms,tensor_fusion_threshold,score\n"
+
+Starter = Callable[..., Launch]
+
+
+@pytest.mark.parametrize("framework", ["keras", "torch"])
+def test_every_line_of_python_runs(start: Starter, tmp_path: Path, framework: str) -> None:
+    own = {
+        piece.line
+        for setup, piece in every_piece()
+        if setup.framework == framework and piece.line and not SHELL.match(piece.line)
+    }
+    # Threads can only be set before anything ran, and policies hold from then on.
+    lines = sorted(own, key=lambda line: ("mixed_precision" in line, "config" not in line, line))
+    assert len(lines) > 8
+    path = tmp_path / "lines.json"
+    path.write_text(json.dumps(lines))
+    launched = start("pasted.py", framework, str(path))
+    launched.succeed(PATIENCE_SECONDS)
+    assert f"{len(lines)} lines ran" in launched.output
+
+
+@pytest.mark.parametrize("row", [b"0,1,0, 1,2.5,32,9\n", b"1,0,1, 0,10,0,9\n"])
+def test_horovodruns_flags_set_the_same_environment(
+    start: Starter, tmp_path: Path, row: bytes
+) -> None:
+    (tuned,) = tune([AutotuneFile("log", parse_autotune("log", HEADER + row))], [], []).tuned
+    path = tmp_path / "lines.json"
+    path.write_text(json.dumps([commands(tuned)["horovodrun"]]))
+    launched = start("pasted.py", "flags", str(path))
+    launched.succeed(PATIENCE_SECONDS)
+    became = json.loads(launched.output.splitlines()[-1])
+    for line in environment(tuned):
+        name, _, value = line.partition("=")
+        assert float(became[name]) == float(value)
+
+
+def test_a_real_tuners_settings_are_found_in_the_steps(start: Starter, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    start("autotuned.py", str(logs), "80", ranks=2).succeed(PATIENCE_SECONDS)
+    tuned = _tuned(logs)
+    assert tuned.log.settled is not None
+    assert tuned.run is not None
+    # Horovod's four test points first.
+    cycles = [tried.sample.cycle_time_ms for tried in tuned.tried]
+    assert cycles[:4] == pytest.approx([5, 50, 25, 10])
+    # Rounds of five steps or six: of steps 6 to 9, 12 to 14, 18 and 19 surely, less what is warm-up.
+    for tried, most in zip(tuned.tried, (4, 3, 2, 1), strict=False):
+        assert tried.steps <= most
+    assert tuned.settled_ms is not None
+    assert tuned.setting == tuned.log.settled
+
+
+def _tuned(logs: Path) -> Tuned:
+    (run,) = read(str(logs))
+    path = logs / "autotune.csv"
+    file = AutotuneFile(str(path), read_autotune(path))
+    (tuned,) = tune([file], [], [analyse(run)]).tuned
+    return tuned
