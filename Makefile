@@ -101,7 +101,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,ssh,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,ssh,zstd,test,dev
 	@touch $@
 
 .PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-catalogue bench-reports scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean

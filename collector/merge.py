@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.attempts import last_attempts
-from stallscope.run import Log, Run
+from stallscope.run import Log, MeasuredInput, Run
 
 Key = tuple[int, int, int, int]
 
@@ -32,7 +32,8 @@ def is_one_job(one: Run, other: Run) -> bool:
 
 
 def merged(new: Run, old: Run) -> Run:
-    """The new run, with logs of the old one that it lacks."""
+    """The new run, with logs and measurements of the old one that it lacks."""
+    new = replace(new, input_times=_measurements(new, old))
     there = {key(log) for log in new.logs}
     lacking = [index for index, log in enumerate(old.logs) if key(log) not in there]
     if not lacking:
@@ -58,6 +59,12 @@ def merged(new: Run, old: Run) -> Run:
     known = {str(problem) for problem in new.problems}
     problems = (*new.problems, *(one for one in old.problems if str(one) not in known))
     return replace(new, logs=tuple(logs[i] for i in order), problems=problems, **tables)
+
+
+def _measurements(new: Run, old: Run) -> tuple[MeasuredInput, ...]:
+    there = {(one.rank, one.began) for one in new.input_times}
+    gone = (one for one in old.input_times if (one.rank, one.began) not in there)
+    return (*new.input_times, *gone)
 
 
 def _by_log(*tables: pa.Table) -> pa.Table:

@@ -33,7 +33,15 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem, Run
+from stallscope.run import (
+    INTERVALS_SCHEMA,
+    STEPS_SCHEMA,
+    InputStage,
+    Log,
+    MeasuredInput,
+    Problem,
+    Run,
+)
 from stallscope.safe_names import safe_name
 
 from .catalogue.checking import checksum
@@ -141,11 +149,23 @@ def load_run(
             problems=tuple(Problem(**problem) for problem in manifest["problems"]),
             steps=_read_steps(path, manifest["files"], ranks, epochs),
             intervals=pq.read_table(path / _INTERVALS).cast(INTERVALS_SCHEMA).combine_chunks(),
+            input_times=tuple(map(_measured, manifest.get("input_times", []))),
         )
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise UnreadableError(
             f"{path}: the collected run is damaged ({error}); collect it again"
         ) from error
+
+
+def _measured(content: dict[str, Any]) -> MeasuredInput:
+    stages = tuple(
+        InputStage(**{**stage, "ci95_ms": _pair(stage["ci95_ms"])}) for stage in content["stages"]
+    )
+    return MeasuredInput(**{**content, "ci95_ms": _pair(content["ci95_ms"]), "stages": stages})
+
+
+def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
+    return None if ci95 is None else (ci95[0], ci95[1])
 
 
 def _check_sizes(path: Path, files: dict[str, Any]) -> None:
@@ -216,6 +236,7 @@ def _manifest(run: Run, folder: Path) -> dict[str, Any]:
         "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "logs": [{**asdict(log), "facts": dict(log.facts)} for log in run.logs],
         "problems": [asdict(problem) for problem in run.problems],
+        "input_times": [asdict(measured) for measured in run.input_times],
         "files": {
             path.relative_to(folder).as_posix(): {
                 "size": path.stat().st_size,

@@ -27,7 +27,10 @@ class Parsed:
 
 
 class Parser(ABC):
-    """Reads one kind of log. A new kind is one file with one subclass, listed in ``registry.py``."""
+    """Reads one kind of log. A new kind is one file with one subclass, listed in ``registry.py``.
+
+    A user's own is named by where it is imported from: ``--read-as mypackage.module:Class``.
+    """
 
     #: The name for ``--read-as``.
     name: ClassVar[str]
@@ -37,6 +40,8 @@ class Parser(ABC):
     suffix: ClassVar[str]
     #: Whether its logs have steps; those that know epochs only count where there are no steps.
     has_steps: ClassVar[bool] = True
+    #: Whether the first bytes of its files are like no other's; otherwise they only look like it.
+    certain: ClassVar[bool] = True
 
     @abstractmethod
     def recognises(self, file_name: str, head: bytes) -> bool:

@@ -21,9 +21,14 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 from stallscope.safe_names import safe_name
 
 from .base import Parsed
+from .stamps import Stamp
 
-# The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5).
-_RANK_IN_PATH = re.compile(r"(?:^|(?<=/))rank[._-]?(\d{1,6})(?=[/._-]|$)|(?<=@1\.)(\d{1,6})(?=\.)")
+# The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5),
+# attempt_0/3/stdout.log (torchrun).
+_RANK_IN_PATH = re.compile(
+    r"(?:^|(?<=/))rank[._-]?(\d{1,6})(?=[/._-]|$)|(?<=@1\.)(\d{1,6})(?=\.)"
+    r"|(?:(?<=/attempt_\d/)|(?<=^attempt_\d/))(\d{1,6})(?=/std(?:out|err)\.log$)"
+)
 # What a run is and what it trained: MLflow knows it of what was printed, too.
 _OF_THE_RUN = (
     "run_name",
@@ -87,7 +92,7 @@ def rank_in(path: str) -> tuple[int | None, str]:
     found = _RANK_IN_PATH.search(path)
     if found is None:
         return None, path
-    return int(found[1] or found[2]), path[: found.start()] + path[found.end() :]
+    return int(found[found.lastindex or 0]), path[: found.start()] + path[found.end() :]
 
 
 def rounded_to(milliseconds: float) -> str:
@@ -95,6 +100,22 @@ def rounded_to(milliseconds: float) -> str:
     if milliseconds >= 1000:
         return "the second"
     return "the millisecond" if milliseconds <= 1 else f"{milliseconds:.3g} ms"
+
+
+def clock_facts(stamp: Stamp | None, zero: int) -> dict[str, Any]:
+    """What is known of the clock of lines with such a stamp, whose times count from ``zero``."""
+    if stamp is None:
+        return {"clock": "none: durations one after another"}
+    if stamp.zone_known:
+        return {
+            "clock": "stamps of the lines",
+            "anchor": {"monotonic_ns": 0, "wall_ns": zero},
+        }
+    began = Stamp(zero, False, stamp.resolution_ns)
+    return {
+        "clock": f"stamps of the lines, from {began.in_words} of an unknown zone",
+        "began_local": began.in_words,
+    }
 
 
 def beside_steps(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
@@ -118,30 +139,31 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     Raises:
         NotFoundError: if all there is are MLflow's metrics, and they tell no times.
     """
-    by_place: dict[str, list[Parsed]] = defaultdict(list)
+    by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
     for where, log in found:
         if log.run_id:
             by_run[log.run_id].append(log)
         else:
-            by_place[rank_in(where)[1]].append(log)
+            by_place[rank_in(where)[1], log.log.facts.get("repeat")].append(log)
     runs = [log for logs in by_run.values() for log in logs if "known_from" in log.log.facts]
     if len(by_run) == 1 and by_place:
         ((mlflow, *_),) = by_run.values()
         most = max(by_place, key=lambda place: sum(_epochs(log) for log in by_place[place]))
         runs = [_as_mlflow_knows_it(log, mlflow) for log in by_place.pop(most)]
-    named = [_named(place, log) for place, logs in by_place.items() for log in logs]
+    named = [_named(*place, log) for place, logs in by_place.items() for log in logs]
     if not runs and not named and by_run:
         raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
     return [*runs, *named]
 
 
-def _named(place: str, log: Parsed) -> Parsed:
+def _named(place: str, repeat: int | None, log: Parsed) -> Parsed:
     """The log with an id and a name made of its place: nothing in it says what its run is called."""
+    again = "" if repeat is None else f"-repeat-{repeat}"
     parts = [part for part in place.split("/") if part]
     key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     facts = {"run_name": "/".join(parts[-2:]), **log.log.facts}
-    run_id = f"{safe_name(parts[-1]) if parts else 'output'}-{key}"
+    run_id = f"{safe_name(parts[-1]) if parts else 'output'}-{key}{again}"
     return replace(log, run_id=run_id, log=replace(log.log, facts=facts))
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import ClassVar, NamedTuple
 
@@ -29,8 +28,9 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import Epoch, epochs_log, rank_in, rounded_to
-from .launcher_output import Line, Stamp, shown_lines
+from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to
+from .launcher_output import Line, shown_lines
+from .stamps import Stamp
 
 KNOWN_FROM = "what Keras printed"
 
@@ -45,9 +45,18 @@ _LINE = re.compile(rf"{_OF_ALL}- {_SECONDS}(?: - {_EACH})?(?= - |\s*$)")
 _OLD_LINE = re.compile(rf"(?:^|\s)- {_SECONDS} - \w+: ")
 _AT_THE_END = re.compile(rf" - (?P<epoch>\d{{1,9}})(?P<epoch_unit>s|ms|us)/epoch - {_EACH}\s*$")
 _LOSS = " - loss: "
+_VALIDATION = " - val_"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # What every line of interest holds, to be looked for in millions of lines.
-_OF_INTEREST = re.compile(rb"s/(?:step|sample|epoch)|\ds - |\ds\s*$|Epoch \d+/|Train on \d")
+_OF_INTEREST = re.compile(
+    rb"s/(?:step|sample|epoch)|\ds - |\ds\s*$|Epoch \d+/|Train on \d|ETA: \d|/Unknown "
+)
+# A bar on its way: where it is, of how many steps, and how long it has still to go.
+_ON_ITS_WAY = re.compile(rb" - ETA: \d|\d/Unknown ")
+_PART = re.compile(
+    r"(?<![\d/.])(?P<at>\d{1,12})/(?P<of>\d{1,12}|Unknown) "
+    r"(?:\[[=>.]{10,}\] - |[━=]{10,} |-? ?)(?:ETA: )?(?P<eta>\d{1,4}(?::\d\d){0,2})(?P<s>s?)"
+)
 # A bar on its way, or a finished one.
 _SIGN = re.compile(
     rf"\d/\d+ (?:\[[=>.]{{10,}}\] - (?:ETA: )?\d|[━=]{{10,}} \d)|\d/Unknown -? ?\d|{_LINE.pattern}"
@@ -66,6 +75,7 @@ class KerasOutputParser(Parser):
     title: ClassVar[str] = "what Keras prints while it fits"
     suffix: ClassVar[str] = ".txt"
     has_steps: ClassVar[bool] = False
+    certain: ClassVar[bool] = False
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         announced = False
@@ -83,13 +93,15 @@ class KerasOutputParser(Parser):
         outputs: dict[tuple[int | None, str], _Output] = {}
         # A bar whose updates each became a line of their own ends more than once.
         torn_apart = b"\r" not in data
-        for line in shown_lines(data):
+        for line in shown_lines(data, wanted=_may_matter):
             key = (line.rank, line.stream)
             if line.rank is not None:
                 ranks.add(line.rank)
-            if _OF_INTEREST.search(line.text):
-                if key not in outputs:
-                    outputs[key] = _Output(torn_apart)
+            if key not in outputs:
+                outputs[key] = _Output(torn_apart)
+            if _ON_ITS_WAY.search(line.text):
+                outputs[key].last_bar = line.text
+            else:
                 outputs[key].add(line)
         found = _one_stream_per_rank(outputs)
         if not found:
@@ -122,6 +134,8 @@ class _Printed:
     count: int | None
     of_samples: bool
     times: _Times
+    #: Whether values of a validation stand in the line.
+    validated: bool
     stamp: Stamp | None
 
 
@@ -137,6 +151,8 @@ class _Output:
         self._ever_announced = False
         self._samples: int | None = None
         self._provisional = False
+        #: The last line that may be a bar on its way.
+        self.last_bar = b""
 
     @property
     def announced(self) -> bool:
@@ -149,6 +165,7 @@ class _Output:
         if epoch is not None:
             self._announced = (int(epoch[1]), int(epoch[2]))
             self._ever_announced = True
+            self.last_bar = b""
             return
         samples = _SAMPLES.search(text)
         if samples is not None:
@@ -157,7 +174,9 @@ class _Output:
         found = _BAR.search(text) or _LINE.search(text)
         if found is None and self._announced is not None:
             found = _OLD_LINE.search(text)
-        if found is not None:
+        if found is None:
+            self.last_bar = line.text
+        else:
             self._end(text, found, line)
 
     def _end(self, text: str, found: re.Match[str], line: Line) -> None:
@@ -178,7 +197,21 @@ class _Output:
         self._provisional = self.torn_apart and bar and parts["seconds"] == "0" and not again
         of_samples = parts.get("of") == "sample" or (count is not None and count == self._samples)
         times = _times(text, parts, None if of_samples else count, bar)
-        self.epochs.append(_Printed(*place, count, of_samples, times, line.stamp))
+        validated = _VALIDATION in text
+        self.epochs.append(_Printed(*place, count, of_samples, times, validated, line.stamp))
+
+    def broke_off(self) -> str | None:
+        """Where an epoch was that began and did not end, in words."""
+        found = _PART.search(_plain(self.last_bar))
+        if self._announced is None or found is None:
+            return None
+        of = "an unknown number" if found["of"] == "Unknown" else found["of"]
+        said = f"epoch {self._announced[0]} broke off at step {found['at']} of {of}"
+        # Keras 3 has no word for it, and without a length it is the time so far.
+        knows_eta = found["of"] != "Unknown"
+        return said + (
+            f", with {found['eta']}{found['s']} to go as Keras saw it" if knows_eta else ""
+        )
 
     def _announced_place(self, number: int, of: int) -> tuple[int, int, int | None]:
         """The fit, the epoch and how many epochs were meant; a loop around ``fit`` is one fit."""
@@ -235,6 +268,10 @@ def _logs(
     first = min(own[0] for own in begins.values())
     for rank, output in found.items():
         problems = [] if output.announced else [Problem(path, _NOT_ANNOUNCED)]
+        broke_off = output.broke_off()
+        if broke_off is not None:
+            whose = f"rank {rank}: " if len(found) > 1 else ""
+            problems.append(Problem(path, whose + broke_off))
         rows = zip(output.epochs, begins[rank], strict=True)
         for fit, own in groupby(rows, key=lambda row: row[0].fit):
             epochs = [(epoch, begin - first) for epoch, begin in own]
@@ -267,23 +304,19 @@ def _facts(epochs: Sequence[_Printed], stamped: bool, first: int) -> dict[str, o
         "precision": f"epochs, to {rounded_to(2 * half)}",
         "epoch_precision_ms": half,
         "first_epoch": epochs[0].epoch,
-        "clock": "none: durations one after another",
-    }
-    stamp = epochs[0].stamp
-    if stamped and stamp is not None:
-        facts["clock"] = "stamps of the lines"
-        if stamp.zone_known:
-            facts["anchor"] = {"monotonic_ns": 0, "wall_ns": first}
-        else:
-            began = datetime.fromtimestamp(first // 10**9, UTC)
-            facts["clock"] = (
-                f"stamps of the lines, from {began:%Y-%m-%d %H:%M:%S} of an unknown zone"
-            )
+        "validation_in_epochs": _validated(epochs),
+    } | clock_facts(epochs[0].stamp if stamped else None, first)
     counts = {epoch.count for epoch in epochs}
     if len(counts) == 1 and epochs[0].count is not None:
         of = "samples" if epochs[0].of_samples else "steps"
         facts[f"{of}_per_epoch"] = epochs[0].count
     return facts | _step_facts(epochs[1:] or epochs)
+
+
+def _validated(epochs: Sequence[_Printed]) -> bool | None:
+    """Whether the epochs' times include a validation; None where some do."""
+    found = {epoch.validated for epoch in epochs}
+    return found.pop() if len(found) == 1 else None
 
 
 def _step_facts(epochs: Sequence[_Printed]) -> dict[str, object]:
@@ -345,6 +378,20 @@ def _all_there(last: _Printed) -> bool:
 
 def _ns(epoch: _Printed) -> int:
     return round(epoch.times.ms * 1e6)
+
+
+def _may_matter(line: bytes) -> bool:
+    """Whether to look at a line: there are millions of others, and letters are found at once."""
+    likely = (
+        b"s/" in line
+        or b"s - " in line
+        or b"poch " in line
+        or b"ETA" in line
+        or b"/Unknown" in line
+        or b"Train on" in line
+        or line.rstrip().endswith(b"s")
+    )
+    return likely and _OF_INTEREST.search(line) is not None
 
 
 def _plain(text: bytes) -> str:

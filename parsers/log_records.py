@@ -3,6 +3,7 @@
 The records of one log may lie in several files (rolled ones), and those of many ranks in one. They are
 put together again by the offsets that they carry; what is missing is said. Rolled files are cut wherever
 a buffer was full, so a record may begin at the end of one and go on at the beginning of another.
+Launchers cut them anywhere to put their labels in, and pieces of other ranks' lines.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 
 from stallscope.collector.recorder.records import RECORD
 from stallscope.run import Problem
+
+from .launchers import demultiplexed, labels_of
 
 _MARK = b"stallscope:1:"
 # A line is no longer than what a pipe takes whole.
@@ -36,6 +39,7 @@ class LogRecords:
     def add(self, path: str, data: bytes) -> bool:
         """Take the records out of a file; whether there were any."""
         self._beginnings[_folder(path)].append(data[:_LONGEST_LINE].partition(b"\n")[0])
+        data = _as_written(data)
         end = _broken_record(data)
         if end:
             self._broken_off.append((path, end))
@@ -93,6 +97,11 @@ class LogRecords:
             if whole:
                 found.append((path, whole))
         return found
+
+
+def _as_written(data: bytes) -> bytes:
+    """What all ranks have written, one after another, where a launcher has mixed it."""
+    return data if labels_of(data) is None else b"\n".join(demultiplexed(data).values())
 
 
 def _folder(path: str) -> str:

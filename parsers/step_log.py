@@ -20,7 +20,6 @@ from .base import Parsed, Parser
 _MAGIC = b"#stallscope "
 _KNOWN_VERSION = 1
 _WORTH_THREADS = 4 * 2**20
-_COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
 _REQUIRED = ("kind", "step", "begin_us", "end_us")
 _NUMBERS = (
     "step",
@@ -57,12 +56,13 @@ class StepLogParser(Parser):
         whole += b"\n"
 
         bad_facts = 0
-        for line in _COMMENT.findall(whole):
+        comments, table = _apart(whole)
+        for line in comments:
             try:
                 facts.update(_facts(line))
             except ValueError:
                 bad_facts += 1
-        rows, bad_rows = _rows(path, _COMMENT.sub(b"", whole))
+        rows, bad_rows = _rows(path, table)
         torn += bad_facts + bad_rows
 
         log = Log(
@@ -93,6 +93,19 @@ def _header(path: str, line: bytes) -> dict[str, Any]:
         return _facts(b"#facts " + text)
     except ValueError:
         raise UnreadableError(f"{path}: the header's facts are torn or no JSON") from None
+
+
+def _apart(lines: bytes) -> tuple[list[bytes], bytes]:
+    """Whole lines that begin with #, and all others."""
+    comments, others, at = [], [], 0
+    text = b"\n" + lines
+    begin = text.find(b"\n#")
+    while begin >= 0:
+        end = text.index(b"\n", begin + 1)
+        comments.append(text[begin + 1 : end + 1])
+        others.append(text[at:begin])
+        at, begin = end, text.find(b"\n#", end)
+    return comments, b"".join([*others, text[at:]])[1:]
 
 
 def _facts(line: bytes) -> dict[str, Any]:

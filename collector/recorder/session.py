@@ -17,16 +17,34 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, Union
 
+from stallscope import __version__
+
+from . import input_file
 from .clock import read_clocks
-from .format import END, SUFFIX, IntervalRow, RowFormatter, StepRow, facts_line, file_name, header
+from .cost import Cost
+from .format import (
+    END,
+    EPOCH,
+    SUFFIX,
+    IntervalRow,
+    RowFormatter,
+    StepRow,
+    facts_line,
+    file_name,
+    header,
+)
 from .identity import RunIdentity, World, join_run, launch_name, process_start_ns
 from .sinks import FileSink, LoggingSink
+from .spool import SpooledSink, cannot_append, is_to_be_spooled
 from .upload import ended, watch
 
 logger = logging.getLogger("stallscope")
 
 # A process that records more parts than this into one folder is looping, not training.
 _MOST_PARTS = 100_000
+
+# A log that is copied as a whole is copied as often as this, and at the end of every epoch.
+_COPY_SECONDS = 300.0
 
 # A file system that takes longer than this to take the last lines must not hold the end of training.
 _PATIENCE_SECONDS = 5.0
@@ -74,7 +92,11 @@ class Session:
         self._before_flush = before_flush
         self._mlflow_run_id = mlflow_run_id
         self._sink = sink
-        self._sinks: List[Union[FileSink, LoggingSink]] = []
+        self._sinks: List[Union[FileSink, LoggingSink, SpooledSink]] = []
+        self._spool: Optional[SpooledSink] = None
+        # When what was spooled was brought to its place.
+        self._copied = time.monotonic()
+        self._copy_is_due = self._copy_failed = False
         # A deque: the training thread appends while the other one takes, without a lock.
         self._rows: Deque[Union[StepRow, IntervalRow, str]] = deque()
         self._write_lock = threading.Lock()
@@ -82,6 +104,8 @@ class Session:
         self._stop = threading.Event()
         self._failed = False
         self._closed = False
+        #: What recording has cost so far.
+        self.cost = Cost()
         # A forked child, such as a loader's worker, has a copy of all this and must leave it alone.
         self._pid = os.getpid()
         monotonic, clock = read_clocks()
@@ -92,8 +116,10 @@ class Session:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             self._release()
             return
-        if self.path is not None and mlflow_run_id:
-            watch(self.path, mlflow_run_id)
+        if self.path is not None:
+            input_file.recorded_in(log_dir, _past[str(log_dir)].identity.run_id)
+            if mlflow_run_id:
+                watch(self.path, mlflow_run_id)
         self._thread = threading.Thread(
             target=self._flush_regularly, name="stallscope-flush", daemon=True
         )
@@ -114,6 +140,8 @@ class Session:
         if clock is None:
             clock = read_clocks()[1]
         self._rows.append(IntervalRow(kind, self.next_step, epoch, begin, end, clock))
+        if kind == EPOCH:
+            self._copy_is_due = True
 
     def facts(self, facts: Dict[str, Any]) -> None:
         """Facts that are only known after the start; later ones win over earlier ones."""
@@ -142,12 +170,12 @@ class Session:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=_PATIENCE_SECONDS)
         self._take_what_is_pending()
-        now, clock = read_clocks()
-        self.interval(END, None, now, now, clock)
         if not self._write_lock.acquire(timeout=_PATIENCE_SECONDS):
             self.fail("%s takes no more lines" % self.path)
             return
         try:
+            self._flush_locked()
+            self._end()
             self._flush_locked()
             self._release()
         finally:
@@ -157,6 +185,12 @@ class Session:
         key = str(self.log_dir)
         if key in _past:
             _past[key] = _past[key]._replace(next_step=self.next_step, counted=counted)
+
+    def _end(self) -> None:
+        """The last lines: what recording has cost up to here, and that the log is complete."""
+        self.facts({"recorder_cost": self.cost.fact()})
+        now, clock = read_clocks()
+        self.interval(END, None, now, now, clock)
 
     def fail(self, reason: str) -> None:
         """Stop recording and say so, once."""
@@ -177,30 +211,62 @@ class Session:
         if self._sink != "logging":
             self.log_dir.mkdir(parents=True, exist_ok=True)
         identity = self._identity(launch, monotonic + clock)
+        descriptor = None
         if self._sink != "logging":
             descriptor, self.path, part = self._new_file(identity)
-            self._sinks.append(FileSink(descriptor))
+        first = header(
+            {
+                **facts,
+                "run_id": identity.run_id,
+                "generation": identity.generation,
+                "part": part,
+                "launch": launch,
+                "rank": self._world.rank,
+                "size": self._world.size,
+                "local_rank": self._world.local_rank,
+                "anchor": {"monotonic_ns": monotonic, "wall_ns": monotonic + clock},
+                "process_start_us": (process_start_ns() - monotonic) // 1000,
+                "first_step": self.next_step,
+                "flush_seconds": self._flush_seconds,
+            }
+        ).encode()
+        second = facts_line({"recorder": __version__}).encode()
+        if descriptor is not None:
+            self._begin(descriptor, first)
+            self._sinks.append(self._going_on(first, second))
         if self._sink != "file":
             name = file_name(self._world.rank, identity.generation, part)
-            self._sinks.append(LoggingSink(name[: -len(SUFFIX)]))
-        self._write(
-            header(
-                {
-                    **facts,
-                    "run_id": identity.run_id,
-                    "generation": identity.generation,
-                    "part": part,
-                    "launch": launch,
-                    "rank": self._world.rank,
-                    "size": self._world.size,
-                    "local_rank": self._world.local_rank,
-                    "anchor": {"monotonic_ns": monotonic, "wall_ns": monotonic + clock},
-                    "process_start_us": (process_start_ns() - monotonic) // 1000,
-                    "first_step": self.next_step,
-                    "flush_seconds": self._flush_seconds,
-                }
-            )
-        )
+            records = LoggingSink(name[: -len(SUFFIX)])
+            records.write(first + second)
+            self._sinks.append(records)
+        self.cost.wrote(len(first + second))
+        if self._spool is not None:
+            self.facts({"spooled": str(self._spool)})
+
+    def _begin(self, descriptor: int, first: bytes) -> None:
+        """Write the header, and close the file: some mounts show what is in it only then."""
+        file = FileSink(descriptor)
+        try:
+            file.write(first)
+        finally:
+            file.close()
+
+    def _going_on(self, first: bytes, second: bytes) -> Union[FileSink, SpooledSink]:
+        """What goes on behind the header; that files can be appended to is tried, and not assumed."""
+        assert self.path is not None
+        if not is_to_be_spooled(self.log_dir):
+            file = None
+            try:
+                file = FileSink(os.open(str(self.path), os.O_WRONLY | os.O_APPEND))
+                file.write(second)
+                return file
+            except OSError as error:
+                if file is not None:
+                    file.close()
+                if not cannot_append(error):
+                    raise
+        self._spool = SpooledSink(self.path, first + second)
+        return self._spool
 
     def _identity(self, launch: Optional[str], wall_ns: int) -> RunIdentity:
         """A further session of this process goes on with its run; a first one joins the job's.
@@ -229,7 +295,7 @@ class Session:
         return identity
 
     def _new_file(self, identity: RunIdentity) -> Tuple[int, Path, int]:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
         for part in range(_MOST_PARTS):
             path = self.log_dir / file_name(self._world.rank, identity.generation, part)
             try:
@@ -259,6 +325,7 @@ class Session:
         data = text.encode()
         for sink in self._sinks:
             sink.write(data)
+        self.cost.wrote(len(data))
 
     def _release(self) -> None:
         sinks, self._sinks = self._sinks, []
@@ -283,6 +350,28 @@ class Session:
             last = time.monotonic()
             self._take_what_is_pending()
             self.flush()
+            self._copy_if_due()
+            self.cost.background_ns = time.thread_time_ns()
+
+    def _copy_if_due(self) -> None:
+        """Bring what was spooled to its place; where that fails, the next time does it."""
+        now = time.monotonic()
+        if self._spool is None or not (
+            self._copy_is_due or now - self._copied > max(_COPY_SECONDS, self._flush_seconds)
+        ):
+            return
+        self._copy_is_due, self._copied = False, now
+        try:
+            self._spool.publish()
+        except OSError as error:
+            if not self._copy_failed:
+                logger.warning(
+                    "stallscope: the log cannot be copied to %s yet: %s; until it can be it is in %s",
+                    self.path,
+                    error,
+                    self._spool,
+                )
+            self._copy_failed = True
 
 
 def _counted_before(past: _Past) -> int:

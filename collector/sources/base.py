@@ -44,7 +44,7 @@ class SourceFile:
 
 
 # What the recorder writes beside its logs, and what people write about them.
-_BESIDE_LOGS = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log")
+_BESIDE_LOGS = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|\..+\.unfinished")
 
 
 def lies_beside_logs(name: str) -> bool:

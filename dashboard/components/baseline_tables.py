@@ -10,6 +10,7 @@ from stallscope.analysis.baseline import COMPARED
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.compared_bars import compared_runs
 from stallscope.reports.contents import job_parts
+from stallscope.reports.loader_tables import rates_table, stages_table
 from stallscope.reports.tables import NOTHING, Table
 from stallscope.run import Run
 from stallscope.wording.facts import as_text
@@ -31,27 +32,34 @@ _FACTS = {
     "threads": "Threads",
 }
 _LOADER_ALONE = (
-    "The loader alone, without training, was not measured: whether it could be fast enough, its own "
-    "rate would tell."
+    "The loader alone, without training, was not measured: whether it could be fast enough, "
+    "measure_input would tell."
 )
 
 
 def throughput_card(analysis: Analysis) -> Any:
     """Throughput and step time of every run."""
     single = analysis.single
-    alone = None if single is None else single.samples_per_second
+    on_one = None if single is None else single.samples_per_second
     columns = ["Run", "Ranks", "Step time", "Throughput", "95% interval", "Per rank"]
     rows = []
     for name, run in compared_runs(analysis):
         row = [f"{name}: {run.run.name}", f"{run.run.size:,}", _step(run), *_rates(run)]
-        if alone:
-            row.append(_efficiency(run, alone))
+        if on_one:
+            row.append(_efficiency(run, on_one))
         rows.append(tuple(row))
-    if alone:
+    if on_one:
         columns.append("Scaling efficiency")
+    alone = "" if analysis.input_rates is not None else f" {_LOADER_ALONE}"
     return words_card(
-        Table("Throughput", tuple(columns), tuple(rows), note=f"Steady steps. {_LOADER_ALONE}")
+        Table("Throughput", tuple(columns), tuple(rows), note=f"Steady steps.{alone}")
     )
+
+
+def loader_cards(analysis: Analysis) -> list[Any]:
+    """What the loader gives alone; nothing where it was not run alone."""
+    tables = (rates_table(analysis), stages_table(analysis))
+    return [words_card(table) for table in tables if table is not None]
 
 
 def jobs_card(analysis: Analysis) -> Any:

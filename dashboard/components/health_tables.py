@@ -25,6 +25,7 @@ _STAMPS = {
     "reduced": "Gradients reduced",
 }
 _CONTEXT = (
+    ("recorder", "Recorder's version"),
     ("framework", "Framework"),
     ("versions", "Versions"),
     ("python", "Python"),
@@ -104,13 +105,25 @@ def stamps_card(run: Run) -> Any:
     )
 
 
-def recorder_card(run: Run) -> Any:
-    """What the logs say about how they were recorded."""
+def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
+    """What the logs say about how they were recorded, and what that cost."""
     rows = [(title, _said(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
-    rows.append(("Recorder's version", "not recorded"))
-    rows.append(("Recorder's own cost", "not measured in these logs"))
+    rows.append(("Recorder's own cost", _cost(ranks)))
     return words_card(
         Table("How it was recorded", ("Fact", "Value"), tuple(rows), words=frozenset({0, 1}))
+    )
+
+
+def _cost(ranks: Sequence[RankLogs]) -> str:
+    """Of the ranks whose last log tells it: the median and the largest."""
+    told = sorted(one.cost_us for one in ranks if one.cost_us is not None)
+    if not told:
+        return "not in these logs: it stands at the end of each"
+    written = [one.written for one in ranks if one.written is not None]
+    most = f", at most {told[-1]:.3g} µs on a rank" if len(told) > 1 else ""
+    return (
+        f"{told[len(told) // 2]:.3g} µs of the training thread per step{most}; "
+        f"{bytes_in_words(sum(written))} written"
     )
 
 

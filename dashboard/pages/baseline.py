@@ -11,7 +11,7 @@ from stallscope.reports.tables import baselines_table
 from stallscope.wording.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card
-from ..components.baseline_tables import facts_card, jobs_card, throughput_card
+from ..components.baseline_tables import facts_card, jobs_card, loader_cards, throughput_card
 from ..components.chart_card import chart_card
 from ..components.sentence_card import sentence_card
 from ..components.tables import words_card
@@ -35,6 +35,7 @@ class BaselinePage(RunPage):
             *first,
             _chart("stages", stages_chart(analysis)),
             throughput_card(analysis),
+            *loader_cards(analysis),
             side_by_side(_chart("jobs", jobs_chart(analysis)), jobs_card(analysis)),
             facts_card(analysis),
         ]

@@ -55,7 +55,7 @@ class HealthPage(RunPage):
             ranks_card(ranks),
             problems_card(analysis.run),
             side_by_side(clocks_card(analysis), stamps_card(analysis.run)),
-            recorder_card(analysis.run),
+            recorder_card(analysis.run, ranks),
             warnings_card([text for text in analysis.warnings if text not in problems]),
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ import tomllib
 
 from .errors import UsageError
 
-#: Where options may stand, and what their table is called there; of several files the first counts.
-PLACES = (("stallscope.toml", "{}"), ("pyproject.toml", "tool.stallscope.{}"))
+#: Where tables of options may stand, and below what there; of several files the first counts.
+PLACES = (("stallscope.toml", ()), ("pyproject.toml", ("tool", "stallscope")))
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,31 @@ class Configured:
 
 
 def with_config(
-    parser: argparse.ArgumentParser, command: str, words: Sequence[str], folder: Path
+    parser: argparse.ArgumentParser,
+    command: str,
+    words: Sequence[str],
+    folder: Path,
+    commands: Collection[str],
 ) -> Configured:
     """Read a command line; options that it does not have come from the folder's file, if it has one.
 
+    Args:
+        parser: the command's.
+        command: its name.
+        words: of the command line, after that name.
+        folder: where the file may be.
+        commands: all that may have a table there.
+
     Raises:
-        UsageError: if the file cannot be read, or an option in it is unknown or of the wrong kind.
+        UsageError: if the file cannot be read, or a table or an option in it is unknown or of the wrong
+            kind.
     """
-    place, table = _table(folder, command)
+    place, table = _table(folder, command, commands)
     values = {name: _value(parser, place, name, value) for name, value in table.items()}
     for name in values:
         # Left out where the command line has it not: then there is no attribute.
         _action(parser, place, name).default = argparse.SUPPRESS
-    options = parser.parse_args(words)
+    options = parser.parse_intermixed_args(words)
     used = []
     for name, value in values.items():
         target = _action(parser, place, name).dest
@@ -48,25 +60,37 @@ def with_config(
     return Configured(options, f"from {place}: {', '.join(used)}" if used else "")
 
 
-def _table(folder: Path, command: str) -> tuple[str, Mapping[str, Any]]:
+def _table(folder: Path, command: str, commands: Collection[str]) -> tuple[str, Mapping[str, Any]]:
     """The first table that there is, and where; an empty one where there is none."""
-    for file, pattern in PLACES:
+    for file, above in PLACES:
         path = folder / file
-        name = pattern.format(command)
         if not path.is_file():
             continue
         try:
             found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"{file}: cannot be read: {error}") from error
-        for part in name.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        if found is None:
+        for part in above:
+            found = found.get(part, {}) if isinstance(found, dict) else {}
+        for name in found:
+            _known(f"{file}: there is no table {'.'.join((*above, name))}", name, commands)
+        name = ".".join((*above, command))
+        if command not in found:
             continue
-        if not isinstance(found, dict):
+        if not isinstance(found[command], dict):
             raise UsageError(f"{file}: [{name}] is to be a table of options")
-        return f"[{name}] of {file}", found
+        return f"[{name}] of {file}", found[command]
     return "", {}
+
+
+def _known(says: str, name: str, names: Collection[str]) -> None:
+    """
+    Raises:
+        UsageError: if the name is none of these; it names the nearest.
+    """
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+        raise UsageError(f"{says}; did you mean {near[0]}?")
 
 
 def _action(parser: argparse.ArgumentParser, place: str, name: str) -> argparse.Action:
@@ -76,10 +100,8 @@ def _action(parser: argparse.ArgumentParser, place: str, name: str) -> argparse.
         for option in action.option_strings
         if option.startswith("--") and action.dest != "help"
     }
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    raise UsageError(f"{place}: there is no option {name}; did you mean {near[0]}?")
+    _known(f"{place}: there is no option {name}", name, known)
+    return known[name]
 
 
 def _value(parser: argparse.ArgumentParser, place: str, name: str, value: Any) -> Any:

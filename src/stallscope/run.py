@@ -99,6 +99,52 @@ class Log:
 
 
 @dataclass(frozen=True)
+class InputStage:
+    """A stage of an input pipeline, and the milliseconds that it adds to a batch."""
+
+    #: ``read``, ``decode``, ``augment``, ``shuffle``, ``batch``, ``copy`` or ``other``.
+    kind: str
+    #: The operation, and the user's function in it.
+    name: str
+    ms: float
+    ci95_ms: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class MeasuredInput:
+    """One rank's loader, run alone with ``measure_input``."""
+
+    path: str
+    rank: int
+    #: Ranks of the job that measured.
+    size: int
+    host: str
+    #: The run that it is for, and the launch that measured; None where not known.
+    run_id: str | None
+    launch: str | None
+    #: Wall time in nanoseconds: from the first batch asked for to the last one.
+    began: int
+    ended: int
+    #: What was measured: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``, …
+    kind: str
+    #: Batches behind the warm-up, and in it.
+    batches: int
+    warm_up: int
+    first_batch_ms: float | None
+    #: Milliseconds per batch behind the warm-up; None where too few batches came.
+    ms: float | None
+    ci95_ms: tuple[float, float] | None
+    samples_per_batch: float | None
+    #: Whether the data ended before as many batches came as were asked for.
+    data_ended: bool
+    #: What the data raised, in one sentence.
+    error: str | None
+    stages: tuple[InputStage, ...]
+    #: Why stages are missing, where some or all of them are.
+    no_stages: str | None
+
+
+@dataclass(frozen=True)
 class Run:
     """Everything that was recorded of one job."""
 
@@ -108,6 +154,8 @@ class Run:
     steps: pa.Table
     intervals: pa.Table
     problems: tuple[Problem, ...] = field(default=())
+    #: Loaders that were run alone beside this run; a rank may have measured more than once.
+    input_times: tuple[MeasuredInput, ...] = field(default=())
 
     @property
     def name(self) -> str:
@@ -152,6 +200,16 @@ class Run:
         walls = [int((log.facts.get("anchor") or {}).get("wall_ns", 0)) for log in self.logs]
         known = [wall for wall in walls if wall > 0]
         return datetime.fromtimestamp(min(known) / 1e9, tz=UTC) if known else None
+
+    @property
+    def recorder_cost(self) -> dict[int, Mapping[str, Any]]:
+        """What recording cost, as the last log of each rank tells it; ranks that do not are left out."""
+        costs = {}
+        for log in sorted(self.logs, key=lambda log: (log.generation, log.part)):
+            cost = log.facts.get("recorder_cost")
+            if isinstance(cost, Mapping):
+                costs[log.rank] = cost
+        return costs
 
     def fact(self, name: str) -> Any:
         """A fact as the lowest rank that knows it recorded it; None where no rank does."""

@@ -1,6 +1,7 @@
 """The recorder for PyTorch: ``from stallscope.torch import StepLogger``."""
 
+from stallscope.collector.recorder.pytorch.loader import measure_input
 from stallscope.collector.recorder.pytorch.logger import StepLogger
 from stallscope.collector.recorder.pytorch.synthetic import synthetic_like
 
-__all__ = ["StepLogger", "synthetic_like"]
+__all__ = ["StepLogger", "measure_input", "synthetic_like"]

@@ -81,6 +81,15 @@ def test_every_piece_is_sentences_with_a_line_that_is_python_or_for_a_shell() ->
             ast.parse(piece.line)
 
 
+def test_the_ends_of_an_interval_are_told_apart() -> None:
+    ledger = analyse(simulate(SimulatedJob(ranks=4, steps=120, seed=1)).run).steady
+    assert ledger is not None
+    pieces = for_allreduce(DDP, ledger, None)
+    intervals = re.findall(r"\(95%: ([\d.]+)–([\d.]+)×\)", " ".join(map(str, pieces)))
+    assert intervals
+    assert all(float(low) < float(high) for low, high in intervals)
+
+
 def test_no_piece_speaks_another_frameworks_language() -> None:
     for setup, piece in every_piece():
         foreign = {"keras": ("torch", "DataLoader"), "torch": ("tf.", "keras")}

@@ -101,9 +101,18 @@ def test_few_runs_say_that_they_are_few(runs: int) -> None:
     (history,) = regression([analysed(number, 150.0 + 40 * number) for number in range(runs)])
     for figure in history.figures:
         assert figure.status == "insufficient_data"
-        assert f"{FEWEST_FOR_A_CHANGE} are needed" in figure.why
+        counted = "1 run has it" if runs == 1 else f"{runs} runs have it"
+        assert figure.why.startswith(f"{counted}, and {FEWEST_FOR_A_CHANGE} are needed")
         assert figure.changes == ()
         assert figure.trend is None
+
+
+def test_other_jobs_say_what_makes_them_others() -> None:
+    runs = [analysed(number) for number in range(2)]
+    larger = with_facts(analysed(2), model="larger", batch_size=64)
+    same, other = regression([larger, *runs])
+    assert same.warnings == ()
+    assert other.warnings == ("not the same job as the first one here: another model, batch size",)
 
 
 def _made(values: list[float]) -> Figure:

@@ -11,7 +11,9 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
+from stallscope.batch.alone import LOCK
 from stallscope.batch.anonymous import LEFT_OUT, anonymous, without_paths
+from stallscope.batch.state import STATE
 from stallscope.cli.main import main
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -68,7 +70,8 @@ def test_no_output_holds_a_name_of_a_host_or_a_path(
     assert str(logs) in named
     assert main([*words, str(tmp_path / "out"), "--anonymous"]) == 2
     written = dict(texts(tmp_path / "out"))
-    assert len(written) == 2 * 5 + 4 + 1
+    assert {STATE, LOCK} < set(written)
+    assert len(written) == 2 * 5 + 4 + 2
     for name, text in written.items():
         for secret in SECRETS:
             assert secret not in text, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 from support.step_logs import Job, write_job
 
+from stallscope.batch.alone import alone_in
 from stallscope.batch.state import STATE
+from stallscope.batch.workers import Workers
 from stallscope.cli.main import main
 
 JOB = Job(ranks=2, steps=60)
@@ -129,7 +132,7 @@ def test_files_of_others_are_never_replaced_unasked(
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
     assert main(words) == 2
     assert f"{name} is there already: add --force" in capsys.readouterr().err
-    assert [path.name for path in (logs / "out").iterdir()] == [name]
+    assert list(written(logs / "out")) == [name]
     assert (logs / "out" / name).read_text() == "mine"
 
 
@@ -159,6 +162,57 @@ def test_reports_keep_their_names_when_a_run_of_the_same_name_comes(logs: Path) 
     assert main([*words, "1", "2", "other"]) == 0
     names = sorted(path.name for path in (logs / "out").glob("*.md"))
     assert names == ["index.md", "run-1-x.md", "run-1.md", "run-2.md"]
+
+
+def test_a_later_job_in_the_same_folder_leaves_the_earlier_report(logs: Path) -> None:
+    words = ["report", "--format", "md,csv", "--out", "out"]
+    assert main([*words, "1", "2"]) == 0
+    for path in (logs / "1").iterdir():
+        path.unlink()
+    write_job(logs / "1", replace(JOB, run_id="later"))
+    assert main([*words, "1", "2"]) == 0
+    with (logs / "out" / "index.csv").open(newline="") as file:
+        assert {row["run_id"] for row in csv.DictReader(file)} == {"run-1", "run-2", "later"}
+    names = sorted(path.name for path in (logs / "out").glob("*.md"))
+    assert names == ["index.md", "later.md", "run-1.md", "run-2.md"]
+
+
+def test_a_batch_that_is_all_there_starts_no_processes(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "--baseline", "base", "--format", "md", "--out", "out"]
+    words += ["--what-if", "ranks:64", "--jobs", "2"]
+    assert main(words) == 0
+    monkeypatch.setattr(Workers, "_submit", None)
+    assert main(words) == 0
+    assert "2 of 2 are there already" in capsys.readouterr().err
+    # A baseline that has changed is read again.
+    write_job(logs / "base", replace(JOB, run_id="base", steps=80, facts={"synthetic": True}))
+    monkeypatch.setenv("STALLSCOPE_DEBUG", "1")
+    with pytest.raises(TypeError):
+        main(words)
+
+
+def test_two_batches_do_not_write_into_one_folder_at_once(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "--format", "md", "--out", "out"]
+    with alone_in(logs / "out"):
+        assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "stallscope: out: another batch is writing its reports here; wait until it has ended, or name "
+        "another folder with --out\n"
+    )
+    assert not written(logs / "out")
+    assert main(words) == 0
+
+
+def test_a_run_that_is_named_twice_is_reported_once(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "1", "1/", "2", str(logs / "1"), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["run"]["id"] for one in told] == ["run-1", "run-2"]
 
 
 def test_a_damaged_state_makes_no_harm(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,8 +267,9 @@ def test_a_batch_that_was_killed_goes_on_too(
     assert main(words) == 0
     state = logs / "out" / STATE
     # As if it had been killed after a report was written and before that was noted.
-    kept = [line for line in state.read_text().splitlines() if "run-2" not in line]
-    key = next(json.loads(one)["run"] for one in state.read_text().splitlines() if "run-2" in one)
+    lines = state.read_text().splitlines()
+    kept = [line for line in lines if not ("run-2" in line and line.startswith('{"run"'))]
+    (key,) = (json.loads(line)["run"] for line in lines if line not in kept)
     begun = json.dumps({"begun": key, "files": ["run-2.html"]})
     state.write_text("\n".join([*kept, begun]) + "\n")
     os.utime(logs / "out" / "run-2.html", (0, 0))

@@ -95,8 +95,10 @@ def test_files_are_written_once_and_not_overwritten(
     written = capsys.readouterr().out.split()
     assert written == [f"out/comparison.{end}" for end in ("html", "md", "json", "csv")]
     assert all((logs / path).stat().st_size > 200 for path in written)
-    assert main(words) == 2
-    assert "add --force" in capsys.readouterr().err
+    # Said before anything is read.
+    assert main([*words, "nowhere"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "out/comparison.html is there already (and 3 more): add --force" in said
     assert main([*words, "--force"]) == 0
 
 

@@ -125,6 +125,27 @@ def test_stallscope_toml_counts_before_pyproject_toml(
     assert [path.name for path in (logs / "reports").iterdir()] == ["slow.csv"]
 
 
+def test_runs_may_be_named_around_options(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (logs / "stallscope.toml").write_text("[report]\njobs = 1\n")
+    assert main(["report", "slow", "--format", "json", "fine"]) == 0
+    assert '"id": "fine"' in capsys.readouterr().out
+    assert main(["compare", "slow", "--format", "json", "fine"]) == 0
+    assert '"pair": {' in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["compare", "--format", "json"])
+    assert "the following arguments are required: RUN" in capsys.readouterr().err
+
+
+def test_a_typo_in_pyproject_toml_is_one_too(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "pyproject.toml").write_text("[tool.stallscope.reprot]\n")
+    assert main(["report", "slow"]) == 2
+    assert "pyproject.toml: there is no table tool.stallscope.reprot; did you mean report?" in (
+        capsys.readouterr().err
+    )
+
+
 def test_other_commands_look_at_no_file(logs: Path) -> None:
     (logs / "stallscope.toml").write_text("no TOML at all")
     assert main(["scaling", "slow"]) == 0
@@ -139,6 +160,8 @@ def test_other_commands_look_at_no_file(logs: Path) -> None:
         ("[report]\nforce = 'yes'", "[report] of stallscope.toml: force is true or false"),
         ("[report]\nformat = true", "format is to be a text, a number, or a list of those"),
         ("[report]\nout = {a = 1}", "out is to be a text, a number, or a list of those"),
+        ("[reports]", "stallscope.toml: there is no table reports; did you mean report?"),
+        ("format = 'md'", "stallscope.toml: there is no table format; did you mean report?"),
         ("report = 3", "stallscope.toml: [report] is to be a table of options"),
         ("[report", "stallscope.toml: cannot be read: "),
     ],

@@ -152,7 +152,18 @@ def test_what_the_logs_do_not_say_of_the_recorder_is_not_made_up(store: RunStore
     rows = dict(_rows(_page(store, "real"), "How it was recorded")[1:])
     assert rows["Framework"] == "tensorflow"
     assert rows["Recorder's version"] == "not recorded"
-    assert rows["Recorder's own cost"] == "not measured in these logs"
+    assert rows["Recorder's own cost"] == "not in these logs: it stands at the end of each"
+
+
+def test_what_recording_cost_is_shown_where_logs_say_it(tmp_path: Path) -> None:
+    cost = {"host_us_median": 12.5, "host_us_mean": 14.0, "turns": 60, "bytes": 2_000}
+    write_job(tmp_path, replace(SLOW_RANK, facts={"recorder": "1.2.3", "recorder_cost": cost}))
+    (run,) = read(str(tmp_path))
+    rows = dict(_rows(_page(RunStore([run]), run.id), "How it was recorded")[1:])
+    assert rows["Recorder's version"] == "1.2.3"
+    assert rows["Recorder's own cost"] == (
+        "12.5 µs of the training thread per step, at most 12.5 µs on a rank; 16.0 kB written"
+    )
 
 
 @pytest.mark.parametrize("name", JOBS)

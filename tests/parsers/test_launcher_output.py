@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.launcher_output import Line, read_stamp, shown_lines
+from stallscope.parsers.launcher_output import Line, shown_lines
+from stallscope.parsers.stamps import read_stamp
 
 # Open MPI 4.1.8 with --tag-output, of two ranks that write three updates of a bar each.
 OPEN_MPI_4 = (

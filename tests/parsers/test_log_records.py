@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,25 @@ def test_compressed_logs_are_read_whatever_their_name(
     assert equal(read(str(tmp_path / "stderr--2026-11-21--11-00"))[0], original)
 
 
+@pytest.mark.extras
+def test_zstd_is_read_as_well(tmp_path: Path, original: Run) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    text = lines(all_records(tmp_path))
+    half = text.index(b"\n", len(text) // 2) + 1
+    # The second frame does not say how long it is.
+    second = zstandard.ZstdCompressor().compressobj()
+    whole = zstandard.compress(text[:half]) + second.compress(text[half:]) + second.flush()
+    (tmp_path / "stderr.zst").write_bytes(whole)
+    assert equal(read(str(tmp_path / "stderr.zst"))[0], original)
+    data = random.Random(1).randbytes(500_000)
+    packed_data = zstandard.compress(data)
+    part = unpacked("x.zst", packed_data[: len(packed_data) // 2])
+    assert 0 < len(part) < len(data)
+    assert data.startswith(part)
+    with pytest.raises(UnreadableError, match="empty or damaged"):
+        unpacked("x.zst", packed_data[:4] + b"nonsense")
+
+
 def test_a_compressed_file_that_breaks_off_gives_what_it_holds() -> None:
     data = random.Random(1).randbytes(200_000)
     whole = gzip.compress(data)
@@ -138,8 +158,12 @@ def test_a_compressed_file_that_breaks_off_gives_what_it_holds() -> None:
 def test_what_cannot_be_unpacked_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnreadableError, match=r"x\.gz: the compressed file is empty or damaged"):
         unpacked("x.gz", b"\x1f\x8bnonsense")
-    with pytest.raises(UnreadableError, match="zstd: unpack it first"):
-        unpacked("x.zst", b"\x28\xb5\x2f\xfd")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "zstandard", None)
+        with pytest.raises(
+            UnreadableError, match=r"x\.zst: .*pip install 'stallscope\[zstd\]', or unpack"
+        ):
+            unpacked("x.zst", b"\x28\xb5\x2f\xfd")
     monkeypatch.setattr(packed, "_MOST_BYTES", 1 << 20)
     with pytest.raises(UnreadableError, match="this is no log"):
         unpacked("x.gz", gzip.compress(bytes(50 << 20)))

@@ -70,6 +70,20 @@ def test_the_recorder_imports_the_standard_library_and_nothing_else(version: str
     assert set(ours) == {"stallscope.collector", "stallscope.collector.recorder", *MODULES}
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RECORDER)))
+def test_every_file_imports_the_standard_library_and_the_users_framework_only(path: Path) -> None:
+    framework = {"tf_keras": {"tensorflow", "numpy"}, "pytorch": {"torch"}}.get(
+        path.parent.name, set()
+    )
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            imported.add(str(node.module).partition(".")[0])
+    assert imported - set(sys.stdlib_module_names) <= {"stallscope", *framework}
+
+
 def test_there_is_something_to_test() -> None:
     assert {"session", "format", "identity"} <= {name.rsplit(".", 1)[1] for name in MODULES}
 

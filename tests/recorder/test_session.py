@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+import stallscope
 from stallscope.collector.recorder import session as session_module
+from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.session import Session
@@ -53,6 +55,12 @@ def step(number: int) -> StepRow:
 def lines_of(session: Session) -> list[str]:
     assert session.path is not None
     return session.path.read_text().splitlines()
+
+
+def rows_of(session: Session) -> list[str]:
+    """The rows, without what stands above and between them."""
+    rows = [line for line in lines_of(session) if not line.startswith("#")]
+    return rows[1:]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -109,7 +117,39 @@ def test_what_is_pending_elsewhere_is_fetched_before_every_flush(open_session: O
 def test_what_is_pending_elsewhere_is_fetched_at_the_end(open_session: Opener) -> None:
     session = open_session(before_flush=lambda: session.step(step(0)))
     session.close()
-    assert [line.split(",")[0] for line in lines_of(session)[2:]] == ["step", "end"]
+    assert [line.split(",")[0] for line in rows_of(session)] == ["step", "end"]
+
+
+def test_a_log_says_at_its_end_what_recording_has_cost(
+    open_session: Opener, tmp_path: Path
+) -> None:
+    session = open_session()
+    for nanoseconds in (90_000, 10_000, 11_000):
+        session.cost.turn(nanoseconds)
+        session.step(step(session.next_step))
+    session.flush()
+    session.close()
+    *_, said, end = lines_of(session)
+    assert end.startswith("end,")
+    [run] = read(str(tmp_path / "logs"))
+    cost = run.recorder_cost[0]
+    assert (cost["turns"], cost["host_us_median"], cost["host_us_mean"]) == (3, 11.0, 37.0)
+    # The header is one write, and the steps are another one.
+    assert cost["flushes"] == 2
+    assert session.path is not None
+    before = session.path.read_text().index(said)
+    assert cost["bytes"] == before
+    assert run.fact("recorder") == stallscope.__version__
+
+
+def test_the_median_of_what_a_turn_costs_is_that_of_the_last_turns() -> None:
+    cost = Cost()
+    for _ in range(600):
+        cost.turn(50_000)
+    for _ in range(512):
+        cost.turn(7_000)
+    assert cost.fact()["host_us_median"] == 7.0
+    assert Cost().fact()["host_us_median"] is None
 
 
 def test_no_row_is_lost_between_training_and_flushing(open_session: Opener, tmp_path: Path) -> None:
@@ -133,7 +173,7 @@ def test_every_write_is_whole_lines_even_if_the_system_takes_them_in_pieces(
     for number in range(50):
         session.step(step(number))
     session.close()
-    assert [line.split(",")[1] for line in lines_of(session)[2:-1]] == [
+    assert [line.split(",")[1] for line in rows_of(session)[:-1]] == [
         str(number) for number in range(50)
     ]
 
@@ -271,7 +311,7 @@ def test_closing_twice_writes_one_end(open_session: Opener) -> None:
     session = open_session()
     session.close()
     session.close()
-    assert [line.split(",")[0] for line in lines_of(session)[2:]] == ["end"]
+    assert [line.split(",")[0] for line in rows_of(session)] == ["end"]
 
 
 def test_a_forked_child_leaves_the_log_to_its_parent(
@@ -283,7 +323,7 @@ def test_a_forked_child_leaves_the_log_to_its_parent(
         session.close()
     assert session.recording
     session.close()
-    assert [line.split(",")[0] for line in lines_of(session)[2:]] == ["end"]
+    assert [line.split(",")[0] for line in rows_of(session)] == ["end"]
 
 
 def test_a_log_that_is_there_already_is_never_written_into(

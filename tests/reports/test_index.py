@@ -8,8 +8,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
@@ -25,6 +28,7 @@ NAMES = (
     "hostile names with stages",
     "epochs only",
 )
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "index.schema.json").read_text())
 every_format = pytest.mark.parametrize("name", FORMATS)
 
 
@@ -99,6 +103,8 @@ def test_pages_are_linked_where_they_are(index: Index, options: ReportOptions) -
 
 def test_json_and_csv_have_the_same_runs(index: Index, options: ReportOptions) -> None:
     content = json.loads(render("json", index, options))
+    Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(content, SCHEMA)
     rows = list(csv.DictReader(io.StringIO(render("csv", index, options))))
     assert [one["id"] for one in content["runs"]] == [line.id for line in index.ranked]
     assert len(rows) == len(NAMES)
@@ -109,6 +115,25 @@ def test_json_and_csv_have_the_same_runs(index: Index, options: ReportOptions) -
     assert content["failed"] == list(index.failed)
 
 
+@pytest.mark.parametrize("wrong", [{"lost_h": "1 h"}, {"verdict": "slow"}, {"more": 1}])
+def test_the_schema_refuses_what_is_of_another_type(
+    wrong: dict[str, object], index: Index, options: ReportOptions
+) -> None:
+    content = json.loads(render("json", index, options))
+    content["runs"][0] |= wrong
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, SCHEMA)
+
+
+def test_people_and_programs_read_when_a_run_began(
+    lines: list[Line], options: ReportOptions
+) -> None:
+    index = Index([of_day(lines[0], "2026-11-02")])
+    assert "2026-11-02 02:00:00" in render("html", index, options)
+    assert "2026-11-02 02:00:00" in render("md", index, options)
+    assert "2026-11-02T02:00:00.000Z" in render("json", index, options)
+
+
 def test_a_bound_is_not_told_as_a_gain(lines: list[Line], options: ReportOptions) -> None:
     bound = replace(lines[0], bound=True, lost_h=20.0, lost_ci95_h=None)
     page = render("md", Index([bound]), options)
@@ -117,7 +142,7 @@ def test_a_bound_is_not_told_as_a_gain(lines: list[Line], options: ReportOptions
 
 
 def of_day(line: Line, day: str, **changes: object) -> Line:
-    return replace(line, started_at=f"{day} 02:00:00", **changes)  # type: ignore[arg-type]
+    return replace(line, started_at=f"{day}T02:00:00.000Z", **changes)  # type: ignore[arg-type]
 
 
 def test_days_and_versions_of_a_job_are_held_together(lines: list[Line]) -> None:

@@ -32,7 +32,7 @@ def opened(
     browser: Browser, case: Callable[[str], Analysis], tmp_path: Path, options: ReportOptions
 ) -> Callable[..., Page]:
     lines = [line_of(case(name), f"run-{at}") for at, name in enumerate(NAMES)]
-    days = [replace(lines[0], started_at=f"2026-11-0{day} 01:00:00") for day in (1, 2)]
+    days = [replace(lines[0], started_at=f"2026-11-0{day}T01:00:00.000Z") for day in (1, 2)]
     files = frozenset(f"{line.stem}.html" for line in lines)
     path = tmp_path / "index.html"
     index = Index([*lines, *days], ["nowhere: there is no such file"], files)
@@ -83,6 +83,12 @@ def test_without_scripts_everything_is_there(opened: Callable[..., Page]) -> Non
 @pytest.mark.parametrize("width", [1300, 400])
 def test_nothing_sticks_out_to_the_side(width: int, opened: Callable[..., Page]) -> None:
     assert opened(width).evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_phone_shows_the_whole_note(opened: Callable[..., Page]) -> None:
+    box = opened(400).locator("caption .note").bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 400
 
 
 def test_the_whole_table_fits_a_desktop(opened: Callable[..., Page]) -> None:

@@ -22,7 +22,7 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s step_ms ledger ranks steps epoch_times clocks communication "
-    "bottleneck stragglers what_if changes findings warnings",
+    "input bottleneck stragglers what_if changes findings warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",

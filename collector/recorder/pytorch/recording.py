@@ -57,6 +57,8 @@ class Recording:
         self._loop: Optional[object] = None
         self._epoch = -1
         self._epoch_began: Optional[int] = None
+        # Nanoseconds of the turn that runs that were the recorder's own.
+        self._own_ns = 0
 
     @property
     def running(self) -> bool:
@@ -219,6 +221,7 @@ class Recording:
         begin, clock = read_clocks()
         self._turn = Turn(self._epoch, begin, clock)
         self._gradients.last = None
+        self._own_ns = monotonic_ns() - begin
 
     @_never_raises
     def data_is_there(self, batch: Any) -> None:
@@ -226,6 +229,7 @@ class Recording:
         assert turn is not None
         turn.data = monotonic_ns()
         turn.samples = self._options.batch_size or samples_in(batch)
+        self._own_ns += monotonic_ns() - turn.data
 
     @_never_raises
     def turn_ends(self) -> None:
@@ -235,6 +239,8 @@ class Recording:
             self._emit(self._assembler.rows(turn, end, self._gradients.last))
             if self._assembler.lost_count:
                 self._give_up()
+            assert self._session is not None
+            self._session.cost.turn(self._own_ns + monotonic_ns() - end)
 
     @_never_raises
     def no_turn(self) -> None:

@@ -282,6 +282,11 @@ class Recording:
             self._announce()
 
     @_never_raises
+    def cost_of_call(self, nanoseconds: int) -> None:
+        assert self._session is not None
+        self._session.cost.turn(nanoseconds)
+
+    @_never_raises
     def aborted(self, call: Call) -> None:
         assert self._stream is not None
         self._stream.abort(call)

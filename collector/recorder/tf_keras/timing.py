@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..clock import read_clocks
@@ -25,6 +26,7 @@ class TimedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         recording = self._recording
+        entered = monotonic_ns()
         recording.before_call()
         if not recording.running:
             return self._unrecorded()(*args, **kwargs)
@@ -37,6 +39,7 @@ class TimedFunction:
             raise
         end, clock_end = read_clocks()
         recording.called(Call(epoch, begin, end, clock_begin, clock_end, count))
+        recording.cost_of_call(begin - entered + monotonic_ns() - end)
         return outputs
 
     def __getattr__(self, name: str) -> Any:

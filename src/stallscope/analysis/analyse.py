@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stallscope.run import Run
 
-from .advice import advise
+from .advice import Setup, advise
 from .alignment import AlignedSteps, align
 from .attribution import Attribution, attribute
 from .baseline import decompose, match_baseline, match_single
@@ -20,9 +20,11 @@ from .communication import Communication, communication
 from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
+from .findings.input_alone import in_a_sentence, input_too_slow_alone, stage_times
 from .findings.loaders import ranks_starve_in_turn
 from .findings.rank_0 import rank_0_extra_work
 from .findings.slow_steps import step_findings
+from .input_times import InputRates, input_rates
 from .job_time import host_step_times, job_time
 from .ledger import Ledger, build_ledger, concatenated, of_last_world
 from .result import (
@@ -84,16 +86,23 @@ def analyse(
     match = None if baseline is None else match_baseline(run, baseline)
     gap = _gap(run, throughput, step, base)
     moved = _communication(run, steady, network_bandwidth)
+    rates = _input_rates(run, throughput, base, found)
+    verdict = _bottleneck(run, steady, found, base_steady is not None, moved, rates)
     analysis = Analysis(
         run=run,
         job=job_time(run, worlds, ledgers, warm),
         step=step,
         entries=() if steady is None else _entries(steady, base, alone),
         ranks=() if world is None else _rank_summaries(world, steady),
-        bottleneck=_bottleneck(run, steady, found, base_steady is not None, moved),
+        bottleneck=verdict,
         stragglers=stragglers,
         what_if=() if found is None else found.gains,
-        findings=_findings(run, base is not None, single, clocks, steady, changes, found),
+        findings=by_severity(
+            [
+                *_findings(run, base is not None, single, clocks, steady, changes, found),
+                *input_too_slow_alone(rates, Setup.of(run), verdict),
+            ]
+        ),
         warnings=_warnings(run, worlds, ledgers, match, baseline, single),
         samples_per_second=throughput,
         epochs=_epochs(worlds),
@@ -109,6 +118,7 @@ def analyse(
         gap=None if gap is None else gap.value,
         gap_ci95=None if gap is None else gap.ci95,
         single=alone,
+        input_rates=rates,
         decomposition=(
             decompose(steady, found, base_steady, None if alone is None else alone.steady)
             if steady is not None and found is not None and base_steady is not None
@@ -167,6 +177,7 @@ def _bottleneck(
     found: Attribution | None,
     has_baseline: bool,
     moved: Communication | None,
+    rates: InputRates | None,
 ) -> Bottleneck:
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
@@ -183,7 +194,19 @@ def _bottleneck(
             "Waiting for another rank and slow communication look the same from here.",
         )
     verdict = decide(steady, found, run.missing_ranks, has_baseline)
-    return replace(verdict, advice=advise(run, verdict, steady, found, moved))
+    if verdict.kind == "input" and rates is not None:
+        evidence = f"{verdict.evidence} {in_a_sentence(rates)}".rstrip()
+        verdict = replace(verdict, evidence=evidence)
+    advice = advise(run, verdict, steady, found, moved, stage_times(rates))
+    return replace(verdict, advice=advice)
+
+
+def _input_rates(
+    run: Run, throughput: float | None, base: Analysis | None, found: Attribution | None
+) -> InputRates | None:
+    same_size = base is not None and base.run.size == run.size
+    synthetic = base.samples_per_second if base is not None and same_size else None
+    return input_rates(run, throughput, synthetic, () if found is None else found.gains)
 
 
 def _entries(

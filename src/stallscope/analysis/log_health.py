@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from stallscope.run import Log, Run
+
+from .advice import number
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,6 +35,10 @@ class RankLogs:
     torn: int
     #: Whether its last log has an end.
     ended: bool
+    #: What recording cost: microseconds of the training thread per turn of its loop (the median of the
+    #: last turns), and bytes that were written. None where its last log does not tell.
+    cost_us: float | None = None
+    written: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -51,10 +57,18 @@ def rank_logs(run: Run) -> tuple[RankLogs, ...]:
     """Every rank that trained, by its number."""
     counts = np.bincount(run.steps["log"].to_numpy(), minlength=len(run.logs))
     recorded = _steps_by_generation(run)
+    costs = run.recorder_cost
     own: dict[int, list[int]] = {rank: [] for rank in range(run.size)}
     for index, log in enumerate(run.logs):
         own.setdefault(log.rank, []).append(index)
-    return tuple(_of_rank(rank, own[rank], run, counts, recorded) for rank in sorted(own))
+    return tuple(
+        replace(
+            _of_rank(rank, own[rank], run, counts, recorded),
+            cost_us=_amount(costs.get(rank, {}).get("host_us_median")),
+            written=number(costs.get(rank, {}).get("bytes")),
+        )
+        for rank in sorted(own)
+    )
 
 
 def stamps_measured(run: Run) -> dict[str, float | None]:
@@ -71,6 +85,13 @@ def unplaced_stamps(run: Run) -> tuple[Unplaced, ...]:
         if reason:
             ranks.setdefault(reason, set()).add(log.rank)
     return tuple(Unplaced(reason, tuple(sorted(own))) for reason, own in ranks.items())
+
+
+def _amount(value: object) -> float | None:
+    """A number that a log says, where it is one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        return None
+    return float(value)
 
 
 def _reason(log: Log) -> str:

@@ -122,12 +122,19 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
             dropped[job].append(f"{analysis.run.name} is left out: it is there twice")
         else:
             jobs[job].append(_without_steps(analysis))
-    made = [_history(runs, dropped[job]) for job, runs in jobs.items() if runs]
-    return sorted(made, key=lambda one: len(one.runs), reverse=True)
+    found = sorted((job for job in jobs if jobs[job]), key=lambda job: -len(jobs[job]))
+    return [_history(jobs[job], [*_unlike(job, found[0]), *dropped[job]]) for job in found]
 
 
 def _job(run: Run) -> tuple[str, ...]:
     return (str(run.size), str(run.synthetic), *(str(run.fact(name)) for name in _SAME_JOB))
+
+
+def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
+    """Why a job is not the one with the most runs."""
+    names = ("number of ranks", "kind of data", *(name.replace("_", " ") for name in _SAME_JOB))
+    others = [name for name, own, one in zip(names, job, first, strict=True) if own != one]
+    return [f"not the same job as the first one here: another {', '.join(others)}"] * bool(others)
 
 
 def _without_steps(analysis: Analysis) -> Analysis:
@@ -283,7 +290,8 @@ def _status(n: int, changed: bool, drifts: bool) -> Status:
 def _too_few(n: int) -> str:
     if n >= FEWEST_FOR_A_CHANGE:
         return ""
-    return f"{n} runs have it, and {FEWEST_FOR_A_CHANGE} are needed to tell a change from chance"
+    have = "1 run has it" if n == 1 else f"{n} runs have it"
+    return f"{have}, and {FEWEST_FOR_A_CHANGE} are needed to tell a change from chance"
 
 
 def _splits(one: _Tested) -> Iterator[tuple[int, float]]:

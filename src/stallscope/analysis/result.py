@@ -12,6 +12,7 @@ from stallscope.run import Run
 
 from .communication import Communication
 from .epochs import EpochTimes
+from .input_times import InputRates
 from .job_time import JobTime
 from .ledger import Ledger
 from .stats import Mean
@@ -228,6 +229,8 @@ class Analysis:
     decomposition: Decomposition | None = None
     #: Where the logs know epochs only: what they tell; None where they have steps.
     epoch_times: EpochTimes | None = None
+    #: What loaders give alone, and what the run needs; None where none was measured.
+    input_rates: InputRates | None = None
 
     @property
     def steps(self) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 
 from .units import Unit, units_of
 from .worker import Known
-from .workers import Failed, Workers
+from .workers import Failed, Result
 
 
 def baseline_units(sources: Sequence[str]) -> list[Unit]:
@@ -33,15 +33,19 @@ def baseline_units(sources: Sequence[str]) -> list[Unit]:
     return found
 
 
-def named_baselines(workers: Workers, units: Sequence[Unit]) -> list[Known]:
+def named_baselines(looked: Iterable[Result], units: Sequence[Unit]) -> list[Known]:
     """The runs there, after the first pass.
+
+    Args:
+        looked: what it made of the places, in any order.
+        units: the places, in the order in which they were named.
 
     Raises:
         UnreadableError: if one of them cannot be read.
         UsageError: if two of them do not differ as two baselines must.
     """
     found: list[Known] = []
-    for _, result in workers.each("look", [(unit,) for unit in units]):
+    for _, result in looked:
         if isinstance(result, Failed):
             raise UnreadableError(result.says)
         found.append(result)

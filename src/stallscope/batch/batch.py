@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stallscope.analysis import Analysis
 from stallscope.conditions import Outcome
+from stallscope.errors import StallscopeError
 from stallscope.reports import registry
 from stallscope.reports.index import Index, Line, render
 from stallscope.reports.index.index import STEM
@@ -25,10 +26,10 @@ from stallscope.reports.write import (
 from .anonymous import without_paths
 from .plan import Against, against, job_key
 from .settings import Settings
-from .state import State, Written, made_of, stamps
+from .state import Seen, State, Written, made_of, stamps
 from .units import Unit
 from .worker import Done, Known, Task
-from .workers import Failed, Workers
+from .workers import Failed, Result, Workers
 
 #: Given a label and how many there are, shows how many are done.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -58,15 +59,28 @@ class Batch:
 
     def look(self, units: Sequence[Unit]) -> list[Known]:
         """First pass: the runs that can be read."""
-        tasks = [(unit, self._remembered(unit)) for unit in units]
         found: dict[int, Known] = {}
-        with self.progress("reading", len(tasks)) as watch:
-            for index, result in self.workers.each("look", tasks, watch):
-                if isinstance(result, Failed):
-                    self._fail(units[index], result.says)
-                else:
-                    found[index] = result
+        for index, result in self.looked(units):
+            if isinstance(result, Failed):
+                self._fail(units[index], result.says)
+            else:
+                found[index] = result
         return [found[index] for index in sorted(found)]
+
+    def looked(self, units: Sequence[Unit]) -> Iterator[Result]:
+        """The index of every place with the run that is there, or with why it cannot be read."""
+        before = [self._remembered(unit) for unit in units]
+        left = []
+        for index, known in enumerate(before):
+            # To see that nothing has changed takes less than to start a process.
+            if known is not None and known.unit.local and self._is_current(known):
+                yield index, known
+            else:
+                left.append(index)
+        with self.progress("reading", len(left)) as watch:
+            tasks = [(units[index], before[index]) for index in left]
+            for at, result in self.workers.each("look", tasks, watch):
+                yield left[at], result
 
     def report(
         self,
@@ -92,8 +106,8 @@ class Batch:
         left = [one for one in wanted if self.force or one.written is None]
         self.wanted, self.already = len(wanted), len(wanted) - len(left)
         self._there = [one.written for one in wanted if one.written and one not in left]
-        self._begin(left)
-        if self.settings.asks_for_ranks and self.settings.many:
+        self._begin(left, [*known, *named])
+        if left and self.settings.asks_for_ranks and self.settings.many:
             left = self._surveyed(wanted, left)
         # Runs that share a baseline follow each other: it is taken apart once.
         left.sort(key=lambda one: (str(one.task.baseline), str(one.task.single)))
@@ -149,8 +163,14 @@ class Batch:
         self.failed.append((unit, says if named else f"{unit.place}: {says}"))
 
     def _remembered(self, unit: Unit) -> Known | None:
-        found = None if self._state is None else self._state.of(unit.key)
+        found = None if self._state is None else self._state.seen(unit.key)
         return None if found is None else Known(unit, unit, found.content, found.fingerprint)
+
+    def _is_current(self, known: Known) -> bool:
+        try:
+            return known.unit.fingerprint(self.settings.read_as) == known.fingerprint
+        except StallscopeError:
+            return False  # said where it is read
 
     def _began_since(self, known: Known, since: datetime | None) -> bool:
         if since is None:
@@ -169,7 +189,7 @@ class Batch:
             own = (one.run.id, one.fingerprint)
             bases = [self._print(unit, prints) for unit in (pair.baseline, pair.single)]
             made = made_of(*own, bases, others, self.settings.told)
-            written = None if self._state is None else self._state.there(one.unit.key, made)
+            written = None if self._state is None else self._state.there(one.key, made)
             task = Task(one.near, stem, pair.baseline, pair.single)
             wanted.append(_Wanted(one, task, made, written))
         return wanted
@@ -178,7 +198,7 @@ class Batch:
         """Names of files: those that runs had before, and others for new ones."""
         if self._state is None:
             return stems_of([one.run for one in known])
-        before = [self._state.of(one.unit.key) for one in known]
+        before = [self._state.of(one.key) for one in known]
         new = [one.run for one, old in zip(known, before, strict=True) if old is None]
         fresh = iter(stems_of(new, [STEM, *self._state.stems]))
         return [next(fresh) if old is None else old.line.stem for old in before]
@@ -188,8 +208,8 @@ class Batch:
             return ""
         return known[unit] if unit in known else unit.fingerprint(self.settings.read_as)
 
-    def _begin(self, left: Sequence[_Wanted]) -> None:
-        """See that nothing is overwritten, and note what will be written."""
+    def _begin(self, left: Sequence[_Wanted], seen: Iterable[Known]) -> None:
+        """See that nothing is overwritten, and note what was seen and what will be written."""
         settings, state = self.settings, self._state
         if settings.output != "files":
             return
@@ -200,12 +220,14 @@ class Batch:
             new = [path for path in new if not state.is_own(path)]
         if not self.force:
             refuse_to_overwrite(new)
-        if left or state is not None:
+        if left:
             make_folder(settings.out)
         if state is not None:
+            for known in seen:
+                state.saw(known.unit.key, Seen(known.fingerprint, known.content))
             state.tidy()
             for one, own in zip(left, paths, strict=True):
-                state.begin(one.known.unit.key, own)
+                state.begin(one.known.key, own)
 
     def _finish(self, one: _Wanted, done: Done) -> None:
         self.made += 1
@@ -214,19 +236,17 @@ class Batch:
         # What could not be brought where it belongs is done again.
         if self._state is None or done.failed:
             return
-        before = self._state.of(one.known.unit.key)
+        before = self._state.of(one.known.key)
         # Files of other formats stay what they are: this batch's own.
         kept = {} if before is None else self._state.still_own(before)
         written = Written(
             made=one.made,
-            fingerprint=one.known.fingerprint,
-            content=one.known.content,
             line=done.line,
             files={**kept, **stamps(done.paths)},
             anonymous=self.settings.anonymous,
             checked=done.checked,
         )
-        self._state.finish(one.known.unit.key, written)
+        self._state.finish(one.known.key, written)
 
     def _surveyed(self, wanted: Sequence[_Wanted], left: Sequence[_Wanted]) -> list[_Wanted]:
         """With the runs of the same job that questions about numbers of ranks go by."""

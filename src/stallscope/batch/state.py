@@ -2,7 +2,8 @@
 changed.
 
     OUT/.stallscope-reports.jsonl    one JSON object per line, only appended to while a batch runs:
-                                     files that are about to be written, then what they are about
+                                     what was seen where, files that are about to be written, then
+                                     what they are about
 
 Nothing in it names a place: keys are hashes, hosts are counted. A line that is torn is skipped.
 """
@@ -11,16 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stallscope.conditions import Outcome
-from stallscope.errors import UnwritableError
 from stallscope.reports.index.line import Line
+from stallscope.reports.write import write_texts, writing
 
 from .sketch import Sketch, sketched
 
@@ -31,13 +31,19 @@ _NOT_AS_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, RecursionErr
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What was in a place when its files had this fingerprint."""
+
+    fingerprint: str
+    content: Sketch
+
+
+@dataclass(frozen=True)
 class Written:
     """Reports that are there."""
 
     #: Changes with the run, what it was held against, the options and the version.
     made: str
-    fingerprint: str
-    content: Sketch
     line: Line
     #: Names, each with size and time of its last change in nanoseconds.
     files: Mapping[str, tuple[int, int]]
@@ -52,6 +58,7 @@ class State:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._path = out / STATE
+        self._seen: dict[str, Seen] = {}
         self._written: dict[str, Written] = {}
         self._begun: dict[str, tuple[str, ...]] = {}
         self._index: dict[str, tuple[int, int]] = {}
@@ -69,8 +76,16 @@ class State:
         """Names that the reports of some run have, whether or not they are there."""
         return [one.line.stem for one in self._written.values()]
 
+    def seen(self, place: str) -> Seen | None:
+        """What was there when a batch looked last."""
+        return self._seen.get(_hashed(place))
+
+    def saw(self, place: str, what: Seen) -> None:
+        """Note what is there; it is kept from the next ``tidy`` on."""
+        self._seen[_hashed(place)] = what
+
     def of(self, key: str) -> Written | None:
-        """What is known of the reports on a place, whether or not they are there."""
+        """What is known of the reports on a run, whether or not they are there."""
         return self._written.get(_hashed(key))
 
     def there(self, key: str, made: str) -> Written | None:
@@ -111,20 +126,17 @@ class State:
     def tidy(self) -> None:
         """Write the state anew, without what is of no use any more."""
         lines: list[dict[str, Any]] = [{"stallscope_reports": _VERSION}, {_INDEX: self._index}]
+        lines += [{"seen": key, **asdict(one)} for key, one in self._seen.items()]
         lines += [{"begun": key, "files": names} for key, names in self._begun.items()]
         lines += [{"run": key, **_content(one)} for key, one in self._written.items()]
-        draft = self._path.with_name(f"{STATE}.{os.getpid()}.tmp")
-        try:
-            draft.write_text("".join(json.dumps(line) + "\n" for line in lines))
-            draft.replace(self._path)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        finally:
-            draft.unlink(missing_ok=True)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_texts([self._path], [text], self._out, force=True)
 
     def _take(self, content: Mapping[str, Any]) -> None:
         if _INDEX in content:
             self._index |= {name: _pair(stamp) for name, stamp in content[_INDEX].items()}
+        elif "seen" in content:
+            self._seen[str(content["seen"])] = _seen(content)
         elif "begun" in content:
             self._begun[str(content["begun"])] = tuple(map(str, content["files"]))
         elif "run" in content:
@@ -133,20 +145,12 @@ class State:
             self._begun.pop(key, None)
 
     def _append(self, content: dict[str, Any]) -> None:
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps(content) + "\n")
-        except OSError as error:
-            raise self._unwritable(error) from error
+        with writing(self._out), self._path.open("a") as file:
+            file.write(json.dumps(content) + "\n")
         self._take(content)
 
     def _is_there(self, one: Written) -> bool:
         return all((self._out / name).is_file() for name in one.files)
-
-    def _unwritable(self, error: OSError) -> UnwritableError:
-        return UnwritableError(
-            f"{self._path}: cannot be written ({error.strerror}); name another folder with --out"
-        )
 
 
 def made_of(*parts: object) -> str:
@@ -184,12 +188,14 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield content
 
 
-def _written(content: Mapping[str, Any]) -> Written:
+def _seen(content: Mapping[str, Any]) -> Seen:
     sketched(content["content"])
+    return Seen(str(content["fingerprint"]), content["content"])
+
+
+def _written(content: Mapping[str, Any]) -> Written:
     return Written(
         made=str(content["made"]),
-        fingerprint=str(content["fingerprint"]),
-        content=content["content"],
         line=Line.read(content["line"]),
         files={str(name): _pair(stamp) for name, stamp in content["files"].items()},
         anonymous=bool(content["anonymous"]),
@@ -200,8 +206,6 @@ def _written(content: Mapping[str, Any]) -> Written:
 def _content(one: Written) -> dict[str, Any]:
     return {
         "made": one.made,
-        "fingerprint": one.fingerprint,
-        "content": one.content,
         "line": one.line.content,
         "files": one.files,
         "anonymous": one.anonymous,

@@ -43,6 +43,11 @@ class Known:
     fingerprint: str
 
     @property
+    def key(self) -> str:
+        """The same for the same run in the same place: a later job may log into the same folder."""
+        return f"{self.unit.key}#{self.content['id']}"
+
+    @property
     def run(self) -> Run:
         """The run without its tables."""
         return sketched(self.content)

@@ -7,17 +7,13 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rich.console import Console
-
 from stallscope.analysis import analyse
 from stallscope.analysis.comparison import compare
 from stallscope.analysis.regression import regression
 from stallscope.errors import UsageError
-from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison import Compared, render
 from stallscope.reports.comparison.terminal import comparison_summary
-from stallscope.reports.write import write_texts
 from stallscope.run import Run, newest_first
 
 from . import output
@@ -39,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     formats = output.formats_of(options)
+    output.refuse_to_overwrite(_STEM, formats, options)
     runs, failures = open_all(options.runs, options.read_as)
     if len(runs) > 1:
         compared = _compared(runs, one_by_one=len(options.runs) > 1)
@@ -46,7 +43,14 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 "none of these runs has steps that could be timed: nothing to hold together"
             )
-        _show(compared, formats, options)
+        made = ReportOptions(generated_at=datetime.now(UTC))
+        output.show(
+            _STEM,
+            formats,
+            lambda name: render(name, compared, made),
+            lambda: comparison_summary(compared),
+            options,
+        )
     elif not failures:
         raise UsageError(
             f"{options.runs[0]}: one run cannot be compared; name two, or more, or a store of them"
@@ -68,18 +72,3 @@ def _compared(runs: Sequence[Run], one_by_one: bool) -> Compared:
     if len(runs) == 2:
         return Compared(pair=compare(*analyses))
     return Compared(histories=regression(analyses))
-
-
-def _show(compared: Compared, formats: list[str], options: argparse.Namespace) -> None:
-    made = ReportOptions(generated_at=datetime.now(UTC))
-    if not formats:
-        Console().print(comparison_summary(compared))
-        return
-    if output.goes_to_standard_output(formats, options):
-        sys.stdout.write(render("json", compared, made))
-        return
-    out = options.out or output.REPORTS
-    paths = [out / f"{_STEM}{registry.by_name(name).suffix}" for name in formats]
-    write_texts(paths, (render(name, compared, made) for name in formats), out, options.force)
-    for path in paths:
-        print(path)

@@ -18,6 +18,7 @@ COMMANDS = {
     "compare": "what changed between two runs, or over many of them, and since when",
     "scaling": "throughput and efficiency over numbers of ranks, and where efficiency is lost",
     "tune": "which of Horovod's settings to fix: from autotune logs, Timelines and step logs",
+    "inspect": "what is in these logs, file by file, and which runs they make up",
     "export": "a run as a trace for Perfetto or chrome://tracing, or as Parquet or CSV",
     "dashboard": "look at runs in the browser",
     "collect": "bring logs from where they are into a store",
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StallscopeError as error:
         return _say(str(error))
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith("stallscope"):
+            return _defect(error)
         return _say(str(MissingExtraError("app", error.name or "a package")))
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -58,22 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
     except Exception as error:
-        if os.environ.get("STALLSCOPE_DEBUG"):
-            raise
-        return _say(
-            f"a defect of Stallscope: {type(error).__name__}: {error}. "
-            "STALLSCOPE_DEBUG=1 shows where; please report it."
-        )
+        return _defect(error)
 
 
 def _options(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """What the command line says, and for some commands a file in this folder."""
     command, *rest = words
     if command not in CONFIGURED:
-        return parser.parse_args(rest)
+        return parser.parse_intermixed_args(rest)
     from stallscope.config import with_config
 
-    found = with_config(parser, command, rest, Path.cwd())
+    found = with_config(parser, command, rest, Path.cwd(), CONFIGURED)
     if found.said:
         print(f"stallscope: {found.said}", file=sys.stderr)
     return found.options
@@ -90,6 +88,15 @@ def _command_of(words: list[str]) -> str:
     overview.add_argument("--version", action="version", version=f"stallscope {__version__}")
     overview.add_argument("command", choices=COMMANDS, metavar="command")
     return str(overview.parse_args(words[:1]).command)
+
+
+def _defect(error: Exception) -> int:
+    if os.environ.get("STALLSCOPE_DEBUG"):
+        raise error
+    return _say(
+        f"a defect of Stallscope: {type(error).__name__}: {error}. "
+        "STALLSCOPE_DEBUG=1 shows where; please report it."
+    )
 
 
 def _say(message: str) -> int:

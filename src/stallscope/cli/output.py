@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rich.console import Console, RenderableType
+
 from stallscope.errors import UsageError
-from stallscope.reports import registry
+from stallscope.reports import registry, write
 
 #: Where reports go unless ``--out`` says otherwise.
 REPORTS = Path("reports")
@@ -43,9 +45,50 @@ def formats_of(options: argparse.Namespace, known: Sequence[str] = registry.DOCU
     return []
 
 
-def goes_to_standard_output(formats: list[str], options: argparse.Namespace) -> bool:
+def goes_to_standard_output(formats: Sequence[str], options: argparse.Namespace) -> bool:
     """Whether JSON alone was asked for, and no folder named: then nothing else is printed."""
-    return formats == ["json"] and options.out is None
+    return list(formats) == ["json"] and options.out is None
+
+
+def refuse_to_overwrite(stem: str, formats: Sequence[str], options: argparse.Namespace) -> None:
+    """Ask before anything is read whether a document can be written.
+
+    Raises:
+        WouldOverwriteError: if a file of it is there already, and may not be replaced.
+    """
+    if not options.force and not goes_to_standard_output(formats, options):
+        write.refuse_to_overwrite(_paths(stem, formats, options))
+
+
+def show(
+    stem: str,
+    formats: Sequence[str],
+    render: Callable[[str], str],
+    summary: Callable[[], RenderableType],
+    options: argparse.Namespace,
+) -> None:
+    """One document as it was asked for: a summary in the terminal, JSON on standard output, or files.
+
+    Args:
+        stem: the name that the files share.
+        formats: those that were asked for; none for the summary.
+        render: gives the document in a format.
+        summary: gives what a terminal shows.
+        options: of the command.
+    """
+    if not formats:
+        Console().print(summary())
+    elif goes_to_standard_output(formats, options):
+        sys.stdout.write(render("json"))
+    else:
+        paths = _paths(stem, formats, options)
+        write.write_texts(paths, map(render, formats), options.out or REPORTS, options.force)
+        for path in paths:
+            print(path)
+
+
+def _paths(stem: str, formats: Sequence[str], options: argparse.Namespace) -> list[Path]:
+    return write.paths_of(stem, formats, options.out or REPORTS)
 
 
 def print_array(documents: Sequence[Path]) -> None:

@@ -6,11 +6,13 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
+from stallscope.batch.alone import alone_in
 from stallscope.batch.baselines import baseline_units, named_baselines
 from stallscope.batch.batch import Batch
 from stallscope.batch.since import parse_since
@@ -92,10 +94,12 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; stallscope report --help"
             )
-        units = [unit for source in sources for unit in units_of(source)]
+        named = (unit for source in sources for unit in units_of(source))
+        units = list({unit.key: unit for unit in named}.values())
         mlflow_runs.checked_count(options.to, len(units))
         settings = settings.of(len(units))
-        with Workers(settings, jobs_of(options, len(units))) as workers:
+        alone = alone_in(settings.out) if settings.resumable else nullcontext()
+        with alone, Workers(settings, jobs_of(options, len(units))) as workers:
             batch = Batch(settings, workers, watching, options.force)
             return _reported(batch, units, baselines, since, options)
 
@@ -108,7 +112,7 @@ def _reported(
     options: argparse.Namespace,
 ) -> int:
     try:
-        named = named_baselines(batch.workers, baselines)
+        named = named_baselines(batch.looked(baselines), baselines)
         known = batch.look(units)
         stores = {store for store in map(store_of, options.runs) if store is not None}
         done = batch.report(known, named, sorted(stores), since)

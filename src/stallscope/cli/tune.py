@@ -9,18 +9,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
-
 from stallscope.analysis import analyse
 from stallscope.analysis.tensors import tensors
-from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuning, tune
+from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers.autotune import is_autotune_log, read_autotune
 from stallscope.parsers.horovod_timeline import is_timeline, read_timeline
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.tuning import FORMATS, render
 from stallscope.reports.tuning.terminal import tuning_summary
-from stallscope.reports.write import write_texts
 from stallscope.run import Run
 from stallscope.runs import open_runs
 
@@ -57,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     formats = output.formats_of(options, _FORMATS)
+    output.refuse_to_overwrite(_STEM, formats, options)
     found, failures = _Found(), []
     for path in with_progress(options.paths, "reading"):
         try:
@@ -65,7 +63,15 @@ def run(options: argparse.Namespace) -> int:
             failures.append(str(error))
     if found.autotunes or found.timelines:
         analyses = [analyse(one) for one in with_progress(_different(found.runs), "analysing")]
-        _show(tune(found.autotunes, found.timelines, analyses), formats, options)
+        tuning = tune(found.autotunes, found.timelines, analyses)
+        made = ReportOptions(generated_at=datetime.now(UTC))
+        output.show(
+            _STEM,
+            formats,
+            lambda name: render(name, tuning, made),
+            lambda: tuning_summary(tuning),
+            options,
+        )
     elif found.runs:
         failures.append(
             "there are step logs here, and neither an autotune log nor a Timeline: train some thousand "
@@ -119,18 +125,3 @@ def _files(folder: Path) -> Iterator[Path]:
 def _different(runs: Sequence[Run]) -> list[Run]:
     """Each run once, also where a folder and a log in it were both named."""
     return list({one.id: one for one in runs}.values())
-
-
-def _show(tuning: Tuning, formats: list[str], options: argparse.Namespace) -> None:
-    made = ReportOptions(generated_at=datetime.now(UTC))
-    if not formats:
-        Console().print(tuning_summary(tuning))
-        return
-    if output.goes_to_standard_output(formats, options):
-        sys.stdout.write(render("json", tuning, made))
-        return
-    out = options.out or output.REPORTS
-    paths = [out / f"{_STEM}.{name}" for name in formats]
-    write_texts(paths, (render(name, tuning, made) for name in formats), out, options.force)
-    for path in paths:
-        print(path)

@@ -18,6 +18,7 @@ from stallscope.wording.plain import plain
 
 from . import contents
 from .base import Report, ReportOptions
+from .loader_tables import rates_table, stages_table
 from .tables import (
     baselines_table,
     epochs_table,
@@ -110,6 +111,8 @@ def _view(analysis: Analysis) -> dict[str, Any]:
         "steps_and_epochs": epochs.steps_and_epochs(analysis),
         "job_total": epochs.job_total(analysis),
         "baselines": baselines_table(analysis),
+        "rates": rates_table(analysis),
+        "loader_stages": stages_table(analysis),
         "gains": gains_table(analysis),
         "ranks": ranks_table(analysis),
         "step": step_table(analysis),

@@ -7,14 +7,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from datetime import UTC
 from typing import Any, ClassVar
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.result import LedgerEntry, Straggler
 from stallscope.analysis.stats import Mean
 from stallscope.analysis.what_if import WhatIf
-from stallscope.run import Run
+from stallscope.collector.catalogue.values import moment
+from stallscope.run import MeasuredInput
 from stallscope.wording.fixes import is_throughput
 
 from .base import Report, ReportOptions
@@ -48,6 +48,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "epoch_times": None if analysis.epoch_times is None else asdict(analysis.epoch_times),
         "clocks": _clocks(analysis),
         "communication": _communication(analysis),
+        "input": _input(analysis),
         "bottleneck": asdict(analysis.bottleneck),
         "stragglers": [_straggler(one) for one in analysis.stragglers],
         "what_if": [_gain(gain) for gain in analysis.what_if],
@@ -73,15 +74,8 @@ def _run(analysis: Analysis) -> dict[str, Any]:
         "synthetic": run.synthetic,
         "status": run.status,
         "samples_per_second": analysis.samples_per_second,
-        "started_at": _started_at(run),
+        "started_at": moment(run.started_at),
     }
-
-
-def _started_at(run: Run) -> str | None:
-    if run.started_at is None:
-        return None
-    text = run.started_at.astimezone(UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 def _baseline(analysis: Analysis) -> dict[str, Any] | None:
@@ -170,6 +164,41 @@ def _communication(analysis: Analysis) -> dict[str, Any] | None:
         "network_bandwidth_gb_s": found.network_bandwidth,
         "whole_ms": found.whole_ms,
         "hidden_ms": found.hidden_ms,
+    }
+
+
+def _input(analysis: Analysis) -> dict[str, Any] | None:
+    found = analysis.input_rates
+    if found is None:
+        return None
+    return {
+        "slowest_rank": found.slowest.rank,
+        "alone_samples_per_second": None if found.alone is None else found.alone.value,
+        "alone_ci95": None if found.alone is None else found.alone.ci95,
+        "synthetic_samples_per_second": found.synthetic,
+        "real_samples_per_second": found.real,
+        "needed_samples_per_second": found.needed,
+        "enough": found.enough,
+        "at_once": found.at_once,
+        "ranks": [_loader(one) for one in found.ranks],
+    }
+
+
+def _loader(one: MeasuredInput) -> dict[str, Any]:
+    return {
+        "rank": one.rank,
+        "host": one.host,
+        "kind": one.kind,
+        "batches": one.batches,
+        "warm_up": one.warm_up,
+        "first_batch_ms": one.first_batch_ms,
+        "batch_ms": one.ms,
+        "batch_ci95_ms": one.ci95_ms,
+        "samples_per_batch": one.samples_per_batch,
+        "data_ended": one.data_ended,
+        "error": one.error,
+        "stages": [asdict(stage) for stage in one.stages],
+        "no_stages": one.no_stages,
     }
 
 

@@ -15,6 +15,7 @@ from stallscope.wording.verdicts import basis, headline
 
 from .base import Report, ReportOptions
 from .contents import advice, context, gap, throughput
+from .loader_tables import rates_table, stages_table
 from .tables import (
     Table,
     baselines_table,
@@ -43,6 +44,8 @@ class MarkdownReport(Report):
             *table_lines(stragglers_table(analysis)),
             *table_lines(gains_table(analysis)),
             *table_lines(baselines_table(analysis)),
+            *table_lines(rates_table(analysis)),
+            *table_lines(stages_table(analysis)),
             *_findings(analysis),
             *_context(analysis),
             *_warnings(analysis),

@@ -75,7 +75,7 @@ def write_texts(paths: Sequence[Path], texts: Iterable[str], out: Path, force: b
     """
     if not force:
         refuse_to_overwrite(paths)
-    with _writing(out):
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         for path, text in zip(paths, texts, strict=True):
             _write(path, text)
@@ -86,12 +86,16 @@ def make_folder(out: Path) -> None:
     Raises:
         UsageError: if the folder cannot be made.
     """
-    with _writing(out):
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _writing(out: Path) -> Iterator[None]:
+def writing(out: Path) -> Iterator[None]:
+    """
+    Raises:
+        UsageError: if the folder does not take what is written in the ``with`` statement.
+    """
     try:
         yield
     except OSError as error:

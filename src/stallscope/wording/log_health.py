@@ -19,6 +19,7 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
     read = (
         f"{there:,} of {counted(len(ranks), 'rank')} on {counted(len(run.hosts), 'host')} left "
         f"{counted(len(run.logs), 'log')} with {counted(analysis.steps, 'step')}."
+        f"{_cost(analysis, ranks)}"
     )
     if not analysis.steps:
         return "There is no step in these logs", read
@@ -27,6 +28,18 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
     if analysis.ledger is None:
         return "These logs are whole, but hold no stages", read
     return "These logs are whole", f"{read} Every rank has every step, and closed its last log."
+
+
+def _cost(analysis: Analysis, ranks: Sequence[RankLogs]) -> str:
+    """What recording took of the steps, on the rank that it took most of; empty if no log tells."""
+    known = [one.cost_us for one in ranks if one.cost_us is not None]
+    if not known:
+        return ""
+    step = analysis.step
+    share = (
+        "" if step is None or not step.mean else f", {percent(max(known) / step.mean / 1e3)} of it"
+    )
+    return f" Recording took at most {max(known):,.1f} µs of a step on the host{share}."
 
 
 def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:

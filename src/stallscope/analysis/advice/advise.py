@@ -13,7 +13,7 @@ from ..result import Bottleneck
 from ..verdict import WORTHWHILE
 from .communication import for_allreduce
 from .imbalance import for_imbalance
-from .input import for_late_input, for_slower_compute
+from .input import InputTimes, for_late_input, for_slower_compute
 from .piece import Advice
 from .setup import Setup
 
@@ -24,6 +24,7 @@ def advise(
     ledger: Ledger,
     found: Attribution,
     moved: Communication | None = None,
+    times: InputTimes | None = None,
 ) -> tuple[str, ...]:
     """What to change, the surest first; nothing where the verdict names nothing.
 
@@ -33,13 +34,14 @@ def advise(
         ledger: its steady steps.
         found: who is late in them.
         moved: what is known of its communication.
+        times: what the stages of its input take, where that was measured.
     """
     setup = Setup.of(run)
     pieces: Sequence[Advice] = ()
     if verdict.kind == "imbalance":
         pieces = for_imbalance(run, setup, found.stragglers)
     elif verdict.kind == "input":
-        pieces = for_late_input(setup)
+        pieces = for_late_input(setup, times)
     elif verdict.kind == "other":
         pieces = between_steps(setup)
     elif verdict.kind == "allreduce":

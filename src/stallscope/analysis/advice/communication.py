@@ -32,8 +32,14 @@ def for_allreduce(setup: Setup, ledger: Ledger, found: Communication | None) -> 
 
 
 def _at_most(gain: WhatIf) -> str:
-    sure = "" if gain.ci95 is None else f" (95 %: {gain.ci95[0]:.2f}–{gain.ci95[1]:.2f}×)"
+    sure = "" if gain.ci95 is None else f" (95%: {_ends(*gain.ci95)}×)"
     return f"Replayed with half of the exposed time, steps are {gain.speedup:.2f}× as fast{sure}."
+
+
+def _ends(low: float, high: float) -> str:
+    """With one more digit where they are alike without it."""
+    short = f"{low:.2f}–{high:.2f}"
+    return short if f"{low:.2f}" != f"{high:.2f}" else f"{low:.3f}–{high:.3f}"
 
 
 def _settings(setup: Setup) -> tuple[Advice, ...]:

@@ -27,8 +27,8 @@ _LATEST_RUNS = 15
 def comparison_summary(compared: Compared) -> RenderableType:
     """What changed, and what else differs. To be printed by a ``rich`` console."""
     parts: list[RenderableType] = [] if compared.pair is None else _pair(compared.pair)
-    for one in compared.histories:
-        parts += _history(one)
+    for number, one in enumerate(compared.histories):
+        parts += [*([Text()] if number else []), *_history(one)]
     return Group(*parts)
 
 

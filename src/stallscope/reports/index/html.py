@@ -76,7 +76,7 @@ def _row(line: Line, index: Index) -> list[Cell]:
         Cell(amount(line.step_ms, "ms"), _last_if_unknown(line.step_ms)),
         Cell(throughput(line), _last_if_unknown(line.samples_per_second)),
         Cell(ranks(line), line.ranks),
-        Cell(line.started_at or "not known", line.started_at or ""),
+        Cell(line.began or "not known", line.started_at or ""),
     ]
 
 

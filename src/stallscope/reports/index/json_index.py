@@ -1,4 +1,4 @@
-"""The index for programs."""
+"""The index for programs: what docs/index.schema.json describes."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from typing import Any
 
 from stallscope.analysis import Analysis
 from stallscope.collector.catalogue.entry import job_facts, job_of
+from stallscope.collector.catalogue.values import moment
 from stallscope.wording.facts import as_text
 from stallscope.wording.gains import gains, main_gain
 from stallscope.wording.numbers import finite
@@ -28,7 +28,7 @@ class Line:
     stem: str
     id: str
     name: str
-    #: In UTC.
+    #: In UTC: 2026-11-01T08:30:00.000Z.
     started_at: str | None
     model: str | None
     #: The same for runs that do the same work, on whatever ranks and data.
@@ -59,6 +59,11 @@ class Line:
     @property
     def day(self) -> str | None:
         return None if self.started_at is None else self.started_at[:10]
+
+    @property
+    def began(self) -> str | None:
+        """The day and the time of it, in UTC, as people read them."""
+        return None if self.started_at is None else self.started_at[:19].replace("T", " ")
 
     @property
     def content(self) -> dict[str, Any]:
@@ -93,7 +98,7 @@ def line_of(analysis: Analysis, stem: str) -> Line:
         stem=stem,
         id=run.id,
         name=run.name,
-        started_at=_moment(run.started_at),
+        started_at=moment(run.started_at),
         model=None if run.fact("model") is None else str(run.fact("model")),
         job=job_of(facts),
         versions=as_text(run.fact("versions")),
@@ -124,7 +129,3 @@ def by_time_lost(lines: list[Line]) -> list[Line]:
 def _hours(ends: Pair, per_ms: float) -> Pair:
     low, high = (max(0.0, end) * per_ms for end in ends)
     return low, high
-
-
-def _moment(value: datetime | None) -> str | None:
-    return None if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"

@@ -52,6 +52,6 @@ def _row(line: Line, index: Index) -> tuple[str, ...]:
         gain(line),
         throughput(line),
         ranks(line),
-        line.started_at or "",
+        line.began or "",
     )
     return (f"[{name}]({quote(page)})" if page else name, *map(escaped, cells))

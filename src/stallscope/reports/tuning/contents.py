@@ -79,7 +79,7 @@ def _compared(one: Compared, tuned: Tuned) -> str:
         f"Steps take {now} with it and {amount(one.step_ms.value, 'ms', one.step_ms.ci95)} in "
         f"{one.analysis.run.name}, without the autotuner: {significant(one.speedup)}× as fast"
     )
-    sure = "too few steps for an interval" if one.ci95 is None else f"95 %: {between(*one.ci95)}×"
+    sure = "too few steps for an interval" if one.ci95 is None else f"95%: {between(*one.ci95)}×"
     return f"{text} ({sure})."
 
 

@@ -1,0 +1,225 @@
+"""What measuring a loader alone has shown: numbers, a table for people, and a file's content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+#: Kinds of stages, in the order in which a sample goes through them.
+READ, DECODE, AUGMENT, SHUFFLE, BATCH, COPY = (
+    "read",
+    "decode",
+    "augment",
+    "shuffle",
+    "batch",
+    "copy",
+)
+#: A stage of which nothing tells what it does.
+OTHER = "other"
+
+# Student's t for 95 %, by degrees of freedom.
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+# Means of longer stretches depend less on each other than batches do.
+_MOST_BLOCKS = 10
+_FEWEST_VALUES = 4
+
+
+class Mean(NamedTuple):
+    """Milliseconds per batch; ``ci95`` is None where too little was measured for an interval."""
+
+    ms: float
+    ci95: Optional[Tuple[float, float]]
+
+
+class Stage(NamedTuple):
+    """One stage of a pipeline, and what it takes of a batch's time."""
+
+    kind: str
+    #: The operation, and the user's function in it.
+    name: str
+    mean: Mean
+
+
+def mean_of(times_ns: Sequence[int]) -> Mean:
+    """The mean of consecutive times, with an interval from the means of up to ten blocks of them.
+
+    Args:
+        times_ns: nanoseconds, at least one.
+    """
+    mean = sum(times_ns) / len(times_ns) / 1e6
+    blocks = _blocks(times_ns)
+    return Mean(mean, _interval(mean, blocks) if len(times_ns) >= _FEWEST_VALUES else None)
+
+
+def usual_of(times_ns: Sequence[int]) -> Mean:
+    """The median of such blocks, which says the same unless something else takes the processor now and
+    then: for times that are to be compared and were not taken together.
+    """
+    blocks = _blocks(times_ns)
+    usual = sorted(blocks)[len(blocks) // 2]
+    return Mean(usual, _interval(usual, blocks) if len(times_ns) >= _FEWEST_VALUES else None)
+
+
+def _blocks(times_ns: Sequence[int]) -> List[float]:
+    """Means of up to ten blocks, in milliseconds."""
+    count = max(1, min(_MOST_BLOCKS, len(times_ns) // 2))
+    size = len(times_ns) // count
+    return [sum(times_ns[i * size : (i + 1) * size]) / size / 1e6 for i in range(count)]
+
+
+def _interval(value: float, blocks: Sequence[float]) -> Tuple[float, float]:
+    middle = sum(blocks) / len(blocks)
+    variance = sum((block - middle) ** 2 for block in blocks) / (len(blocks) - 1)
+    half = _T95[len(blocks) - 2] * (variance / len(blocks)) ** 0.5
+    return max(0.0, value - half), value + half
+
+
+def difference(later: Mean, earlier: Optional[Mean]) -> Mean:
+    """By how much one time is longer than another one that was measured apart."""
+    if earlier is None:
+        return later
+    ms = later.ms - earlier.ms
+    if later.ci95 is None or earlier.ci95 is None:
+        return Mean(ms, None)
+    halves = [(ci95[1] - ci95[0]) / 2 for ci95 in (later.ci95, earlier.ci95)]
+    half = sum(one**2 for one in halves) ** 0.5
+    return Mean(ms, (ms - half, ms + half))
+
+
+class MeasuredInput:
+    """How fast a loader is when nothing trains; printed, it is a table.
+
+    Attributes:
+        kind: what was measured: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``.
+        batch_ms: milliseconds that each batch took, warm-up included.
+        warm_up: batches at the begin that no rate counts: queues fill, workers start.
+        mean: milliseconds per batch behind the warm-up; None where no batch is left.
+        samples_per_batch: None where batches do not tell.
+        ended: whether the data ended before as many batches came as were asked for.
+        stages: what the stages take; ``no_stages`` says why there are none, or not all of them.
+        error: what the data raised, in one sentence; None where it raised nothing.
+        path: the file that this is in; None where there is none (yet).
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        batch_ns: List[int],
+        warm_up: int,
+        samples: List[Optional[int]],
+        ended: bool,
+        error: Optional[str],
+    ) -> None:
+        self.kind = kind
+        self.batch_ms = [time / 1e6 for time in batch_ns]
+        self.warm_up = warm_up
+        kept = batch_ns[warm_up:]
+        self.mean = mean_of(kept) if kept else None
+        known = [count for count in samples[warm_up:] if count is not None]
+        self.samples_per_batch = (
+            sum(known) / len(known) if known and len(known) == len(kept) else None
+        )
+        self.ended = ended
+        self.error = error
+        self.stages: List[Stage] = []
+        self.no_stages: Optional[str] = None
+        #: Facts of the rank and its host.
+        self.where: Dict[str, Any] = {}
+        self.path: Optional[Path] = None
+        #: Why there is no file.
+        self.no_path = ""
+
+    @property
+    def batches_per_second(self) -> Optional[float]:
+        return 1e3 / self.mean.ms if self.mean is not None and self.mean.ms else None
+
+    @property
+    def samples_per_second(self) -> Optional[float]:
+        rate = self.batches_per_second
+        return None if rate is None or not self.samples_per_batch else rate * self.samples_per_batch
+
+    @property
+    def ci95_batches_per_second(self) -> Optional[Tuple[float, float]]:
+        """The 95 % interval of the rate; None where too few batches came."""
+        ci95 = None if self.mean is None else self.mean.ci95
+        return None if ci95 is None or not ci95[0] else (1e3 / ci95[1], 1e3 / ci95[0])
+
+    def document(self) -> Dict[str, Any]:
+        """What stands in the file (docs/input.md)."""
+        return {
+            **self.where,
+            "kind": self.kind,
+            "batch_us": [round(ms * 1e3) for ms in self.batch_ms],
+            "warm_up": self.warm_up,
+            "ms": None if self.mean is None else round(self.mean.ms, 6),
+            "ci95_ms": None if self.mean is None else self.mean.ci95,
+            "samples_per_batch": self.samples_per_batch,
+            "ended": self.ended,
+            "error": self.error,
+            "stages": [
+                {
+                    "kind": stage.kind,
+                    "name": stage.name,
+                    "ms": round(stage.mean.ms, 6),
+                    "ci95_ms": stage.mean.ci95,
+                }
+                for stage in self.stages
+            ],
+            "no_stages": self.no_stages,
+        }
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        place = "rank %(rank)s of %(size)s on %(host)s" % self.where
+        lines = ["Loader alone (%s), %s: %s" % (self.kind, place, self._rate())]
+        lines.append("  " + self._how_measured())
+        if self.error:
+            lines.append("  " + self.error)
+        lines += self._table()
+        if self.no_stages:
+            lines.append("  " + self.no_stages)
+        lines.append("  " + (self.no_path if self.path is None else "written to %s" % self.path))
+        return "\n".join(lines)
+
+    def _rate(self) -> str:
+        rate = self.batches_per_second
+        if rate is None:
+            return "no rate"
+        ci95 = self.ci95_batches_per_second
+        sure = "" if ci95 is None else " (95 %%: %s–%s)" % (_number(ci95[0]), _number(ci95[1]))
+        samples = self.samples_per_second
+        more = "" if samples is None else ", %s samples/s" % _number(samples)
+        return "%s batches/s%s%s" % (_number(rate), sure, more)
+
+    def _how_measured(self) -> str:
+        count = len(self.batch_ms)
+        if not count:
+            return "no batch came"
+        ended = "; the data has ended" if self.ended else ""
+        return "%d batches in %.3g s, %d of them warm-up and left out; the first took %.3g ms%s" % (
+            count,
+            sum(self.batch_ms) / 1e3,
+            self.warm_up,
+            self.batch_ms[0],
+            ended,
+        )
+
+    def _table(self) -> List[str]:
+        if not self.stages:
+            return []
+        width = max(len(stage.name) for stage in self.stages)
+        longest = max(self.stages, key=lambda stage: stage.mean.ms)
+        lines = ["  %-8s %-*s  ms per batch" % ("stage", width, "where")]
+        for stage in self.stages:
+            mark = "  ← longest" if stage is longest else ""
+            row = (stage.kind, width, stage.name, stage.mean.ms, mark)
+            lines.append("  %-8s %-*s  %12.3f%s" % row)
+        if self.mean is not None:
+            lines.append("  %-8s %-*s  %12.3f" % ("together", width, "", self.mean.ms))
+        return lines
+
+
+def _number(value: float) -> str:
+    return "%.3g" % value if value < 100 else "{:,.0f}".format(value)

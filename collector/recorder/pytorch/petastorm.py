@@ -1,0 +1,71 @@
+"""Petastorm's loaders: a pool reads and decodes row groups, a queue holds them, batches are made of it.
+
+Which side of it is the slow one, the queue tells: row groups pile up where it is what comes after,
+such as shuffling and collating.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+from ..measuring import Loader, Stages
+from .batches import samples_in
+
+# A queue that holds more than this part of what it can is one that nobody waits for.
+_PILED_UP = 0.5
+
+
+def is_petastorms(data: Any) -> bool:
+    """Whether it is one of Petastorm's loaders, around a reader."""
+    return type(data).__module__.startswith("petastorm.") and hasattr(data, "reader")
+
+
+def loader_of(data: Any) -> Loader:
+    """A loader of Petastorm's, whose queue is looked at behind every batch."""
+    queue = _Queue(data.reader)
+
+    def samples(batch: Any) -> Any:
+        queue.look()
+        return samples_in(batch)
+
+    def stages() -> Stages:
+        return [], queue.in_words()
+
+    return Loader("Petastorm", lambda: iter(data), samples, 1, stages)
+
+
+class _Queue:
+    """What waits between a pool and training."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._waiting: List[int] = []
+
+    def look(self) -> None:
+        size = self._reader.diagnostics.get("output_queue_size")
+        if isinstance(size, int):
+            self._waiting.append(size)
+
+    def in_words(self) -> str:
+        pool = getattr(self._reader, "_workers_pool", None)
+        workers = getattr(pool, "workers_count", None)
+        size = "" if workers is None else " of %s" % workers
+        name = "Petastorm's pool (%s%s)" % (type(pool).__name__, size)
+        return "%s: %s. %s" % (name, self._who_waits(), _ONCE)
+
+    def _who_waits(self) -> str:
+        # At the begin the queue is empty, whoever is slow.
+        later = self._waiting[len(self._waiting) // 2 :]
+        if not later:
+            return "it does not tell what waits in its queue"
+        mean = sum(later) / len(later)
+        room = getattr(getattr(self._reader, "_workers_pool", None), "_results_queue_size", None)
+        if not room:
+            return "%.3g row groups waited on average" % mean
+        piled = mean > _PILED_UP * room
+        slow = "what comes after it" if piled else "the pool, which reads and decodes,"
+        return "%.3g row groups of at most %s waited on average: %s takes most" % (mean, room, slow)
+
+
+# Petastorm refuses to reset a reader in the middle of an epoch.
+_ONCE = "Its reader does not begin again before its end: training needs another one"

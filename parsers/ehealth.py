@@ -1,0 +1,127 @@
+"""Logs of the eHealth benchmarks of HorovodRunner: a driver that stamps what its ranks print.
+
+    2019-11-06 00:00:01 - STDOUT - INFO - HOROVOD_CLUSTER - REPEAT 1
+    2019-11-06 00:06:52 - STDOUT - INFO - [1,0]<stdout>:Epoch 3/5
+    2019-11-06 00:07:09 - STDOUT - INFO - [1,0]<stdout>: - 17s - loss: 1.0160
+
+A file repeats the same training, and each repeat is a run. What it was stands in the file's name:
+
+    benchmark|PROD|CALTECH101|VGG16|6982|1695|HOROVOD_CLUSTER|p2.8xlarge|p2.8xlarge|2|16|1|40|0.001|32.log
+
+Stamps are whole seconds of an unknown zone. Keras's own seconds are as coarse; where it has printed
+none, an epoch lasts from one line ``Epoch 3/5`` to the next, and may be wrong by a second either way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from stallscope.errors import UnreadableError
+from stallscope.run import Problem
+
+from .base import Parsed, Parser
+from .keras_output import KerasOutputParser
+from .line_pattern import LinePatternParser
+
+_STAMP = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d - STD(?:OUT|ERR) - INFO - "
+_REPEAT = re.compile(rb"^" + _STAMP + rb"(?:\w{1,40} - )?REPEAT (\d{1,6})\s*?$", re.MULTILINE)
+_NAME = re.compile(r"(?:^|/)benchmark((?:\|[^|/]*){14})\.log(?:\.\w+)?$")
+# In the order of the name; what cannot be read as it should be is left out.
+_FACTS: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("environment", str),
+    ("dataset", str),
+    ("model", str),
+    ("training_samples", int),
+    ("validation_samples", int),
+    ("cluster", str),
+    ("driver_instance", str),
+    ("worker_instance", str),
+    ("workers", int),
+    # Below zero they are processes on the driver.
+    ("size", lambda text: abs(int(text)) or None),
+    ("repeats", int),
+    ("epochs", int),
+    ("learning_rate", float),
+    ("batch_size", int),
+)
+_ANNOUNCED = LinePatternParser("Epoch {epoch}/")
+
+
+class EhealthParser(Parser):
+    name: ClassVar[str] = "ehealth"
+    title: ClassVar[str] = "logs of the eHealth benchmarks"
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return _REPEAT.search(head) is not None or _NAME.search(file_name) is not None
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        told = _told(path)
+        logs: list[Parsed] = []
+        problems: list[Problem] = []
+        for repeat, part in _repeats(data):
+            try:
+                found = _epochs(path, part)
+            except UnreadableError:
+                problems.append(Problem(path, f"repeat {repeat}: no epoch has ended in it"))
+                continue
+            facts = {**told, "run_name": _title(told, repeat), "repeat": repeat}
+            for one in (found, *found.more):
+                own = replace(one.log, facts={**one.log.facts, **facts}, size=0)
+                logs.append(replace(one, log=own, more=()))
+        if not logs:
+            raise UnreadableError(f"{path}: a log of benchmarks in which no epoch has ended")
+        first = replace(logs[0].log, size=len(data))
+        problems += logs[0].problems
+        return replace(logs[0], log=first, problems=tuple(problems), more=tuple(logs[1:]))
+
+
+def _repeats(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The output of each repeat; without a line that says so, all of it is the first."""
+    found = list(_REPEAT.finditer(data))
+    if not found:
+        yield 1, data
+        return
+    ends = [one.start() for one in found[1:]] + [len(data)]
+    for one, end in zip(found, ends, strict=True):
+        yield int(one[1]), data[one.end() : end]
+
+
+def _epochs(path: str, data: bytes) -> Parsed:
+    try:
+        return KerasOutputParser().parse(path, data)
+    except UnreadableError:
+        found = _ANNOUNCED.parse(path, data)
+        if not any(one.intervals.num_rows for one in (found, *found.more)):
+            raise
+        return found
+
+
+def _told(path: str) -> dict[str, Any]:
+    """What the file's name tells."""
+    found = _NAME.search(path)
+    if found is None:
+        return {}
+    facts: dict[str, Any] = {}
+    for (name, kind), text in zip(_FACTS, found[1].split("|")[1:], strict=True):
+        try:
+            value = kind(text) if text else None
+        except ValueError:
+            continue
+        if value is not None:
+            facts[name] = value
+    return facts
+
+
+def _title(told: dict[str, Any], repeat: int) -> str:
+    """``VGG16 on CALTECH101, np 16, repeat 1``"""
+    what = f"{told.get('model', 'benchmark')}"
+    if "dataset" in told:
+        what += f" on {told['dataset']}"
+    if "size" in told:
+        what += f", np {told['size']}"
+    return f"{what}, repeat {repeat}"

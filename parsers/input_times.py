@@ -1,0 +1,139 @@
+"""Measurements of loaders alone: what ``measure_input`` writes beside step logs (docs/input.md)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.run import InputStage, MeasuredInput, Problem, Run
+
+SUFFIX = ".input.json"
+
+_KNOWN_VERSION = 1
+_MOST_STAGES = 1000
+
+
+def is_input_times(name: str) -> bool:
+    """Whether a file of this name is a measurement of a loader."""
+    return name.endswith(SUFFIX)
+
+
+def parse_input_times(path: str, data: bytes) -> MeasuredInput:
+    """Read one file.
+
+    Raises:
+        UnreadableError: if it is none, or not whole.
+        UnknownVersionError: if it was written by a newer Stallscope.
+    """
+    try:
+        content = json.loads(data)
+        version = content["stallscope_input"]
+        if version > _KNOWN_VERSION:
+            raise UnknownVersionError(
+                f"{path}: measured by a newer Stallscope (format {version}, this one knows "
+                f"{_KNOWN_VERSION}): upgrade it with pip install --upgrade stallscope"
+            )
+        return _measured(path, content)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise UnreadableError(
+            f"{path}: no measurement of a loader, or not whole; measure it again"
+        ) from error
+
+
+def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> list[Run]:
+    """The runs, each with the measurements that were made for it.
+
+    A measurement is for the run of its id, or of its launch, or otherwise for the newest run in its
+    folder that as many ranks trained on real data.
+    """
+    runs = list(runs)
+    for one in measured:
+        at = _run_of(one, runs)
+        if at is not None:
+            runs[at] = replace(runs[at], input_times=(*runs[at].input_times, one))
+            continue
+        problem = Problem(
+            one.path,
+            f"measured on {one.size} rank(s), and no run of as many ranks is beside it; left alone",
+        )
+        runs = [replace(run, problems=(*run.problems, problem)) for run in runs]
+    return runs
+
+
+def _run_of(one: MeasuredInput, runs: Sequence[Run]) -> int | None:
+    for number, run in enumerate(runs):
+        if one.run_id is not None and run.id == one.run_id:
+            return number
+    near = sorted(range(len(runs)), key=lambda number: abs(_began(runs[number]) - one.began))
+    for number in near:
+        launches = {log.facts.get("launch") for log in runs[number].logs}
+        if one.launch is not None and one.launch in launches:
+            return number
+    folder = one.path.rpartition("/")[0]
+    beside = [
+        number
+        for number, run in enumerate(runs)
+        if run.size == one.size
+        and not run.synthetic
+        and any(log.path.rpartition("/")[0] == folder for log in run.logs)
+    ]
+    return max(beside, key=lambda number: _began(runs[number]), default=None)
+
+
+def _began(run: Run) -> int:
+    return min(log.anchor + log.wall_minus_monotonic for log in run.logs)
+
+
+def _measured(path: str, content: Mapping[str, Any]) -> MeasuredInput:
+    times = [float(one) for one in content["batch_us"]]
+    began = int(content["began_wall_ns"])
+    warm_up = int(content["warm_up"])
+    return MeasuredInput(
+        path=path,
+        rank=int(content["rank"]),
+        size=int(content["size"]),
+        host=str(content["host"]),
+        run_id=_text(content.get("run_id")),
+        launch=_text(content.get("launch")),
+        began=began,
+        ended=began + round(sum(times) * 1e3),
+        kind=str(content["kind"]),
+        batches=max(0, len(times) - warm_up),
+        warm_up=warm_up,
+        first_batch_ms=times[0] / 1e3 if times else None,
+        ms=_positive(content.get("ms")),
+        ci95_ms=_interval(content.get("ci95_ms")),
+        samples_per_batch=_positive(content.get("samples_per_batch")),
+        data_ended=bool(content.get("ended")),
+        error=_text(content.get("error")),
+        stages=tuple(map(_stage, content["stages"][:_MOST_STAGES])),
+        no_stages=_text(content.get("no_stages")),
+    )
+
+
+def _stage(stage: Mapping[str, Any]) -> InputStage:
+    ms = _number(stage["ms"])
+    return InputStage(str(stage["kind"]), str(stage["name"]), ms, _interval(stage.get("ci95_ms")))
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("no number")
+    return number
+
+
+def _positive(value: Any) -> float | None:
+    return None if value is None or _number(value) <= 0 else _number(value)
+
+
+def _interval(value: Any) -> tuple[float, float] | None:
+    return None if value is None else (_number(value[0]), _number(value[1]))
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

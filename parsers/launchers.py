@@ -1,0 +1,295 @@
+"""Whose a line is: what launchers print of all ranks, taken apart by rank and stream.
+
+    [1,0]<stdout>:text                                        Open MPI: job and rank
+    Sat Nov 21 02:28:01 2026[1,0]<stdout>:text                and when, in Open MPI 4
+    [Sat Nov 21 02:28:03 2026][1,0]<stdout>: text             and in 5, with a space
+    [0]<stdout>:text, Sat Nov 21 02:29:50 2026[0]<stdout>:text    horovodrun over Gloo
+    [0] text                                                  MPICH -l
+    [default0]:text                                           torchrun: role and local rank
+    0: text                                                   srun --label
+    2026-11-21 02:28:01,123 - STDOUT - INFO - [1,0]<stdout>:text  a logger around one of them
+
+Labels stand before whatever a launcher has read at once, so in the middle of lines, too, and between
+two pieces of a rank's line there may be pieces of others'. So the text is cut at every label; what is
+put together rank by rank is what the ranks have written, byte for byte. What stands between labelled
+lines without a label is the launcher's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .stamps import CTIME, read_stamp
+
+#: Stamps with names of loggers are far shorter.
+LONGEST_PREFIX = 160
+BLOCK_BYTES = 4 << 20
+# More ranks than any launcher has started; a damaged file may name any number of them.
+_MOST_STREAMS = 1 << 14
+# So many bytes at three places tell which labels a file has.
+_SAMPLE_BYTES = 16 << 10
+_MOST_OF_THEM = 0.8
+
+_TAG = re.compile(rb"\[(?:\d{1,9},)?(\d{1,6})\]<(stdout|stderr|stddiag)>:")
+_TAG_LITERAL = b"]<std"
+# Labels that do not say which stream it is.
+_TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
+_TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
+_MPICH = re.compile(rb"\[(\d{1,6})\] ()")
+# A number and a colon are in many lines: only at their beginnings.
+_SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
+
+# How what stands before a tag may end: a time in words, or somebody's logger's prefix.
+_ENDS_OF_PREFIXES = tuple(b"%c" % byte for byte in b"0123456789]) -:>|\t")
+_TIME_BYTES = len("Sat Nov 21 02:28:01 2026")
+_STAMP_OF_TAG = re.compile(rb"\[?" + CTIME + rb"\]?\Z")
+
+
+#: A rank and a stream; None and an empty name for what has no label.
+Whose = tuple["int | None", str]
+_NOBODY: Whose = (None, "")
+# By stream, stamps with the texts that have them.
+_Groups = dict[Whose, list[tuple[bytes, list[bytes]]]]
+
+
+class Piece(NamedTuple):
+    """What one rank has written into one stream, up to the next label."""
+
+    #: None for what has no label.
+    rank: int | None
+    #: Empty where labels do not say it.
+    stream: str
+    text: bytes
+    #: What holds the launcher's or a logger's stamp; empty where there is none.
+    stamp: bytes
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels that a file has."""
+
+    tag: re.Pattern[bytes]
+    #: Which launcher's they are, in words.
+    launcher: str
+    #: Open MPI 5 puts a space between its label and the text.
+    spaced: bool = False
+    #: Times in words stand before them.
+    stamped: bool = False
+    #: A logger's prefix stands before them, and before lines that it has cut at carriage returns.
+    logged: bool = False
+    #: They are numbers within a host, and no ranks.
+    local: bool = False
+
+
+def labels_of(data: bytes) -> Labels | None:
+    """The labels that a file has; None where it has none."""
+    if _TAG_LITERAL in data:
+        return _tags_of(data)
+    sample = [line for line in _sampled(data).split(b"\n") if line.strip()]
+    for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
+        ranks = [found[1] for found in map(form.match, sample) if found is not None]
+        # A list that somebody has numbered has every number once.
+        if len(ranks) > _MOST_OF_THEM * len(sample) and len(set(ranks)) < len(ranks):
+            return Labels(form, launcher, local=form is _TORCHRUN)
+    if _TORCHRUN_DEFAULT.search(data[:_SAMPLE_BYTES]):
+        return Labels(_TORCHRUN, "torchrun", local=True)
+    return None
+
+
+def pieces(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
+    """The pieces of all ranks, those of each stream in their order.
+
+    Beyond the data this needs the memory of a block. What one stream has in a block with one stamp
+    is one piece.
+    """
+    labels = labels_of(data)
+    if labels is None:
+        for block in _blocks(data, block_bytes):
+            yield Piece(None, "", block, b"")
+        return
+    cutting = _Cutting(labels)
+    for block in _blocks(data, block_bytes):
+        yield from cutting.pieces_of(block)
+
+
+def demultiplexed(data: bytes) -> dict[Whose, bytes]:
+    """What every rank has written into every stream, byte for byte, by rank and stream.
+
+    What the launcher itself has printed between lines of ranks has the rank None. The last one is the
+    stream that the data ends in.
+    """
+    streams: dict[Whose, list[bytes]] = {}
+    key = _NOBODY
+    for rank, stream, text, _ in pieces(data):
+        key = (rank, stream)
+        streams.setdefault(key, []).append(text)
+    streams[key] = streams.pop(key, [])
+    return {key: b"".join(texts) for key, texts in streams.items()}
+
+
+class _Cutting:
+    """Cuts blocks at labels; a piece goes on until the next one, also in the next block."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        self._streams: dict[tuple[bytes, bytes], Whose] = {}
+        self._whose = _NOBODY
+        self._begins_line = True
+        # Times in words that were found to be some: each stands before thousands of labels.
+        self._times: set[bytes] = set()
+
+    def pieces_of(self, block: bytes) -> Iterator[Piece]:
+        """The pieces of the next block."""
+        if self._labels.logged or not self._begins_line:
+            found = self._one_by_one(block)
+        else:
+            found = self._joined(block)
+        yield from found
+        self._begins_line = block.endswith(b"\n")
+        if self._begins_line and not self._labels.logged:
+            self._whose = _NOBODY
+
+    def _joined(self, block: bytes) -> Iterator[Piece]:
+        """What a stream has with one stamp as one piece; there are millions of labels in large files."""
+        parts = self._labels.tag.split(block)
+        first, *texts = parts[0::3]
+        if self._labels.spaced:
+            texts = [text[1:] if text[:1] == b" " else text for text in texts]
+        stamps = [b""] * len(texts)
+        if self._labels.stamped and texts:
+            # The last text goes on up to a label in the next block.
+            cut = [self._without_time(text) for text in (first, *texts[:-1])]
+            first, *texts = [*(text for text, _ in cut), texts[-1]]
+            stamps = [stamp for _, stamp in cut]
+        groups: _Groups = {}
+        _put(groups, _NOBODY, b"", first)
+        for rank, stream, text, stamp in zip(parts[1::3], parts[2::3], texts, stamps, strict=True):
+            self._whose = self._stream_of(rank, stream)
+            cut_at = text.find(b"\n") + 1
+            if 0 < cut_at < len(text):
+                _put(groups, self._whose, stamp, text[:cut_at])
+                _put(groups, _NOBODY, b"", text[cut_at:])
+            else:
+                _put(groups, self._whose, stamp, text)
+        # The stream that goes on in the next block is the last one.
+        groups[self._whose] = groups.pop(self._whose, [])
+        for (owner, name), found in groups.items():
+            for stamp, own in found:
+                yield Piece(owner, name, b"".join(own), stamp)
+
+    def _one_by_one(self, block: bytes) -> Iterator[Piece]:
+        labels = self._labels
+        at, stamp = 0, b""
+        for found in labels.tag.finditer(block):
+            begin = found.start()
+            if begin == 0 and labels.tag is _SLURM and not self._begins_line:
+                continue
+            begins_line = self._begins_line or at > 0
+            text, next_stamp = _without_stamp(labels, block, at, begin, begins_line)
+            if text:
+                yield from _own_and_nobodys(labels, self._whose, text, stamp)
+            self._whose = self._stream_of(found[1], found[2])
+            at, stamp = found.end(), next_stamp
+            if labels.spaced and block[at : at + 1] == b" ":
+                at += 1
+        if at < len(block):
+            yield from _own_and_nobodys(labels, self._whose, block[at:], stamp)
+
+    def _stream_of(self, rank: bytes, stream: bytes) -> Whose:
+        found = self._streams.get((rank, stream))
+        if found is None:
+            if len(self._streams) >= _MOST_STREAMS:
+                return _NOBODY
+            found = self._streams[rank, stream] = (int(rank), stream.decode())
+        return found
+
+    def _without_time(self, text: bytes) -> tuple[bytes, bytes]:
+        """The text before a label without the time in words that belongs to the label, and the time."""
+        length = _TIME_BYTES + 2 if text.endswith(b"]") else _TIME_BYTES
+        time = text[-length:]
+        if time not in self._times:
+            if _STAMP_OF_TAG.fullmatch(time) is None:
+                return text, b""
+            self._times.add(time)
+        return text[: len(text) - len(time)], time
+
+
+def _put(groups: _Groups, whose: Whose, stamp: bytes, text: bytes) -> None:
+    if not text:
+        return
+    own = groups.setdefault(whose, [])
+    if own and own[-1][0] == stamp:
+        own[-1][1].append(text)
+    else:
+        own.append((stamp, [text]))
+
+
+def _own_and_nobodys(labels: Labels, whose: Whose, text: bytes, stamp: bytes) -> Iterator[Piece]:
+    """A rank's piece ends with its line: every line of its own has a label."""
+    cut = 0 if labels.logged else text.find(b"\n") + 1
+    yield Piece(*whose, text[:cut] if cut else text, stamp)
+    if 0 < cut < len(text):
+        yield Piece(None, "", text[cut:], b"")
+
+
+def _tags_of(data: bytes) -> Labels:
+    """Tags with the name of the stream, and what stands around them."""
+    at = max(data.find(_TAG_LITERAL) - _SAMPLE_BYTES, 0)
+    sample = data[at : at + 2 * _SAMPLE_BYTES]
+    stamped = logged = False
+    followed: list[bytes] = []
+    job = False
+    for found in _TAG.finditer(sample):
+        before = sample[sample.rfind(b"\n", 0, found.start()) + 1 : found.start()]
+        words = _STAMP_OF_TAG.search(before[-LONGEST_PREFIX:])
+        stamped = stamped or words is not None
+        if words is None and len(before) < LONGEST_PREFIX and not _TAG.search(before):
+            logged = logged or read_stamp(before) is not None
+        followed.append(sample[found.end() : found.end() + 1])
+        job = job or b"," in found[0]
+    spaced = job and all(byte in (b" ", b"") for byte in followed)
+    launcher = "horovodrun over Gloo" if not job else f"Open MPI{' 5' if spaced else ''}"
+    return Labels(_TAG, launcher, spaced, stamped, logged)
+
+
+def _sampled(data: bytes) -> bytes:
+    """Whole lines from a file's beginning, middle and end."""
+    if len(data) <= 3 * _SAMPLE_BYTES:
+        return data
+    middle = len(data) // 2
+    inner = [data[at : at + _SAMPLE_BYTES] for at in (middle, len(data) - _SAMPLE_BYTES)]
+    first = data[:_SAMPLE_BYTES].rpartition(b"\n")[0]
+    return b"\n".join([first, *(part.partition(b"\n")[2].rpartition(b"\n")[0] for part in inner)])
+
+
+def _blocks(data: bytes, block_bytes: int) -> Iterator[bytes]:
+    """The data in pieces that end with a line, or else before what may be a label."""
+    at = 0
+    while at < len(data):
+        until = at + block_bytes
+        if until < len(data):
+            until = (data.rfind(b"\n", at, until) + 1) or data.rfind(b"[", at + 1, until)
+            until = until if until > at else at + block_bytes
+        yield data[at:until]
+        at = until
+
+
+def _without_stamp(
+    labels: Labels, block: bytes, at: int, end: int, begins_line: bool
+) -> tuple[bytes, bytes]:
+    """The text before a label without the stamp that belongs to the label, and the stamp."""
+    text = block[at:end]
+    if not (labels.stamped or labels.logged) or not text.endswith(_ENDS_OF_PREFIXES):
+        return text, b""
+    last = text[-LONGEST_PREFIX:]
+    found = _STAMP_OF_TAG.search(last)
+    if found is not None:
+        return text[: len(text) - len(found[0])], found[0]
+    # What stands between the beginning of a line and its label is a logger's.
+    line = last.rfind(b"\n") + 1
+    if (line or (at == 0 and begins_line)) and read_stamp(last[line:]) is not None:
+        return text[: len(text) - len(last) + line], last[line:]
+    return text, b""

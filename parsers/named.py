@@ -1,0 +1,88 @@
+"""The parser that a user names: by its name, by a pattern, or by where it is imported from."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from stallscope.errors import StallscopeError, UnreadableError, UsageError
+
+from .base import Parsed, Parser
+from .line_pattern import PREFIX, LinePatternParser
+from .registry import PARSERS
+
+
+def by_name(name: str) -> Parser:
+    """The parser of that name; ``pattern:…`` makes one, and ``mypackage.module:Class`` imports one.
+
+    Raises:
+        UsageError: if there is none; the message says what there is, or what is wrong with it.
+    """
+    for parser in PARSERS:
+        if parser.name == name:
+            return parser
+    if name.startswith(PREFIX):
+        return LinePatternParser(name.removeprefix(PREFIX))
+    if ":" in name:
+        return _Guarded(_imported(name))
+    known = ", ".join(parser.name for parser in PARSERS)
+    raise UsageError(
+        f"no parser {name!r}: there are {known}, {PREFIX}PATTERN, and your own as mypackage.module:Class"
+    )
+
+
+def _imported(name: str) -> Parser:
+    module_name, _, class_name = name.partition(":")
+    # A script's folder is on the path; this command's is that of its environment.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # what somebody's module raises is not known
+        raise UsageError(
+            f"--read-as {name}: {module_name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise UsageError(f"--read-as {name}: {module_name} has no {class_name!r}")
+    if not isinstance(found, type) or not issubclass(found, Parser):
+        raise UsageError(
+            f"--read-as {name}: {class_name} is no class derived from stallscope.parsers.Parser"
+        )
+    try:
+        return found()
+    except Exception as error:
+        raise UsageError(
+            f"--read-as {name}: {class_name}() cannot be made: {type(error).__name__}: {error}"
+        ) from error
+
+
+class _Guarded(Parser):
+    """A user's parser: whatever goes wrong in it is said of the file, and the others are read."""
+
+    def __init__(self, own: Parser) -> None:
+        self._own = own
+        kind = type(own)
+        # What it does not say of itself is as with any other parser.
+        self.name = getattr(own, "name", kind.__name__)  # type: ignore[misc]
+        self.title = getattr(own, "title", kind.__name__)  # type: ignore[misc]
+        self.suffix = getattr(own, "suffix", "")  # type: ignore[misc]
+        self.has_steps = own.has_steps  # type: ignore[misc]
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return True
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        try:
+            parsed = self._own.parse(path, data)
+        except StallscopeError:
+            raise
+        except Exception as error:
+            raise UnreadableError(
+                f"{path}: the parser {self.name} failed: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(parsed, Parsed):
+            raise UnreadableError(f"{path}: the parser {self.name} gave no Parsed back")
+        return parsed

@@ -1,0 +1,133 @@
+"""Files one after another, and the runs that they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stallscope.collector.sources.spark_layout import is_sparks_own
+from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.run import MeasuredInput, Problem, Run, newest_first
+
+from .autotune import is_autotune_log
+from .base import Parsed, Parser
+from .epochs_only import as_runs, beside_steps
+from .grouping import group
+from .horovod_timeline import is_timeline
+from .input_times import is_input_times, parse_input_times, with_input_times
+from .log_records import LogRecords
+from .registry import HEAD_BYTES, recognise
+from .step_log import StepLogParser
+
+Kind = Literal[
+    "log", "records", "input-times", "autotune-log", "horovod-timeline", "spark", "foreign"
+]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a file was taken for."""
+
+    kind: Kind
+    #: Who has read it, and the logs in it, where the kind is ``log``.
+    parser: Parser | None = None
+    logs: tuple[Parsed, ...] = ()
+
+
+@dataclass
+class Reading:
+    """What was read so far.
+
+    Args:
+        forced: the parser that is to read every file, whatever it looks like.
+    """
+
+    forced: Parser | None = None
+    parsed: list[Parsed] = field(default_factory=list)
+    #: Logs of epochs with the places of their files.
+    epochs_only: list[tuple[str, Parsed]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    failures: list[StallscopeError] = field(default_factory=list)
+    records: LogRecords = field(default_factory=LogRecords)
+    #: Loaders that were run alone.
+    measured: list[MeasuredInput] = field(default_factory=list)
+
+    def take(self, name: str, where: str, data: bytes) -> Taken:
+        """Read one file.
+
+        Args:
+            name: of the file, relative to what the user named.
+            where: it is, for the ids of runs that have none of their own.
+
+        Raises:
+            UnreadableError: if it looks like a log and cannot be read.
+        """
+        if self.forced is None and is_input_times(name):
+            self.measured.append(parse_input_times(name, data))
+            return Taken("input-times")
+        head = data[:HEAD_BYTES]
+        parser = self.forced or recognise(name, head)
+        # Step logs' records in what a program printed know more than the rest of it.
+        coarse = parser is None or not parser.has_steps
+        if self.forced is None and coarse and self.records.add(name, data):
+            return Taken("records")
+        if parser is None:
+            kind = _beside(name, head)
+            if kind == "foreign":
+                self.problems.append(Problem(name, "no log that Stallscope knows; left alone"))
+            return Taken(kind)
+        one = parser.parse(name, data)
+        logs = (one, *one.more)
+        if coarse:
+            self.epochs_only += [(where, log) for log in logs]
+        else:
+            self.parsed += logs
+        return Taken("log", parser, logs)
+
+    def failed(self, name: str, error: StallscopeError) -> None:
+        """Damaged, or gone since the files were listed: the others are read all the same."""
+        self.failures.append(error)
+        self.problems.append(Problem(name, str(error).removeprefix(f"{name}: ")))
+
+    def records_logs(self) -> list[Parsed]:
+        """The step logs whose records were found."""
+        found = []
+        for name, data in self.records.logs():
+            try:
+                found.append(StepLogParser().parse(name, data))
+            except UnreadableError as error:
+                self.failed(name, error)
+        self.problems += self.records.problems
+        return found
+
+    def runs(self, where: str, records: Sequence[Parsed]) -> list[Run]:
+        """The runs that all of it makes up, the newest first; none where there are no logs."""
+        parsed = [*self.parsed, *self._not_in_files(records)]
+        if parsed:
+            self.problems += beside_steps(self.epochs_only)
+        elif self.epochs_only:
+            try:
+                parsed = as_runs(self.epochs_only)
+            except NotFoundError as error:
+                self.failures.append(error)
+        runs = newest_first(group(where, parsed, self.problems)) if parsed else []
+        return with_input_times(runs, self.measured)
+
+    def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
+        """Logs that were only printed: ``sink="both"`` has written the others into files, too."""
+        files = {_key(one): one.steps.num_rows for one in self.parsed}
+        return [one for one in records if one.steps.num_rows > files.get(_key(one), -1)]
+
+
+def _key(one: Parsed) -> tuple[str, int, int, int]:
+    return one.run_id, one.log.generation, one.log.rank, one.log.part
+
+
+def _beside(name: str, head: bytes) -> Kind:
+    """What is meant to lie where logs are, and is read by others; or else foreign."""
+    if is_timeline(head):
+        return "horovod-timeline"
+    if is_autotune_log(head):
+        return "autotune-log"
+    return "spark" if is_sparks_own(name, head) else "foreign"

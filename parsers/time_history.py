@@ -1,0 +1,104 @@
+"""What TimeHistory of TensorFlow's official models logs: how long so many steps took.
+
+    TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
+    BenchmarkMetric: {'global step':100, 'time_taken': 12.340000,'examples_per_second': 829.821717}
+
+No epochs and no ranks: steps are counted over the job, examples over all ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+from stallscope.errors import UnreadableError
+
+from .base import Parsed, Parser
+from .epochs_only import epochs_log, rank_in
+from .launcher_output import shown_lines
+
+KNOWN_FROM = "what TimeHistory logged"
+
+_LINE = re.compile(
+    rb"TimeHistory: (\d{1,9}(?:\.\d{1,9})?) seconds, (\d{1,12}(?:\.\d{1,9})?) examples/second "
+    rb"between steps (\d{1,12}) and (\d{1,12})"
+)
+_OLD_LINE = re.compile(
+    rb"BenchmarkMetric: \{'(?:global step|num_batches)': ?(\d{1,12}), ?'time_taken': ?"
+    rb"(\d{1,9}(?:\.\d{1,9})?), ?'examples_per_second': ?(\d{1,12}(?:\.\d{1,9})?)"
+)
+
+
+class _Turn(NamedTuple):
+    seconds: float
+    examples_per_second: float
+    first: int
+    last: int
+
+
+class TimeHistoryParser(Parser):
+    name: ClassVar[str] = "time-history"
+    title: ClassVar[str] = "what TimeHistory logs"
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return _LINE.search(head) is not None or _OLD_LINE.search(head) is not None
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        ranks: dict[int | None, list[_Turn]] = {}
+        for line in shown_lines(data, wanted=_may_matter):
+            turns = ranks.get(line.rank, [])
+            turn = _turn(line.text, turns[-1].last if turns else 0)
+            if turn is not None:
+                ranks.setdefault(line.rank, turns).append(turn)
+        if not ranks:
+            raise UnreadableError(f"{path}: TimeHistory tells of no steps that took time")
+        of_the_file = rank_in(path)[0] or 0
+        logs = [
+            epochs_log(
+                path,
+                rank=of_the_file if rank is None else rank,
+                facts=_facts(turns),
+                epochs=(),
+                ended=False,
+                size=0 if number else len(data),
+            )
+            for number, (rank, turns) in enumerate(
+                sorted(ranks.items(), key=lambda item: item[0] or 0)
+            )
+        ]
+        return replace(logs[0], more=tuple(logs[1:]))
+
+
+def _may_matter(line: bytes) -> bool:
+    return b"TimeHistory: " in line or b"BenchmarkMetric: " in line
+
+
+def _turn(text: bytes, before: int) -> _Turn | None:
+    found = _LINE.search(text)
+    if found is not None:
+        turn = _Turn(float(found[1]), float(found[2]), int(found[3]), int(found[4]))
+    else:
+        found = _OLD_LINE.search(text)
+        if found is None:
+            return None
+        turn = _Turn(float(found[2]), float(found[3]), before, int(found[1]))
+    return turn if turn.last > turn.first and turn.seconds > 0 else None
+
+
+def _facts(turns: list[_Turn]) -> dict[str, Any]:
+    # The first steps trace.
+    counted = turns[1:] or turns
+    steps = sum(turn.last - turn.first for turn in counted)
+    half_ms = 5.0 * len(counted) / steps
+    return {
+        "framework": "tensorflow",
+        "known_from": KNOWN_FROM,
+        "precision": f"a mean over {steps:,} steps",
+        "clock": "none: durations one after another",
+        "step_ms": 1e3 * sum(turn.seconds for turn in counted) / steps,
+        "step_precision_ms": half_ms,
+        "steps_logged": turns[-1].last,
+    }

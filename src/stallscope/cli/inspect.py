@@ -1,0 +1,182 @@
+"""What is in logs, file by file, and which runs they make up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from stallscope.errors import StallscopeError, UsageError
+from stallscope.parsers.inspecting import FileSeen, RunSeen, Seen, Span, inspect
+from stallscope.wording.plain import plain
+
+from .main import FAILED, FINE
+from .opening import with_progress
+
+# More files than people read; JSON has all of them.
+_MOST_FILES = 40
+_NAMED = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="folders with logs, logs, or URLs of them"
+    )
+    parser.add_argument(
+        "--read-as",
+        metavar="NAME",
+        help="the parser to use, whatever it looks like; pattern:… or mypackage.module:Class",
+    )
+    parser.add_argument(
+        "--format", metavar="NAME", help="json; without it, a table in the terminal"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.format not in (None, "json"):
+        raise UsageError(f"there is no format {options.format!r}: inspect writes json, or a table")
+    found: list[tuple[str, Seen]] = []
+    failures: list[str] = []
+    for path in with_progress(options.paths, "reading"):
+        try:
+            found.append((path, inspect(path, read_as=options.read_as)))
+        except UsageError:
+            raise
+        except StallscopeError as error:
+            failures.append(str(error))
+    if options.format == "json":
+        _print_json(found)
+    else:
+        for path, seen in found:
+            _print_seen(path, seen, len(options.paths) > 1)
+    for _, seen in found:
+        failures += seen.warnings
+    for failure in failures:
+        print(f"stallscope: {plain(failure)}", file=sys.stderr)
+    return FAILED if failures else FINE
+
+
+def _print_json(found: Sequence[tuple[str, Seen]]) -> None:
+    document = {
+        "schema_version": 1,
+        "files": [{"place": place, **asdict(one)} for place, seen in found for one in seen.files],
+        "runs": [{"place": place, **asdict(one)} for place, seen in found for one in seen.runs],
+        "warnings": [warning for _, seen in found for warning in seen.warnings],
+    }
+    json.dump(document, sys.stdout, indent=1, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def _print_seen(place: str, seen: Seen, several: bool) -> None:
+    console = Console()
+    if several:
+        console.print(Text(plain(place), style="bold"))
+    if not seen.files:
+        console.print("an empty folder")
+        return
+    console.print(_table(seen.files[:_MOST_FILES]))
+    rest = Counter(one.format or one.title for one in seen.files[_MOST_FILES:])
+    if rest:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in rest.most_common())
+        console.print(Text(f"and {sum(rest.values()):,} more: {kinds}", style="dim"))
+    for note, paths in _notes(seen.files).items():
+        named = ", ".join(plain(path) for path in paths[:_NAMED])
+        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
+        console.print(Text(f"• {plain(note)}: {named}{more}"))
+    for one in seen.runs:
+        console.print()
+        console.print(_run(one))
+    if not seen.runs:
+        console.print(Text("\nno runs: no file here tells when steps or epochs were", style="dim"))
+
+
+def _table(files: Iterable[FileSeen]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("file", overflow="fold", min_width=12)
+    table.add_column("is", overflow="fold")
+    for title in ("size", "ranks", "steps", "epochs"):
+        table.add_column(title, justify="right", no_wrap=title != "ranks")
+    table.add_column("from – to", overflow="fold")
+    for one in files:
+        table.add_row(*map(Text, _cells(one)))
+    return table
+
+
+def _cells(one: FileSeen) -> tuple[str, ...]:
+    what = one.format or one.title
+    return (
+        plain(one.path),
+        plain(f"{what}, likely" if one.sure == "likely" else what),
+        decimal(one.bytes, precision=0).replace("bytes", "B"),
+        ranges(one.ranks),
+        "" if one.steps is None else f"{one.steps:,}",
+        "" if one.epochs is None else f"{one.epochs:,}",
+        "" if one.span is None else _times(one.span),
+    )
+
+
+def _times(span: Span) -> str:
+    day, begin = span.begin.rstrip("Z").split("T") if "T" in span.begin else ("", span.begin)
+    last, end = span.end.rstrip("Z").split("T") if "T" in span.end else ("", span.end)
+    return f"{begin}–{end}" if day == last else f"{day} {begin} – {last} {end}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Sorted numbers as people write them: ``0–3, 8``."""
+    if not numbers:
+        return ""
+    parts, first = [], numbers[0]
+    for number, after in [*pairwise(numbers), (numbers[-1], None)]:
+        if after != number + 1:
+            parts.append(f"{first}" if first == number else f"{first}–{number}")
+            first = after if after is not None else number
+    return ", ".join(parts)
+
+
+def _notes(files: Iterable[FileSeen]) -> dict[str, list[str]]:
+    """What there is to say, each once, with the files that it is said of."""
+    said: dict[str, list[str]] = defaultdict(list)
+    for one in files:
+        launcher = () if one.launcher is None else (f"lines labelled by {one.launcher}",)
+        zone = ("times are local, of a zone that nothing tells",) if _in_no_zone(one.span) else ()
+        coarse = (one.precision,) if one.precision and one.sure == "likely" else ()
+        for note in (*launcher, *coarse, *zone, *one.notes):
+            said[note].append(one.path)
+    return said
+
+
+def _in_no_zone(span: Span | None) -> bool:
+    return span is not None and not span.zone_known
+
+
+def _run(one: RunSeen) -> Text:
+    title = one.name if one.name == one.id else f"{one.name} #{one.id}"
+    ranks = f"{one.size:,} rank{'s' if one.size > 1 else ''}"
+    if one.ranks < one.size:
+        ranks += f" ({one.ranks:,} left logs)"
+    parts = [ranks]
+    if one.hosts is not None:
+        parts.append(f"{one.hosts:,} host{'s' if one.hosts > 1 else ''}")
+    if one.steps is not None:
+        parts.append(f"{one.steps:,} steps")
+    if one.epochs is not None:
+        parts.append(f"{one.epochs:,} epoch{'s' if one.epochs > 1 else ''}")
+    text = Text()
+    text.append(f"run {plain(title)}\n", style="bold")
+    text.append(f"  {', '.join(parts)}\n  known: {plain(one.precision)}")
+    if one.span is not None:
+        zone = "UTC" if one.span.zone_known else "of an unknown zone"
+        begin, end = (
+            moment.rstrip("Z").replace("T", " ") for moment in (one.span.begin, one.span.end)
+        )
+        text.append(f"\n  {begin} – {end} {zone}")
+    return text

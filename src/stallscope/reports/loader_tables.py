@@ -1,0 +1,76 @@
+"""What a loader gives alone, in tables: its rate beside those of training, and its stages."""
+
+from __future__ import annotations
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.input_times import InputRates, alone_of
+from stallscope.run import InputStage
+from stallscope.wording.cells import Cells
+from stallscope.wording.numbers import NOT_MEASURED, percent, rate
+from stallscope.wording.verdicts import listed
+
+from .tables import NOTHING, Table
+
+_ENOUGH = {
+    True: "Alone it is fast enough: beside training something takes processors, disk or memory from it",
+    False: "Alone it is too slow already",
+    None: "Whether it is fast enough alone, its interval does not tell",
+}
+
+
+def rates_table(analysis: Analysis) -> Table | None:
+    """The three rates of one rank's input; None where no loader was run alone."""
+    found = analysis.input_rates
+    if found is None:
+        return None
+    whose = f"Loader alone (rank {found.slowest.rank}, the slowest)"
+    rows = (
+        (whose, rate(None if found.alone is None else found.alone.value), _interval(found)),
+        ("Training on synthetic data", rate(found.synthetic), NOTHING),
+        ("Training on real data", rate(found.real), NOTHING),
+    )
+    return Table(
+        "Where input time goes: three rates",
+        ("Per rank", "Rate", "95% interval"),
+        rows,
+        note=f"Of one rank. {_ENOUGH[found.enough]}. {_measured_on(analysis, found)}",
+    )
+
+
+def stages_table(analysis: Analysis) -> Table | None:
+    """The stages of the slowest loader; None where it told none."""
+    found = analysis.input_rates
+    if found is None or not found.slowest.stages:
+        return None
+    slowest = found.slowest
+    cells = Cells.for_all([slowest.ms])
+    rows = [_stage_row(stage, cells, slowest.ms) for stage in slowest.stages]
+    told = f" {slowest.no_stages[:1].upper()}{slowest.no_stages[1:]}." if slowest.no_stages else ""
+    return Table(
+        "The loader's stages",
+        ("Stage", "What it is", f"{cells.unit} per batch", "Share"),
+        tuple(rows),
+        words=frozenset({0, 1}),
+        note=f"Rank {slowest.rank}: what each adds to a batch of the loader alone.{told}",
+    )
+
+
+def _stage_row(stage: InputStage, cells: Cells, whole: float | None) -> tuple[str, ...]:
+    part = percent(stage.ms / whole) if whole else NOTHING
+    return (stage.kind, stage.name, cells.mean(stage.ms, stage.ci95_ms), part)
+
+
+def _interval(found: InputRates) -> str:
+    alone = alone_of(found.slowest)
+    if alone is None or alone.ci95 is None:
+        return NOT_MEASURED if alone is None else NOTHING
+    low, high = (rate(end) for end in alone.ci95)
+    return f"{low.removesuffix(' samples/s')} to {high}"
+
+
+def _measured_on(analysis: Analysis, found: InputRates) -> str:
+    batches = f"{found.slowest.batches:,} batches"
+    on = listed("rank", [one.rank for one in found.ranks])
+    together = "at the same time" if found.at_once else "not all ranks at the same time"
+    several = f", {together}" if analysis.run.size > 1 else ""
+    return f"measure_input ran on {on}{several}; {batches} behind the warm-up."

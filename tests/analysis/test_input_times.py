@@ -1,0 +1,150 @@
+"""Loader alone, synthetic and real: three rates that tell where input time goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.input_times import measured
+from support.step_logs import Job, simulated_job
+
+from stallscope import simulate
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.findings.input_alone import stage_times
+from stallscope.parsers.input_times import parse_input_times
+from stallscope.reports.json_report import document
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+#: 20 ms of input on every rank, of a step of 45 ms: 711 samples/s, and 1,185 with 2 ms of it.
+LATE = Job(ranks=2, input_ms=20, compute_ms=20, facts={"framework": "tensorflow"})
+SYNTHETIC = replace(LATE, input_ms=1, run_id="base", facts={"synthetic": True})
+
+
+def analysed(job: Job, *changes: dict[str, Any], baseline: Job | None = None) -> Analysis:
+    run = simulate.simulate(simulated_job(job)).run
+    found = [
+        parse_input_times("x.input.json", json.dumps(measured(size=2, **one)).encode())
+        for one in changes
+    ]
+    base = None if baseline is None else simulate.simulate(simulated_job(baseline)).run
+    return analyse(replace(run, input_times=tuple(found)), base)
+
+
+def slow(rank: int, **changes: Any) -> dict[str, Any]:
+    """A loader that gives a batch of 32 in 40 ms: 800 samples/s."""
+    return {"rank": rank, "ms": 40.0, "ci95_ms": [39.0, 41.0], **changes}
+
+
+def test_nothing_measured_is_nothing() -> None:
+    found = analysed(LATE)
+    assert found.input_rates is None
+    assert document(found)["input"] is None
+    assert "Run alone" not in found.bottleneck.evidence
+
+
+def test_three_rates_stand_together() -> None:
+    found = analysed(LATE, slow(0), slow(1), baseline=SYNTHETIC)
+    rates = found.input_rates
+    assert rates is not None
+    assert rates.alone is not None
+    assert rates.alone.value == pytest.approx(800)
+    assert rates.alone.ci95 == pytest.approx((780.5, 820.5), abs=0.1)
+    assert rates.real == pytest.approx(32 / 0.044, rel=0.03)
+    assert rates.synthetic == rates.needed == pytest.approx(32 / 0.025, rel=0.03)
+    assert (rates.enough, rates.at_once) == (False, True)
+
+
+def test_the_verdict_says_which_stage_takes_most_and_advises_by_it() -> None:
+    verdict = analysed(LATE, slow(0), slow(1), baseline=SYNTHETIC).bottleneck
+    assert verdict.kind == "input"
+    assert "Run alone, the loader of rank 0 gives 800 samples/s (95 %: 780–821), less than the" in (
+        verdict.evidence
+    )
+    assert "that a rank trains on synthetic data" in verdict.evidence
+    assert "augment takes most: Map(flip), 6.5 ms of a batch's 40 ms." in verdict.evidence
+    assert verdict.advice[0].startswith("It is the augmentation")
+
+
+def test_without_a_baseline_what_is_needed_is_replayed() -> None:
+    rates = analysed(LATE, slow(0), slow(1)).input_rates
+    assert rates is not None
+    assert rates.synthetic is None
+    assert rates.real is not None
+    assert rates.needed is not None
+    assert rates.needed > 1.4 * rates.real
+
+
+def test_a_loader_that_is_fast_enough_alone_is_late_beside_training() -> None:
+    verdict = analysed(LATE, {"rank": 0}, {"rank": 1}, baseline=SYNTHETIC).bottleneck
+    assert "gives 4,000 samples/s" in verdict.evidence
+    assert "it is late beside training only" in verdict.evidence
+
+
+def test_an_interval_that_holds_what_is_needed_does_not_tell() -> None:
+    near = slow(0, ms=25.0, ci95_ms=[20.0, 30.0])
+    found = analysed(LATE, near, {**near, "rank": 1}, baseline=SYNTHETIC)
+    assert found.input_rates is not None
+    assert found.input_rates.enough is None
+    assert "cannot be told from the" in found.bottleneck.evidence
+
+
+def test_the_slowest_rank_counts_by_its_last_measurement() -> None:
+    later = {"rank": 1, "ms": 60.0, "ci95_ms": None, "began_wall_ns": 1_700_000_000_000_000_100}
+    rates = analysed(LATE, slow(0), {"rank": 1}, later).input_rates
+    assert rates is not None
+    assert rates.slowest.rank == 1
+    assert [one.ms for one in rates.ranks] == [40.0, 60.0]
+    # Too few batches for an interval: nothing is said against what is needed.
+    assert rates.enough is None
+
+
+@pytest.mark.parametrize(
+    "changes", [[slow(0)], [slow(0), slow(1, began_wall_ns=1_800_000_000_000_000_000)]]
+)
+def test_ranks_that_did_not_measure_together_are_said(changes: list[dict[str, Any]]) -> None:
+    found = analysed(LATE, *changes)
+    assert found.input_rates is not None
+    assert not found.input_rates.at_once
+    assert "Not all ranks measured at the same time" in found.bottleneck.evidence
+
+
+def test_a_slow_loader_is_a_finding_where_the_verdict_is_another_one() -> None:
+    waits = replace(LATE, input_ms=1, slow={(1, "compute"): 40.0})
+    found = analysed(waits, slow(0, ms=400.0, ci95_ms=[390.0, 410.0]))
+    assert found.bottleneck.kind == "imbalance"
+    (finding,) = [one for one in found.findings if one.code == "input_too_slow_alone"]
+    assert "gives 80 samples/s" in finding.evidence
+    assert "augmentation" in finding.advice
+    fast = analysed(waits, {"rank": 0}, {"rank": 1})
+    assert "input_too_slow_alone" not in [one.code for one in fast.findings]
+
+
+def test_batches_without_samples_give_no_rate() -> None:
+    found = analysed(LATE, slow(0, samples_per_batch=None), slow(1, samples_per_batch=None))
+    assert found.input_rates is not None
+    assert found.input_rates.alone is None
+    assert "Run alone" not in found.bottleneck.evidence
+
+
+def test_a_stage_that_advice_does_not_know_changes_no_advice() -> None:
+    shuffled = [{"kind": "shuffle", "name": "Shuffle", "ms": 30.0, "ci95_ms": None}]
+    found = analysed(LATE, slow(0, stages=shuffled), slow(1, stages=shuffled))
+    assert stage_times(found.input_rates) is None
+    assert found.bottleneck.advice == analysed(LATE).bottleneck.advice
+    unknown = [{"kind": "other", "name": "Map(work)", "ms": 30.0, "ci95_ms": None}]
+    times = stage_times(analysed(LATE, slow(0, stages=unknown)).input_rates)
+    assert times is not None
+    assert times.longest == "decode"
+
+
+def test_the_report_has_all_of_it_by_its_schema() -> None:
+    found = document(analysed(LATE, slow(0), slow(1, error="it raised"), baseline=SYNTHETIC))
+    loaded = json.loads(json.dumps(found))
+    Draft202012Validator(SCHEMA).validate(loaded)
+    assert loaded["input"]["enough"] is False
+    assert [one["rank"] for one in loaded["input"]["ranks"]] == [0, 1]
+    assert loaded["input"]["ranks"][0]["stages"][1]["name"] == "Map(flip)"

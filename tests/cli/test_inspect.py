@@ -1,0 +1,287 @@
+"""``stallscope inspect`` as a user types it: every file is named, and nothing in it can crash it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+from stallscope.parsers.inspecting import inspect
+
+ROOT = Path(__file__).parents[2]
+PRINTED = ROOT / "tests" / "parsers" / "printed"
+SCHEMA = json.loads((ROOT / "docs" / "inspect.schema.json").read_text())
+JOB = Job(ranks=2, steps=300)
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with step logs and all that lies beside them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = tmp_path / "mixed"
+    write_job(folder, JOB)
+    shutil.copy(PRINTED / "horovodrun-stamped.txt", folder)
+    shutil.copy(Path(__file__).parent / "tune" / "autotune.csv", folder)
+    shutil.copy(Path(__file__).parent / "tune" / "timeline.json", folder)
+    (folder / "empty").touch()
+    (folder / "weights.bin").write_bytes(bytes(range(256)) * 9)
+    (folder / "table.parquet").write_bytes(b"PAR1\0\0")
+    (folder / "notes.txt").write_text("[bold]no log[/bold] \x1b[31m")
+    with (folder / "rank-00001.0.0.steps.csv").open("a") as log:
+        log.write("step,torn")
+    return folder
+
+
+def as_json(capsys: Captured, *words: str, status: int = 0) -> dict[str, Any]:
+    assert main(["inspect", *words, "--format", "json"]) == status
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    return document
+
+
+def test_every_file_is_named_in_a_table_of_80_columns(mixed: Path, capsys: Captured) -> None:
+    assert main(["inspect", str(mixed)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert max(map(len, out.splitlines())) <= 80
+    said = " ".join(out.split())
+    assert (
+        "no log that Stallscope knows; left alone: empty, notes.txt, table.parquet and 1 more"
+        in said
+    )
+    assert "stallscope tune reads it: autotune.csv, timeline.json" in said
+    assert "1 torn or unreadable line(s) skipped: rank-00001.0.0.steps.csv" in said
+    assert "lines labelled by horovodrun over Gloo: horovodrun-stamped.txt" in said
+    assert "2 ranks, 1 host, 300 steps" in said
+    assert "known: steps, to the microsecond" in said
+
+
+def test_several_kinds_in_a_folder_are_one_run_of_the_finest(mixed: Path, capsys: Captured) -> None:
+    document = as_json(capsys, str(mixed))
+    (run,) = document["runs"]
+    assert (run["id"], run["size"], run["ranks"], run["steps"]) == ("run-a", 2, 2, 300)
+    assert run["span"]["zone_known"]
+    files = {one["path"]: one for one in document["files"]}
+    assert {path: (one["format"], one["sure"], one["used"]) for path, one in files.items()} == {
+        "autotune.csv": ("autotune-log", "certain", False),
+        "empty": (None, None, False),
+        "horovodrun-stamped.txt": ("keras-output", "likely", False),
+        "notes.txt": (None, None, False),
+        "rank-00000.0.0.steps.csv": ("step-log", "certain", True),
+        "rank-00001.0.0.steps.csv": ("step-log", "certain", True),
+        "table.parquet": (None, None, False),
+        "timeline.json": ("horovod-timeline", "certain", False),
+        "weights.bin": (None, None, False),
+    }
+    assert files["table.parquet"]["title"] == "Parquet"
+    assert files["weights.bin"]["title"] == "binary"
+    assert files["empty"]["title"] == "empty"
+    assert files["rank-00001.0.0.steps.csv"]["torn_lines"] == 1
+    assert (files["rank-00001.0.0.steps.csv"]["steps"], files["notes.txt"]["steps"]) == (300, None)
+    assert "left alone, as logs of steps are here" in str(files["horovodrun-stamped.txt"]["notes"])
+
+
+def test_stamps_without_a_zone_are_said_to_have_none(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    label = "2026-11-21 02:28:{:02} - STDOUT - INFO - [1,0]<stdout>:{}\n"
+    lines = [
+        (1, "Epoch 1/2"),
+        (4, "5/5 - 3s - loss: 1"),
+        (4, "Epoch 2/2"),
+        (7, "5/5 - 3s - loss: 1"),
+    ]
+    (tmp_path / "out.txt").write_text("".join(label.format(*line) for line in lines))
+    (file,) = as_json(capsys, str(tmp_path))["files"]
+    assert file["span"] == {
+        "begin": "2026-11-21T02:28:01",
+        "end": "2026-11-21T02:28:07",
+        "zone_known": False,
+    }
+    assert file["precision"] == "epochs, to the second"
+    assert main(["inspect", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "times are local, of a zone that nothing tells: out.txt" in said
+    assert "2026-11-21 02:28:01 – 2026-11-21 02:28:07 of an unknown zone" in said
+
+
+def test_a_damaged_file_gets_its_line_and_the_others_are_read(
+    mixed: Path, capsys: Captured
+) -> None:
+    (mixed / "old.gz").write_bytes(b"\x1f\x8bnonsense")
+    (mixed / "new.steps.csv").write_bytes(b"#stallscope 7 {}\n")
+    document = as_json(capsys, str(mixed))
+    files = {one["path"]: one for one in document["files"]}
+    assert files["old.gz"]["title"] == files["new.steps.csv"]["title"] == "cannot be read"
+    assert files["old.gz"]["notes"] == ["the compressed file is empty or damaged"]
+    assert "newer than this Stallscope" in files["new.steps.csv"]["notes"][0]
+    assert len(document["runs"]) == 1
+
+
+def test_epochs_of_each_fit_count_and_so_does_each_repeat(tmp_path: Path) -> None:
+    fit = "".join(f"Epoch {epoch}/2\n5/5 - 3s - loss: 1.0\n" for epoch in (1, 2))
+    (tmp_path / "out.txt").write_text(fit + fit)
+    (run,) = inspect(str(tmp_path)).runs
+    assert (run.epochs, run.hosts, run.steps) == (4, None, None)
+    repeat = "2019-11-06 0{0}:00:00 - STDOUT - INFO - REPEAT {0}\n"
+    label = "2019-11-06 0{}:00:10 - STDOUT - INFO - [1,0]<stdout>:"
+    text = "".join(
+        repeat.format(number)
+        + "".join(label.format(number) + line + "\n" for line in fit.split("\n"))
+        for number in (1, 2)
+    )
+    (tmp_path / "out.txt").write_text(text)
+    seen = inspect(str(tmp_path))
+    assert [run.epochs for run in seen.runs] == [2, 2]
+    assert {run.id.rpartition("-")[2] for run in seen.runs} == {"1", "2"}
+
+
+def test_ranks_of_a_launcher_are_named_where_nothing_else_is_known(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "out.txt").write_text("[0] one\n[0] two\n[1] three\n[1] four\n")
+    document = as_json(capsys, str(tmp_path))
+    (file,) = document["files"]
+    assert (file["launcher"], file["ranks"], file["format"]) == ("MPICH", [0, 1], None)
+    assert document["runs"] == []
+
+
+def test_what_is_not_there_is_one_sentence_after_the_rest(mixed: Path, capsys: Captured) -> None:
+    assert main(["inspect", "nowhere", str(mixed)]) == 2
+    out, err = capsys.readouterr()
+    assert "300 steps" in out
+    assert err.startswith("stallscope: nowhere: ")
+    assert err.count("\n") == 1
+    assert main(["inspect", str(mixed), "--format", "yaml"]) == 2
+    assert "inspect writes json, or a table" in capsys.readouterr().err
+
+
+def test_an_empty_folder_and_files_that_are_no_logs_are_no_failure(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "an empty folder" in capsys.readouterr().out
+    (tmp_path / "a.txt").write_text("hello\n")
+    document = as_json(capsys, str(tmp_path))
+    assert document["runs"] == []
+    assert document["files"][0]["title"] == "text"
+
+
+def test_of_large_files_the_beginning_and_the_end_are_looked_at(tmp_path: Path) -> None:
+    write_job(tmp_path, replace(JOB, ranks=1, steps=4000))
+    (path,) = tmp_path.glob("*.steps.csv")
+    whole = inspect(str(path))
+    part = inspect(str(path), most_bytes=path.stat().st_size // 4)
+    assert part.runs[0].steps == whole.runs[0].steps == 4000
+    assert part.runs[0].span == whole.runs[0].span
+    assert "only its first and last" in part.files[0].notes[0]
+    assert "only the beginning and the end were looked at" in str(part.runs[0].problems)
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    (packed / "rank.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    (first,) = inspect(str(packed), most_bytes=path.stat().st_size // 4).files
+    assert first.steps is not None
+    assert 0 < first.steps < 4000
+    assert "only its first" in first.notes[0]
+
+
+def test_many_files_are_counted_and_in_json_all_are_there(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for number in range(50):
+        (tmp_path / f"note-{number:02}.txt").write_text("hello\n")
+    assert main(["inspect", str(tmp_path)]) == 0
+    out, _ = capsys.readouterr()
+    assert "and 10 more: 10 text" in out
+    assert "note-00.txt, note-01.txt, note-02.txt and 47 more" in " ".join(out.split())
+    assert len(as_json(capsys, str(tmp_path))["files"]) == 50
+
+
+OWN = """
+from stallscope.parsers import Parsed, Parser
+from stallscope.parsers.epochs_only import Epoch, epochs_log
+
+
+class Own(Parser):
+    name = "own"
+    title = "lines of our own"
+    suffix = ".own"
+    has_steps = False
+
+    def recognises(self, file_name, head):
+        return True
+
+    def parse(self, path, data):
+        took = int(data) * 10**9
+        facts = {"known_from": "our own lines", "precision": "epochs, to the second"}
+        return epochs_log(path, facts=facts, epochs=[Epoch(0, 0, took)], ended=True, size=len(data))
+
+
+class Abstract(Parser):
+    pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module of a user's and with what it reads."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "our_parsers.py").write_text(OWN)
+    (tmp_path / "broken_parsers.py").write_text("1 / 0\n")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "a.own").write_text("17")
+    return logs
+
+
+def test_a_users_own_parser_is_imported(own: Path, capsys: Captured) -> None:
+    document = as_json(capsys, str(own), "--read-as", "our_parsers:Own")
+    assert (document["files"][0]["format"], document["files"][0]["sure"]) == ("own", "told")
+    assert document["runs"][0]["epochs"] == 1
+    assert main(["report", str(own), "--read-as", "our_parsers:Own"]) == 0
+    assert "our own lines" in capsys.readouterr().out
+
+
+def test_what_goes_wrong_in_a_users_parser_is_said_of_the_file(own: Path, capsys: Captured) -> None:
+    (own / "b.own").write_text("seventeen")
+    document = as_json(capsys, str(own), "--read-as", "our_parsers:Own")
+    files = {one["path"]: one for one in document["files"]}
+    assert files["b.own"]["notes"][0].startswith("the parser own failed: ValueError")
+    assert document["runs"][0]["epochs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nonsense", "no parser 'nonsense': there are step-log"),
+        ("no_such_module:Own", "'no_such_module' cannot be imported: ModuleNotFoundError"),
+        ("broken_parsers:Own", "'broken_parsers' cannot be imported: ZeroDivisionError"),
+        ("our_parsers:Other", "our_parsers has no 'Other'"),
+        ("our_parsers:", "our_parsers has no ''"),
+        ("json:loads", "loads is no class derived from stallscope.parsers.Parser"),
+        ("our_parsers:Abstract", "Abstract() cannot be made: TypeError"),
+        (":Own", "cannot be imported"),
+        ("pattern:{when} x", "{when} is no field"),
+    ],
+)
+def test_a_bad_name_of_a_parser_is_one_sentence(
+    own: Path, capsys: Captured, name: str, says: str
+) -> None:
+    assert main(["inspect", str(own), "--read-as", name]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert says in err

@@ -1,0 +1,289 @@
+"""Epochs and steps of HorovodRunner, TimeHistory, the eHealth benchmarks and a user's own lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallscope.analysis import analyse
+from stallscope.analysis.epochs import EpochTimes
+from stallscope.errors import NotFoundError, UnreadableError, UsageError
+from stallscope.parsers import read
+from stallscope.parsers.named import by_name
+from stallscope.run import Run
+
+EHEALTH = (
+    "benchmark|PROD|CALTECH101|VGG16|6982|1695|HOROVOD_CLUSTER|p2.8xlarge|p2.8xlarge|2|16|2|3|0.001|32"
+    ".log"
+)
+
+
+def known(run: Run) -> EpochTimes:
+    found = analyse(run).epoch_times
+    assert found is not None
+    return found
+
+
+def run_of(path: Path, text: str, read_as: str | None = None) -> Run:
+    path.write_text(text)
+    (run,) = read(str(path), read_as=read_as)
+    return run
+
+
+def epochs(run: Run) -> list[tuple[int, int, float]]:
+    """Rank, epoch and seconds."""
+    return [(one.rank, one.epoch, round(one.s, 3)) for one in known(run).epochs]
+
+
+# HorovodRunner
+
+
+def test_log_callback_tells_epochs_and_steps_by_its_own_clock(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(3):
+        begin = 1574985600.25 + 20 * epoch
+        text += f"{begin}: begin epoch: {epoch} begin, logs: None\n"
+        for batch in range(101):
+            text += f"{begin + batch / 10}: epoch: {epoch}, batch: {batch}, logs: {{'loss': 1.9}}\n"
+        text += f"{begin + 17.5}: end epoch: {epoch}, logs: {{'loss': 1.9}}\n"
+    run = run_of(tmp_path / "driver.log", text)
+    assert epochs(run) == [(0, 0, 17.5), (0, 1, 17.5), (0, 2, 17.5)]
+    assert known(run).step_ms == pytest.approx(100)
+    assert str(run.started_at) == "2019-11-29 00:00:00.250000+00:00"
+    assert run.status == "completed"
+
+
+def test_log_callback_of_an_epoch_that_has_not_ended_is_a_run_that_is_open(tmp_path: Path) -> None:
+    lines = "1574985600.5: begin epoch: 0 begin, logs: None\n1574985617.5: end epoch: 0, logs: {}\n"
+    begun = "1574985618.5: begin epoch: 1 begin, logs: None\n"
+    run = run_of(tmp_path / "driver.log", lines + begun)
+    assert epochs(run) == [(0, 0, 17.0)]
+    assert run.status == "open"
+
+
+def test_log_callbacks_of_ranks_that_nothing_tells_apart_are_said_to_be_so(tmp_path: Path) -> None:
+    lines = "{0}.5: begin epoch: 0 begin, logs: None\n{0}.6: begin epoch: 0 begin, logs: None\n"
+    run = run_of(
+        tmp_path / "driver.log",
+        lines.format(1574985600) + "1574985617.5: end epoch: 0, logs: {}\n",
+    )
+    assert "lines of several ranks, mixed" in str(run.problems[0])
+    labelled = "[1,{}]<stdout>:1574985600.5: begin epoch: 0 begin, logs: None\n"
+    labelled += "[1,{}]<stdout>:1574985617.5: end epoch: 0, logs: {{}}\n"
+    run = run_of(tmp_path / "driver.log", labelled.format(0, 0) + labelled.format(1, 1))
+    assert epochs(run) == [(0, 0, 17.0), (1, 0, 17.0)]
+    assert run.problems == ()
+
+
+# TimeHistory
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "TimeHistory: {:.2f} seconds, 829.82 examples/second between steps {} and {}\n",
+        "BenchmarkMetric: {{'global step':{2}, 'time_taken': {0:.6f},'examples_per_second': 829.8}}\n",
+    ],
+)
+def test_time_history_tells_the_mean_of_steps_without_the_first_ones(
+    tmp_path: Path, line: str
+) -> None:
+    turns = [(60.0, 0, 100), (12.0, 100, 200), (13.0, 200, 300)]
+    text = "".join("I1121 12:00:00.1 1 keras_utils.py:1] " + line.format(*one) for one in turns)
+    run = run_of(tmp_path / "log.txt", text)
+    assert known(run).step_ms == pytest.approx(125)
+    # Each of two figures is rounded to the hundredth of a second, over 200 steps.
+    assert known(run).step_precision_ms == pytest.approx(0.05)
+    assert epochs(run) == []
+
+
+# eHealth
+
+
+def repeats(line: str = " - 17s - loss: 1.0160") -> str:
+    text = ""
+    for repeat in (1, 2):
+        stamp = "2019-11-06 0{}:{:02}:{:02} - STDOUT - INFO - "
+        text += stamp.format(repeat, 0, 0) + f"HOROVOD_CLUSTER - REPEAT {repeat}\n"
+        for epoch in range(3):
+            for rank in (0, 1):
+                begin = stamp.format(repeat, epoch + 1, 0) + f"[1,{rank}]<stdout>:"
+                end = stamp.format(repeat, epoch + 1, 17) + f"[1,{rank}]<stdout>:"
+                text += f"{begin}Epoch {epoch + 1}/3\n{end}{line}\n"
+    return text
+
+
+def test_each_repeat_of_a_benchmark_is_a_run_and_the_name_tells_what_it_was(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / EHEALTH).write_text(repeats())
+    runs = sorted(read(str(tmp_path)), key=lambda run: run.id)
+    assert [run.name for run in runs] == [
+        f"VGG16 on CALTECH101, np 16, repeat {repeat}" for repeat in (1, 2)
+    ]
+    assert len({run.id for run in runs}) == 2
+    for run in runs:
+        assert epochs(run) == [(rank, epoch, 17.0) for epoch in range(3) for rank in (0, 1)]
+        assert (run.size, run.ranks) == (16, [0, 1])
+        assert (run.fact("batch_size"), run.fact("learning_rate")) == (32, 0.001)
+        assert (run.fact("dataset"), run.fact("training_samples")) == ("CALTECH101", 6982)
+        # Whole seconds of an unknown zone.
+        assert run.started_at is None
+        assert known(run).precision == "epochs, to the second"
+        assert known(run).precision_s == pytest.approx(0.5)
+    assert [run.fact("began_local") for run in runs] == [
+        "2019-11-06 01:01:00",
+        "2019-11-06 02:01:00",
+    ]
+
+
+def test_where_keras_printed_no_times_stamps_tell_epochs_to_a_second_either_way(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / EHEALTH).write_text(repeats("nothing of use"))
+    run = min(read(str(tmp_path)), key=lambda run: run.id)
+    # The last one's end is not known.
+    assert epochs(run) == [(rank, epoch, 60.0) for epoch in range(2) for rank in (0, 1)]
+    assert known(run).precision_s == pytest.approx(1.0)
+
+
+def test_a_repeat_without_epochs_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+    first, _, second = repeats().partition("2019-11-06 02:00:00")
+    name = EHEALTH.replace("6982", "many").replace("0.001", "")
+    (tmp_path / name).write_text(first + "2019-11-06 02:00:00" + second.split("\n")[0] + "\n")
+    (run,) = read(str(tmp_path))
+    assert "repeat 2: no epoch has ended in it" in str(run.problems[0])
+    assert run.fact("training_samples") is None
+    assert run.fact("learning_rate") is None
+    (tmp_path / name).write_text("nothing\n")
+    with pytest.raises(UnreadableError, match="no epoch has ended"):
+        read(str(tmp_path))
+
+
+# Lines of a user's own
+
+
+def test_epochs_last_from_line_to_line_and_steps_are_a_mean(tmp_path: Path) -> None:
+    line = "2026-11-21 02:{:02}:{:02},250 INFO train: epoch={} step={} loss=0.2\n"
+    text = "".join(line.format(*divmod(step, 60), step // 100 + 1, step) for step in range(600))
+    run = run_of(tmp_path / "own.log", text, "pattern:{time} {}epoch={epoch} step={step}")
+    assert epochs(run) == [(0, epoch, 100.0) for epoch in range(5)]
+    assert known(run).step_ms == pytest.approx(1000)
+    assert known(run).step_precision_ms == pytest.approx(1 / 599)
+    assert run.status == "open"
+
+
+def test_whole_seconds_are_as_uncertain_as_they_are(tmp_path: Path) -> None:
+    # 10 steps of 0.3 s, stamped with whole seconds.
+    text = "".join(f"2026-11-21 02:00:{int(step * 0.3):02} step {step}\n" for step in range(11))
+    run = run_of(tmp_path / "own.log", text, "pattern:{time} step {step}")
+    found = known(run)
+    assert found.step_precision_ms == pytest.approx(100)
+    assert found.step_ms is not None
+    assert abs(found.step_ms - 300) <= found.step_precision_ms
+    text = "2026-11-21 02:00:00 epoch 1\n2026-11-21 02:00:10 epoch 2\n"
+    run = run_of(tmp_path / "own.log", text, "pattern:{time} epoch {epoch}")
+    assert known(run).epochs[0].precision_s == pytest.approx(1.0)
+
+
+def test_ranks_stamps_and_seconds_come_from_wherever_they_are(tmp_path: Path) -> None:
+    pattern = "pattern:rank {rank} {} epoch {epoch} took {seconds}"
+    text = "".join(
+        f"rank {rank} of 2: epoch {epoch} took {5 + rank}.25 s\n"
+        for epoch in (1, 2)
+        for rank in (0, 1)
+    )
+    run = run_of(tmp_path / "own.log", text, pattern)
+    assert epochs(run) == [(rank, epoch, 5.25 + rank) for epoch in (0, 1) for rank in (0, 1)]
+    labelled = "".join(
+        f"Sat Nov 21 02:00:{10 * epoch:02} 2026[{rank}]<stdout>:epoch {epoch} begins\n"
+        for epoch in range(3)
+        for rank in (0, 1)
+    )
+    run = run_of(tmp_path / "own.log", labelled, "pattern:epoch {epoch}")
+    assert epochs(run) == [(rank, epoch, 10.0) for epoch in (0, 1) for rank in (0, 1)]
+    unix = "".join(f"[{1790000000 + 2 * step}.5] step {step}\n" for step in range(5))
+    run = run_of(tmp_path / "own.log", unix, "pattern:{time} step {step}")
+    assert known(run).step_ms == pytest.approx(2000)
+    run = run_of(
+        tmp_path / "own.log",
+        "step 1 took 0.25\nstep 2 took 0.75\n",
+        "pattern:step {step} took {seconds}",
+    )
+    assert known(run).step_ms == pytest.approx(500)
+
+
+def test_steps_that_begin_anew_and_clocks_that_are_set_cost_certainty(tmp_path: Path) -> None:
+    seconds = [0, 10, 20, 30, 25, 35]
+    steps = [0, 10, 0, 10, 20, 30]
+    text = "".join(
+        f"2026-11-21 02:00:{second:02} step {step}\n"
+        for second, step in zip(seconds, steps, strict=True)
+    )
+    run = run_of(tmp_path / "own.log", text, "pattern:{time} step {step}")
+    # 30 s of 30 steps in three pieces.
+    assert known(run).step_ms == pytest.approx(1000)
+    assert known(run).step_precision_ms == pytest.approx(100)
+
+
+def test_what_lines_do_not_tell_is_said(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "own.log", "step 1\nstep 2\n", "pattern:step {step}")
+    assert "tell no times" in str(run.problems[0])
+    with pytest.raises(UnreadableError, match="no line is as the pattern says"):
+        read(str(tmp_path / "own.log"), read_as="pattern:epoch {epoch}")
+    (tmp_path / "own.log").unlink()
+    with pytest.raises(NotFoundError):
+        read(str(tmp_path), read_as="pattern:epoch {epoch}")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("{when} {step}", "{when} is no field; there are {time}, {rank}"),
+        ("{step} {step}", "a field stands there twice"),
+        ("{time}", "a pattern needs {epoch} or {step}"),
+        ("", "a pattern needs {epoch} or {step}"),
+        ("{}{step}", "text has to follow {}"),
+        ("{}{}x {step}", "text has to follow {}"),
+    ],
+)
+def test_a_pattern_that_is_none_is_one_sentence(pattern: str, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        by_name(f"pattern:{pattern}")
+    assert says in str(error.value)
+
+
+# What Keras prints on the way
+
+
+@pytest.mark.parametrize(
+    ("bar", "says"),
+    [
+        ("\r 31/78 [=======>......] - ETA: 14s - loss: 2.28", "at step 31 of 78, with 14s to go"),
+        ("\r 31/78 [=======>......] - ETA: 1:02:03 - loss: 2.28", "with 1:02:03 to go"),
+        ("\r    12/Unknown - 3s 33ms/step - loss: 2.28", "at step 12 of an unknown number"),
+        (
+            "\r\x1b[1m31/78\x1b[0m \x1b[32m━━━━━━━\x1b[0m\x1b[37m━━━━━━━━━━━━━\x1b[0m \x1b[1m14s\x1b[0m "
+            "195ms/step - loss: 2.2",
+            "at step 31 of 78, with 14s to go",
+        ),
+    ],
+    ids=["eta", "hours", "unknown length", "keras 3"],
+)
+def test_where_an_epoch_broke_off_is_said(tmp_path: Path, bar: str, says: str) -> None:
+    text = "Epoch 1/3\n78/78 [==============] - 17s 195ms/step - loss: 2.0\nEpoch 2/3\n" + bar
+    run = run_of(tmp_path / "out.txt", text)
+    assert "epoch 2 broke off" in str(run.problems[0])
+    assert says in str(run.problems[0])
+    assert epochs(run) == [(0, 0, 17.0)]
+
+
+def test_whether_validation_is_in_the_epochs_is_known(tmp_path: Path) -> None:
+    line = "Epoch {0}/2\n5/5 - 3s - loss: 1.0 - 600ms/step{1}\n"
+    text = line.format(1, "") + line.format(2, "")
+    assert run_of(tmp_path / "out.txt", text).fact("validation_in_epochs") is False
+    with_it = line.format(1, " - val_loss: 1.0") + line.format(2, " - val_loss: 1.0")
+    assert run_of(tmp_path / "out.txt", with_it).fact("validation_in_epochs") is True
+    some = line.format(1, "") + line.format(2, " - val_loss: 1.0")
+    assert run_of(tmp_path / "out.txt", some).fact("validation_in_epochs") is None

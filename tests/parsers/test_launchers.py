@@ -1,0 +1,194 @@
+"""What launchers mix is taken apart by rank and stream without losing a byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.step_logs import Job, write_job
+
+from stallscope.collector.recorder.records import key_of, records
+from stallscope.parsers import read
+from stallscope.parsers.launchers import demultiplexed, labels_of
+
+Key = tuple[int | None, str]
+STAMP = b"Sat Nov 21 02:28:01 2026"
+
+#: As horovodrun over Gloo, Open MPI 4 and 5, MPICH, torchrun and srun put them before lines.
+PREFIXES: dict[str, Callable[[int, bytes], bytes]] = {
+    "gloo": lambda rank, stream: b"[%d]<%s>:" % (rank, stream),
+    "gloo, stamped": lambda rank, stream: STAMP + b"[%d]<%s>:" % (rank, stream),
+    "openmpi4": lambda rank, stream: b"[1,%d]<%s>:" % (rank, stream),
+    "openmpi4, stamped": lambda rank, stream: STAMP + b"[1,%d]<%s>:" % (rank, stream),
+    "openmpi5": lambda rank, stream: b"[1,%d]<%s>: " % (rank, stream),
+    "openmpi5, stamped": lambda rank, stream: b"[%s][1,%d]<%s>: " % (STAMP, rank, stream),
+    "mpich": lambda rank, _: b"[%d] " % rank,
+    "torchrun": lambda rank, _: b"[default%d]:" % rank,
+    "srun": lambda rank, _: b"%3d: " % rank,
+}
+WITH_STREAMS = [name for name in PREFIXES if name.startswith(("gloo", "openmpi"))]
+# No line can look like a label: nothing could tell that it is none.
+TEXTS = st.binary(max_size=60).map(lambda text: b"x" + text.translate(None, b"\n[]:") + b"y")
+LINES = st.lists(
+    st.tuples(st.integers(0, 12), st.sampled_from([b"stdout", b"stderr"]), TEXTS), min_size=1
+)
+
+
+def expected(lines: list[tuple[int, bytes, bytes]], streams: bool = True) -> dict[Key, bytes]:
+    found: dict[Key, bytes] = {}
+    for rank, stream, text in lines:
+        key = (rank, stream.decode() if streams else "")
+        found[key] = found.get(key, b"") + text + b"\n"
+    return found
+
+
+@pytest.mark.parametrize("launcher", WITH_STREAMS)
+@given(lines=LINES)
+def test_any_lines_of_ranks_and_streams_come_apart_as_they_went_in(
+    launcher: str, lines: list[tuple[int, bytes, bytes]]
+) -> None:
+    prefix = PREFIXES[launcher]
+    mixed = b"".join(prefix(rank, stream) + text + b"\n" for rank, stream, text in lines)
+    assert demultiplexed(mixed) == expected(lines)
+
+
+@pytest.mark.parametrize("launcher", sorted({*PREFIXES} - {*WITH_STREAMS}))
+@given(lines=LINES)
+def test_labels_without_streams_do_so_by_rank(
+    launcher: str, lines: list[tuple[int, bytes, bytes]]
+) -> None:
+    lines = [*lines, (3, b"stdout", b"again"), (3, b"stdout", b"again")]
+    if launcher != "torchrun":
+        # Labels that could be anything are taken where most lines have one, each of them often.
+        lines = lines * 2
+    mixed = b"".join(PREFIXES[launcher](rank, b"") + text + b"\n" for rank, _, text in lines)
+    assert demultiplexed(mixed) == expected(lines, streams=False)
+
+
+@given(
+    texts=st.lists(st.tuples(st.integers(0, 3), st.lists(TEXTS, min_size=1)), min_size=1),
+    seed=st.integers(0, 2**32),
+    stamped=st.booleans(),
+)
+def test_chunks_that_were_cut_anywhere_come_back_complete(
+    texts: list[tuple[int, list[bytes]]], seed: int, stamped: bool
+) -> None:
+    """Open MPI 4 labels every chunk that it has read, and every line in it."""
+    chance = random.Random(seed)
+    whole: dict[Key, bytes] = {}
+    waiting: dict[int, bytes] = {}
+    for rank, lines in texts:
+        waiting[rank] = waiting.get(rank, b"") + b"".join(line + b"\r\n" for line in lines)
+        whole[rank, "stdout"] = waiting[rank]
+    mixed = b""
+    while waiting:
+        rank = chance.choice(sorted(waiting))
+        length = chance.randint(1, 80)
+        chunk, waiting[rank] = waiting[rank][:length], waiting[rank][length:]
+        if not waiting[rank]:
+            del waiting[rank]
+        label = (STAMP if stamped else b"") + b"[1,%d]<stdout>:" % rank
+        mixed += label + chunk[:-1].replace(b"\n", b"\n" + label) + chunk[-1:]
+    assert demultiplexed(mixed) == whole
+
+
+def test_what_the_launcher_says_itself_is_no_ranks() -> None:
+    mixed = b"starting\n[0]<stdout>:one\nProcess 1 exit with status code 1.\n[0]<stdout>:two\n"
+    assert demultiplexed(mixed) == {
+        (None, ""): b"starting\nProcess 1 exit with status code 1.\n",
+        (0, "stdout"): b"one\ntwo\n",
+    }
+
+
+def test_a_driver_that_cuts_lines_at_carriage_returns_goes_on_with_the_rank() -> None:
+    logger = b"2026-11-21 02:28:01 - STDOUT - INFO - "
+    mixed = logger + b"[1,0]<stdout>:1/2\n" + logger + b"2/2\n" + logger + b"[1,1]<stdout>:x\n"
+    assert demultiplexed(mixed)[0, "stdout"].startswith(b"1/2\n")
+    assert b"2/2" in demultiplexed(mixed)[0, "stdout"]
+
+
+@pytest.mark.parametrize(
+    ("text", "launcher"),
+    [
+        (b"[1,0]<stdout>:a\n", "Open MPI"),
+        (b"[1,0]<stdout>: a\n[1,1]<stdout>: b\n", "Open MPI 5"),
+        (b"[0]<stdout>:a\n", "horovodrun over Gloo"),
+        (b"[0] a\n[0] b\n[1] c\n", "MPICH"),
+        (b" 0: a\n10: b\n 0: c\n", "srun"),
+        (b"W1121 torchrun says\n\n\n[default0]:a\n", "torchrun"),
+        (b"[trainer0]:a\n[trainer0]:b\n", "torchrun"),
+        (b"1: a numbered\n2: list\n3: of lines\n", None),
+        (b"[0] is the first\nof three\nlines\n", None),
+        (b"Epoch 1/2\n78/78 - 17s\n", None),
+        (b"", None),
+    ],
+)
+def test_labels_are_known_by_what_most_lines_have(text: bytes, launcher: str | None) -> None:
+    labels = labels_of(text)
+    assert (None if labels is None else labels.launcher) == launcher
+
+
+@pytest.mark.parametrize("launcher", PREFIXES)
+def test_records_of_step_logs_are_found_inside(tmp_path: Path, launcher: str) -> None:
+    job = Job(ranks=3, steps=60)
+    write_job(tmp_path / "original", job)
+    lines: list[tuple[int, bytes]] = []
+    for rank, path in enumerate(sorted((tmp_path / "original").glob("*.steps.csv"))):
+        data = path.read_bytes()
+        key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
+        lines += [(rank, line.encode()) for line in records(key, name, 0, data)]
+    chance = random.Random(3)
+    chance.shuffle(lines)
+    mixed = b""
+    for rank, line in lines:
+        label = PREFIXES[launcher](rank, b"stderr")
+        cut = chance.randrange(len(line)) if launcher.startswith(("openmpi4", "gloo")) else 0
+        # A line of another rank's in the middle.
+        other = PREFIXES[launcher]((rank + 1) % 3, b"stdout") + b"and so on\n" if cut else b""
+        mixed += label + line[:cut] + other + (label if cut else b"") + line[cut:] + b"\n"
+    (tmp_path / "out.txt").write_bytes(mixed)
+    (run,) = read(str(tmp_path / "out.txt"))
+    assert run.steps.equals(read(str(tmp_path / "original"))[0].steps)
+
+
+def test_logs_that_are_printed_as_well_count_once(tmp_path: Path) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=60))
+    printed = b""
+    for path in sorted(tmp_path.glob("*.steps.csv")):
+        data = path.read_bytes()
+        key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
+        printed += "".join(f"{line}\n" for line in records(key, name, 0, data)).encode()
+    before = read(str(tmp_path))[0]
+    (tmp_path / "stdout").write_bytes(printed)
+    (run,) = read(str(tmp_path))
+    assert run.steps.equals(before.steps)
+    assert run.problems == before.problems
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("rank.0/stdout", "rank.1/stdout"),
+        ("1/rank.0/stdout", "1/rank.1/stdout"),
+        ("out.prterun-host-17@1.0.out", "out.prterun-host-17@1.1.out"),
+        ("prterun-host-17@1/rank.0/stdout", "prterun-host-17@1/rank.1/stdout"),
+        ("none_x7/attempt_0/0/stdout.log", "none_x7/attempt_0/1/stdout.log"),
+    ],
+    ids=["horovodrun", "openmpi4", "openmpi5 file", "openmpi5 dir", "torchrun"],
+)
+def test_trees_of_outputs_are_one_run_of_their_ranks(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    for rank, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(
+            f"Epoch 1/2\n5/5 - {3 + rank}s - loss: 1.0 - 700ms/step\n"
+            f"Epoch 2/2\n5/5 - {3 + rank}s - loss: 1.0 - 700ms/step\n"
+        )
+    (run,) = read(str(tmp_path))
+    assert run.ranks == [0, 1]
+    assert run.intervals.num_rows == 4

@@ -1,0 +1,208 @@
+"""Mounts that cannot append: the log grows on the local disk, and is copied as a whole."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.spool import is_to_be_spooled
+from stallscope.parsers import read
+
+NEVER = 3600.0
+ALONE = World(0, 1, None)
+
+
+class ObjectStore:
+    """The calls of the system as a mount that takes whole files only answers them."""
+
+    def __init__(self, folder: Path, when: str) -> None:
+        self.folder = str(folder)
+        self.when = when
+        self.refused = 0
+        self._appending: set[int] = set()
+        self._open, self._write = os.open, os.write
+
+    def open(self, path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        appends = flags & os.O_APPEND and str(path).startswith(self.folder)
+        if appends and self.when == "opened":
+            self.refused += 1
+            raise OSError(errno.EINVAL, "Invalid argument")
+        descriptor = self._open(path, flags, mode, **more)
+        self._appending.discard(descriptor)
+        if appends:
+            self._appending.add(descriptor)
+        return descriptor
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if descriptor in self._appending:
+            self.refused += 1
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return self._write(descriptor, data)
+
+
+@pytest.fixture(params=["opened", "written"])
+def mount(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ObjectStore:
+    """A folder that refuses appends: when a file is opened for that, or when it is written."""
+    store = ObjectStore(tmp_path / "mount", request.param)
+    (tmp_path / "local").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "local"))
+    monkeypatch.setattr(os, "open", store.open)
+    monkeypatch.setattr(os, "write", store.write)
+    return store
+
+
+def session_in(folder: str | Path, flush_seconds: float = NEVER, **options: Any) -> Session:
+    return Session(Path(folder), ALONE, {"model": "m"}, 0, flush_seconds, **options)
+
+
+def step(number: int) -> StepRow:
+    begin = time.monotonic_ns()
+    return StepRow(number, 0, begin, None, None, None, begin + 1000, 1, 8, 0)
+
+
+def wait_until(condition: Any, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def test_a_log_on_such_a_mount_is_as_whole_as_any(
+    mount: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = session_in(mount.folder)
+    for number in range(300):
+        session.step(step(number))
+    session.close()
+    assert mount.refused == 1
+    (run,) = read(mount.folder)
+    assert run.problems == ()
+    assert run.status == "completed"
+    assert run.steps.num_rows == 300
+    assert str(run.fact("spooled")).startswith(str(tmp_path / "local"))
+    # Nothing stays on the local disk, and nothing has to be said.
+    assert list((tmp_path / "local").iterdir()) == []
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+def test_what_was_recorded_is_there_at_the_end_of_an_epoch(mount: ObjectStore) -> None:
+    session = session_in(mount.folder, flush_seconds=0.01)
+    session.step(step(0))
+    assert session.path is not None
+    begun = session.path.read_text()
+    assert "step,0" not in begun
+    session.interval("epoch", 0, 10, 20)
+    wait_until(lambda: "epoch,1" in session.path.read_text())
+    (run,) = read(mount.folder)
+    assert run.steps.num_rows == 1
+    assert run.status == "open"
+    session.close()
+
+
+def test_a_copy_that_fails_is_tried_again(
+    mount: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = session_in(mount.folder, flush_seconds=0.01)
+    assert session.path is not None
+    away = Path(mount.folder).with_name("away")
+    Path(mount.folder).rename(away)
+    session.interval("epoch", 0, 10, 20)
+    wait_until(lambda: "cannot be copied" in caplog.text)
+    away.rename(mount.folder)
+    session.step(step(0))
+    session.close()
+    (run,) = read(mount.folder)
+    assert run.steps.num_rows == 1
+    assert caplog.text.count("cannot be copied") == 1
+
+
+def test_a_log_that_cannot_be_brought_to_its_place_is_kept(
+    mount: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = session_in(mount.folder)
+    session.step(step(0))
+    Path(mount.folder).rename(Path(mount.folder).with_name("away"))
+    session.close()
+    (kept,) = (tmp_path / "local").glob("*/*.steps.csv")
+    assert str(kept) in caplog.text
+    (run,) = read(str(kept))
+    assert run.steps.num_rows == 1
+
+
+def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path) -> None:
+    """A mount that nobody has to try: the setting says so."""
+    program = (
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "from stallscope.collector.recorder.format import StepRow\n"
+        "from stallscope.collector.recorder.identity import World\n"
+        "from stallscope.collector.recorder.session import Session\n"
+        "session = Session(Path(sys.argv[1]), World(0, 1, None), {}, 0, 0.01)\n"
+        "session.step(StepRow(0, 0, 1000, None, None, None, 2000, 1, 8, 0))\n"
+        "session.interval('epoch', 0, 10, 20)\n"
+        "while 'epoch,1' not in session.path.read_text(): time.sleep(0.01)\n"
+        "session.step(StepRow(1, 1, 1000, None, None, None, 2000, 1, 8, 0))\n"
+        "session.flush()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    (tmp_path / "local").mkdir()
+    env = {**os.environ, "STALLSCOPE_SPOOL": "1", "TMPDIR": str(tmp_path / "local")}
+    logs = str(tmp_path / "logs")
+    subprocess.run([sys.executable, "-c", program, logs], env=env, timeout=60)
+    (run,) = read(logs)
+    assert run.steps["step"].to_pylist() == [0]
+    (local,) = (tmp_path / "local").glob("*/*.steps.csv")
+    (whole,) = read(str(local))
+    assert whole.steps["step"].to_pylist() == [0, 1]
+
+
+def test_other_errors_are_no_reason_to_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = os.open
+
+    def full(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_APPEND:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", full)
+    session = session_in(tmp_path / "logs")
+    assert not session.recording
+    assert "No space left on device" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("folder", "settings", "spools"),
+    [
+        ("/dbfs/logs", {}, True),
+        ("/dbfsx/logs", {}, False),
+        ("/Volumes/main/logs", {}, False),
+        ("/Volumes/main/logs", {"DATABRICKS_RUNTIME_VERSION": "15.4"}, True),
+        ("/home/logs", {"DATABRICKS_RUNTIME_VERSION": "15.4"}, False),
+        ("/home/logs", {"STALLSCOPE_SPOOL": "1"}, True),
+        ("/dbfs/logs", {"STALLSCOPE_SPOOL": "0"}, False),
+    ],
+)
+def test_mounts_that_are_known_are_not_tried(
+    folder: str, settings: dict[str, str], spools: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STALLSCOPE_SPOOL", "DATABRICKS_RUNTIME_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert is_to_be_spooled(Path(folder)) is spools

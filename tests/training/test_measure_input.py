@@ -1,0 +1,205 @@
+"""Loaders alone: their rate, the stage that takes most, and what becomes of it in the run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training.launching import launch
+
+from stallscope.analysis import analyse
+from stallscope.collector.store import load_run, save_run
+from stallscope.parsers import read
+
+pytestmark = pytest.mark.horovod
+
+PATIENCE_SECONDS = 240.0
+SLOW_MS = 8.0
+BATCH = 4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the cases saw, and where their logs are."""
+
+    out: Path
+    cases: dict[str, Any]
+
+
+def _measured(folder: Path, kind: str, ranks: int = 0) -> list[Measured]:
+    launched = launch(folder / "printed.txt", "input_cases.py", kind, str(folder), ranks=ranks)
+    launched.succeed(PATIENCE_SECONDS)
+    paths = [folder / f"{kind}-{rank}.json" for rank in range(max(1, ranks))]
+    return [Measured(folder, json.loads(path.read_text())) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def keras(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    return _measured(tmp_path_factory.mktemp("keras"), "keras")[0]
+
+
+@pytest.fixture(scope="module")
+def torch(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    return _measured(tmp_path_factory.mktemp("torch"), "torch")[0]
+
+
+@pytest.fixture(scope="module")
+def ranks(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
+    return _measured(tmp_path_factory.mktemp("ranks"), "torch", ranks=2)
+
+
+def longest(case: dict[str, Any]) -> tuple[str, str]:
+    kind, name, _ = max(case["stages"], key=lambda stage: stage[2])
+    return kind, name
+
+
+def test_a_tf_data_pipeline_is_taken_apart(keras: Measured) -> None:
+    case = keras.cases["pipeline"]
+    assert [(kind, name) for kind, name, _ in case["stages"]] == [
+        ("read", "Interleave(TextLineDatasetV2)"),
+        ("other", "Shard"),
+        ("decode", "Map(of_keras.decode)"),
+        ("augment", "ParallelMap(of_keras.slow_augment)"),
+        ("shuffle", "Shuffle"),
+        ("batch", "Batch(4)"),
+    ]
+    assert longest(case) == ("augment", "ParallelMap(of_keras.slow_augment)")
+    assert (case["batches"], case["samples"], case["no_stages"]) == (20, BATCH, None)
+    assert "← longest" in case["text"]
+    # Two calls of the slow function go on at once: no batch comes faster than that.
+    assert case["rate"] <= 1e3 / (BATCH / 2 * SLOW_MS)
+
+
+def test_what_cannot_be_taken_apart_says_so(keras: Measured) -> None:
+    assert [stage[:2] for stage in keras.cases["filtered"]["stages"]] == [
+        ["read", "Filter(of_keras.lambda)"],
+        ["batch", "Batch(4)"],
+    ]
+    assert "Filter holds what lies before it" in keras.cases["filtered"]["no_stages"]
+    assert "does not tell what it is made of" in keras.cases["generator"]["no_stages"]
+    assert "does not tell what it is made of" in keras.cases["sequence"]["no_stages"]
+    assert keras.cases["from_generator"]["stages"][0][:2] == ["read", "from_generator"]
+
+
+@pytest.mark.parametrize(
+    ("case", "batches"), [("tiny", 3), ("generator", 6), ("from_generator", 6), ("sequence", 5)]
+)
+def test_data_that_ends_is_measured_as_far_as_it_goes(
+    keras: Measured, case: str, batches: int
+) -> None:
+    found = keras.cases[case]
+    assert (found["batches"], found["ended"]) == (batches, True)
+    assert found["rate"] > 0
+    assert "the data has ended" in found["text"]
+
+
+def test_one_batch_has_no_rate(keras: Measured) -> None:
+    assert keras.cases["one"]["rate"] is None
+    assert "no rate" in keras.cases["one"]["text"]
+    assert keras.cases["one"]["no_stages"] == "too few batches came to measure anything"
+
+
+def test_a_cache_in_a_file_is_left_whole(keras: Measured) -> None:
+    assert keras.cases["cached"]["after"] == 100
+
+
+def test_data_that_raises_is_one_sentence(keras: Measured, torch: Measured) -> None:
+    case = keras.cases["raises"]
+    assert case["error"].startswith("the data raised at batch 2: InvalidArgumentError: ")
+    assert len(case["said"]) == 1
+    assert case["said"][0].endswith("training is not touched")
+    assert keras.cases["said"] == case["said"]
+    case = torch.cases["raises"]
+    assert case["error"] == "the data raised at batch 5: OSError: image 21 is damaged"
+    assert case["said"] == [f"stallscope: measure_input: {case['error']}; training is not touched"]
+
+
+def test_arguments_that_cannot_be_meant_are_refused(keras: Measured, torch: Measured) -> None:
+    arrays, few, word, folder = keras.cases["refused"]
+    assert "arrays lie in memory" in arrays
+    assert few == "steps is a number of batches from 2 on, not 1"
+    assert word == "steps is a number of batches, not 'many'"
+    assert folder == "log_dir is the folder of the run's logs, not 3"
+    assert torch.cases["refused"] == ["data gives batches when it is looped over; int does not"]
+
+
+def test_measurements_belong_to_the_run_of_the_process(keras: Measured) -> None:
+    """One before any recording, without a folder, and one after it."""
+    assert keras.cases["pipeline"]["path"] is None
+    [run] = read(str(keras.out / "keras_run"))
+    assert run.problems == ()
+    assert [one.batches + one.warm_up for one in run.input_times] == [20, 20]
+    assert Path(keras.cases["after"]["path"]).parent == keras.out / "keras_run"
+    assert len({one.path for one in run.input_times}) == 2
+
+
+def test_the_verdict_says_what_takes_most_and_advises_by_it(keras: Measured) -> None:
+    [run] = read(str(keras.out / "keras_run"))
+    found = analyse(run)
+    assert found.bottleneck.kind == "input"
+    assert "less than the" in found.bottleneck.evidence
+    assert "augment takes most: ParallelMap(of_keras.slow_augment)" in found.bottleneck.evidence
+    assert found.bottleneck.advice[0].startswith("It is the augmentation")
+    assert found.input_rates is not None
+    assert found.input_rates.enough is False
+
+
+def test_transforms_are_timed_one_by_one(torch: Measured) -> None:
+    for name, whole in (("transforms", "Images"), ("subset", "Subset")):
+        kinds = [tuple(stage[:2]) for stage in torch.cases[name]["stages"]]
+        assert kinds[0] == ("read", f"{whole}.__getitem__")
+        assert kinds[-1] == ("batch", "default_collate")
+        assert ("decode", "of_torch.to_tensor") in kinds
+        assert longest(torch.cases[name]) == ("augment", "RandomFlip")
+
+
+def test_functions_of_a_data_set_without_transforms_are_timed(torch: Measured) -> None:
+    assert longest(torch.cases["own"])[1] == "of_torch.Own.turned"
+    assert longest(torch.cases["stream"]) == ("decode", "of_torch.Stream.parsed")
+
+
+def test_what_a_loader_has_besides_is_said(torch: Measured) -> None:
+    assert "2 workers share them" in torch.cases["workers"]["no_stages"]
+    assert torch.cases["unbatched"]["stages"][0][:2] == ["read", "Images.__getitem__"]
+    assert torch.cases["tiny"]["no_stages"] == "too few batches to measure stages"
+    assert torch.cases["empty"]["rate"] is None
+    assert torch.cases["generator"]["batches"] == 6
+
+
+def test_petastorms_queue_tells_which_side_of_it_is_slow(torch: Measured) -> None:
+    slow, fast = (torch.cases[name]["no_stages"] for name in ("slow_pool", "fast_pool"))
+    assert "0.333 row groups of at most 10 waited on average" in slow
+    assert "the pool, which reads and decodes, takes most" in slow
+    assert "what comes after it takes most" in fast
+    assert "training needs another one" in fast
+    assert torch.cases["silent_pool"]["rate"] is None
+
+
+def test_training_goes_on_as_if_nothing_had_been_measured(torch: Measured) -> None:
+    assert torch.cases["same_numbers"]
+    assert torch.cases["profile"]
+
+
+def test_ranks_measure_at_once(ranks: list[Measured], tmp_path: Path) -> None:
+    assert all(one.cases["said"] == [] for one in ranks)
+    [run] = read(str(ranks[0].out / "ranks_run"))
+    assert [one.rank for one in run.input_times] == [0, 1]
+    found = analyse(run)
+    assert found.input_rates is not None
+    assert found.input_rates.at_once
+    assert found.input_rates.longest is not None
+    assert found.input_rates.longest.name == "RandomFlip"
+    assert load_run(save_run(run, tmp_path)).input_times == run.input_times
+
+
+def test_recording_says_what_it_cost(ranks: list[Measured], keras: Measured) -> None:
+    for folder, turns in ((ranks[0].out / "ranks_run", 120), (keras.out / "keras_run", 120)):
+        [run] = read(str(folder))
+        assert sorted(run.recorder_cost) == run.ranks
+        for cost in run.recorder_cost.values():
+            assert cost["turns"] == turns
+            assert cost["host_us_median"] > 0
+            assert cost["bytes"] > cost["flushes"] > 0
