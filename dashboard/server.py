@@ -102,6 +102,7 @@ class DashboardServer:
             )
         # Its warnings about queues and threads are for those who run servers.
         logging.getLogger("waitress").setLevel(logging.ERROR)
+        self._stopping = threading.Event()
         self._connections: dict[int, Any] = {}
         self._server = create_server(
             app.server,
@@ -115,17 +116,21 @@ class DashboardServer:
     def run(self) -> None:
         """Answer requests until ``stop``; a KeyboardInterrupt comes through."""
         try:
-            wasyncore.loop(timeout=1, map=self._connections)
+            while not self._stopping.is_set():
+                wasyncore.loop(timeout=1, map=self._connections, count=1)
         finally:
-            wasyncore.close_all(self._connections)
-            # Whoever is still analysing has nobody left to tell.
+            # What is being answered needs what is closed here.
             self._server.task_dispatcher.shutdown(timeout=1)
+            # Whoever is still analysing has nobody left to tell, not even that.
+            logging.getLogger("waitress").setLevel(logging.CRITICAL)
+            wasyncore.close_all(self._connections)
 
     def stop(self) -> None:
         """Let ``run`` return; from any thread."""
-        # The loop may do as it is told, and close the trigger, before that is pulled.
+        self._stopping.set()
+        # The loop may see that by itself, and close the trigger, before that is pulled.
         with suppress(OSError):
-            self._server.trigger.pull_trigger(lambda: wasyncore.close_all(self._connections))
+            self._server.trigger.pull_trigger()
 
 
 class _Place(NamedTuple):

@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.step_logs import Job, write_job
+from waitress.server import BaseWSGIServer
 
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.access import new_token
@@ -112,6 +114,32 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, how: signal.Signals) -> None:
         process.kill()
         process.wait()
     assert (out, err, process.returncode) == ("stopped\n", "", 0)
+
+
+def test_stopped_while_it_answers_it_says_nothing_of_that(
+    runs: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = DashboardServer(runs, "127.0.0.1", 0)
+    answering = threading.Event()
+    tell = BaseWSGIServer.pull_trigger
+
+    def slowly(self: BaseWSGIServer) -> None:
+        # What a thread does when it has an answer for the loop to send.
+        answering.set()
+        time.sleep(0.3)
+        tell(self)
+
+    monkeypatch.setattr(BaseWSGIServer, "pull_trigger", slowly)
+    serving = threading.Thread(target=server.run)
+    serving.start()
+    with socket.create_connection(("127.0.0.1", _port(server.url))) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert answering.wait(PATIENCE_S)
+        server.stop()
+        serving.join(PATIENCE_S)
+        assert not serving.is_alive()
+        time.sleep(0.5)
+    assert caplog.record_tuples == []
 
 
 def _get(port: int, host: str) -> tuple[int, str]:
