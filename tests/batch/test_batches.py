@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -296,10 +298,8 @@ def test_a_damaged_run_of_a_store_does_not_hide_the_others(
     assert "store/run-1: the collected run is damaged" in printed.err
 
 
+@pytest.mark.extras
 def test_far_runs_are_fetched_once(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import http.server
-    import threading
-
     asked: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
