@@ -49,18 +49,18 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
     Args:
         ledger: steady steps.
     """
-    starves = _starves(ledger)
-    pairs = _pairs(ledger, starves)
+    starves, follows = _starves(ledger), _follows(ledger)
+    pairs = _pairs(starves, follows)
     starving = _some_starve(starves, pairs)
     if len(starving) < 2 or _run_ahead(ledger, starving, pairs) is False:
         return ledger
     arrival, fetch = ledger.arrival.copy(order="K"), ledger.input.copy(order="K")
-    follows = _follows(ledger)[1:]
-    wait = ledger.wait
+    wait, step = ledger.wait, float(ledger.total.mean())
     for rank in starving.tolist():
-        longer = _at_work(ledger, rank, starves[:, rank], pairs[:, rank], wait[:, rank])
-        arrival[1:, rank] += np.where(follows, longer, 0)
-        fetch[1:, rank] += np.where(follows, longer, 0)
+        at_work = _at_work(ledger, rank, starves[:, rank], pairs[:, rank], wait[:, rank], step)
+        longer = np.where(follows[1:], at_work, 0)
+        arrival[1:, rank] += longer
+        fetch[1:, rank] += longer
     reference, second, last = in_order(arrival, ledger.measured)
     # Who was last stays the last, although others may now be as late.
     second = np.where(second == ledger.critical, last, second)
@@ -76,8 +76,10 @@ def pace_unseen(ledger: Ledger, slow: Sequence[int]) -> bool:
         ledger: steady steps.
         slow: positions of the ranks whose input makes the others wait.
     """
+    if not slow:
+        return False
     starves = _starves(ledger)
-    pairs = _pairs(ledger, starves)
+    pairs = _pairs(starves, _follows(ledger))
     starving = _some_starve(starves, pairs)
     own = np.intersect1d(starving, slow)
     return len(own) == len(starving) > 0 and _run_ahead(ledger, own, pairs) is not False
@@ -89,10 +91,10 @@ def _starves(ledger: Ledger) -> Bools:
     return np.asarray(ledger.input > max(ASSUMED_MS * 1e6, _STARVING * step))
 
 
-def _pairs(ledger: Ledger, starves: Bools) -> Bools:
+def _pairs(starves: Bools, follows: Bools) -> Bools:
     """n × R: whether the rank starves in this step and in the one before it."""
     pairs = np.zeros_like(starves)
-    pairs[1:] = starves[1:] & starves[:-1] & _follows(ledger)[1:, None]
+    pairs[1:] = starves[1:] & starves[:-1] & follows[1:, None]
     return pairs
 
 
@@ -112,13 +114,15 @@ def _follows(ledger: Ledger) -> Bools:
     return follows & ~ledger.session_start & ~ledger.gaps.any(axis=1)
 
 
-def _at_work(ledger: Ledger, rank: int, starves: Bools, pairs: Bools, wait: Ints) -> Ints:
+def _at_work(
+    ledger: Ledger, rank: int, starves: Bools, pairs: Bools, wait: Ints, step: float
+) -> Ints:
     """For all steps but the first: how much longer the rank's own loader would have kept it."""
     elsewhere = _elsewhere(ledger, rank)
     # While it starves its loader is at work all the time, that of waiting for others included.
     longer = np.where(starves[1:], wait[:-1], 0)
     pace = float(np.median((elsewhere + ledger.input[1:, rank])[pairs[1:]]))
-    if pace <= _AT_MOST_OF_A_STEP * float(ledger.total.mean()):
+    if pace <= _AT_MOST_OF_A_STEP * step:
         # In a step that is not kept up by others, elsewhere is compute, allreduce and other.
         ahead = int(pace) - (elsewhere - wait[:-1]) - ledger.input[1:, rank]
         longer = np.where(starves[1:], longer, np.maximum(ahead, 0))
