@@ -17,20 +17,26 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
 
 from stallscope.analysis.lanes import Lanes
+from stallscope.collecting import list_runs
+from stallscope.collector.catalogue.entry import ANALYSIS
+from stallscope.collector.store import save_run
 from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.store.shelves import Collected
 from stallscope.dashboard.timeline import lanes_of
 from stallscope.dashboard.timeline.answer import answer
+from stallscope.run import Run
 from stallscope.simulate import Clocks, Fault, Job, Noise, simulate
 
 T = TypeVar("T")
 
 COLUMNS, LANES = 1100, 140
-LARGEST_MB, SLOWEST_MS = 1.0, 150.0
+LARGEST_MB, SLOWEST_MS, FIRST_VIEW_S = 1.0, 150.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -89,8 +95,28 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak {peak:.2f} GiB, simulation and analysis included")
     p95 = float(np.percentile([one[1] for one in answers], 95)) * 1e3
-    held = p95 < SLOWEST_MS and whole < LARGEST_MB
-    print(f"targets (95 % under {SLOWEST_MS:.0f} ms, answers under {LARGEST_MB:g} MB): {held}")
+    remembered_s, anew_s = collected(run)
+    print(
+        f"collected: first view {remembered_s:.2f} s; analysed when it is asked for, {anew_s:.2f} s"
+    )
+    held = p95 < SLOWEST_MS and whole < LARGEST_MB and remembered_s < FIRST_VIEW_S
+    print(
+        f"targets (95 % under {SLOWEST_MS:.0f} ms, answers under {LARGEST_MB:g} MB, first view of a "
+        f"collected run under {FIRST_VIEW_S:g} s): {held}"
+    )
+
+
+def collected(run: Run) -> tuple[float, float]:
+    """Seconds until a collected run's overview is there: with the analysis beside it, and without."""
+    with TemporaryDirectory() as folder:
+        place = save_run(run, Path(folder))
+        list_runs([(run, place)], Path(folder))
+        seconds = []
+        for _ in range(2):
+            client = create_app(RunStore(shelves=[Collected(Path(folder))])).server.test_client()
+            seconds.append(timed(lambda client=client: page(client, place.name, "")))
+            (place / ANALYSIS).unlink()
+        return seconds[0][1], seconds[1][1]
 
 
 def chosen_views(lanes: Lanes, number: int) -> list[View]:
@@ -120,8 +146,8 @@ def ask(client: Any, run_id: str, view: View) -> int:
     return len(answered.get_data())
 
 
-def page(client: Any, run_id: str) -> int:
-    """The page itself, through Dash's own callback."""
+def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
+    """A page of a run, through Dash's own callback."""
     body = {
         "output": "..page.children...arrival.data..",
         "outputs": [
@@ -129,7 +155,7 @@ def page(client: Any, run_id: str) -> int:
             {"id": "arrival", "property": "data"},
         ],
         "inputs": [
-            {"id": "address", "property": "pathname", "value": f"/run/{run_id}/timeline"},
+            {"id": "address", "property": "pathname", "value": f"/run/{run_id}{of_run}"},
             {"id": "address", "property": "search", "value": ""},
         ],
         "changedPropIds": ["address.pathname"],

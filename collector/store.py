@@ -2,10 +2,11 @@
 
     STORE/catalogue.sqlite          what is in the store, to be listed at once
     STORE/<run id>/manifest.json    what the run is, its logs with their facts, checksums
-                   steps/epochs-….parquet   one file per range of epochs, one row group per log: one
-                                    rank or one epoch can be read without the others
+                   steps/epochs-….parquet   one file per range of epochs, row groups of one log, or of
+                                    several small ones: one rank or one epoch is read without most others
                    intervals.parquet
                    summary.json     what the analysis found, in short, for the catalogue
+                   analysis.parquet all that it found; of large runs only
     STORE/.fetched/                 copies of logs that are far away
 
 A run is written beside its place and moved there when it is whole: nothing half is ever shown.
@@ -18,7 +19,6 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,33 +28,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.run import (
-    INTERVALS_SCHEMA,
-    STEPS_SCHEMA,
-    InputStage,
-    Log,
-    MeasuredInput,
-    Problem,
-    Run,
-)
+from stallscope.errors import UnreadableError
+from stallscope.run import Run
 from stallscope.safe_names import safe_name
 
 from .catalogue.checking import checksum
 from .catalogue.manifests import MANIFEST
 from .fetch import writing
+from .loading import INTERVALS, VERSION, load_run
 from .merge import is_one_job, merged
 
 LOCK = ".lock"
-_VERSION = 2
-_INTERVALS = "intervals.parquet"
 # A row group of fewer rows costs more than it saves; more files than this are a burden of their own.
 _ROWS_PER_GROUP = 4096
 _MOST_FILES = 64
+# Logs of fewer rows share a row group: a thousand small ones take longer to read than their bytes.
+_ROWS_OF_SEVERAL_LOGS = 65_536
+# Times differ by little from row to row: a third of the bytes, and no dictionary that ends too large.
+_DELTA = "DELTA_BINARY_PACKED"
+_TIMES = ("step", "begin", "data", "ready", "reduced", "end")
 
 
 def save_run(run: Run, store: Path) -> Path:
@@ -78,7 +73,7 @@ def save_run(run: Run, store: Path) -> Path:
             unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
             try:
                 _write_steps(whole.steps, unfinished / "steps")
-                pq.write_table(whole.intervals, unfinished / _INTERVALS)
+                pq.write_table(whole.intervals, unfinished / INTERVALS)
                 (unfinished / MANIFEST).write_text(
                     json.dumps(_manifest(whole, unfinished), indent=1)
                 )
@@ -120,89 +115,29 @@ def collected_runs(store: Path) -> list[Path]:
     return sorted(path for path in store.iterdir() if path.name[0] != "." and is_collected(path))
 
 
-def load_run(
-    path: Path, *, ranks: Sequence[int] | None = None, epochs: Sequence[int] | None = None
-) -> Run:
-    """Read a collected run back.
-
-    Args:
-        path: the run's folder.
-        ranks: only the steps of these.
-        epochs: only the steps of these.
-
-    Raises:
-        UnreadableError: if a part of it is missing or damaged.
-    """
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        version = manifest["stallscope_collected"]
-        if version > _VERSION:
-            raise UnknownVersionError(
-                f"{path}: collected by a newer Stallscope (format {version}, this one knows "
-                f"{_VERSION}): upgrade it with pip install --upgrade stallscope"
-            )
-        _check_sizes(path, manifest["files"])
-        return Run(
-            id=manifest["run_id"],
-            source=manifest["source"],
-            logs=tuple(Log(**log) for log in manifest["logs"]),
-            problems=tuple(Problem(**problem) for problem in manifest["problems"]),
-            steps=_read_steps(path, manifest["files"], ranks, epochs),
-            intervals=pq.read_table(path / _INTERVALS).cast(INTERVALS_SCHEMA).combine_chunks(),
-            input_times=tuple(map(_measured, manifest.get("input_times", []))),
-        )
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise UnreadableError(
-            f"{path}: the collected run is damaged ({error}); collect it again"
-        ) from error
-
-
-def _measured(content: dict[str, Any]) -> MeasuredInput:
-    stages = tuple(
-        InputStage(**{**stage, "ci95_ms": _pair(stage["ci95_ms"])}) for stage in content["stages"]
-    )
-    return MeasuredInput(**{**content, "ci95_ms": _pair(content["ci95_ms"]), "stages": stages})
-
-
-def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
-    return None if ci95 is None else (ci95[0], ci95[1])
-
-
-def _check_sizes(path: Path, files: dict[str, Any]) -> None:
-    for name, file in files.items():
-        size = (path / name).stat().st_size
-        if size != file["size"]:
-            raise ValueError(f"{name} has {size} bytes, not {file['size']}")
-
-
-def _read_steps(
-    path: Path,
-    files: dict[str, Any],
-    ranks: Sequence[int] | None,
-    epochs: Sequence[int] | None,
-) -> pa.Table:
-    chosen = None
-    for name, values in (("rank", ranks), ("epoch", epochs)):
-        if values is not None:
-            isin = pc.field(name).isin(list(values))
-            chosen = isin if chosen is None else chosen & isin
-    own = sorted(name for name in files if name.startswith("steps"))
-    steps = ds.dataset([str(path / name) for name in own], schema=STEPS_SCHEMA, format="parquet")
-    return steps.to_table(filter=chosen).combine_chunks()
-
-
 def _write_steps(steps: pa.Table, folder: Path) -> None:
     folder.mkdir()
     epochs = pc.fill_null(steps["epoch"], -1).to_numpy()
     for first, last, rows in _epoch_ranges(epochs, len(np.unique(steps["log"].to_numpy()))):
         own = steps if rows is None else steps.take(pa.array(rows)).combine_chunks()
         with pq.ParquetWriter(
-            folder / f"epochs-{first:06d}-{last:06d}.parquet", steps.schema
+            folder / f"epochs-{first:06d}-{last:06d}.parquet",
+            steps.schema,
+            use_dictionary=[name for name in steps.schema.names if name not in _TIMES],
+            column_encoding=dict.fromkeys(_TIMES, _DELTA),
         ) as writer:
-            logs = own["log"].to_numpy()
-            edges = np.flatnonzero(np.diff(logs, prepend=-1, append=-1))
-            for begin, end in zip(edges[:-1], edges[1:], strict=True):
-                writer.write_table(own.slice(begin, end - begin))
+            for begin, end in itertools.pairwise(_row_groups(own["log"].to_numpy())):
+                writer.write_table(own.slice(begin, end - begin), row_group_size=end - begin)
+
+
+def _row_groups(logs: npt.NDArray[np.int32]) -> list[int]:
+    """Where row groups begin, and where the last one ends: only between the rows of two logs."""
+    edges = np.flatnonzero(np.diff(logs, prepend=-1, append=-1)).tolist()
+    begins = edges[:1]
+    for begin, end in itertools.pairwise(edges):
+        if end - begins[-1] > _ROWS_OF_SEVERAL_LOGS and begin > begins[-1]:
+            begins.append(begin)
+    return [*begins, *edges[-1:]] if len(logs) else [0, 0]
 
 
 def _epoch_ranges(
@@ -229,12 +164,13 @@ def _epoch_ranges(
 
 def _manifest(run: Run, folder: Path) -> dict[str, Any]:
     return {
-        "stallscope_collected": _VERSION,
+        "stallscope_collected": VERSION,
         "run_id": run.id,
         "name": run.name,
         "source": run.source,
         "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "logs": [{**asdict(log), "facts": dict(log.facts)} for log in run.logs],
+        "rows": run.steps.num_rows,
         "problems": [asdict(problem) for problem in run.problems],
         "input_times": [asdict(measured) for measured in run.input_times],
         "files": {

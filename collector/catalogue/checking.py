@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stallscope.errors import NotFoundError, UnreadableError
 
-from .entry import SUMMARY
+from .entry import ANALYSIS, SUMMARY
 from .index import CATALOGUE, Catalogue, folders_of
 from .manifests import MANIFEST, ListedFile, Manifest, is_inside, read_manifest
 
@@ -21,7 +21,7 @@ from .manifests import MANIFEST, ListedFile, Manifest, is_inside, read_manifest
 Told = Callable[[int], None]
 
 #: What Stallscope writes into a run's folder besides the files of the manifest.
-OWN_FILES = frozenset({MANIFEST, SUMMARY})
+OWN_FILES = frozenset({MANIFEST, SUMMARY, ANALYSIS})
 _BLOCK = 1 << 20
 _AT_ONCE = min(4, os.cpu_count() or 1)
 # A collector may replace a run while it is checked; hardly so often.

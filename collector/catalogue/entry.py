@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Beside the manifest: what the analysis found, for whoever makes the catalogue anew.
 SUMMARY = "summary.json"
+#: Beside it, of large runs: all that the analysis found.
+ANALYSIS = "analysis.parquet"
 #: Entries of the ledger, in the order in which a step goes through them.
 SHARES = ("input", "compute", "other", "imbalance", "allreduce")
 #: Of what baselines are matched on, what does not make another job of a run.

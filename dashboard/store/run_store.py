@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Lock
+from threading import Lock, Thread
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.baseline import find_baseline, find_single
+from stallscope.analysis.recalled_ledger import RecalledLedger
 from stallscope.analysis.result import Bottleneck
 from stallscope.collector.catalogue.entry import Summary as Figures
 from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.remembering import Analyse, Placed, analysed
 from stallscope.run import Run
 
 from .cache import Cache
@@ -79,7 +81,7 @@ class RunStore:
     def __init__(
         self,
         runs: Iterable[Run] = (),
-        analyse: Callable[[Run, Run | None, Run | None], Analysis] = analyse,
+        analyse: Analyse = analyse,
         *,
         shelves: Sequence[Shelf] = (),
         most_bytes: int = _MOST_BYTES,
@@ -169,10 +171,14 @@ class RunStore:
         versions = tuple(one.shelf.version(one.entry) for one in listed)
 
         def make() -> Analysis:
-            run, *baseline = [self._load(one) for one in listed]
+            own, *baseline = [self._placed(one) for one in listed]
+            single = self._single(listed[0], own.run)
             began = self._clock()
-            made = self._analyse(run, next(iter(baseline), None), self._single(listed[0], run))
+            made = analysed(own, next(iter(baseline), None), single, self._analyse)
             self._renewals.took(run_id, self._clock() - began)
+            if isinstance(made.ledger, RecalledLedger):
+                # The overview does without; whoever opens it looks at ranks and steps next.
+                Thread(target=_make_ready, args=(made.ledger,), daemon=True).start()
             return made
 
         return self._kept.get(("analysis", run_id, baseline_id, versions), make)
@@ -216,14 +222,18 @@ class RunStore:
             lambda: listed.shelf.load(listed.id, listed.entry),
         )
 
-    def _single(self, listed: Listed, run: Run) -> Run | None:
+    def _placed(self, listed: Listed) -> Placed:
+        place = listed.shelf.place(listed.entry)
+        return Placed(self._load(listed), place, listed.entry.manifest)
+
+    def _single(self, listed: Listed, run: Run) -> Placed | None:
         in_memory = find_single(run, self._runs.values()) if listed.shelf.in_memory else None
         if in_memory is not None:
-            return in_memory
+            return Placed(in_memory)
         found = self.listing().single_of(listed)
         # It may have gone meanwhile: what it would add is missing then, and the rest is as it was.
         with suppress(StallscopeError):
-            return None if found is None else self._load(self._listed(found))
+            return None if found is None else self._placed(self._listed(found))
         return None
 
     def _baseline_in_memory(self, run_id: str) -> str | None:
@@ -241,6 +251,12 @@ class RunStore:
                 self._found[listed.id] = figures
                 self._learned += 1
         return figures
+
+
+def _make_ready(ledger: RecalledLedger) -> None:
+    # What cannot be read is told when a page asks for it.
+    with suppress(StallscopeError):
+        _ = ledger.arrival
 
 
 def _figures(analysis: Analysis) -> Figures:

@@ -14,7 +14,7 @@ from stallscope.collector.catalogue.entry import Summary as Figures
 from stallscope.collector.catalogue.entry import job_facts, job_of
 from stallscope.collector.catalogue.index import CATALOGUE, folders_of
 from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.store import load_run
+from stallscope.collector.loading import RunOnDisk
 from stallscope.errors import UnreadableError
 from stallscope.run import Run
 from stallscope.safe_names import safe_name
@@ -61,6 +61,10 @@ class Shelf(ABC):
         Raises:
             UnreadableError: if the run has gone.
         """
+
+    def place(self, entry: Entry) -> Path | None:
+        """The folder that a run was collected into; None where it is somewhere else."""
+        return None
 
     @abstractmethod
     def load(self, key: str, entry: Entry) -> Run:
@@ -132,27 +136,27 @@ class Collected(Shelf):
 
     def version(self, entry: Entry) -> Hashable:
         try:
-            stat = (self._folder(entry) / MANIFEST).stat()
+            stat = (self.place(entry) / MANIFEST).stat()
         except OSError:
             raise self._gone(entry) from None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     def load(self, key: str, entry: Entry) -> Run:
-        folder = self._folder(entry)
+        folder = self.place(entry)
         try:
-            return load_run(folder)
+            return RunOnDisk(folder)
         except UnreadableError:
             if not (folder / MANIFEST).exists():
                 raise self._gone(entry) from None
             raise
 
-    def _folder(self, entry: Entry) -> Path:
+    def place(self, entry: Entry) -> Path:
         # The catalogue is a file that anybody may have written.
         return self._store / Path(entry.folder).name
 
     def _gone(self, entry: Entry) -> UnreadableError:
         return UnreadableError(
-            f"{self._folder(entry)}: this run has gone since it was listed; collect it again, or open "
+            f"{self.place(entry)}: this run has gone since it was listed; collect it again, or open "
             "another one"
         )
 

@@ -8,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.run import Run
+from stallscope.analysis.recalled_ledger import RecalledLedger
+from stallscope.collector.loading import RunOnDisk
+from stallscope.run import STEPS_SCHEMA, Run
 
 # A log's facts as Python keeps them.
 _BYTES_PER_LOG = 8192
+_BYTES_PER_ROW: int = sum(field.type.bit_width for field in STEPS_SCHEMA) // 8
 
 
 def size_of(value: Run | Analysis) -> int:
@@ -20,12 +23,20 @@ def size_of(value: Run | Analysis) -> int:
     A run that several analyses hold counts for each of them: what is kept is less than the sum.
     """
     if isinstance(value, Run):
-        tables = value.steps.nbytes + value.intervals.nbytes
-        return int(tables) + _BYTES_PER_LOG * len(value.logs)
+        return _tables_of(value) + _BYTES_PER_LOG * len(value.logs)
     # Views of one array are counted once.
     owners = {id(owner): owner.nbytes for owner in map(_owner, _arrays(value))}
     others = (other for other in (value.baseline, value.single) if other is not None)
-    return sum(owners.values()) + size_of(value.run) + sum(map(size_of, others))
+    to_come = value.ledger.to_come if isinstance(value.ledger, RecalledLedger) else 0
+    return sum(owners.values()) + to_come + size_of(value.run) + sum(map(size_of, others))
+
+
+def _tables_of(run: Run) -> int:
+    if isinstance(run, RunOnDisk):
+        # Whether or not they have been read already: nobody asks again when they are.
+        rows: int = run.rows
+        return rows * _BYTES_PER_ROW
+    return int(run.steps.nbytes + run.intervals.nbytes)
 
 
 def _arrays(analysis: Analysis) -> Iterator[npt.NDArray[np.generic]]:

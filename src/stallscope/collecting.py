@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallscope import __version__
-from stallscope.analysis import analyse
 from stallscope.collector.catalogue import Catalogue, Entry, baseline_for, single_rank_for
+from stallscope.collector.catalogue.manifests import read_manifest
 from stallscope.collector.fetch import Progress, fetch, place_of, write_json
+from stallscope.collector.loading import load_run
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.several import Several
-from stallscope.collector.store import is_collected, load_run, save_run
+from stallscope.collector.store import is_collected, save_run
 from stallscope.parsers import read
+from stallscope.remembering import Placed, analysed
 from stallscope.run import Run
 
 _SEEN = "seen.json"
@@ -70,17 +72,17 @@ def list_runs(runs: Iterable[tuple[Run, Path]], store: Path) -> None:
     with Catalogue.open(store) as catalogue:
         # Baselines first: the runs that came with them are held against them.
         for run, folder in sorted(runs, key=lambda one: not one[0].synthetic):
-            baseline, single = baselines_in(catalogue, run)
-            catalogue.add(Entry.of(run, analyse(run, baseline, single), folder))
+            found = baseline_for(catalogue, run), single_rank_for(catalogue, run)
+            baseline, single = (_loaded(catalogue, one) for one in found)
+            own = Placed(run, folder, read_manifest(folder).sha256)
+            catalogue.add(Entry.of(run, analysed(own, baseline, single), folder))
 
 
-def baselines_in(catalogue: Catalogue, run: Run) -> tuple[Run | None, Run | None]:
-    """The same job on synthetic data, on as many ranks and on one, where a store has them."""
-    found = baseline_for(catalogue, run), single_rank_for(catalogue, run)
-    baseline, single = (
-        None if entry is None else load_run(catalogue.folder_of(entry)) for entry in found
-    )
-    return baseline, single
+def _loaded(catalogue: Catalogue, entry: Entry | None) -> Placed | None:
+    if entry is None:
+        return None
+    folder = catalogue.folder_of(entry)
+    return Placed(load_run(folder), folder, entry.manifest)
 
 
 class _Listed(Source):

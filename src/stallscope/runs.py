@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from stallscope.collector.store import collected_runs, is_collected, load_run
+from stallscope.collector.loading import load_run
+from stallscope.collector.store import collected_runs, is_collected
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 from stallscope.run import Problem, Run

@@ -17,7 +17,8 @@ from stallscope.analysis import analyse
 from stallscope.cli.dashboard import opened
 from stallscope.cli.main import main
 from stallscope.collector.catalogue import Catalogue, Entry
-from stallscope.collector.store import load_run, save_run
+from stallscope.collector.loading import load_run
+from stallscope.collector.store import save_run
 from stallscope.errors import UsageError
 from stallscope.parsers import read
 

@@ -21,7 +21,8 @@ from stallscope.cli.main import main
 from stallscope.collector.catalogue import Catalogue, Entry
 from stallscope.collector.catalogue.index import CATALOGUE
 from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.store import load_run, save_run
+from stallscope.collector.loading import load_run
+from stallscope.collector.store import save_run
 from stallscope.parsers import read
 
 JOB = Job(ranks=2, steps=200, allreduce_ms=0.5)

@@ -33,7 +33,8 @@ from stallscope.collector.catalogue.index import CATALOGUE
 from stallscope.collector.catalogue.manifests import MANIFEST
 from stallscope.collector.catalogue.rows import COLUMNS, SCHEMA_VERSION
 from stallscope.collector.catalogue.where import FIELDS
-from stallscope.collector.store import load_run, save_run
+from stallscope.collector.loading import load_run
+from stallscope.collector.store import save_run
 from stallscope.errors import (
     NotFoundError,
     UnknownVersionError,

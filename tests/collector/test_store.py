@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from support.step_logs import Job, write_job
 
-from stallscope.collector.store import collected_runs, load_run, save_run
+from stallscope.collector.loading import RunOnDisk, load_run
+from stallscope.collector.store import collected_runs, save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
 from stallscope.parsers import read
 from stallscope.runs import open_run, open_runs
@@ -34,13 +36,13 @@ def test_a_collected_run_equals_its_logs(tmp_path: Path) -> None:
 
 
 def test_one_rank_can_be_read_alone(tmp_path: Path) -> None:
-    place = collected(tmp_path)
+    place = save_run(simulate(SimulatedJob(ranks=5, steps=30_000)).run, tmp_path)
     (path,) = (place / "steps").iterdir()
     file = pq.ParquetFile(path)
     groups = [set(file.read_row_group(i)["rank"].to_pylist()) for i in range(file.num_row_groups)]
-    assert groups == [{0}, {1}, {2}]
+    assert groups == [{0, 1}, {2, 3}, {4}]
     steps = load_run(place, ranks=[1]).steps
-    assert (set(steps["rank"].to_pylist()), steps.num_rows) == ({1}, JOB.steps)
+    assert (set(steps["rank"].to_pylist()), steps.num_rows) == ({1}, 30_000)
 
 
 def test_one_epoch_can_be_read_alone(tmp_path: Path) -> None:
@@ -54,6 +56,33 @@ def test_one_epoch_can_be_read_alone(tmp_path: Path) -> None:
     back = load_run(place).steps
     order = [("rank", "ascending"), ("step", "ascending")]
     assert back.sort_by(order).equals(run.steps.sort_by(order))
+
+
+def test_tables_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
+    place = collected(tmp_path)
+    whole, later = load_run(place), RunOnDisk(place)
+    assert "steps" not in vars(later)
+    assert (later.rows, later.size, later.logs) == (whole.steps.num_rows, whole.size, whole.logs)
+    assert later.steps.equals(whole.steps)
+    assert later.intervals.equals(whole.intervals)
+    assert not hasattr(later, "nothing")
+
+
+def test_a_run_collected_before_its_rows_were_noted_is_read_at_once(tmp_path: Path) -> None:
+    place = collected(tmp_path)
+    manifest = json.loads((place / "manifest.json").read_text())
+    del manifest["rows"]
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    run = RunOnDisk(place)
+    assert (run.rows, "steps" in vars(run)) == (JOB.ranks * JOB.steps, True)
+
+
+def test_tables_of_another_state_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
+    place = collected(tmp_path)
+    before = RunOnDisk(place)
+    collected(tmp_path, replace(JOB, steps=30))
+    with pytest.raises(UnreadableError, match="collected again meanwhile; open it again"):
+        _ = before.steps
 
 
 def test_collecting_again_replaces_the_run_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from support.step_logs import Job, write_job
 
-from stallscope.analysis import analyse
-from stallscope.collecting import baselines_in
-from stallscope.collector.catalogue import Catalogue, Entry, values
+from stallscope.collecting import list_runs
+from stallscope.collector.catalogue import Entry, values
 from stallscope.collector.catalogue.entry import Summary
-from stallscope.collector.store import load_run, save_run
+from stallscope.collector.loading import load_run
+from stallscope.collector.store import save_run
 from stallscope.dashboard.store import Contents, Shelf
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -92,7 +92,4 @@ def collect_into(store: Path, *jobs: Job) -> None:
         logs = store.parent / f"{store.name}-logs" / job.run_id
         write_job(logs, job)
         place = save_run(read(str(logs))[0], store)
-        run = load_run(place)
-        with Catalogue.open(store) as catalogue:
-            baseline, single = baselines_in(catalogue, run)
-            catalogue.add(Entry.of(run, analyse(run, baseline, single), place))
+        list_runs([(load_run(place), place)], store)

@@ -44,13 +44,13 @@ def own(collected: Path, tmp_path: Path) -> Path:
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the folders that are loaded, in turn."""
     loaded: list[str] = []
-    load = shelves.load_run
+    load = shelves.RunOnDisk
 
     def counted(folder: Path) -> Run:
         loaded.append(folder.name)
         return load(folder)
 
-    monkeypatch.setattr(shelves, "load_run", counted)
+    monkeypatch.setattr(shelves, "RunOnDisk", counted)
     return loaded
 
 
@@ -238,7 +238,7 @@ def test_an_entry_cannot_lead_out_of_its_store(own: Path) -> None:
     shelf = Collected(own)
     with pytest.raises(UnreadableError):
         shelf.load("x", listed(1, folder="../../etc"))
-    assert shelf._folder(listed(1, folder="../../etc")).parent == own
+    assert shelf.place(listed(1, folder="../../etc")).parent == own
 
 
 def test_a_run_is_loaded_and_analysed_once_however_many_ask(

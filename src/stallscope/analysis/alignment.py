@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +84,9 @@ def align(run: Run, generation: int) -> AlignedSteps:
 
     last_log = {log.rank: log for log in run.logs if log.generation == generation}
     logs = [last_log[int(r)] for r in ranks]
-    stamps = {name: dense(name) for name in _STAMPS}
+    # Copying waits for memory, and does so without Python.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        stamps = dict(zip(_STAMPS, pool.map(dense, _STAMPS), strict=True))
     measured = np.ones((len(ranks), len(steps)), bool).T
     for array in stamps.values():
         measured &= array != NULL

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from stallscope.run import Run
 
 from .advice import Setup, advise
-from .alignment import AlignedSteps, align
+from .alignment import AlignedSteps
 from .attribution import Attribution, attribute
 from .baseline import decompose, match_baseline, match_single
 from .change_points import change_points
@@ -24,9 +24,10 @@ from .findings.input_alone import in_a_sentence, input_too_slow_alone, stage_tim
 from .findings.loaders import ranks_starve_in_turn
 from .findings.rank_0 import rank_0_extra_work
 from .findings.slow_steps import step_findings
+from .generations import Generations
 from .input_times import InputRates, input_rates
 from .job_time import host_step_times, job_time
-from .ledger import Ledger, build_ledger, concatenated, of_last_world
+from .ledger import Ledger
 from .result import (
     ENTRIES,
     Analysis,
@@ -42,7 +43,6 @@ from .result import (
 )
 from .stats import Mean, mean_with_interval
 from .verdict import decide, without_steps
-from .warmup import warm_up_steps
 
 
 def analyse(
@@ -62,16 +62,8 @@ def analyse(
     base, alone = _analysed(baseline), _analysed(single)
     baseline = None if base is None else base.run
     single = None if alone is None else alone.run
-    # A log without any step yet is no world of its own.
-    generations = np.unique(run.steps["generation"].to_numpy()).tolist()
-    worlds = [align(run, generation) for generation in generations]
-    ledgers = [build_ledger(world) for world in worlds]
-    warm = [warm_up_steps(ledger) for ledger in ledgers]
-    kept = of_last_world(ledgers)
-    ledger = concatenated([ledgers[index] for index in kept])
-    warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
-    steady = _steady(ledger, warm_up)
-    world = _last_world(worlds, ledgers)
+    made = Generations.of(run)
+    worlds, ledgers, steady, world = made.worlds, made.ledgers, made.steady, made.last_world
     clocks = None if world is None else _clocks(world)
     base_steady = None if base is None else base.steady
     found = None
@@ -90,7 +82,7 @@ def analyse(
     verdict = _bottleneck(run, steady, found, base_steady is not None, moved, rates)
     analysis = Analysis(
         run=run,
-        job=job_time(run, worlds, ledgers, warm),
+        job=job_time(run, worlds, ledgers, made.warm),
         step=step,
         entries=() if steady is None else _entries(steady, base, alone),
         ranks=() if world is None else _rank_summaries(world, steady),
@@ -110,8 +102,8 @@ def analyse(
         clocks=clocks,
         changes=changes,
         communication=moved,
-        ledger=ledger,
-        warm_up=warm_up,
+        ledger=made.ledger,
+        warm_up=made.warm_up,
         steady=steady,
         baseline=base,
         match=match,
@@ -143,17 +135,6 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Analysis:
         epochs=len({(one.fit, one.epoch) for one in known.epochs}),
         epoch_times=known,
     )
-
-
-def _steady(ledger: Ledger | None, warm_up: npt.NDArray[np.bool_]) -> Ledger | None:
-    steady = None if ledger is None else ledger.take(~warm_up)
-    return steady if steady is not None and len(steady) else None
-
-
-def _last_world(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> AlignedSteps | None:
-    """The generation whose ranks the figures are about: the last one with a ledger, or at all."""
-    with_ledger = [world for world, ledger in zip(worlds, ledgers, strict=True) if len(ledger)]
-    return next(reversed(with_ledger or worlds), None)
 
 
 def _one_of_many(run: Run) -> bool:
@@ -234,7 +215,7 @@ def _entries(
     return tuple(entries)
 
 
-def _step_time(worlds: list[AlignedSteps], steady: Ledger | None) -> StepTime | None:
+def _step_time(worlds: Sequence[AlignedSteps], steady: Ledger | None) -> StepTime | None:
     if steady is not None:
         total = steady.total
     else:
@@ -318,19 +299,19 @@ def _gap(
     return Mean(1 - kept, (1 - kept - half, 1 - kept + half))
 
 
-def _epochs(worlds: list[AlignedSteps]) -> int:
+def _epochs(worlds: Sequence[AlignedSteps]) -> int:
     seen = [world.epochs[world.epochs >= 0] for world in worlds]
     return len(np.unique(np.concatenate(seen))) if seen else 0
 
 
-def _coverage(worlds: list[AlignedSteps], ledgers: list[Ledger]) -> Coverage:
+def _coverage(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> Coverage:
     steps = sum(len(world.steps) for world in worlds)
     used = sum(len(ledger) for ledger in ledgers)
     complete = sum(int(ledger.measured.all(axis=1).sum()) for ledger in ledgers)
     return Coverage(steps, complete, used - complete)
 
 
-def _lacks_most(ledgers: list[Ledger]) -> tuple[int, int]:
+def _lacks_most(ledgers: Sequence[Ledger]) -> tuple[int, int]:
     """The rank whose stamps are missing in most steps of the ledgers, and in how many."""
     lacking: dict[int, int] = {}
     for ledger in ledgers:
@@ -367,8 +348,8 @@ def _findings(
 
 def _warnings(
     run: Run,
-    worlds: list[AlignedSteps],
-    ledgers: list[Ledger],
+    worlds: Sequence[AlignedSteps],
+    ledgers: Sequence[Ledger],
     match: BaselineMatch | None,
     baseline: Run | None,
     single: Run | None,

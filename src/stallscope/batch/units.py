@@ -7,8 +7,9 @@ from pathlib import Path
 
 from stallscope.collecting import fingerprint
 from stallscope.collector.catalogue.manifests import read_manifest
+from stallscope.collector.loading import load_run
 from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import collected_runs, is_collected, load_run
+from stallscope.collector.store import collected_runs, is_collected
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 from stallscope.runs import open_runs

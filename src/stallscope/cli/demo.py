@@ -9,8 +9,9 @@ from pathlib import Path
 from stallscope.analysis import analyse
 from stallscope.analysis.baseline import find_baseline, find_single
 from stallscope.collecting import collect, list_runs
+from stallscope.collector.loading import load_run
 from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import collected_runs, load_run
+from stallscope.collector.store import collected_runs
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import RunStore
 from stallscope.errors import NotFoundError, UsageError

@@ -1,0 +1,169 @@
+"""Collected runs, read back: whole, in parts, or when somebody asks for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.run import (
+    INTERVALS_SCHEMA,
+    STEPS_SCHEMA,
+    InputStage,
+    Log,
+    MeasuredInput,
+    Problem,
+    Run,
+)
+
+from .catalogue.manifests import MANIFEST
+
+#: Of the folder of a collected run.
+VERSION = 2
+INTERVALS = "intervals.parquet"
+_TABLES = ("steps", "intervals")
+
+
+def load_run(
+    path: Path, *, ranks: Sequence[int] | None = None, epochs: Sequence[int] | None = None
+) -> Run:
+    """Read a collected run back.
+
+    Args:
+        path: the run's folder.
+        ranks: only the steps of these.
+        epochs: only the steps of these.
+
+    Raises:
+        UnreadableError: if a part of it is missing or damaged.
+    """
+    with _told_as_damage(path):
+        manifest = _manifest_of(path)
+        return Run(
+            **_but_for_tables(manifest),
+            steps=_read_steps(path, manifest["files"], ranks, epochs),
+            intervals=_read_intervals(path),
+        )
+
+
+class RunOnDisk(Run):
+    """A collected run whose tables are read when somebody asks for them.
+
+    Args:
+        path: the run's folder.
+
+    Raises:
+        UnreadableError: if a part of it is missing or damaged, or another state of it has taken its
+            place; where that concerns tables, when they are asked for.
+    """
+
+    #: Rows of ``steps``.
+    rows: int
+
+    def __init__(self, path: Path) -> None:
+        with _told_as_damage(path):
+            manifest = _manifest_of(path)
+            parts = _but_for_tables(manifest)
+            # Collected before manifests told it: what is not known is read at once.
+            rows = manifest.get("rows")
+            self_made = {"_path": path, "_files": manifest["files"], "_reading": Lock()}
+        # The fields of a frozen dataclass; those that are not among them are asked of __getattr__.
+        vars(self).update(parts, **self_made)
+        vars(self)["rows"] = self.steps.num_rows if rows is None else int(rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _TABLES:
+            raise AttributeError(name)
+        with self._reading:
+            if name not in vars(self):
+                vars(self).update(self._tables())
+        return vars(self)[name]
+
+    def _tables(self) -> dict[str, pa.Table]:
+        path, files = self._path, self._files
+        with _told_as_damage(path):
+            if _manifest_of(path)["files"] != files:
+                raise UnreadableError(
+                    f"{path}: this run was collected again meanwhile; open it again"
+                )
+            steps = _read_steps(path, files, None, None)
+            return {"steps": steps, "intervals": _read_intervals(path)}
+
+
+@contextmanager
+def _told_as_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise UnreadableError(
+            f"{path}: the collected run is damaged ({error}); collect it again"
+        ) from error
+
+
+def _manifest_of(path: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+    version = manifest["stallscope_collected"]
+    if version > VERSION:
+        raise UnknownVersionError(
+            f"{path}: collected by a newer Stallscope (format {version}, this one knows "
+            f"{VERSION}): upgrade it with pip install --upgrade stallscope"
+        )
+    _check_sizes(path, manifest["files"])
+    return manifest
+
+
+def _but_for_tables(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": manifest["run_id"],
+        "source": manifest["source"],
+        "logs": tuple(Log(**log) for log in manifest["logs"]),
+        "problems": tuple(Problem(**problem) for problem in manifest["problems"]),
+        "input_times": tuple(map(_measured, manifest.get("input_times", []))),
+    }
+
+
+def _measured(content: dict[str, Any]) -> MeasuredInput:
+    stages = tuple(
+        InputStage(**{**stage, "ci95_ms": _pair(stage["ci95_ms"])}) for stage in content["stages"]
+    )
+    return MeasuredInput(**{**content, "ci95_ms": _pair(content["ci95_ms"]), "stages": stages})
+
+
+def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
+    return None if ci95 is None else (ci95[0], ci95[1])
+
+
+def _read_intervals(path: Path) -> pa.Table:
+    return pq.read_table(path / INTERVALS).cast(INTERVALS_SCHEMA).combine_chunks()
+
+
+def _check_sizes(path: Path, files: dict[str, Any]) -> None:
+    for name, file in files.items():
+        size = (path / name).stat().st_size
+        if size != file["size"]:
+            raise ValueError(f"{name} has {size} bytes, not {file['size']}")
+
+
+def _read_steps(
+    path: Path,
+    files: dict[str, Any],
+    ranks: Sequence[int] | None,
+    epochs: Sequence[int] | None,
+) -> pa.Table:
+    chosen = None
+    for name, values in (("rank", ranks), ("epoch", epochs)):
+        if values is not None:
+            isin = pc.field(name).isin(list(values))
+            chosen = isin if chosen is None else chosen & isin
+    own = sorted(name for name in files if name.startswith("steps"))
+    steps = ds.dataset([str(path / name) for name in own], schema=STEPS_SCHEMA, format="parquet")
+    return steps.to_table(filter=chosen).combine_chunks()

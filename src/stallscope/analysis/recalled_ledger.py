@@ -1,0 +1,61 @@
+"""A ledger whose figures per step are known already; those per rank are made when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from .alignment import Ints
+from .ledger import Ledger
+from .result import ENTRIES
+
+#: Fields of a ledger that have a number per step and rank.
+PER_RANK = ("input", "compute", "arrival", "measured", "samples")
+_BYTES_PER_RANK = 4 * 8 + 1
+
+
+class RecalledLedger(Ledger):
+    """A ledger that was made before.
+
+    Args:
+        per_step: all fields but those per rank.
+        entries: of each entry of the ledger its nanoseconds per step.
+        make: makes the ledger from the run's steps.
+    """
+
+    def __init__(
+        self, per_step: Mapping[str, Any], entries: Mapping[str, Ints], make: Callable[[], Ledger]
+    ) -> None:
+        # The fields of a frozen dataclass; those that are not among them are asked of __getattr__.
+        vars(self).update(per_step)
+        vars(self).update(_entries=dict(entries), _make=make, _making=Lock())
+        vars(self)["last"] = self.total - self.allreduce
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in PER_RANK:
+            raise AttributeError(name)
+        with self._making:
+            if name not in vars(self):
+                made = self._make()
+                vars(self).update({one: getattr(made, one) for one in PER_RANK})
+        return vars(self)[name]
+
+    @property
+    def to_come(self) -> int:
+        """Bytes of what is made when somebody asks."""
+        return len(self.steps) * len(self.ranks) * _BYTES_PER_RANK
+
+    @property
+    def imbalance(self) -> Ints:
+        return self.entry("imbalance")
+
+    def entry(self, name: str) -> Ints:
+        return self._entries[name]  # type: ignore[no-any-return]
+
+
+def entries_of(ledger: Ledger) -> dict[str, Ints]:
+    """Of each entry of a ledger its nanoseconds per step."""
+    return {name: np.asarray(ledger.entry(name)) for name in ENTRIES}

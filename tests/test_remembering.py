@@ -1,0 +1,217 @@
+"""Analyses of large collected runs are remembered, and never of anything else than these very runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stallscope import remembering
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.ledger import Ledger
+from stallscope.analysis.recall import found_in, recalled
+from stallscope.analysis.result import ENTRIES
+from stallscope.collecting import list_runs
+from stallscope.collector.catalogue.checking import check_run
+from stallscope.collector.catalogue.entry import ANALYSIS
+from stallscope.collector.loading import RunOnDisk, load_run
+from stallscope.collector.store import save_run
+from stallscope.parsers import read
+from stallscope.pictures.charts import charts_of
+from stallscope.remembering import Placed, analysed
+from stallscope.run import Run
+from stallscope.simulate import Between, Clocks, Fault, Job, Noise, simulate
+
+JOBS = {
+    "a late rank on hosts with clocks of their own": Job(
+        ranks=16,
+        steps=300,
+        epochs=2,
+        validation_ms=500,
+        noise=Noise(cv=0.05),
+        clocks=Clocks(offset_s=10, drift_ppm=20),
+        faults=(Fault("compute", 30, ranks=(3,)),),
+    ),
+    "a change in the middle": Job(
+        ranks=4,
+        steps=400,
+        faults=(Fault("input", 40, when=Between(200, 399)),),
+        noise=Noise(cv=0.05),
+    ),
+    "one rank": Job(ranks=1, steps=60),
+    "hardly any steps": Job(ranks=4, steps=3),
+}
+
+LEDGER = [field.name for field in fields(Ledger)]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_is_recalled_is_what_was_found(name: str, tmp_path: Path) -> None:
+    job = JOBS[name]
+    run = simulate(job).run
+    synthetic = simulate(replace(job, faults=(), synthetic=True, run_id="synthetic")).run
+    single = simulate(replace(job, faults=(), synthetic=True, ranks=1, run_id="single")).run
+    for others in ((None, None), (synthetic, None), (synthetic, single)):
+        made = analyse(run, *others)
+        table = _written(found_in(made), tmp_path)
+        _assert_same(recalled(table, run, made.baseline, made.single), made)
+
+
+def test_a_run_that_knows_epochs_only_is_recalled(tmp_path: Path) -> None:
+    lines = (f"Epoch {n}/3\n78/78 - {9 + n}s - loss: 1.9 - {9 + n}s/epoch\n" for n in (1, 2, 3))
+    (tmp_path / "train.log").write_text("".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    made = analyse(run)
+    _assert_same(recalled(_written(found_in(made), tmp_path), run, None, None), made)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs of any size are remembered, and every run that is analysed anew is noted."""
+    monkeypatch.setattr(remembering, "_ROWS", 1)
+    return []
+
+
+def _noting(anew: list[str]) -> Any:
+    def noted(run: Run, *others: Any) -> Analysis:
+        anew.append(run.id)
+        return analyse(run, *others)
+
+    return noted
+
+
+def _placed(store: Path, job: Job) -> Placed:
+    folder = save_run(simulate(job).run, store)
+    return Placed(load_run(folder), folder, check_run(folder).manifest or "")
+
+
+def test_a_second_look_analyses_nothing(tmp_path: Path, counted: list[str]) -> None:
+    own = _placed(tmp_path, Job(run_id="own"))
+    base = _placed(tmp_path, Job(run_id="base", synthetic=True))
+    first = analysed(own, base, analyse=_noting(counted))
+    assert counted == ["base", "own"]
+    _assert_same(analysed(own, base, analyse=_noting(counted)), first)
+    assert counted == ["base", "own"]
+    assert not check_run(own.folder or tmp_path).notes  # the file is known there
+
+
+def test_another_baseline_is_another_analysis(tmp_path: Path, counted: list[str]) -> None:
+    own = _placed(tmp_path, Job(run_id="own"))
+    base = _placed(tmp_path, Job(run_id="base", synthetic=True))
+    analysed(own, base, analyse=_noting(counted))
+    alone = analysed(own, analyse=_noting(counted))
+    assert (alone.baseline, counted) == (None, ["base", "own", "own"])
+
+
+def test_a_run_that_has_grown_is_analysed_again(tmp_path: Path, counted: list[str]) -> None:
+    analysed(_placed(tmp_path, Job(run_id="own")), analyse=_noting(counted))
+    grown = analysed(_placed(tmp_path, Job(run_id="own", steps=150)), analyse=_noting(counted))
+    assert (grown.steps, counted) == (150, ["own", "own"])
+
+
+def test_other_code_finds_for_itself(
+    tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = _placed(tmp_path, Job(run_id="own"))
+    analysed(own, analyse=_noting(counted))
+    monkeypatch.setattr(remembering, "code_state", lambda: "another")
+    analysed(own, analyse=_noting(counted))
+    assert counted == ["own", "own"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"PAR1", b"PAR1" * 100])
+def test_a_damaged_memory_costs_an_analysis(
+    content: bytes, tmp_path: Path, counted: list[str]
+) -> None:
+    own = _placed(tmp_path, Job(run_id="own"))
+    assert own.folder is not None
+    (own.folder / ANALYSIS).write_bytes(content)
+    analysed(own, analyse=_noting(counted))
+    assert counted == ["own"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"step": "fast"},
+        {"bottleneck": {"kind": "input"}},
+        {"ranks": [{"rank": "x"}]},
+        {"job": None},
+    ],
+)
+def test_a_memory_of_other_fields_costs_an_analysis(
+    damage: dict[str, object], tmp_path: Path, counted: list[str]
+) -> None:
+    own = _placed(tmp_path, Job(run_id="own"))
+    assert own.folder is not None
+    analysed(own, analyse=_noting(counted))
+    kept = pq.read_table(own.folder / ANALYSIS)
+    found = {**json.loads(kept.schema.metadata[b"found"]), **damage}
+    metadata = {**kept.schema.metadata, b"found": json.dumps(found)}
+    pq.write_table(kept.replace_schema_metadata(metadata), own.folder / ANALYSIS)
+    analysed(own, analyse=_noting(counted))
+    pq.write_table(kept.select(["total"]), own.folder / ANALYSIS)
+    analysed(own, analyse=_noting(counted))
+    assert counted == ["own"] * 3
+
+
+def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None:
+    folder = _placed(tmp_path, JOBS["a late rank on hosts with clocks of their own"]).folder
+    assert folder is not None
+    list_runs([(load_run(folder), folder)], tmp_path)
+    manifest = check_run(folder).manifest or ""
+    run = RunOnDisk(folder)
+    analysis = analysed(Placed(run, folder, manifest), analyse=_noting(counted))
+    assert charts_of(analysis)
+    assert analysis.stragglers[0].ranks == (3,)
+    assert not counted
+    assert not {"steps", "intervals"} & vars(run).keys()
+    assert analysis.steady is not None
+    assert analysis.steady.arrival.shape == (len(analysis.steady), 16)
+    assert "steps" in vars(run)
+
+
+def test_small_runs_leave_no_memory(tmp_path: Path) -> None:
+    own = _placed(tmp_path, Job(run_id="own"))
+    assert own.folder is not None
+    analysed(own)
+    assert not (own.folder / ANALYSIS).exists()
+
+
+def test_collecting_leaves_what_it_found(tmp_path: Path, counted: list[str]) -> None:
+    folder = save_run(simulate(Job(run_id="own")).run, tmp_path)
+    list_runs([(load_run(folder), folder)], tmp_path)
+    own = Placed(load_run(folder), folder, check_run(folder).manifest or "")
+    analysed(own, analyse=_noting(counted))
+    assert not counted
+
+
+def _written(table: pa.Table, folder: Path) -> pa.Table:
+    pq.write_table(table, folder / "table.parquet")
+    return pq.read_table(folder / "table.parquet")
+
+
+def _assert_same(one: Analysis, other: Analysis) -> None:
+    for field in fields(Analysis):
+        left, right = getattr(one, field.name), getattr(other, field.name)
+        if field.name in ("ledger", "steady"):
+            assert (left is None) == (right is None)
+            for name in () if left is None else (*LEDGER, "imbalance", "last", "wait", "cause"):
+                np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
+            for name in () if left is None else ENTRIES:
+                np.testing.assert_array_equal(left.entry(name), right.entry(name))
+        elif field.name == "warm_up":
+            np.testing.assert_array_equal(left, right)
+        elif isinstance(left, Analysis):
+            _assert_same(left, right)
+        elif field.name == "run":
+            assert left is right
+        else:
+            # Not-a-number is no number's equal, and as much the same as any other.
+            assert repr(left) == repr(right), field.name
