@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 TRAINING := .venv-horovod
 LOWEST := .venv-lowest
+KERAS3 := .venv-keras3
+MXNET := .venv-mxnet
 SERVICES := .venv-services
 BIN := $(VENV)/bin
 ARGS ?=
@@ -15,7 +17,7 @@ AT_ONCE := -n auto --dist loadfile
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 18
 
 demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboard (ARGS=--no-serve ends after the reports)
 	$(BIN)/stallscope demo $(ARGS)
@@ -24,14 +26,17 @@ test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pyte
 	@# Side by side: most of it waits for downloads, or for one core.
 	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint browser training-side services-side
 	@# Ranks take all cores, and are measured: nothing else runs beside them.
-	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod")
-	$(if $(ARGS),,$(BIN)/pytest -m horovod)
+	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod and not frameworks")
+	$(if $(ARGS),,$(BIN)/pytest -m "horovod or frameworks")
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
 
 # Without them the tests that need them say so at the end; in CI that is an error.
 training-side:
 	tools/training-env.sh $(TRAINING) || test -z "$$CI"
 	tools/spark-env.sh $(TRAINING) || test -z "$$CI"
+	tools/keras3-env.sh $(KERAS3) || test -z "$$CI"
+	@# Compiling Horovod for MXNet takes 7 minutes, and Python 3.8: nobody waits for that here.
+	tools/mxnet-env.sh $(MXNET) --cached
 
 services-side: $(VENV)/.ready
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
@@ -39,7 +44,7 @@ services-side: $(VENV)/.ready
 test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
 	@# Those have wheels for Python 3.11, which the training side has.
 	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,test tools/lowest-requirements.txt
-	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not horovod and not browser and not services and not extras" $(ARGS)
+	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not horovod and not frameworks and not browser and not services and not extras" $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -81,6 +86,12 @@ training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod
 spark-env: training-env ## Spark beside Horovod, for jobs that horovod.spark runs
 	tools/spark-env.sh $(TRAINING)
 
+keras3-env: ## Keras 3 on TensorFlow, torch and JAX, and Lightning, in .venv-keras3
+	tools/keras3-env.sh $(KERAS3)
+
+mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compiled once)
+	tools/mxnet-env.sh $(MXNET)
+
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
 
@@ -94,7 +105,7 @@ browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is 
 	tools/system-packages.sh chromium
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) $(LOWEST) $(SERVICES) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(LOWEST) $(SERVICES) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	tools/app-env.sh $(VENV) app
@@ -104,4 +115,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,ssh,zstd,test,dev
 	@touch $@
 
-.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-catalogue bench-reports scorecard screenshots pictures training-env spark-env services-env services services-stop browser clean
+.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-catalogue bench-reports scorecard screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean

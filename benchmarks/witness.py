@@ -39,12 +39,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import stats
 
 from stallscope.parsers import read
-from stallscope.parsers.horovod_timeline import Timeline, read_timeline
+from stallscope.parsers.horovod_timeline import Activities, Batch, TimelineReader, open_timeline
 from stallscope.run import Log, Run
 
 ROOT = Path(__file__).parents[1]
@@ -143,16 +142,17 @@ def compare(folder: Path) -> Comparison:
         ValueError: if the timeline's allreduces cannot be told to steps.
     """
     (run,) = read(str(folder / "logs"))
-    timeline = read_timeline(folder / "timeline.json")
+    with open_timeline(folder / "timeline.json") as timeline:
+        whole = Batch.joined(list(timeline.batches()))
     log = next(log for log in run.logs if log.rank == 0)
     ready_of_all, reduced = _stamps(run)
     ready = ready_of_all[:, 0]
     to_ours = _shift(timeline, log)
-    clocks = _clocks(timeline, to_ours, json.loads((folder / "probes.json").read_text()))
+    clocks = _clocks(timeline, whole, to_ours, json.loads((folder / "probes.json").read_text()))
     to_ours += round(clocks.correction_ms * 1e6)
 
-    begin, end = _intervals(timeline, _OPERATION, len(ready))
-    asked, answered = _intervals(timeline, _NEGOTIATION, len(ready))
+    begin, end = _intervals(_named(timeline, whole, _OPERATION), len(ready))
+    asked, answered = _intervals(_named(timeline, whole, _NEGOTIATION), len(ready))
     begin, end, asked, answered = (us * 1000 + to_ours for us in (begin, end, asked, answered))
     # Horovod has rank 0's gradient of a step only after its step before was reduced.
     after = np.append(0, reduced[:-1])[:, None] - RESOLUTION_NS
@@ -180,7 +180,7 @@ def compare(folder: Path) -> Comparison:
         begin.shape[1],
         **ms,
         rank_0_first=rank_0_first,
-        cycles=_cycles(timeline.cycles_us * 1000 + to_ours, ready, asked.max(axis=1)),
+        cycles=_cycles(whole.cycles * 1000 + to_ours, ready, asked.max(axis=1)),
     )
 
 
@@ -211,49 +211,51 @@ def _stamps(run: Run) -> tuple[Ints, Ints]:
     return ready, ranks[0]["reduced"].to_numpy()
 
 
-def _shift(timeline: Timeline, log: Log) -> int:
+def _shift(timeline: TimelineReader, log: Log) -> int:
     """Nanoseconds to add to the timeline's times to get the log's monotonic ones, by both anchors."""
     if timeline.start_us is None:
         raise ValueError("the timeline does not say when it began")
     return timeline.start_us * 1000 - log.wall_minus_monotonic
 
 
-def _clocks(timeline: Timeline, to_ours: int, probes: list[tuple[int, int]]) -> Clocks:
+def _clocks(
+    timeline: TimelineReader, whole: Batch, to_ours: int, probes: list[tuple[int, int]]
+) -> Clocks:
     """What the probes leave open: each one's allreduce lies between the readings around it."""
-    operations = _named(timeline, _OPERATION)
+    operations = _named(timeline, whole, _OPERATION)
     number = next(number for number, name in timeline.tensors.items() if name == _PROBE)
-    operations = operations.filter(pc.equal(operations["tensor"], number))
+    operations = operations.only(operations.tensor == number)
     before, after = np.array(probes).T
-    if operations.num_rows != len(before):
-        raise ValueError(f"{operations.num_rows} allreduces answer {len(before)} probes")
-    begin, end = (operations[name].to_numpy() * 1000 + to_ours for name in ("begin_us", "end_us"))
+    if len(operations) != len(before):
+        raise ValueError(f"{len(operations)} allreduces answer {len(before)} probes")
+    begin, end = (us * 1000 + to_ours for us in (operations.begin, operations.end))
     low, high = (before - begin).max() / 1e6, (after - end).min() / 1e6
     if low > high:
         raise ValueError("a clock was set while the training ran")
     return Clocks(float(low), float(high))
 
 
-def _named(timeline: Timeline, activity: str) -> pa.Table:
-    names = timeline.activities["activity"].cast(pa.string())
-    return timeline.activities.filter(pc.equal(names, activity))
+def _named(timeline: TimelineReader, whole: Batch, activity: str) -> Activities:
+    number = timeline.activity_names.index(activity)
+    return whole.activities.only(whole.activities.name == number)
 
 
-def _intervals(timeline: Timeline, activity: str, steps: int) -> tuple[Ints, Ints]:
+def _intervals(rows: Activities, steps: int) -> tuple[Ints, Ints]:
     """Steps × gradients: begin and end, in the timeline's microseconds.
 
     Every gradient is reduced once in every step, so its n-th interval is that of the n-th step.
+
+    Raises:
+        ValueError: if no tensor has as many of them as there are steps.
     """
-    table = _named(timeline, activity)
-    tensor = table["tensor"].to_numpy()
-    numbers, counts = np.unique(tensor, return_counts=True)
+    numbers, counts = np.unique(rows.tensor, return_counts=True)
     gradients = numbers[counts == steps]
     if not len(gradients):
-        raise ValueError(f"no tensor has {steps} activities {activity}")
-    order = np.argsort(tensor, kind="stable")
-    order = order[np.isin(tensor[order], gradients)]
-    begin, end = (table[name].to_numpy()[order] for name in ("begin_us", "end_us"))
+        raise ValueError(f"no tensor has {steps} activities of one kind")
+    order = np.argsort(rows.tensor, kind="stable")
+    order = order[np.isin(rows.tensor[order], gradients)]
     shape = (len(gradients), steps)
-    return begin.reshape(shape).T, end.reshape(shape).T
+    return rows.begin[order].reshape(shape).T, rows.end[order].reshape(shape).T
 
 
 def _cycles(begin: Ints, ready: Ints, asked: Ints) -> Ints | None:

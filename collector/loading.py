@@ -18,6 +18,7 @@ from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import (
     INTERVALS_SCHEMA,
     STEPS_SCHEMA,
+    Event,
     InputStage,
     Log,
     MeasuredInput,
@@ -128,6 +129,7 @@ def _but_for_tables(manifest: dict[str, Any]) -> dict[str, Any]:
         "logs": tuple(Log(**log) for log in manifest["logs"]),
         "problems": tuple(Problem(**problem) for problem in manifest["problems"]),
         "input_times": tuple(map(_measured, manifest.get("input_times", []))),
+        "events": tuple(map(_event, manifest.get("events", []))),
     }
 
 
@@ -138,12 +140,22 @@ def _measured(content: dict[str, Any]) -> MeasuredInput:
     return MeasuredInput(**{**content, "ci95_ms": _pair(content["ci95_ms"]), "stages": stages})
 
 
+def _event(content: dict[str, Any]) -> Event:
+    places = {name: tuple(content[name]) for name in ("ranks", "hosts")}
+    return Event(**{**content, **places})
+
+
 def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
     return None if ci95 is None else (ci95[0], ci95[1])
 
 
 def _read_intervals(path: Path) -> pa.Table:
-    return pq.read_table(path / INTERVALS).cast(INTERVALS_SCHEMA).combine_chunks()
+    table = pq.read_table(path / INTERVALS)
+    for field in INTERVALS_SCHEMA:
+        # Collected before there were steps that are not recorded one by one.
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(INTERVALS_SCHEMA.names).cast(INTERVALS_SCHEMA).combine_chunks()
 
 
 def _check_sizes(path: Path, files: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.attempts import last_attempts
-from stallscope.run import Log, MeasuredInput, Run
+from stallscope.run import Event, Log, MeasuredInput, Run
 
 Key = tuple[int, int, int, int]
 
@@ -32,8 +32,8 @@ def is_one_job(one: Run, other: Run) -> bool:
 
 
 def merged(new: Run, old: Run) -> Run:
-    """The new run, with logs and measurements of the old one that it lacks."""
-    new = replace(new, input_times=_measurements(new, old))
+    """The new run, with logs, measurements and events of the old one that it lacks."""
+    new = replace(new, input_times=_measurements(new, old), events=_events(new, old))
     there = {key(log) for log in new.logs}
     lacking = [index for index, log in enumerate(old.logs) if key(log) not in there]
     if not lacking:
@@ -65,6 +65,12 @@ def _measurements(new: Run, old: Run) -> tuple[MeasuredInput, ...]:
     there = {(one.rank, one.began) for one in new.input_times}
     gone = (one for one in old.input_times if (one.rank, one.began) not in there)
     return (*new.input_times, *gone)
+
+
+def _events(new: Run, old: Run) -> tuple[Event, ...]:
+    # A log that tells events is read as a whole: what the new run has of it is all of it.
+    told = {event.where for event in new.events}
+    return (*new.events, *(event for event in old.events if event.where not in told))
 
 
 def _by_log(*tables: pa.Table) -> pa.Table:

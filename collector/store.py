@@ -127,7 +127,9 @@ def _write_steps(steps: pa.Table, folder: Path) -> None:
             column_encoding=dict.fromkeys(_TIMES, _DELTA),
         ) as writer:
             for begin, end in itertools.pairwise(_row_groups(own["log"].to_numpy())):
-                writer.write_table(own.slice(begin, end - begin), row_group_size=end - begin)
+                writer.write_table(
+                    own.slice(begin, end - begin), row_group_size=max(1, end - begin)
+                )
 
 
 def _row_groups(logs: npt.NDArray[np.int32]) -> list[int]:
@@ -173,6 +175,7 @@ def _manifest(run: Run, folder: Path) -> dict[str, Any]:
         "rows": run.steps.num_rows,
         "problems": [asdict(problem) for problem in run.problems],
         "input_times": [asdict(measured) for measured in run.input_times],
+        "events": [asdict(event) for event in run.events],
         "files": {
             path.relative_to(folder).as_posix(): {
                 "size": path.stat().st_size,

@@ -10,13 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-import pyarrow as pa
-
 from stallscope.analysis.tensors import Tensors, tensors
 from stallscope.errors import UnreadableError
 from stallscope.parsers.autotune import AutotuneLog, is_autotune_log, read_autotune
-from stallscope.parsers.horovod_timeline import Timeline, TimelineReader, is_timeline
+from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
 from stallscope.run import Run
 
 from .store.cache import Cache
@@ -109,23 +106,13 @@ def _timeline(path: Path, most_bytes: int) -> TimelineSeen:
         # The event that the limit cuts is not damaged.
         data = data[: max(data.rfind(_EVENT), 0)] or data
     reader = TimelineReader(str(path), io.BytesIO(data))
-    batches = list(reader.batches())
-    timeline = Timeline(
-        start_us=reader.start_us,
-        tensors=reader.tensors,
-        activities=pa.concat_tables([batch.activities for batch in batches]).unify_dictionaries(),
-        ticks=pa.concat_tables([batch.ticks for batch in batches]),
-        cycles_us=np.concatenate([batch.cycles_us for batch in batches]),
-        unreadable=reader.unreadable,
-        unmatched=reader.unmatched,
-        unfinished=reader.unfinished,
-    )
+    found = tensors(reader)
     return TimelineSeen(
         path,
         size,
         len(data) if size > most_bytes else size,
         reader.start_us,
-        tensors(timeline),
+        found,
         reader.unreadable + reader.unmatched,
         reader.unfinished,
     )

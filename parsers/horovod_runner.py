@@ -20,7 +20,7 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import Epoch, clock_facts, epochs_log, rank_in
-from .launcher_output import shown_lines
+from .launcher_output import Wanted, shown_lines
 from .stamps import read_moment
 
 KNOWN_FROM = "what HorovodRunner's LogCallback logged"
@@ -29,6 +29,7 @@ _LINE = re.compile(
     rb"(\d{9,10}\.\d{1,9}): (begin epoch|end epoch|epoch): (\d{1,9})"
     rb"(?: begin|, batch: (\d{1,9}))?, logs: "
 )
+_WANTED = Wanted((b"epoch: ",), _LINE.search)
 # Times as Python prints them have microseconds, some of them less.
 _HALF_MS = 0.0005
 
@@ -54,7 +55,7 @@ class HorovodRunnerParser(Parser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         ranks: dict[int | None, _Rank] = {}
-        for line in shown_lines(data, wanted=_LINE.search):
+        for line in shown_lines(data, wanted=_WANTED):
             found = _LINE.search(line.text)
             if found is not None:
                 _add(ranks.setdefault(line.rank, _Rank()), found)

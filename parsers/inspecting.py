@@ -21,9 +21,10 @@ from .base import Parsed, Parser
 from .foreign import foreign_title
 from .launchers import demultiplexed, labels_of
 from .named import by_name
-from .packed import is_packed, unpacked_up_to
+from .packed import unpacked_up_to
 from .reader import is_long_timeline, is_no_log
 from .reading import Reading, Taken
+from .unpacking import is_packed
 
 #: Bytes of a file that are looked at: half of them at its beginning, half at its end.
 MOST_BYTES = 64 << 20
@@ -35,6 +36,7 @@ _TITLES = {
     "autotune-log": ("autotune-log", "Horovod's autotune log"),
     "input-times": ("input-times", "a loader's times, as measure_input wrote them"),
     "horovod-timeline": ("horovod-timeline", "a Horovod Timeline"),
+    "horovod-log": ("horovod-log", "what Horovod and its launcher say of stalls and restarts"),
     "spark": ("spark", "Spark's own log"),
 }
 _READ_BY_TUNE = "stallscope tune reads it"
@@ -360,7 +362,7 @@ def _named(file: SourceFile, title: str, notes: tuple[str, ...]) -> FileSeen:
 
 def _beside(file: SourceFile, kind: str) -> FileSeen:
     name, title = _TITLES[kind]
-    notes = () if kind in ("records", "spark", "input-times") else (_READ_BY_TUNE,)
+    notes = (_READ_BY_TUNE,) if kind in ("autotune-log", "horovod-timeline") else ()
     return FileSeen(file.name, file.size, name, title, "certain", notes=notes)
 
 

@@ -29,7 +29,7 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to
-from .launcher_output import Line, shown_lines
+from .launcher_output import Line, Wanted, shown_lines
 from .stamps import Stamp
 
 KNOWN_FROM = "what Keras printed"
@@ -93,7 +93,7 @@ class KerasOutputParser(Parser):
         outputs: dict[tuple[int | None, str], _Output] = {}
         # A bar whose updates each became a line of their own ends more than once.
         torn_apart = b"\r" not in data
-        for line in shown_lines(data, wanted=_may_matter):
+        for line in shown_lines(data, wanted=_WANTED):
             key = (line.rank, line.stream)
             if line.rank is not None:
                 ranks.add(line.rank)
@@ -392,6 +392,24 @@ def _may_matter(line: bytes) -> bool:
         or line.rstrip().endswith(b"s")
     )
     return likely and _OF_INTEREST.search(line) is not None
+
+
+_WANTED = Wanted(
+    # The longer one is, the faster it is looked for.
+    (
+        b"s/step",
+        b"s/sample",
+        b"s/epoch",
+        b"s - ",
+        b"s\n",
+        b"s\r",
+        b"Epoch ",
+        b"/Unknown ",
+        b"Train on ",
+    ),
+    _may_matter,
+    passing=b" - ETA: ",
+)
 
 
 def _plain(text: bytes) -> str:

@@ -7,6 +7,7 @@ of it but what follows the last carriage return was written over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from .launchers import BLOCK_BYTES, LONGEST_PREFIX, pieces
@@ -35,14 +36,57 @@ class Line(NamedTuple):
         return read_stamp(self.before)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The lines that somebody wants: in large files, most of the time goes into making all of them."""
+
+    #: Every such line has one of these in it, or at its end.
+    signs: tuple[bytes, ...]
+    #: Whether a line that has one is wanted.
+    chooses: Callable[[bytes], object] = bool
+    #: Lines with this one are wanted, too, and of those that follow each other the last one is enough.
+    passing: bytes = b""
+
+    def among(self, lines: bytes) -> list[tuple[int, int]]:
+        """Where lines that may be wanted begin and end, in order."""
+        found: set[tuple[int, int]] = set()
+        for sign in self.signs:
+            at = lines.find(sign)
+            while at >= 0:
+                # The sign may take the end of the line in.
+                start, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
+                if not self._passes(lines, start, end):
+                    found.add((start, end))
+                at = lines.find(sign, end)
+        places = sorted(found)
+        return sorted(found.union(self._last_passing(lines, places))) if self.passing else places
+
+    def _passes(self, lines: bytes, start: int, end: int) -> bool:
+        """Whether a line has the sign of those that pass, and nothing of it was written over."""
+        return (
+            self.passing != b""
+            and lines.find(self.passing, start, end) >= 0
+            and lines.find(b"\r", start, end) < 0
+        )
+
+    def _last_passing(
+        self, lines: bytes, places: list[tuple[int, int]]
+    ) -> Iterator[tuple[int, int]]:
+        first = 0
+        for start, _ in [*places, (len(lines), len(lines))]:
+            at = lines.rfind(self.passing, first, start)
+            if at >= 0:
+                yield lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
+            first = start
+
+
 def shown_lines(
-    data: bytes, block_bytes: int = BLOCK_BYTES, *, wanted: Callable[[bytes], object] = bool
+    data: bytes, block_bytes: int = BLOCK_BYTES, *, wanted: Wanted | None = None
 ) -> Iterator[Line]:
     """The lines of all ranks, those of each stream in their order, a last one without an end as well.
 
     Args:
-        wanted: only lines of which this says so, and the first one of each stream. Of all lines in
-            large files, most of the time goes into making them.
+        wanted: only these lines, and the first one of each stream.
 
     Beyond the data this needs the memory of a block and of one line per rank.
     """
@@ -59,9 +103,7 @@ def shown_lines(
 class _Stream:
     """One rank's output, whose lines come in pieces."""
 
-    def __init__(
-        self, rank: int | None, name: str, wanted: Callable[[bytes], object] = bool
-    ) -> None:
+    def __init__(self, rank: int | None, name: str, wanted: Wanted | None = None) -> None:
         self._rank = rank
         self._name = name
         self._wanted = wanted
@@ -73,27 +115,39 @@ class _Stream:
 
     def feed(self, text: bytes, stamp: bytes) -> list[Line]:
         """Take a piece that came at one time; the lines that end in it."""
-        *ended, rest = text.split(b"\n")
-        first = [self._line(piece, stamp) for piece in ended[:1]]
-        as_shown = b"\r" not in text and b"\b" not in text
-        shown = ended[1:] if as_shown else [_shown(piece) for piece in ended[1:]]
-        lines = first + [
-            Line(self._rank, self._name, line[:_LONGEST_LINE], stamp or piece[:LONGEST_PREFIX])
-            for line, piece in zip(shown, ended[1:], strict=True)
-            if self._wanted(line) or self._is_first
-        ]
+        first = text.find(b"\n")
+        rest = text[text.rfind(b"\n") + 1 :]
+        lines = []
+        if first >= 0:
+            own = self._line(text[:first], stamp)
+            lines = [own] if own.text else []
+            lines += self._lines(text[first + 1 : len(text) - len(rest)], stamp)
         if rest:
             self._beginning = self._beginning or rest[:LONGEST_PREFIX]
             self._unfinished.append(rest)
             self._length += len(rest)
             if self._length > _LONGEST_LINE:
                 self._shorten()
-        shown_ones = [line for line in lines if line.text]
-        found = [line for line in shown_ones if self._wanted(line.text)]
-        if self._is_first and shown_ones:
+        if self._wanted is None or not lines:
+            return lines
+        chosen = [line for line in lines if self._wanted.chooses(line.text)]
+        if self._is_first:
             self._is_first = False
-            return found if shown_ones[0] in found[:1] else [shown_ones[0], *found]
-        return found
+            return chosen if chosen[:1] == lines[:1] else [lines[0], *chosen]
+        return chosen
+
+    def _lines(self, text: bytes, stamp: bytes) -> list[Line]:
+        """Whole lines that show something; once there was a first one, those that may be wanted."""
+        if self._wanted is None or self._is_first:
+            pieces = text.split(b"\n")
+        else:
+            pieces = [text[start:end] for start, end in self._wanted.among(text)]
+        plain = b"\r" not in text and b"\b" not in text
+        return [
+            Line(self._rank, self._name, shown[:_LONGEST_LINE], stamp or piece[:LONGEST_PREFIX])
+            for piece in pieces
+            if (shown := piece if plain else _shown(piece))
+        ]
 
     def _line(self, piece: bytes, stamp: bytes) -> Line:
         beginning = self._beginning or piece[:LONGEST_PREFIX]

@@ -42,6 +42,8 @@ _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # A number and a colon are in many lines: only at their beginnings.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
 
+_CAPTURES = re.compile(rb"(?<!\\)\((?!\?)")
+
 # How what stands before a tag may end: a time in words, or somebody's logger's prefix.
 _ENDS_OF_PREFIXES = tuple(b"%c" % byte for byte in b"0123456789]) -:>|\t")
 _TIME_BYTES = len("Sat Nov 21 02:28:01 2026")
@@ -135,7 +137,11 @@ class _Cutting:
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        self._streams: dict[tuple[bytes, bytes], Whose] = {}
+        # One group around the whole label: fewer texts to make of millions of labels.
+        self._whole = re.compile(
+            b"(" + _CAPTURES.sub(b"(?:", labels.tag.pattern) + b")", labels.tag.flags
+        )
+        self._streams: dict[bytes, Whose] = {}
         self._whose = _NOBODY
         self._begins_line = True
         # Times in words that were found to be some: each stands before thousands of labels.
@@ -154,8 +160,8 @@ class _Cutting:
 
     def _joined(self, block: bytes) -> Iterator[Piece]:
         """What a stream has with one stamp as one piece; there are millions of labels in large files."""
-        parts = self._labels.tag.split(block)
-        first, *texts = parts[0::3]
+        parts = self._whole.split(block)
+        first, *texts = parts[0::2]
         if self._labels.spaced:
             texts = [text[1:] if text[:1] == b" " else text for text in texts]
         stamps = [b""] * len(texts)
@@ -166,14 +172,15 @@ class _Cutting:
             stamps = [stamp for _, stamp in cut]
         groups: _Groups = {}
         _put(groups, _NOBODY, b"", first)
-        for rank, stream, text, stamp in zip(parts[1::3], parts[2::3], texts, stamps, strict=True):
-            self._whose = self._stream_of(rank, stream)
+        streams = self._streams
+        for label, text, stamp in zip(parts[1::2], texts, stamps, strict=True):
+            whose = self._whose = streams.get(label) or self._stream_of(label)
             cut_at = text.find(b"\n") + 1
             if 0 < cut_at < len(text):
-                _put(groups, self._whose, stamp, text[:cut_at])
+                _put(groups, whose, stamp, text[:cut_at])
                 _put(groups, _NOBODY, b"", text[cut_at:])
             else:
-                _put(groups, self._whose, stamp, text)
+                _put(groups, whose, stamp, text)
         # The stream that goes on in the next block is the last one.
         groups[self._whose] = groups.pop(self._whose, [])
         for (owner, name), found in groups.items():
@@ -191,19 +198,20 @@ class _Cutting:
             text, next_stamp = _without_stamp(labels, block, at, begin, begins_line)
             if text:
                 yield from _own_and_nobodys(labels, self._whose, text, stamp)
-            self._whose = self._stream_of(found[1], found[2])
+            self._whose = self._stream_of(found[0])
             at, stamp = found.end(), next_stamp
             if labels.spaced and block[at : at + 1] == b" ":
                 at += 1
         if at < len(block):
             yield from _own_and_nobodys(labels, self._whose, block[at:], stamp)
 
-    def _stream_of(self, rank: bytes, stream: bytes) -> Whose:
-        found = self._streams.get((rank, stream))
+    def _stream_of(self, label: bytes) -> Whose:
+        found = self._streams.get(label)
         if found is None:
             if len(self._streams) >= _MOST_STREAMS:
                 return _NOBODY
-            found = self._streams[rank, stream] = (int(rank), stream.decode())
+            rank, stream = self._labels.tag.findall(label)[0]
+            found = self._streams[label] = (int(rank), stream.decode())
         return found
 
     def _without_time(self, text: bytes) -> tuple[bytes, bytes]:

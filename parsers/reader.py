@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,11 +15,13 @@ from stallscope.run import Run
 
 from .horovod_timeline import is_timeline
 from .named import by_name
-from .packed import unpacked
+from .packed import unpacked, unpacked_up_to
 from .reading import Reading
 from .registry import HEAD_BYTES, PARSERS
+from .unpacking import is_packed
 
 _TIMELINE_HEAD = 4096
+_TIMELINE_NAME = re.compile(r"\.json(\.(gz|bz2|xz|zst))?$")
 # Far files that are on their way while one is read.
 _AT_ONCE = 8
 
@@ -72,10 +75,13 @@ def is_no_log(name: str) -> bool:
 
 def is_long_timeline(file: SourceFile) -> bool:
     """Whether it is a Horovod Timeline; those have gigabytes, and are not read to be left alone."""
-    if not file.name.endswith(".json") or file.size <= HEAD_BYTES:
+    if not _TIMELINE_NAME.search(file.name) or file.size <= HEAD_BYTES:
         return False
     try:
-        return is_timeline(file.read(0, _TIMELINE_HEAD))
+        head = file.read(0, HEAD_BYTES)
+        if is_packed(head):
+            head = unpacked_up_to(file.where, head, _TIMELINE_HEAD)
+        return is_timeline(head)
     except StallscopeError:
         return False  # said where it is read
 

@@ -8,11 +8,12 @@ from typing import Literal
 
 from stallscope.collector.sources.spark_layout import is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
-from stallscope.run import MeasuredInput, Problem, Run, newest_first
+from stallscope.run import Event, MeasuredInput, Problem, Run, newest_first
 
 from .autotune import is_autotune_log
 from .base import Parsed, Parser
 from .epochs_only import as_runs, beside_steps
+from .events import events_in, with_events
 from .grouping import group
 from .horovod_timeline import is_timeline
 from .input_times import is_input_times, parse_input_times, with_input_times
@@ -21,7 +22,14 @@ from .registry import HEAD_BYTES, recognise
 from .step_log import StepLogParser
 
 Kind = Literal[
-    "log", "records", "input-times", "autotune-log", "horovod-timeline", "spark", "foreign"
+    "log",
+    "records",
+    "input-times",
+    "autotune-log",
+    "horovod-timeline",
+    "horovod-log",
+    "spark",
+    "foreign",
 ]
 
 
@@ -52,6 +60,8 @@ class Reading:
     records: LogRecords = field(default_factory=LogRecords)
     #: Loaders that were run alone.
     measured: list[MeasuredInput] = field(default_factory=list)
+    #: What was said that happened.
+    events: list[Event] = field(default_factory=list)
 
     def take(self, name: str, where: str, data: bytes) -> Taken:
         """Read one file.
@@ -70,10 +80,12 @@ class Reading:
         parser = self.forced or recognise(name, head)
         # Step logs' records in what a program printed know more than the rest of it.
         coarse = parser is None or not parser.has_steps
+        told = events_in(name, data) if coarse else []
+        self.events += told
         if self.forced is None and coarse and self.records.add(name, data):
             return Taken("records")
         if parser is None:
-            kind = _beside(name, head)
+            kind = "horovod-log" if told else _beside(name, head)
             if kind == "foreign":
                 self.problems.append(Problem(name, "no log that Stallscope knows; left alone"))
             return Taken(kind)
@@ -112,7 +124,7 @@ class Reading:
             except NotFoundError as error:
                 self.failures.append(error)
         runs = newest_first(group(where, parsed, self.problems)) if parsed else []
-        return with_input_times(runs, self.measured)
+        return with_events(with_input_times(runs, self.measured), self.events)
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Logs that were only printed: ``sink="both"`` has written the others into files, too."""

@@ -238,6 +238,9 @@ def _intervals(log: Log, rows: pa.Table) -> pa.Table:
             rows["epoch"],
             begin,
             pc.add(begin, pc.multiply(rows["end_us"], 1000)),
+            rows["micro"],
+            rows["samples"],
+            *(pc.multiply(rows[f"{name}_us"], 1000) for name in ("data", "ready", "reduced")),
         ],
         names=INTERVALS_SCHEMA.names[1:],
     ).cast(pa.schema(list(INTERVALS_SCHEMA)[1:]))

@@ -16,7 +16,7 @@ from stallscope.errors import UnreadableError
 
 from .base import Parsed, Parser
 from .epochs_only import epochs_log, rank_in
-from .launcher_output import shown_lines
+from .launcher_output import Wanted, shown_lines
 
 KNOWN_FROM = "what TimeHistory logged"
 
@@ -28,6 +28,9 @@ _OLD_LINE = re.compile(
     rb"BenchmarkMetric: \{'(?:global step|num_batches)': ?(\d{1,12}), ?'time_taken': ?"
     rb"(\d{1,9}(?:\.\d{1,9})?), ?'examples_per_second': ?(\d{1,12}(?:\.\d{1,9})?)"
 )
+
+
+_WANTED = Wanted((b"TimeHistory: ", b"BenchmarkMetric: "))
 
 
 class _Turn(NamedTuple):
@@ -48,7 +51,7 @@ class TimeHistoryParser(Parser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         ranks: dict[int | None, list[_Turn]] = {}
-        for line in shown_lines(data, wanted=_may_matter):
+        for line in shown_lines(data, wanted=_WANTED):
             turns = ranks.get(line.rank, [])
             turn = _turn(line.text, turns[-1].last if turns else 0)
             if turn is not None:
@@ -70,10 +73,6 @@ class TimeHistoryParser(Parser):
             )
         ]
         return replace(logs[0], more=tuple(logs[1:]))
-
-
-def _may_matter(line: bytes) -> bool:
-    return b"TimeHistory: " in line or b"BenchmarkMetric: " in line
 
 
 def _turn(text: bytes, before: int) -> _Turn | None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import plotly.graph_objects as go
 import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from playwright.sync_api import Page
 from support.chromium import chromium
 from support.step_logs import Job, write_job
 
@@ -83,6 +90,83 @@ def test_without_the_app_one_sentence_says_so(logs: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(MissingExtraError, match=r"stallscope\[app\]"):
         stallscope.show(logs / "job")
+
+
+# In a real kernel
+
+Outputs = list[list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Runs cells as a notebook of their own, one after the other: the outputs of each."""
+    own = tmp_path_factory.mktemp("jupyter")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+            patch.setenv(name, str(own / name.lower()))
+
+        def ran(*cells: str) -> Outputs:
+            notebook = nbformat.v4.new_notebook()
+            notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+            NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+            nbformat.validate(notebook)
+            return [cell.outputs for cell in notebook.cells]
+
+        yield ran
+
+
+def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) -> None:
+    report, figures, said, html = kernel(
+        f"import stallscope\nrun = stallscope.show({str(logs / 'job')!r})\nrun",
+        "for drawn in run.figures():\n    drawn.show()",
+        "print(run)",
+        "run._repr_html_()[:8]",
+    )
+    (shown,) = report
+    assert shown["output_type"] == "execute_result"
+    assert "ank 1" in shown["data"]["text/plain"]
+    page = Frame(shown["data"]["text/html"]).attributes["srcdoc"] or ""
+    assert "&lt;script&gt;" in page
+    # Nothing is asked of anybody: no address but those of the page itself.
+    assert not re.search(r"""(src|href)=["'](?!#|data:)""", page)
+    assert not re.search(r"url\((?!#|data:)|@import", page)
+
+    assert [one["output_type"] for one in figures] == ["display_data"] * 4
+    for one in figures:
+        drawn = one["data"]["application/vnd.plotly.v1+json"]
+        assert drawn["data"]
+        assert drawn["layout"]["paper_bgcolor"] == "#ffffff"
+    assert said[0]["text"] == f"{report[0]['data']['text/plain']}\n"
+    assert html[0]["data"]["text/plain"] == "'<iframe '"
+
+
+def test_what_a_cell_cannot_open_is_said_in_one_sentence(logs: Path, kernel: Any) -> None:
+    with pytest.raises(CellExecutionError) as raised:
+        kernel(f"import stallscope\nstallscope.show({str(logs / 'nowhere')!r})")
+    assert raised.value.ename == "NotFoundError"
+    assert "nowhere" in raised.value.evalue
+    assert "\n" not in raised.value.evalue
+
+
+# In a real browser
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("ground", "scheme"), [("#111111", "dark"), ("#ffffff", "light")])
+def test_the_report_is_light_or_dark_as_the_notebook_is(
+    logs: Path, tmp_path: Path, ground: str, scheme: str
+) -> None:
+    cell = stallscope.show(logs / "job")._repr_html_()
+    page_path = tmp_path / "cell.html"
+    page_path.write_text(f"<body style='background:{ground}'><div>{cell}</div>", "utf-8")
+    with chromium() as browser:
+        page: Page = browser.new_page(color_scheme="null")
+        page.goto(page_path.as_uri())
+        page.wait_for_function(
+            f"document.querySelector('iframe').contentWindow"
+            f".matchMedia('(prefers-color-scheme: {scheme})').matches"
+        )
+        assert page.locator("iframe").evaluate("one => one.style.colorScheme") == scheme
 
 
 @pytest.mark.browser

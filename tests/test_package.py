@@ -35,9 +35,14 @@ def test_the_packages_on_disk_are_those_that_are_installed() -> None:
 
 _NEEDS_A_FRAMEWORK = (
     "stallscope.keras",
+    "stallscope.lightning",
+    "stallscope.mxnet",
     "stallscope.torch",
-    "stallscope.collector.recorder.tf_keras",
+    "stallscope.collector.recorder.keras3",
+    "stallscope.collector.recorder.lightning",
+    "stallscope.collector.recorder.mxnet",
     "stallscope.collector.recorder.pytorch",
+    "stallscope.collector.recorder.tf_keras",
 )
 
 

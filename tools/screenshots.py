@@ -1,4 +1,4 @@
-"""Takes the pictures of the docs: the dashboard's pages of the sample runs.
+"""Takes the pictures of the docs: the dashboard's pages of the sample runs, and of a job run nightly.
 
 python tools/screenshots.py
 """
@@ -9,13 +9,17 @@ import os
 import shutil
 import sys
 import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
 from stallscope.dashboard.server import DashboardServer
 from stallscope.dashboard.store import RunStore
+from stallscope.run import Run
 from stallscope.runs import open_run
+from stallscope.simulate import Job, simulate
 
 ROOT = Path(__file__).parents[1]
 # Relative, as the page shows where a run is from.
@@ -37,6 +41,10 @@ PICTURES = {
 }
 
 
+#: No sample was run night after night: this job is simulated.
+NIGHTS = {FOLDER / "series.png": ("/compare?runs={nights}", 960, False)}
+
+
 def main() -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -45,18 +53,56 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     runs = [open_run(str(SAMPLES / name)) for name in RUNS]
     slow, base, two, one, four, _ = (run.id for run in runs)
+    nights = nightly()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        named = {"slow": slow, "base": base, "one": one, "two": two, "four": four}
+        take_all(browser, runs, PICTURES, named)
+        take_all(browser, nights, NIGHTS, {"nights": ",".join(run.id for run in nights)})
+        browser.close()
+
+
+def nightly() -> list[Run]:
+    """Twelve nights of a job; from the ninth on another version of a library makes compute slower."""
+    return [
+        simulate(
+            Job(
+                ranks=4,
+                steps=200,
+                compute_ms=150.0 if night < 9 else 163.0,
+                run_id=f"night-{night:02}",
+                run_name=f"resnet50, night {night}",
+                seed=night,
+                facts={"model": "resnet50", "versions": {"keras": "3.0" if night < 9 else "3.1"}},
+            )
+        ).run
+        for night in range(1, 13)
+    ]
+
+
+def take_all(
+    browser: Browser,
+    runs: Sequence[Run],
+    pictures: Mapping[Path, tuple[str, int, bool]],
+    named: Mapping[str, str],
+) -> None:
+    with served(runs) as url:
+        for picture, (page, height, dark) in pictures.items():
+            take(browser, url.rstrip("/") + page.format(**named), picture, height, dark)
+            print(picture)
+
+
+@contextmanager
+def served(runs: Sequence[Run]) -> Iterator[str]:
+    """The address of a dashboard of these runs."""
     server = DashboardServer(RunStore(runs), "127.0.0.1", 0)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for picture, (page, height, dark) in PICTURES.items():
-            named = page.format(slow=slow, base=base, one=one, two=two, four=four)
-            take(browser, server.url.rstrip("/") + named, picture, height, dark)
-            print(picture)
-        browser.close()
-    server.stop()
-    thread.join()
+    try:
+        yield server.url
+    finally:
+        server.stop()
+        thread.join()
 
 
 def take(browser: Browser, address: str, picture: Path, height: int, dark: bool) -> None:

@@ -6,8 +6,9 @@ import os
 import platform
 import re
 import socket
+import sys
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 _RECORDED_SETTINGS = re.compile(
     r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_|^CUDA_LAUNCH_BLOCKING$"
@@ -39,6 +40,28 @@ def settings(env: Mapping[str, str]) -> Dict[str, str]:
 
 def timeline_is_on(env: Mapping[str, str]) -> bool:
     return bool(env.get("HOROVOD_TIMELINE"))
+
+
+def horovod_transports() -> Optional[List[str]]:
+    """What the Horovod of this process can reduce with; None without one that says so."""
+    for module in ("horovod.tensorflow", "horovod.torch"):
+        horovod = sys.modules.get(module)
+        if horovod is None:
+            continue
+        try:
+            return [name for name, asked in _TRANSPORTS.items() if getattr(horovod, asked)()]
+        except Exception:  # older ones have not all of them: no fact is worth the recording
+            continue
+    return None
+
+
+# Whether it was built with a library, or runs on it.
+_TRANSPORTS = {
+    "nccl": "nccl_built",
+    "ccl": "ccl_built",
+    "mpi": "mpi_enabled",
+    "gloo": "gloo_enabled",
+}
 
 
 def _clock_domain() -> Optional[str]:

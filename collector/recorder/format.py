@@ -17,6 +17,8 @@ EPOCH = "epoch"
 VALIDATION = "validation"
 CHECKPOINT = "checkpoint"
 END = "end"
+#: Steps that were recorded as their sums, in runs of which some steps are recorded in full.
+SKIPPED = "skipped"
 
 
 class StepRow(NamedTuple):
@@ -46,6 +48,27 @@ class IntervalRow(NamedTuple):
     epoch: Optional[int]
     begin: int
     end: int
+    clock: int
+
+
+class SkippedRow(NamedTuple):
+    """Steps of one epoch that are not in the log one by one: how many, and their sums.
+
+    ``data``, ``ready`` and ``reduced`` are nanoseconds from each step's begin, added up; None where a
+    step lacks the stamp.
+    """
+
+    #: The step that comes next.
+    step: int
+    epoch: Optional[int]
+    #: Of the first step and of the last one; steps between them may be in the log.
+    begin: int
+    end: int
+    steps: int
+    samples: Optional[int]
+    data: Optional[int]
+    ready: Optional[int]
+    reduced: Optional[int]
     clock: int
 
 
@@ -116,6 +139,21 @@ class RowFormatter:
             _since(row.reduced, begin),
             (row.end - begin) // 1000,
             row.micro,
+            _text(row.samples),
+            (row.clock - self._clock) // 1000,
+        )
+
+    def skipped(self, row: SkippedRow) -> str:
+        return "%s,%d,%s,%d,%s,%s,%s,%d,%d,%s,%d\n" % (
+            SKIPPED,
+            row.step,
+            _text(row.epoch),
+            (row.begin - self._origin) // 1000,
+            _since(row.data, 0),
+            _since(row.ready, 0),
+            _since(row.reduced, 0),
+            (row.end - row.begin) // 1000,
+            row.steps,
             _text(row.samples),
             (row.clock - self._clock) // 1000,
         )

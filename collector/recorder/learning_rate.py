@@ -1,9 +1,26 @@
-"""Whether a learning rate was scaled by the number of ranks."""
+"""Learning rates: whether one was scaled by the number of ranks, and how it goes on."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Optional
+from typing import Any, List, Optional, Tuple
+
+# A schedule may change the rate in every epoch: the last of them are kept.
+_MOST_CHANGES = 16
+
+
+class Rates:
+    """The rate with which each epoch begins, told when it has changed."""
+
+    def __init__(self) -> None:
+        self._changes: List[Tuple[int, float]] = []
+
+    def changed(self, epoch: int, rate: Optional[float]) -> Optional[List[Tuple[int, float]]]:
+        """The last changes, by epoch, where this epoch's rate is one; None where it is not."""
+        if rate is None or (self._changes and self._changes[-1][1] == rate):
+            return None
+        self._changes = [*self._changes[1 - _MOST_CHANGES :], (epoch, rate)]
+        return self._changes
 
 
 def scaled_by_ranks(

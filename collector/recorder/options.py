@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
+from .sampling import Sampling
 from .sinks import checked_sink
 from .upload import mlflow_run_of
 
@@ -23,6 +24,10 @@ class Options(NamedTuple):
     mlflow_run_id: Optional[str] = None
     #: Where the log goes: a file, records of Python's logging, or both.
     sink: str = "file"
+    #: Which steps are recorded in full; None: all of them.
+    sampling: Optional[Sampling] = None
+    #: A log that has reached it goes on in another file; None: none does.
+    max_file_bytes: Optional[int] = None
 
 
 def checked(
@@ -35,6 +40,9 @@ def checked(
     sink: str,
     flush_seconds: float,
     stages: bool,
+    sample_after: Optional[int] = None,
+    sample_one_in: int = 20,
+    max_file_mb: Optional[float] = None,
 ) -> Options:
     """The arguments, looked at while a mistake may still stop the program.
 
@@ -53,6 +61,8 @@ def checked(
         raise TypeError("mlflow_run_id is the id of an MLflow run, not %r" % (mlflow_run_id,))
     if not flush_seconds > 0:
         raise ValueError("flush_seconds is a time above 0, not %r" % (flush_seconds,))
+    if max_file_mb is not None and not max_file_mb > 0:
+        raise ValueError("max_file_mb is a size above 0, not %r" % (max_file_mb,))
     return Options(
         log_dir=Path(log_dir).absolute(),
         run_name=run_name,
@@ -62,4 +72,16 @@ def checked(
         stages=bool(stages),
         mlflow_run_id=mlflow_run_of(mlflow_run_id),
         sink=sink,
+        sampling=_sampling(sample_after, sample_one_in),
+        max_file_bytes=None if max_file_mb is None else max(1, int(max_file_mb * 1e6)),
     )
+
+
+def _sampling(sample_after: Optional[int], sample_one_in: int) -> Optional[Sampling]:
+    if not isinstance(sample_one_in, int) or sample_one_in < 1:
+        raise ValueError("sample_one_in is a number of steps, not %r" % (sample_one_in,))
+    if sample_after is None:
+        return None
+    if not isinstance(sample_after, int) or sample_after < 0:
+        raise ValueError("sample_after is a number of steps, not %r" % (sample_after,))
+    return Sampling(sample_after, sample_one_in)

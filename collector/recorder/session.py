@@ -28,12 +28,14 @@ from .format import (
     SUFFIX,
     IntervalRow,
     RowFormatter,
+    SkippedRow,
     StepRow,
     facts_line,
     file_name,
     header,
 )
 from .identity import RunIdentity, World, join_run, launch_name, process_start_ns
+from .sampling import Sampler, Sampling
 from .sinks import FileSink, LoggingSink
 from .spool import SpooledSink, cannot_append, is_to_be_spooled
 from .upload import ended, watch
@@ -70,7 +72,8 @@ class Session:
     gets that number, unless an earlier session in the folder knows better. ``before_flush`` is
     called before every flush, from the flushing thread, and once more at the end. ``mlflow_run_id`` is
     the MLflow run that the log is uploaded to while it grows. ``sink`` is where the log goes; a folder
-    is needed for a file only.
+    is needed for a file only. ``sampling`` says which steps are recorded in full, None all of them. A
+    log that has reached ``max_file_bytes`` goes on in another file.
     """
 
     def __init__(
@@ -83,6 +86,8 @@ class Session:
         before_flush: Optional[Callable[[], None]] = None,
         mlflow_run_id: Optional[str] = None,
         sink: str = "file",
+        sampling: Optional[Sampling] = None,
+        max_file_bytes: Optional[int] = None,
     ) -> None:
         self.log_dir = log_dir
         self.path: Optional[Path] = None
@@ -92,6 +97,16 @@ class Session:
         self._before_flush = before_flush
         self._mlflow_run_id = mlflow_run_id
         self._sink = sink
+        self._sampler = None if sampling is None else Sampler(sampling)
+        self._max_file_bytes = max_file_bytes
+        #: All facts up to now: a log that goes on in another file begins with them.
+        self._facts = dict(facts)
+        if sampling is not None:
+            self._facts["sampling"] = sampling.fact()
+        self._facts_lock = threading.Lock()
+        # Of the file that the log is in now: its part, its bytes, the last step that is in it.
+        self._part = self._written = 0
+        self._last_step: Optional[int] = None
         self._sinks: List[Union[FileSink, LoggingSink, SpooledSink]] = []
         self._spool: Optional[SpooledSink] = None
         # When what was spooled was brought to its place.
@@ -111,7 +126,7 @@ class Session:
         monotonic, clock = read_clocks()
         self._formatter = RowFormatter(monotonic, clock)
         try:
-            self._open(facts, monotonic, clock)
+            self._open(monotonic, clock)
         except Exception as error:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             self._release()
@@ -145,6 +160,8 @@ class Session:
 
     def facts(self, facts: Dict[str, Any]) -> None:
         """Facts that are only known after the start; later ones win over earlier ones."""
+        with self._facts_lock:
+            self._facts = {**self._facts, **facts}
         self._rows.append(facts_line(facts))
 
     def renumber(self, first_step: int) -> None:
@@ -205,45 +222,54 @@ class Session:
             self._world.rank,
         )
 
-    def _open(self, facts: Dict[str, Any], monotonic: int, clock: int) -> None:
+    def _open(self, monotonic: int, clock: int) -> None:
         launch = launch_name(os.environ, self._world.size)
-        part = 0
         if self._sink != "logging":
             self.log_dir.mkdir(parents=True, exist_ok=True)
         identity = self._identity(launch, monotonic + clock)
-        descriptor = None
-        if self._sink != "logging":
-            descriptor, self.path, part = self._new_file(identity)
-        first = header(
+        self._facts.update(
             {
-                **facts,
                 "run_id": identity.run_id,
                 "generation": identity.generation,
-                "part": part,
                 "launch": launch,
                 "rank": self._world.rank,
                 "size": self._world.size,
                 "local_rank": self._world.local_rank,
+                "flush_seconds": self._flush_seconds,
+            }
+        )
+        self._begin({"first_step": self.next_step}, monotonic, clock)
+
+    def _begin(self, facts: Dict[str, Any], monotonic: int, clock: int) -> None:
+        """Open the sinks, and write the first lines of the log or of what it goes on in."""
+        identity = _past[str(self.log_dir)].identity
+        descriptor = None
+        if self._sink != "logging":
+            descriptor, self.path, self._part = self._new_file(identity)
+        first = header(
+            {
+                **self._facts,
+                "part": self._part,
                 "anchor": {"monotonic_ns": monotonic, "wall_ns": monotonic + clock},
                 "process_start_us": (process_start_ns() - monotonic) // 1000,
-                "first_step": self.next_step,
-                "flush_seconds": self._flush_seconds,
+                **facts,
             }
         ).encode()
         second = facts_line({"recorder": __version__}).encode()
         if descriptor is not None:
-            self._begin(descriptor, first)
+            self._write_header(descriptor, first)
             self._sinks.append(self._going_on(first, second))
         if self._sink != "file":
-            name = file_name(self._world.rank, identity.generation, part)
+            name = file_name(self._world.rank, identity.generation, self._part)
             records = LoggingSink(name[: -len(SUFFIX)])
             records.write(first + second)
             self._sinks.append(records)
+        self._written = len(first + second)
         self.cost.wrote(len(first + second))
         if self._spool is not None:
             self.facts({"spooled": str(self._spool)})
 
-    def _begin(self, descriptor: int, first: bytes) -> None:
+    def _write_header(self, descriptor: int, first: bytes) -> None:
         """Write the header, and close the file: some mounts show what is in it only then."""
         file = FileSink(descriptor)
         try:
@@ -304,20 +330,36 @@ class Session:
                 continue
         raise OSError("%d logs of this rank are there already" % _MOST_PARTS)
 
-    def _line(self, row: Union[StepRow, IntervalRow, str]) -> str:
-        if isinstance(row, StepRow):
-            return self._formatter.step(row)
+    def _lines(self, row: Union[StepRow, IntervalRow, str]) -> str:
+        if isinstance(row, str):
+            return row
         if isinstance(row, IntervalRow):
-            return self._formatter.interval(row)
-        return row
+            ends = self._sampler is not None and row.kind in (EPOCH, END)
+            return (self._skipped() if ends else "") + self._formatter.interval(row)
+        self._last_step = row.step
+        if self._sampler is None:
+            return self._formatter.step(row)
+        return "".join(map(self._sampled, self._sampler.rows(row)))
+
+    def _skipped(self) -> str:
+        assert self._sampler is not None
+        return "".join(map(self._sampled, self._sampler.rest()))
+
+    def _sampled(self, row: Union[StepRow, SkippedRow]) -> str:
+        if isinstance(row, SkippedRow):
+            return self._formatter.skipped(row)
+        return self._formatter.step(row)
 
     def _flush_locked(self) -> None:
         lines = []
         try:
             while self._rows:
-                lines.append(self._line(self._rows.popleft()))
+                lines.append(self._lines(self._rows.popleft()))
             if lines and self.recording:
                 self._write("".join(lines))
+                full = self._max_file_bytes and self._written > self._max_file_bytes
+                if full and not self._closed:
+                    self._go_on_in_another_file()
         except Exception as error:  # nothing that goes wrong here may reach training
             self.fail("cannot write %s: %s" % (self.path or "records", error))
 
@@ -325,7 +367,22 @@ class Session:
         data = text.encode()
         for sink in self._sinks:
             sink.write(data)
+        self._written += len(data)
         self.cost.wrote(len(data))
+
+    def _go_on_in_another_file(self) -> None:
+        """Close this one, and begin the next part with all facts up to now."""
+        full = self.path
+        self._release()
+        self._spool = None
+        monotonic, clock = read_clocks()
+        self._formatter = RowFormatter(monotonic, clock)
+        self._part += 1
+        first = self.next_step if self._last_step is None else self._last_step + 1
+        self._begin({"continues": True, "first_step": first}, monotonic, clock)
+        if full is not None and self.path is not None and self._mlflow_run_id:
+            ended(full, self._mlflow_run_id)
+            watch(self.path, self._mlflow_run_id)
 
     def _release(self) -> None:
         sinks, self._sinks = self._sinks, []

@@ -7,11 +7,12 @@
     const ABOVE = 82;
     const BELOW = 24;
     const NARROW = 600;
-    const LOWEST_LANE = 4;
+    const LOWEST_LANE = 12; // pixels: a step's shares can be told apart, and each lane has its name
     const SHORTEST = 2e-5; // seconds
     const ASK_AFTER = 50; // milliseconds
     const TELL_AFTER = 200;
     const CLICK = 4; // pixels that a hand trembles
+    const CLOSEST = 8; // pixels between two fingers
     const AROUND = 16; // rows around one that is looked for
     const HINT = "Point at a step, or come here by Tab and move with the arrow keys.";
 
@@ -64,7 +65,7 @@
         this.readout.textContent = HINT;
         window.stallscopeSave.drawnBy("timeline", {
             csv: () => this.csv(),
-            picture: () => this.picture(),
+            picture: (card, kind) => this.picture(kind),
         });
         this.listen();
         this.modes();
@@ -332,6 +333,10 @@
         on(this.node, "keydown", (event) => this.key(event));
         on(this.node, "focus", () => this.drawSoon());
         on(this.node, "blur", () => this.drawSoon());
+        // With two fingers on it the page stays where it is; with one it scrolls up and down.
+        on(this.canvas, "touchmove", (event) => event.touches.length > 1 && event.preventDefault(), {
+            passive: false,
+        });
         on(this.canvas, "pointerdown", (event) => this.down(event));
         on(this.canvas, "pointermove", (event) => this.move(event));
         on(this.canvas, "pointerup", (event) => this.up(event));
@@ -369,6 +374,9 @@
             this.pan(0, rows);
         } else if (Math.abs(dx) > Math.abs(dy)) {
             this.pan((dx / plot.width) * (view.end - view.begin));
+        } else if (event.ctrlKey) {
+            // Two fingers on a trackpad come as this: small turns, many of them.
+            this.zoom(Math.exp(between(dy, -50, 50) * 0.01), place.time);
         } else if (dy > 0 && whole) {
             // There is nothing further out: the page scrolls on.
             return;
@@ -387,6 +395,10 @@
         if (strip) {
             this.toStrip(x);
         }
+        if (this.pointers.size > 1) {
+            // Whichever finger leaves first, it was no click.
+            this.pointers.forEach((one) => (one.moved = true));
+        }
         this.node.focus({ preventScroll: true });
         event.preventDefault();
     };
@@ -404,9 +416,7 @@
         if (own.strip) {
             this.toStrip(x);
         } else if (other) {
-            const middle = this.placeAt((x + other.x) / 2, y).time;
-            const apart = (a) => Math.max(Math.abs(a - other.x), 8);
-            this.zoom(apart(own.x) / apart(x), middle);
+            this.pinch(own, other, x, y);
         } else if (own.moved) {
             const perPixel = (view.end - view.begin) / plot.width;
             const rowsPerPixel = (view.last - view.first) / plot.height;
@@ -415,6 +425,25 @@
         }
         if (own.moved || own.strip) {
             [own.x, own.y] = [x, y];
+        }
+    };
+
+    // A finger has moved while another stays: what is between them stays there. Fingers that are
+    // beside each other zoom in time, those above each other in ranks.
+    Timeline.prototype.pinch = function (own, other, x, y) {
+        const { plot, view } = this;
+        this.pan(
+            ((own.x - x) / 2 / plot.width) * (view.end - view.begin),
+            ((own.y - y) / 2 / plot.height) * (view.last - view.first),
+        );
+        const factor = (before, after, still) =>
+            Math.max(Math.abs(before - still), CLOSEST) / Math.max(Math.abs(after - still), CLOSEST);
+        if (Math.abs(x - other.x) >= Math.abs(y - other.y)) {
+            this.zoom(factor(own.x, x, other.x), this.placeAt((x + other.x) / 2, y).time);
+        } else {
+            const middle = ((y + other.y) / 2 - plot.top) / plot.height;
+            const row = this.view.first + middle * (this.view.last - this.view.first);
+            this.zoomRows(factor(own.y, y, other.y), row);
         }
     };
 
@@ -708,6 +737,11 @@
         this.paint(draw, scene);
         draw.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
         draw.font = scene.font;
+        this.furnish(draw, scene);
+    };
+
+    // What stands around and above the lanes, on the canvas or with a pen.
+    Timeline.prototype.furnish = function (draw, scene) {
         timeline.strip(draw, scene);
         timeline.laneNames(draw, scene);
         draw.save();
@@ -744,7 +778,8 @@
 
     // --- Saving ---
 
-    Timeline.prototype.picture = function () {
+    Timeline.prototype.picture = async function (kind) {
+        await this.arrived();
         this.draw();
         const scene = this.scene();
         const gaps = this.head.between.slice(1);
@@ -760,16 +795,27 @@
                   this.head.titles[name],
               ]);
         const title = document.querySelector("#page h1").textContent + ": ranks over time";
-        return timeline.framed(this.canvas, this.ratio, scene, title, names);
+        if (kind === "png") {
+            return timeline.png(this.canvas, this.ratio, scene, title, names);
+        }
+        const paint = (pen) => {
+            timeline.lanes(pen, scene, this.inks(scene));
+            this.furnish(pen, scene);
+        };
+        return timeline.svg(paint, scene, title, names);
     };
 
-    // Of what is looked at: an answer that is on its way is waited for.
     Timeline.prototype.csv = async function () {
+        await this.arrived();
+        const rows = timeline.rows(this.head, this.detail || this.base, this.view);
+        return window.stallscopeSave.csv(rows);
+    };
+
+    // What is saved is what is looked at: an answer that is on its way is waited for.
+    Timeline.prototype.arrived = async function () {
         while (this.asking || this.stale) {
             await new Promise((done) => setTimeout(done, ASK_AFTER));
         }
-        const rows = timeline.rows(this.head, this.detail || this.base, this.view);
-        return window.stallscopeSave.csv(rows);
     };
 
     Timeline.prototype.scene = function () {
@@ -783,6 +829,7 @@
             plot: plot,
             strip: this.strip,
             width: this.width,
+            height: this.height,
             narrow: this.narrow,
             lateness: this.lateness,
             answer: answer,
@@ -809,6 +856,18 @@
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179;
     }
 
+    // What lanes are coloured with.
+    Timeline.prototype.inks = function (scene) {
+        return {
+            lateness: this.lateness,
+            lateFrom: this.head.lateFrom,
+            colours: this.head.stages.map((name) => timeline.packed(scene.colour(name))),
+            heat: this.head.heat.map((one) => timeline.packed(one[scene.colours.dark ? 1 : 0])),
+            late: timeline.packed(scene.colour("imbalance")),
+            blank: timeline.packed(scene.colours.lane),
+        };
+    };
+
     Timeline.prototype.paint = function (draw, scene) {
         const { plot, ratio, view } = this;
         const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
@@ -816,16 +875,10 @@
             this.pixels = new ImageData(width, height);
         }
         const pixels = new Uint32Array(this.pixels.data.buffer);
-        const lane = timeline.packed(scene.colours.lane);
         pixels.fill(timeline.packed(scene.colours.page));
         const picture = {
+            ...this.inks(scene),
             ratio: ratio,
-            lateness: this.lateness,
-            lateFrom: this.head.lateFrom,
-            colours: this.head.stages.map((name) => timeline.packed(scene.colour(name))),
-            heat: this.head.heat.map((one) => timeline.packed(one[scene.colours.dark ? 1 : 0])),
-            late: timeline.packed(scene.colour("imbalance")),
-            blank: lane,
             behind: (y) => pixels.subarray(y * width, (y + 1) * width),
         };
         const { base, detail } = this;

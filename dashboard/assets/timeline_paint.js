@@ -5,8 +5,6 @@
     const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
     // Steps that are wider get their stages side by side, as they followed each other.
     const WIDE_STEP = 9;
-    // In lanes that are lower shares would be a pixel or none: their colours are mixed.
-    const LOW_LANE = 10;
     const STAGES = 5;
 
     // Whether a view shows every step by itself, stages side by side.
@@ -25,9 +23,17 @@
         return [top, bottom - room];
     };
 
+    // How tall the mark of a late step is in a lane.
+    timeline.markHeight = (height, ratio) => Math.max(2 * ratio, Math.min(4 * ratio, height / 3));
+
     timeline.packed = function (colour) {
         const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
         return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+    };
+
+    timeline.hex = function (packed) {
+        const parts = [0, 8, 16].map((by) => ((packed >> by) & 255).toString(16).padStart(2, "0"));
+        return "#" + parts.join("");
     };
 
     // Per pixel column the cell that it shows, -1 where there is none.
@@ -48,7 +54,7 @@
     }
 
     // Where each stage of a cell ends, as a share of the cell; NaN where nothing was measured.
-    function shares(answer, lane, into) {
+    timeline.shares = function (answer, lane, into) {
         for (let cell = 0; cell < answer.cells; cell++) {
             const at = lane * answer.cells + cell;
             const own = answer.stages.map((stage) => Math.max(stage[at], 0));
@@ -60,7 +66,7 @@
             }
             into[cell * STAGES + STAGES - 1] = isNaN(sum) ? NaN : 1;
         }
-    }
+    };
 
     function stageAt(ends, cell, part) {
         let stage = 0;
@@ -70,25 +76,13 @@
         return stage;
     }
 
-    function mixed(ends, cell, colours) {
-        let [red, green, blue, before] = [0, 0, 0, 0];
-        for (let stage = 0; stage < STAGES; stage++) {
-            const share = ends[cell * STAGES + stage] - before;
-            before = ends[cell * STAGES + stage];
-            red += share * (colours[stage] & 255);
-            green += share * ((colours[stage] >> 8) & 255);
-            blue += share * ((colours[stage] >> 16) & 255);
-        }
-        return ((255 << 24) | (Math.round(blue) << 16) | (Math.round(green) << 8) | Math.round(red)) >>> 0;
-    }
-
     // A cell's colour by its latest step; what deserves a mark has the last two colours.
-    function heat(answer, at, picture) {
+    timeline.heat = function (answer, at, picture) {
         const late = Math.max(answer.latest[at], 0);
         const scale = picture.heat;
         const place = (late / picture.lateFrom) * (scale.length - 2);
         return scale[Math.min(Math.floor(place), scale.length - 1)];
-    }
+    };
 
     function fill(line, cells, colourOf) {
         let [known, colour] = [-2, 0];
@@ -117,7 +111,7 @@
                 continue;
             }
             const [low, high] = [Math.max(top, 0), Math.min(bottom, height)];
-            shares(answer, lane, ends);
+            timeline.shares(answer, lane, ends);
             const blank = (cell) => isNaN(ends[cell * STAGES]);
             const put = function (y, colourOf) {
                 line.set(picture.behind(y, width));
@@ -125,7 +119,7 @@
                 pixels.set(line, y * width);
             };
             if (picture.lateness) {
-                put(low, (cell) => heat(answer, lane * answer.cells + cell, picture));
+                put(low, (cell) => timeline.heat(answer, lane * answer.cells + cell, picture));
             } else if (bars) {
                 line.set(picture.behind(low, width));
                 for (let x = 0; x < width; x++) {
@@ -140,8 +134,6 @@
                     }
                 }
                 pixels.set(line, low * width);
-            } else if (bottom - top < LOW_LANE * picture.ratio) {
-                put(low, (cell) => mixed(ends, cell, picture.colours));
             } else {
                 for (let y = low; y < high; y++) {
                     const part = (y + 0.5 - top) / (bottom - top);
@@ -153,15 +145,12 @@
             for (let y = low + 1; y < high; y++) {
                 pixels.copyWithin(y * width, low * width, (low + 1) * width);
             }
-            if (!picture.lateness && !bars) {
-                mark(pixels, width, low, high, top, bottom, cells, answer, lane, picture);
-            }
         }
     };
 
     // One late step among hundreds must not vanish: the upper edge of its cell says that it is there.
     function mark(pixels, width, low, high, top, bottom, cells, answer, lane, picture) {
-        const tall = Math.max(2 * picture.ratio, Math.min(4 * picture.ratio, (bottom - top) / 3));
+        const tall = timeline.markHeight(bottom - top, picture.ratio);
         const until = Math.min(Math.round(top + tall), high);
         for (let x = 0; x < width; x++) {
             const cell = cells[x];

@@ -27,7 +27,7 @@
         draw.fillText(words, x, y);
     }
 
-    function shortened(draw, words, room) {
+    timeline.shortened = function (draw, words, room) {
         if (draw.measureText(words).width <= room) {
             return words;
         }
@@ -36,7 +36,7 @@
             kept = kept.slice(0, -1);
         }
         return kept ? kept + "…" : "";
-    }
+    };
 
     function vertical(draw, x, top, bottom, colour, dash) {
         draw.save();
@@ -276,11 +276,11 @@
             draw.font = (late ? "bold " : "") + scene.font;
             const words = name(head, rows(lane), late, named, scene.narrow);
             const x = plot.left - 12;
-            text(draw, shortened(draw, words, x), x, y, late ? colours.text : colours.dimmed, "right");
+            text(draw, timeline.shortened(draw, words, x), x, y, late ? colours.text : colours.dimmed, "right");
             draw.font = scene.font;
             if (beside && !scene.narrow) {
                 const host = head.hosts[head.hostOf[rows(lane)[0]]];
-                text(draw, shortened(draw, host, x - draw.measureText(words).width - 14), 0, y, colours.dimmed);
+                text(draw, timeline.shortened(draw, host, x - draw.measureText(words).width - 14), 0, y, colours.dimmed);
             }
         }
         if (!hostLanes(scene)) {
@@ -336,7 +336,7 @@
             }
             if (!scene.narrow && y >= free && y + 14 <= plot.bottom + 4) {
                 const room = plot.left - 84;
-                text(draw, shortened(draw, head.hosts[head.hostOf[row]], room), 0, y + 8, colours.dimmed);
+                text(draw, timeline.shortened(draw, head.hosts[head.hostOf[row]], room), 0, y + 8, colours.dimmed);
                 free = y + SMALL + 3;
             }
         }

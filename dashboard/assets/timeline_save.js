@@ -24,34 +24,58 @@
         return lines;
     }
 
-    // A canvas with title and colours by name around the one that is seen.
-    timeline.framed = function (seen, ratio, scene, title, names) {
-        const canvas = document.createElement("canvas");
-        const draw = canvas.getContext("2d");
-        canvas.width = seen.width + 2 * MARGIN * ratio;
-        draw.font = scene.font;
-        const lines = placed(draw, names, canvas.width / ratio);
+    // What stands around a picture of that size: title and colours by name, on the page's ground.
+    function framed(width, height, scene, title, names) {
+        const measure = document.createElement("canvas").getContext("2d");
+        measure.font = scene.font;
+        const wide = width + 2 * MARGIN;
+        const lines = placed(measure, names, wide);
         const below = MARGIN + lines.length * LEGEND_LINE;
-        canvas.height = seen.height + (TITLE + below) * ratio;
-        draw.fillStyle = scene.colours.page;
-        draw.fillRect(0, 0, canvas.width, canvas.height);
-        draw.drawImage(seen, MARGIN * ratio, TITLE * ratio);
+        const high = TITLE + height + below;
+        function drawn(draw) {
+            draw.fillStyle = scene.colours.page;
+            draw.fillRect(0, 0, wide, high);
+            draw.textAlign = "left";
+            draw.textBaseline = "middle";
+            draw.fillStyle = scene.colours.text;
+            draw.font = scene.font.replace("12px", "600 16px");
+            draw.fillText(timeline.shortened(draw, title, width), MARGIN, TITLE / 2);
+            draw.font = scene.font;
+            lines.forEach(function (line, number) {
+                const y = high - below + (number + 0.5) * LEGEND_LINE;
+                for (const [x, colour, words] of line) {
+                    draw.fillStyle = colour;
+                    draw.fillRect(x, y - SWATCH / 2, SWATCH, SWATCH);
+                    draw.fillStyle = scene.colours.text;
+                    draw.fillText(words, x + SWATCH + 6, y);
+                }
+            });
+        }
+        return { width: wide, height: high, drawn: drawn };
+    }
+
+    // The canvas that is seen in its frame, as pixels.
+    timeline.png = function (seen, ratio, scene, title, names) {
+        const frame = framed(seen.width / ratio, seen.height / ratio, scene, title, names);
+        const canvas = document.createElement("canvas");
+        canvas.width = frame.width * ratio;
+        canvas.height = frame.height * ratio;
+        const draw = canvas.getContext("2d");
         draw.setTransform(ratio, 0, 0, ratio, 0, 0);
-        draw.textBaseline = "middle";
-        draw.fillStyle = scene.colours.text;
-        draw.font = scene.font.replace("12px", "600 16px");
-        draw.fillText(title, MARGIN, TITLE / 2);
-        draw.font = scene.font;
-        lines.forEach(function (line, number) {
-            const y = canvas.height / ratio - below + (number + 0.5) * LEGEND_LINE;
-            for (const [x, colour, words] of line) {
-                draw.fillStyle = colour;
-                draw.fillRect(x, y - SWATCH / 2, SWATCH, SWATCH);
-                draw.fillStyle = scene.colours.text;
-                draw.fillText(words, x + SWATCH + 6, y);
-            }
-        });
+        frame.drawn(draw);
+        draw.setTransform(1, 0, 0, 1, 0, 0);
+        draw.drawImage(seen, MARGIN * ratio, TITLE * ratio);
         return new Promise((done) => canvas.toBlob(done, "image/png"));
+    };
+
+    // The same as a drawing: ``paint`` draws with a pen what is in the frame.
+    timeline.svg = function (paint, scene, title, names) {
+        const frame = framed(scene.width, scene.height, scene, title, names);
+        const pen = timeline.pen(frame.width, frame.height, title, scene.font);
+        frame.drawn(pen);
+        pen.translate(MARGIN, TITLE);
+        paint(pen);
+        return pen.file();
     };
 
     const number = (value) => (value < 0 ? "" : value);

@@ -14,6 +14,7 @@ from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.pictures.compared_bars import ComparedBars
 from stallscope.pictures.heat_map import HeatMap
+from stallscope.pictures.over_runs import Level, OverRuns
 from stallscope.pictures.rates import EfficiencyLines, RateBars
 from stallscope.reports.csv_report import cell
 from stallscope.wording.numbers import finite
@@ -134,6 +135,25 @@ def _of_efficiencies(chart: EfficiencyLines) -> tuple[list[str], list[Row]]:
     return head, rows
 
 
+def _of_over_runs(chart: OverRuns) -> tuple[list[str], list[Row]]:
+    head = ["number", "run", *_with_interval("Mean", chart.unit), f"Level, {chart.unit}", "Change"]
+    changes = dict(chart.marks)
+    rows: list[Row] = [
+        [number, dot.name, *_mean(dot.mean), _level(chart.levels, number), changes.get(number)]
+        for number, dot in enumerate(chart.dots, start=1)
+    ]
+    return head, rows
+
+
+def _level(levels: Sequence[Level], run: int) -> float | None:
+    """What the figure is about at a run, counted from 1; None where nothing was found."""
+    for one in levels:
+        if one.first <= run <= one.last:
+            part = (run - one.first) / max(one.last - one.first, 1)
+            return one.begin + part * (one.end - one.begin)
+    return None
+
+
 def _of_heat_map(chart: HeatMap) -> dict[str, Any]:
     who = " (latest rank)" if chart.of_latest else ""
     of_cells = [
@@ -161,4 +181,5 @@ _KINDS: dict[type, Callable[[Any], tuple[list[str], list[Row]]]] = {
     ComparedBars: _of_compared_bars,
     RateBars: _of_rates,
     EfficiencyLines: _of_efficiencies,
+    OverRuns: _of_over_runs,
 }

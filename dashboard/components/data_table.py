@@ -20,4 +20,4 @@ def data_card(
     """A card with a table; the first columns are words, the others numbers."""
     # As data, not as a component per cell: a thousand lines are quick.
     table = dmc.Table(data={"head": list(head), "body": [list(row) for row in rows]}, **TABLE_LOOK)
-    return table_card(title, note, scroller(title, table, text_columns=text_columns))
+    return table_card(title, note, scroller(title, table, words=range(text_columns)))

@@ -11,6 +11,7 @@ from stallscope.analysis.result import Finding
 
 from ..addresses import run_address
 from ..findings_pages import page_of
+from .coded_words import coded_words
 from .run_tabs import TABS
 
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
@@ -70,7 +71,7 @@ def _finding(finding: Finding, run_id: str, baseline_id: str | None) -> Any:
                 gap="xs",
             ),
             dmc.Text(finding.evidence, size="sm", mt=4),
-            dmc.Text(finding.advice, size="sm", c="dimmed", mt=2),
+            dmc.Text(coded_words(finding.advice), size="sm", c="dimmed", mt=2),
             link,
         ]
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from dash import html
@@ -16,7 +15,7 @@ _KINDS = (
 )
 
 
-def save_buttons(title: str, name: str, kinds: Collection[str] = ("png", "svg", "csv")) -> Any:
+def save_buttons(title: str, name: str) -> Any:
     """The buttons of a picture; ``name`` is the picture's own on its page."""
     buttons = [
         html.Button(
@@ -26,7 +25,6 @@ def save_buttons(title: str, name: str, kinds: Collection[str] = ("png", "svg", 
             **_data(kind, name, label),
         )
         for kind, words, label in _KINDS
-        if kind in kinds
     ]
     return html.Div(buttons, className="save-buttons", role="group", **aria(label=f"Save: {title}"))
 

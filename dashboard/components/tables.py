@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -69,7 +69,7 @@ def ranks_table(analysis: Analysis) -> Any:
         },
         **TABLE_LOOK,
     )
-    return scroller("Ranks", table, text_columns=2)
+    return scroller("Ranks", table, words=range(2))
 
 
 def gains_table(analysis: Analysis) -> Any:
@@ -86,24 +86,37 @@ def gains_table(analysis: Analysis) -> Any:
     return _small_table("What fixing gains", ["Fix", "Saves", "Speed-up", "95% interval"], rows)
 
 
-def words_card(words: Table | None) -> Any:
-    """A card with a table of the reports; None without one."""
-    return None if words is None else table_card(words.title, words.note, words_table(words))
+def words_card(words: Table | None, addresses: Sequence[str] = ()) -> Any:
+    """A card with a table of the reports; None without one.
+
+    Args:
+        words: the table.
+        addresses: of what each row is about; its second column leads there.
+    """
+    if words is None:
+        return None
+    return table_card(words.title, words.note, words_table(words, addresses))
 
 
-def words_table(words: Table) -> Any:
-    """A table of the reports, without its card."""
-    rows = [
+def words_table(words: Table, addresses: Sequence[str] = ()) -> Any:
+    """A table of the reports, without its card; arguments as of ``words_card``."""
+    rows: list[Sequence[Any]] = [
         [html.Strong(cell) for cell in row] if index in words.emphasised else row
         for index, row in enumerate(words.rows)
     ]
-    return _small_table(words.title, words.columns, rows, text_columns=len(words.words))
+    for index, address in enumerate(addresses):
+        number, name, *rest = rows[index]
+        rows[index] = [number, dmc.Anchor(name, href=address, refresh=False, inherit=True), *rest]
+    return _small_table(words.title, words.columns, rows, words.words)
 
 
 def _small_table(
-    label: str, head: Sequence[str], rows: Sequence[Sequence[Any]], text_columns: int = 1
+    label: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    words: Collection[int] = frozenset({0}),
 ) -> Any:
-    """A table whose first column names the line; the first ones are words, the others numbers."""
+    """A table whose first column names the line; some columns are words, the others numbers."""
     table = dmc.Table(
         [
             dmc.TableThead(
@@ -113,7 +126,7 @@ def _small_table(
         ],
         **TABLE_LOOK,
     )
-    return scroller(label, table, text_columns=text_columns)
+    return scroller(label, table, words=words)
 
 
 def _small_row(name: Any, *cells: Any) -> Any:
@@ -125,11 +138,11 @@ def _small_row(name: Any, *cells: Any) -> Any:
     )
 
 
-def scroller(label: str, table: Any, *, text_columns: int) -> Any:
-    """The table's own frame, which scrolls by keyboard, too."""
+def scroller(label: str, table: Any, *, words: Collection[int]) -> Any:
+    """The table's own frame, which scrolls by keyboard, too; ``words`` are its columns of text."""
     return html.Div(
         table,
-        className=f"scroller text-columns-{text_columns}",
+        className=" ".join(["scroller", *(f"words-{column}" for column in sorted(words))]),
         style={"maxHeight": f"{_TALLEST}px"},
         tabIndex=0,
         role="region",

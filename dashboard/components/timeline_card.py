@@ -22,7 +22,10 @@ _DRAWN = "timeline-drawn"
 
 KEYS: tuple[tuple[str, str], ...] = (
     ("← →", "earlier and later; with Shift step by step"),
-    ("+ −", "closer and further in time; the wheel does it at the pointer"),
+    (
+        "+ −",
+        "closer and further in time; the wheel does it at the pointer, two fingers between them",
+    ),
     ("↑ ↓", "the lane above and below"),
     ("] [", "closer and further in ranks; Alt and the wheel do it at the pointer"),
     ("Page ↑ ↓", "further up and down; Shift and the wheel do it, too"),
@@ -50,11 +53,7 @@ def timeline_card(
     return dmc.Card(
         [
             html.Div(
-                [
-                    dmc.Title(title, order=2, size="h4"),
-                    # Hundreds of thousands of cells are no drawing that anybody can edit.
-                    save_buttons(title, "timeline", ("png", "csv")),
-                ],
+                [dmc.Title(title, order=2, size="h4"), save_buttons(title, "timeline")],
                 className="picture-head",
             ),
             dmc.Text(sentence, c="dimmed", size="sm"),

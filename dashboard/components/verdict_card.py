@@ -13,6 +13,7 @@ from stallscope.wording.gains import main_gain
 from stallscope.wording.numbers import amount
 from stallscope.wording.verdicts import headline
 
+from .coded_words import coded_words
 from .swatch import colours_of
 
 # Verdicts that are no stage take a quiet colour.
@@ -67,7 +68,7 @@ def _advice(advice: tuple[str, ...]) -> Any:
     return dmc.Box(
         [
             dmc.Title("What to do", order=3, size="h6", mt="md", mb=4),
-            dmc.List([dmc.ListItem(line) for line in advice], size="sm", spacing=4),
+            dmc.List([dmc.ListItem(coded_words(line)) for line in advice], size="sm", spacing=4),
         ],
         className="advice",
     )

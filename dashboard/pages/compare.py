@@ -1,7 +1,8 @@
-"""Two runs side by side: what changed from one to the other, pictures first."""
+"""Two runs side by side, or the runs of a job one after the other: what changed, pictures first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from dash import html
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.comparison import Comparison, Difference, compare
+from stallscope.analysis.regression import regression
 from stallscope.pictures.charts import Chart
 from stallscope.pictures.comparison import changes_chart, ledgers_chart
 from stallscope.reports.comparison.contents import NOTHING_ELSE, changes_table, facts_table
@@ -21,6 +23,7 @@ from stallscope.wording.verdicts import counted, short_verdict
 
 from ..addresses import Address, root, run_address, runs_address
 from ..components.chart_card import chart_card
+from ..components.history_cards import history_cards
 from ..components.notices import notice
 from ..components.swatch import labelled_swatch
 from ..components.tables import words_card
@@ -31,34 +34,60 @@ from .run_page import side_by_side
 _PATH = "/compare"
 
 
-def compare_address(first: str, second: str) -> str:
-    """The address of two runs side by side."""
-    return f"{root()}{_PATH}?runs={quote(first, safe='')},{quote(second, safe='')}"
+def compare_address(*run_ids: str) -> str:
+    """The address of two runs side by side, or of more of them one after the other."""
+    return f"{root()}{_PATH}?runs={','.join(quote(one, safe='') for one in run_ids)}"
 
 
 class ComparePage(Page):
     path: ClassVar[str] = _PATH
 
     def view(self, address: Address, store: RunStore) -> View:
-        ids = [one for one in address.query.get("runs", "").split(",") if one]
-        if len(ids) != 2 or ids[0] == ids[1]:
+        named = address.query.get("runs", "").split(",")
+        ids = [one for one in dict.fromkeys(named) if one]
+        if len(ids) < 2:
             return View("Compare", _how())
-        first, second = ids
-        found = compare(store.analysis(first), store.analysis(second))
-        parts = [
-            _head(first, second),
-            side_by_side(
-                _run("A", first, found.first, store), _run("B", second, found.second, store)
-            ),
-            _outcome(found),
-            side_by_side(
-                _chart("ledgers", ledgers_chart(found)), _chart("changes", changes_chart(found))
-            ),
-            side_by_side(_table(changes_table(found)), _table(facts_table(found))),
-            _nothing_else(found.differences),
-        ]
-        names = f"{found.first.run.name} and {found.second.run.name}"
-        return View(names, dmc.Stack([part for part in parts if part is not None]))
+        return _pair(ids[0], ids[1], store) if len(ids) == 2 else _over_time(ids, store)
+
+
+def _pair(first: str, second: str, store: RunStore) -> View:
+    found = compare(store.analysis(first), store.analysis(second))
+    parts = [
+        _head(first, second),
+        side_by_side(_run("A", first, found.first, store), _run("B", second, found.second, store)),
+        _outcome(found),
+        side_by_side(
+            _chart("ledgers", ledgers_chart(found)), _chart("changes", changes_chart(found))
+        ),
+        side_by_side(_table(changes_table(found)), _table(facts_table(found))),
+        _nothing_else(found.differences),
+    ]
+    names = f"{found.first.run.name} and {found.second.run.name}"
+    return View(names, dmc.Stack([part for part in parts if part is not None]))
+
+
+def _over_time(ids: Sequence[str], store: RunStore) -> View:
+    # A run may be under another id here than it has itself.
+    addresses: dict[str, str] = {}
+
+    def analyses() -> Iterator[Analysis]:
+        for run_id in ids:
+            analysis = store.analysis(run_id)
+            addresses[analysis.run.id] = run_address(run_id, store.baseline_of(run_id))
+            yield analysis
+
+    found = regression(analyses())
+    title = f"Compare {counted(len(ids), 'run')}"
+    if not found:
+        said = "None of these runs has steps that could be timed: there is nothing to compare."
+        return View(title, notice(title, said))
+    parts = [
+        part
+        for index, one in enumerate(found)
+        for part in history_cards(one, index, [addresses[run.analysis.run.id] for run in one.runs])
+    ]
+    heading = dmc.Title(title, order=1, size="h2", tabIndex=-1)
+    return View(f"{found[0].name}: {title.lower()}", dmc.Stack([heading, *parts]))
 
 
 def _head(first: str, second: str) -> Any:
@@ -78,8 +107,9 @@ def _how() -> Any:
     return dmc.Stack(
         [
             notice(
-                "Compare two runs",
-                "Select two runs in the list, with the mouse or with the space bar, and choose Compare.",
+                "Compare runs",
+                "Select runs in the list, with the mouse or with the space bar, and choose Compare: two "
+                "side by side, three and more of one job over time, with since when it is slower.",
             ),
             dmc.Anchor("To the list of runs", href=runs_address(), refresh=False),
         ]

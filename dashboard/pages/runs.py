@@ -39,7 +39,7 @@ _LONGEST_SEARCH = 500
 #: Runs that a page which has none of its own offers.
 _OFFERED = 10
 # Each of them is analysed, and all of them are in the address.
-_MOST_SCALED = 60
+_MOST_COMPARED = 60
 # Lines further up that are still filled in while somebody scrolls on.
 _PATIENT = 2 * BLOCK
 
@@ -173,11 +173,16 @@ def comparison_links(rows: Sequence[Mapping[str, Any]]) -> Any:
     older_first = sorted(rows, key=lambda row: str(row.get("began") or ""))
     ids = [str(row["id"]) for row in older_first]
     if len(ids) < 2:
-        return dmc.Text("Select two runs to compare", size="sm", c="dimmed")
-    links = [_button("Scaling", scaling_address(ids[:_MOST_SCALED]))]
-    if len(ids) == 2:
-        links.insert(0, _button("Compare", compare_address(*ids)))
-    return dmc.Group([dmc.Text(f"{len(ids)} selected", size="sm", c="dimmed"), *links], gap="sm")
+        return dmc.Text("Select runs to compare", size="sm", c="dimmed")
+    latest = ids[-_MOST_COMPARED:]
+    said = f"{len(ids):,} selected"
+    if len(latest) < len(ids):
+        said += f", the latest {len(latest)} count"
+    links = [
+        _button("Compare", compare_address(*latest)),
+        _button("Scaling", scaling_address(latest)),
+    ]
+    return dmc.Group([dmc.Text(said, size="sm", c="dimmed"), *links], gap="sm")
 
 
 def _button(words: str, address: str) -> Any:

@@ -22,6 +22,8 @@ from .run_page import RunPage, Shown
 
 # More buttons than these are a list, not a way.
 _MOST_JUMPS = 6
+# Stamps are written in microseconds: nothing is known to 0 ms.
+_LEAST_MS = 1e-3
 
 
 class TimelinePage(RunPage):
@@ -73,9 +75,14 @@ def clock_sentence(analysis: Analysis) -> str:
         if clocks.method == "completions"
         else "anew in every step, as if all of them had ended it at the same moment"
     )
+    shift = (
+        f"up to {amount(most, 'ms')}"
+        if most >= _LEAST_MS
+        else f"less than {amount(_LEAST_MS, 'ms')}"
+    )
     return (
         f"The hosts' clocks were brought together {how}: lanes of different hosts may be shifted by "
-        f"up to {amount(most, 'ms')}."
+        f"{shift}."
     )
 
 
@@ -116,5 +123,10 @@ def _limits(analysis: Analysis) -> list[str]:
     if analysis.coverage.unused:
         limits.append(
             f"{counted(analysis.coverage.unused, 'step')} without stamps of most ranks are blank"
+        )
+    if analysis.coverage.sampled_out:
+        limits.append(
+            f"{counted(analysis.coverage.sampled_out, 'step')} are blank: of this run some steps were "
+            "recorded in full, and the others as sums"
         )
     return limits

@@ -69,8 +69,8 @@ def _part(store: RunStore, run_id: str, asked: Request) -> bytes:
     lanes = lanes_of(store.analysis(run_id, baseline_id))
     if lanes is None:
         raise NotFoundError(f"the stages of run {run_id!r} were not measured")
-    begin = max(0, min(int(wanted.begin * 1e9), lanes.span - 1))
-    end = min(max(int(wanted.end * 1e9), begin + 1), lanes.span)
+    begin = max(0, min(round(wanted.begin * 1e9), lanes.span - 1))
+    end = min(max(round(wanted.end * 1e9), begin + 1), lanes.span)
     columns = max(_FEWEST_CELLS, int(wanted.columns / _PIXELS_PER_CELL))
     view = lanes.view(
         begin,

@@ -1,7 +1,20 @@
-"""The recorder for Keras: ``from stallscope.keras import StepLogger``."""
+"""The recorder for Keras: ``from stallscope.keras import StepLogger``.
 
-from stallscope.collector.recorder.tf_keras.callback import StepLogger
-from stallscope.collector.recorder.tf_keras.loader import measure_input
-from stallscope.collector.recorder.tf_keras.synthetic import synthetic_like
+There is one for Keras 2 (``tf.keras`` of TensorFlow up to 2.15, and ``tf_keras``) and one for Keras 3 on
+any backend; which of them this is depends on the Keras that the program has imported, or will.
+"""
 
-__all__ = ["StepLogger", "measure_input", "synthetic_like"]
+from stallscope.collector.recorder.which_keras import is_keras_2
+
+if is_keras_2():
+    from stallscope.collector.recorder.tf_keras.callback import StepLogger
+    from stallscope.collector.recorder.tf_keras.gather import gather_logs
+    from stallscope.collector.recorder.tf_keras.loader import measure_input
+    from stallscope.collector.recorder.tf_keras.synthetic import synthetic_like
+else:
+    from stallscope.collector.recorder.keras3.callback import StepLogger
+    from stallscope.collector.recorder.keras3.gather import gather_logs
+    from stallscope.collector.recorder.keras3.loader import measure_input
+    from stallscope.collector.recorder.keras3.synthetic import synthetic_like
+
+__all__ = ["StepLogger", "gather_logs", "measure_input", "synthetic_like"]

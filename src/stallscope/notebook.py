@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.pictures.charts import charts_of
+from stallscope.pictures.palette import Colour
 from stallscope.pictures.plotly_figures import figure
 from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
@@ -22,10 +23,19 @@ from stallscope.wording.verdicts import headline
 # Where the notebook lets no handler run, the report scrolls in a frame of this height.
 _HEIGHT = 900
 
-# The frame grows with what is in it, also when a part of the report is unfolded. The report itself has
-# no scripts, and the sandbox would let none run.
+# Figures have a ground of their own: a light one is read on a dark page, too.
+_GROUND = Colour("#ffffff", "#1b1f24")
+
+# The frame is light or dark as the notebook around it is, whatever the system is. It grows with what is
+# in it, also when a part of the report is unfolded. The report itself has no scripts, and the sandbox
+# would let none run.
 _FIT = (
     "const frame=this,page=frame.contentDocument;"
+    "let at=frame,ground='';"
+    "for(;at&&!ground.startsWith('rgb(');at=at.parentElement)"
+    "ground=getComputedStyle(at).backgroundColor;"
+    "if(ground.startsWith('rgb(')){const sum=ground.match(/\\d+/g).reduce((a,b)=>a+Number(b),0);"
+    "frame.style.colorScheme=sum<384?'dark':'light'}"
     "if(page){const fit=()=>{frame.style.height="
     "Math.ceil(page.documentElement.getBoundingClientRect().height)+'px'};"
     "fit();new ResizeObserver(fit).observe(page.documentElement)}"
@@ -44,7 +54,11 @@ class Shown:
         Args:
             dark: whether the notebook's pages are dark.
         """
-        return [figure(chart, dark=dark) for chart in charts_of(self.analysis)]
+        ground = _GROUND.dark if dark else _GROUND.light
+        return [
+            figure(chart, dark=dark).update_layout(paper_bgcolor=ground)
+            for chart in charts_of(self.analysis)
+        ]
 
     def _repr_html_(self) -> str:
         """The HTML report in a frame of its own: its styles and the notebook's stay apart."""

@@ -31,7 +31,9 @@ STEPS_SCHEMA = pa.schema(
     ]
 )
 
-#: One row per epoch, validation, checkpoint or end of a log; ``step`` is the step that comes next.
+#: One row per epoch, validation, checkpoint or end of a log; ``step`` is the step that comes next. A
+#: row of the kind ``skipped`` stands for ``steps`` steps that were not recorded one by one: ``data``,
+#: ``ready`` and ``reduced`` are their sums from each step's begin, null where one lacks the stamp.
 INTERVALS_SCHEMA = pa.schema(
     [
         ("log", pa.int32()),
@@ -42,6 +44,11 @@ INTERVALS_SCHEMA = pa.schema(
         ("epoch", pa.int32()),
         ("begin", pa.int64()),
         ("end", pa.int64()),
+        ("steps", pa.int64()),
+        ("samples", pa.int64()),
+        ("data", pa.int64()),
+        ("ready", pa.int64()),
+        ("reduced", pa.int64()),
     ]
 )
 
@@ -80,6 +87,11 @@ class Log:
     def clock_domain(self) -> str:
         """Logs with the same clock domain have one monotonic clock."""
         return str(self.facts.get("clock_domain") or self.host)
+
+    @property
+    def continues(self) -> bool:
+        """Whether it goes on where the file before it had grown large enough."""
+        return bool(self.facts.get("continues"))
 
     @property
     def wall_minus_monotonic(self) -> int:
@@ -145,6 +157,28 @@ class MeasuredInput:
 
 
 @dataclass(frozen=True)
+class Event:
+    """Something that happened while a job ran, as a log beside its own tells it."""
+
+    #: ``stall``, ``host_blacklisted``, …: what findings and pages go by.
+    kind: str
+    #: The file that tells it.
+    where: str
+    #: What happened, in a few words.
+    what: str
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    #: Wall time, nanoseconds since 1970 in UTC; None where that is not known.
+    wall_ns: int | None = None
+    #: What the log has stamped, as if it were UTC, where the log does not tell its zone.
+    local_ns: int | None = None
+    #: By how much later than stamped it may have been.
+    uncertainty_ns: int = 0
+    #: For how long it had lasted by then, at least.
+    waited_ns: int = 0
+
+
+@dataclass(frozen=True)
 class Run:
     """Everything that was recorded of one job."""
 
@@ -156,6 +190,8 @@ class Run:
     problems: tuple[Problem, ...] = field(default=())
     #: Loaders that were run alone beside this run; a rank may have measured more than once.
     input_times: tuple[MeasuredInput, ...] = field(default=())
+    #: What other logs say that happened meanwhile.
+    events: tuple[Event, ...] = field(default=())
 
     @property
     def name(self) -> str:
@@ -181,6 +217,21 @@ class Run:
     @property
     def hosts(self) -> list[str]:
         return sorted({log.host for log in self.logs})
+
+    @property
+    def sessions(self) -> list[int]:
+        """Per log the index of the log with which its training session began: its own, or that of the
+        first of the files in which it goes on."""
+        first = list(range(len(self.logs)))
+        last: dict[tuple[int, int], int] = {}
+        by_part = sorted(first, key=lambda index: self.logs[index].part)
+        for index in by_part:
+            log = self.logs[index]
+            before = last.get((log.rank, log.generation))
+            if log.continues and before is not None and self.logs[before].part == log.part - 1:
+                first[index] = first[before]
+            last[log.rank, log.generation] = index
+        return first
 
     @property
     def synthetic(self) -> bool:

@@ -8,13 +8,18 @@ from itertools import product
 
 from stallscope.analysis import analyse
 from stallscope.analysis.advice import (
+    ONE_BROADCAST,
     Advice,
     Setup,
+    averaged_metrics,
+    broadcast_once,
     checkpoints_on_rank_0,
+    dense_gradients,
     even_work,
     scaled_rate,
     sharding,
     shared_validation,
+    shuffled_anew,
 )
 from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication import for_allreduce
@@ -76,6 +81,12 @@ def every_piece() -> Iterator[tuple[Setup, Advice]]:
             *scaled_rate(setup, 0.001),
             shared_validation(setup),
             checkpoints_on_rank_0(setup),
+            averaged_metrics(setup),
+            broadcast_once(setup),
+            dense_gradients(setup, (200, 16)),
+            shuffled_anew(setup, True),
+            shuffled_anew(setup, False),
+            *([ONE_BROADCAST] if setup.framework == "keras" else []),
         ]
         for stage in ("read", "decode", "augment", "batch"):
             pieces += for_late_input(setup, InputTimes(**{stage: 5.0}))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from stallscope.analysis.tensors import by_size, tensors, union_us
-from stallscope.parsers.horovod_timeline import ACTIVITIES, TICKS, Timeline, read_timeline
+from stallscope.analysis.tensors import Tensors, by_size, tensors
+from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks, open_timeline
 
 # Per activity: tensor, name, level, begin, end, bytes.
 Activity = tuple[int, str, int, int, int, int | None]
@@ -42,23 +42,37 @@ REAL = """[
 {"ph": "E", "ts": 4430768, "pid": 8, "args": {"dtype": "float32", "shape": "[10, 128]"}}]"""
 
 
+@dataclass
+class Made:
+    """A timeline whose batches are made by hand."""
+
+    activity_names: tuple[str, ...]
+    several: list[Batch]
+    tensors: dict[int, str]
+
+    def batches(self) -> Iterator[Batch]:
+        yield from self.several
+
+
 def timeline(
     activities: Iterable[Activity] = (),
     ticks: Iterable[tuple[int, int, int]] = (),
     cycles: Iterable[int] = (),
-) -> Timeline:
-    rows = [dict(zip(ACTIVITIES.names, row, strict=True)) for row in activities]
-    moments = [dict(zip(TICKS.names, row, strict=True)) for row in ticks]
-    return Timeline(
-        start_us=None,
-        tensors={1: "a", 2: "b", 3: "c"},
-        activities=pa.Table.from_pylist(rows, schema=ACTIVITIES),
-        ticks=pa.Table.from_pylist(moments, schema=TICKS),
-        cycles_us=np.array(list(cycles), np.int64),
-        unreadable=0,
-        unmatched=0,
-        unfinished=0,
+) -> Made:
+    rows = list(activities)
+    names = tuple(dict.fromkeys(row[1] for row in rows))
+    coded = [
+        (tensor, names.index(name), level, begin, end, -1 if size is None else size)
+        for tensor, name, level, begin, end, size in rows
+    ]
+    batch = Batch(
+        Activities(*np.array(coded, np.int64).reshape(-1, 6).T),
+        Ticks(*np.array(list(ticks), np.int64).reshape(-1, 3).T),
+        np.array(list(cycles), np.int64),
+        first=0,
+        settled=0,
     )
+    return Made(names, [batch], {1: "a", 2: "b", 3: "c"})
 
 
 def allreduce(tensor: int, at: int, size: int | None = 1000, long: int = 100) -> list[Activity]:
@@ -70,18 +84,11 @@ def allreduce(tensor: int, at: int, size: int | None = 1000, long: int = 100) ->
     ]
 
 
-def test_union_is_not_the_sum() -> None:
-    begin = np.array([0, 5, 20, 20, 30])
-    end = np.array([10, 8, 25, 25, 40])
-    assert union_us(begin, end) == 10 + 5 + 10
-    assert union_us(begin[::-1], end[::-1]) == 25
-    assert union_us(begin[:0], end[:0]) == 0
-
-
 def test_a_real_step(tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     path.write_text(REAL)
-    found = tensors(read_timeline(path))
+    with open_timeline(path) as reader:
+        found = tensors(reader)
     bias, weight = sorted(found.tensors, key=lambda one: one.name)
     assert (bias.name, bias.operation, bias.size) == ("allreduce.4.bias", "ALLREDUCE", 40)
     assert (weight.size, weight.operations) == (5120, 1)
@@ -206,30 +213,106 @@ def test_nothing_and_damage() -> None:
     assert found.fusion.tensors.tolist() == [1]
 
 
-def test_a_million_activities_are_quick() -> None:
-    n = 100_000
-    tensor = np.tile(np.arange(100, dtype=np.int32), n // 100)
-    at = np.repeat(np.arange(n // 100, dtype=np.int64) * 1000, 100) + tensor % 50
-    table = pa.concat_tables(
-        pa.table(
-            [
-                pa.array(tensor),
-                pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), [name]),
-                pa.array(np.full(n, level, np.int32)),
-                pa.array(at + begin),
-                pa.array(at + end),
-                pa.array(np.full(n, 64), mask=np.full(n, level == 1)),
-            ],
-            schema=ACTIVITIES,
-        )
-        for name, level, begin, end in (("NCCL_ALLREDUCE", 1, 100, 400), ("ALLREDUCE", 0, 0, 500))
-    )
-    made = timeline()
-    found = tensors(
-        Timeline(
-            None, {}, table, made.ticks, made.cycles_us, unreadable=0, unmatched=0, unfinished=0
-        )
-    )
-    assert set(found.fusion.tensors.tolist()) == {100}
-    assert len(found.fusion.tensors) == n // 100
-    assert found.tensors[0].name.startswith("tensor ")
+def training(steps: int, block_us: int | None = None) -> Made:
+    """Two gradients that are fused and one that is not, in steps of 10 ms, after a broadcast."""
+    rows: list[Activity] = [
+        (3, "NEGOTIATE_BROADCAST", 0, 0, 40, None),
+        (3, "BROADCAST", 0, 50, 90, None),
+        (3, "MEMCPY_IN_FUSION_BUFFER", 1, 55, 60, None),
+    ]
+    for at in range(1000, 1000 + 10_000 * steps, 10_000):
+        rows += [
+            (1, "NEGOTIATE_ALLREDUCE", 0, at, at + 400, None),
+            (2, "NEGOTIATE_ALLREDUCE", 0, at + 100, at + 500, None),
+            *allreduce(1, at + 1000),
+            *allreduce(2, at + 1001),
+            (3, "NEGOTIATE_ALLREDUCE", 0, at + 2000, at + 2010, None),
+            (3, "WAIT_FOR_DATA", 1, at + 3000, at + 3020, None),
+            (3, "QUEUE", 1, at + 3020, at + 3025, None),
+            (3, "NCCL_ALLREDUCE", 1, at + 3030, at + 3100, None),
+            (3, "ALLREDUCE", 0, at + 3000, at + 3200, 4000),
+        ]
+    made = timeline(rows)
+    return made if block_us is None else in_blocks(made, block_us)
+
+
+def in_blocks(made: Made, block_us: int) -> Made:
+    """The same, in batches as a reader gives them: in the order of ends, and open ones later."""
+    whole = made.several[0]
+    own = whole.activities.at(np.argsort(whole.activities.end, kind="stable"))
+    several = []
+    for first in range(0, int(own.end.max()) + 1, block_us):
+        last = first + block_us
+        now = own.only((own.end >= first) & (own.end < last))
+        still_open = own.begin[(own.begin < last) & (own.end >= last)]
+        ticks = whole.ticks.only((whole.ticks.at >= first) & (whole.ticks.at < last))
+        settled = int(still_open.min(initial=last))
+        several.append(Batch(now, ticks, whole.cycles[:0], first, settled))
+    return Made(made.activity_names, several, made.tensors)
+
+
+def test_a_step_begins_with_a_gradient_that_the_step_before_had() -> None:
+    steps = tensors(training(5)).steps
+    assert steps.begin_us.tolist() == [1000, 11_000, 21_000, 31_000, 41_000]
+    assert steps.step_ms[:4].tolist() == [10.0] * 4
+    assert np.isnan(steps.step_ms[4])
+    assert steps.tensors.tolist() == [3] * 5
+    assert steps.reductions.tolist() == [2] * 5
+    for found, expected in (
+        (steps.negotiation_ms, 0.51),
+        (steps.operation_ms, 0.131 + 0.2),
+        (steps.wait_ms, 0.025),
+        (steps.copy_ms, 0.011),
+        (steps.transfer_ms, 0.101 + 0.07),
+    ):
+        assert found.tolist() == pytest.approx([expected] * 5, rel=1e-5)
+
+
+def test_every_reduction_has_its_negotiation_wait_copy_and_transfer() -> None:
+    fusion = tensors(training(2)).fusion
+    assert fusion.tensors.tolist() == [2, 1, 2, 1]
+    assert fusion.negotiation_ms.tolist() == pytest.approx([0.5, 0.01, 0.5, 0.01])
+    assert fusion.wait_ms.tolist() == pytest.approx([0, 0.025, 0, 0.025])
+    assert fusion.copy_ms.tolist() == pytest.approx([0.011, 0, 0.011, 0])
+    assert fusion.transfer_ms.tolist() == pytest.approx([0.101, 0.07, 0.101, 0.07])
+
+
+def test_a_step_in_which_a_gradient_is_missing_is_one_all_the_same() -> None:
+    made = training(4)
+    own = made.several[0].activities
+    gone = (own.tensor == 1) & (own.begin > 11_000 - 1) & (own.begin < 21_000)
+    made.several[0] = replace(made.several[0], activities=own.only(~gone))
+    steps = tensors(made).steps
+    assert steps.tensors.tolist() == [3, 2, 3, 3]
+
+
+@pytest.mark.parametrize("block_us", [7, 500, 9_999, 33_000])
+def test_blocks_of_any_size_say_the_same_as_the_whole(block_us: int) -> None:
+    whole, blocks = tensors(training(6)), tensors(training(6, block_us))
+    assert said(blocks) == said(whole)
+
+
+def said(found: Tensors) -> dict[str, object]:
+    """All of it, as what can be compared."""
+    of_arrays = {
+        f"{name}.{column}": np.nan_to_num(values, nan=-1).tolist()
+        for name in ("fusion", "steps")
+        for column, values in vars(getattr(found, name)).items()
+    }
+    others = {name: value for name, value in vars(found).items() if name not in ("fusion", "steps")}
+    return of_arrays | others
+
+
+def test_without_ticks_it_says_that_it_cannot_name_the_late_rank_and_what_would() -> None:
+    said = tensors(training(3)).cannot_name
+    assert "cannot name the late rank" in said
+    assert "StepLogger" in said
+    assert "HOROVOD_CACHE_CAPACITY=0" in said
+    negotiated: list[Activity] = [
+        (1, "NEGOTIATE_ALLREDUCE", 0, 0, 900, None),
+        (1, "NEGOTIATE_ALLREDUCE", 0, 2000, 2900, None),
+    ]
+    ticks = [(1, 0, 0), (1, 1, 900)]
+    assert "1 of 2 negotiations" in tensors(timeline(negotiated, ticks)).cannot_name
+    ticks += [(1, 0, 2000), (1, 1, 2900)]
+    assert tensors(timeline(negotiated, ticks)).cannot_name == ""

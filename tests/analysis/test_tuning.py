@@ -16,7 +16,7 @@ from stallscope.analysis.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuned, tune
 from stallscope.analysis.tuning.during import Rounds
 from stallscope.parsers.autotune import AutotuneLog, parse_autotune
-from stallscope.parsers.horovod_timeline import read_timeline
+from stallscope.parsers.horovod_timeline import open_timeline
 from stallscope.simulate import Between, Fault, Fixed, Job, simulate
 
 REAL = Path(__file__).parents[1] / "cli" / "tune"
@@ -240,7 +240,8 @@ def test_timelines_say_what_their_negotiations_and_sizes_show(
 
 
 def test_a_timeline_of_one_step_asks_for_nothing() -> None:
-    found = TimelineFile("real", tensors(read_timeline(REAL / "timeline.json")))
+    with open_timeline(REAL / "timeline.json") as timeline:
+        found = TimelineFile("real", tensors(timeline))
     ((_, says),) = tune([], [found], []).timelines
     assert (says.reductions, says.advice) == (1, ())
     assert says.cycle_ms == pytest.approx(1.04, abs=0.01)

@@ -124,3 +124,43 @@ def test_runs_without_steps_are_one_sentence(
         write_job(logs / name, replace(JOB, steps=0, run_id=name))
     assert main(["compare", "x", "y", "z"]) == 2
     assert "none of these runs has steps that could be timed" in capsys.readouterr().err
+
+
+def test_verdicts_of_two_runs_are_held_against_a_baseline(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = replace(JOB, steps=300, compute_ms=26.0, allreduce_ms=0.5)
+    write_job(logs / "slow", replace(slow, run_id="slow"))
+    write_job(logs / "slower", replace(slow, run_id="slower", seed=5))
+    synthetic = replace(slow, compute_ms=20.0, run_id="base", facts={"synthetic": True})
+    write_job(logs / "base", synthetic)
+    pairs = []
+    for options in ([], ["--baseline", "base"]):
+        assert main(["compare", "slow", "slower", "--format", "json", *options]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        pairs.append(json.loads(out)["pair"])
+    without, held = pairs
+    assert [run["bottleneck"]["kind"] for run in without["runs"]] == ["balanced"] * 2
+    assert [run["bottleneck"]["kind"] for run in held["runs"]] == ["compute"] * 2
+    # What the runs differ by is not the baseline's matter.
+    assert held["ledger"] == without["ledger"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a", "b", "c", "--baseline", "a"], "there are 3: leave it out"),
+        (["a", "b", "--baseline", "wide"], "a baseline on 3 ranks says nothing of"),
+        (["a", "b", "--baseline", "gone"], "gone"),
+    ],
+)
+def test_a_baseline_that_does_not_fit_is_refused(
+    logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    write_job(logs / "wide", replace(JOB, ranks=3, run_id="wide"))
+    assert main(["compare", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1

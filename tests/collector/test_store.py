@@ -14,6 +14,7 @@ from stallscope.collector.loading import RunOnDisk, load_run
 from stallscope.collector.store import collected_runs, save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
 from stallscope.parsers import read
+from stallscope.run import Event
 from stallscope.runs import open_run, open_runs
 from stallscope.simulate import Job as SimulatedJob
 from stallscope.simulate import simulate
@@ -56,6 +57,26 @@ def test_one_epoch_can_be_read_alone(tmp_path: Path) -> None:
     back = load_run(place).steps
     order = [("rank", "ascending"), ("step", "ascending")]
     assert back.sort_by(order).equals(run.steps.sort_by(order))
+
+
+STALL = Event("stall", "logs/stderr", "waited for rank 1", (1,), ("b",), 5, None, 7, 60)
+
+
+def test_events_are_kept_and_those_of_logs_that_have_gone_as_well(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", JOB)
+    run = read(str(tmp_path / "logs"))[0]
+    save_run(replace(run, events=(STALL,)), tmp_path / "store")
+    place = save_run(replace(run, events=(replace(STALL, where="other"),)), tmp_path / "store")
+    assert load_run(place).events == (replace(STALL, where="other"), STALL)
+    longer = replace(STALL, waited_ns=120)
+    place = save_run(replace(run, events=(longer,)), tmp_path / "store")
+    assert load_run(place).events == (longer, replace(STALL, where="other"))
+
+
+def test_a_run_without_any_step_is_kept(tmp_path: Path) -> None:
+    run = simulate(SimulatedJob(ranks=2, steps=3)).run
+    place = save_run(replace(run, steps=run.steps.slice(0, 0)), tmp_path)
+    assert load_run(place).steps.num_rows == 0
 
 
 def test_tables_are_read_when_they_are_asked_for(tmp_path: Path) -> None:

@@ -92,6 +92,14 @@ def test_the_overview_begins_with_the_verdict_and_what_fixing_it_gains(store: Ru
     assert "What to do" in said
 
 
+def test_code_in_advice_looks_like_code(store: RunStore) -> None:
+    content = view_at(store, "/run/real", "?baseline=synthetic").content
+    assert "dataset = dataset.prefetch(tf.data.AUTOTUNE)" in [
+        text for one in of_type(content, "Code") for text in texts(one)
+    ]
+    assert not any("`" in text for text in texts(content))
+
+
 def test_the_overview_shows_every_picture_with_its_sentence(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=synthetic").content
     assert set(charts(content)) == {"ledger", "baseline", "ranks", "step-time", "job"}

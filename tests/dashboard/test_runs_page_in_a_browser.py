@@ -130,7 +130,7 @@ def test_the_list_is_walked_and_a_run_is_opened_by_keyboard(open_page: Open) -> 
 def test_two_runs_are_selected_by_keyboard_and_compared(open_page: Open) -> None:
     page = open_page("/?search=resnet")
     expect(_row(page, "resnet with a slow rank")).to_contain_text("Slow rank 2")
-    expect(page.get_by_text("Select two runs to compare")).to_be_visible()
+    expect(page.get_by_text("Select runs to compare")).to_be_visible()
     page.locator("#runs-grid .ag-cell[col-id=ranks]").first.click()
     page.keyboard.press("Space")
     page.keyboard.press("ArrowDown")

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import struct
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,11 +21,39 @@ from stallscope.pictures.palette import COLOURS
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served, tab_stops
-from .cases import SCRIPT, THOUSAND
+from .cases import IMAGE, SCRIPT, THOUSAND
 
 pytestmark = pytest.mark.browser
 
 RANKS = 8
+SVG = "{http://www.w3.org/2000/svg}"
+LANES = "Ranks over time"
+
+# Lanes of noise, the most that a screen shows: no two cells are alike.
+_SIZE_OF_MOST = """([lanes, high, cells, bars]) => {
+    const timeline = window.stallscopeTimeline;
+    const times = [...Array(cells).keys()];
+    const noise = (length) => Float32Array.from({ length: length }, () => 1 + Math.random());
+    const answer = {
+        cells: cells, lanes: lanes, edges: [...Array(lanes + 1).keys()],
+        cellBegin: times, cellEnd: times.map((time) => time + 1), allreduce: noise(cells),
+        stages: [0, 1, 2, 3].map(() => noise(lanes * cells)), latest: noise(lanes * cells),
+    };
+    const plot = { left: 170, top: 82, width: 1100, height: lanes * high };
+    const head = {
+        ranks: answer.edges, hosts: ["alpha"], hostOf: answer.edges.map(() => 0),
+    };
+    const scene = {
+        answer: answer, bars: bars, head: head, plot: plot,
+        view: { begin: 0, end: cells, first: 0, last: lanes },
+        x: (time) => plot.left + time * plot.width / cells,
+    };
+    const colours = ["#112233", "#445566", "#778899", "#aabbcc", "#ddeeff"].map(timeline.packed);
+    const inks = { lateness: false, lateFrom: 1.9, colours: colours, late: 0, blank: 0 };
+    const pen = timeline.pen(1300, 800, "title", "12px sans-serif");
+    timeline.lanes(pen, scene, inks);
+    return pen.file().size;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +177,96 @@ def test_a_thousand_ranks_are_saved(open_page: Open) -> None:
     assert lines[0]["ranks"].startswith("ranks 0–")
 
 
+def drawing(download: Download) -> ET.Element:
+    """An SVG's root, once it is sure that it is nothing but a drawing."""
+    root = ET.fromstring(content(download))
+    assert root.tag == f"{SVG}svg"
+    assert {one.tag.removeprefix(SVG) for one in root.iter()} <= {
+        *("svg", "title", "g", "rect", "path", "text", "clipPath")
+    }
+    assert not [
+        name for one in root.iter() for name in one.attrib if "href" in name or name[:2] == "on"
+    ]
+    return root
+
+
+def words(root: ET.Element) -> list[str]:
+    return [one.text or "" for one in root.iter(f"{SVG}text")]
+
+
+def lanes(root: ET.Element) -> list[ET.Element]:
+    return [one for one in root.iter(f"{SVG}g") if one.get("class") == "lane"]
+
+
+def fills(parent: ET.Element) -> set[str]:
+    return {one.attrib["fill"] for one in parent.iter(f"{SVG}path") if "fill" in one.attrib}
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
+def test_the_timeline_is_saved_as_a_drawing(open_page: Open, scheme: str, width: int) -> None:
+    page = open_page("/run/slow/timeline?from=60&to=84", scheme=scheme, width=width)
+    download = saved(page, LANES, "SVG")
+    assert download.suggested_filename == "resnet-with-a-slow-rank-ranks-over-time.svg"
+    root = drawing(download)
+    found = lanes(root)
+    assert [one[0].text for one in found] == [
+        f"Rank {rank}, {host}" for rank, host in enumerate(["alpha"] * 4 + ["beta"] * 4)
+    ]
+    for one in found:
+        colours = {getattr(COLOURS[name], scheme) for name in ("input", "compute", "allreduce")}
+        assert colours <= fills(one)
+    said = words(root)
+    names = {f"rank {rank}" for rank in range(8) if rank != 2} | {"slow ▸ 2", "alpha", "beta"}
+    assert names <= set(said) if width == WIDE else "▸2" in said
+    assert {"Compute", "Waiting for slow ranks", "Validation"} <= set(said)
+    assert ("epoch 1" in said) is (width == WIDE)
+    assert sum(bool(re.fullmatch(r"[\d.]+ s", one)) for one in said) >= 2
+    assert said[0].startswith("resnet with a slow rank"[:20])
+    background = root.find(f"{SVG}rect")
+    assert background is not None
+    assert background.get("fill") == ("#ffffff" if scheme == "light" else "#25262b")
+
+
+def test_a_drawing_of_the_timeline_keeps_proportions(open_page: Open, runs: RunStore) -> None:
+    page = open_page("/run/slow/timeline?from=100&to=103&ranks=2-2")
+    (lane,) = lanes(drawing(saved(page, LANES, "SVG")))
+    wide = {
+        one.attrib["fill"]: sum(map(int, re.findall(r"h(\d+)", one.attrib["d"])))
+        for one in lane.iter(f"{SVG}path")
+    }
+    compute, allreduce, wait = (
+        wide.get(COLOURS[name].light, 0) for name in ("compute", "allreduce", "wait")
+    )
+    ledger = runs.analysis("slow").ledger
+    assert ledger is not None
+    first = int(np.flatnonzero(ledger.steps == 100)[0])
+    computed = ledger.compute[first : first + 4, ledger.ranks.index(2)].sum()
+    share = computed / ledger.entry("allreduce")[first : first + 4].sum()
+    assert compute / allreduce == pytest.approx(share, rel=0.02)
+    # The slow rank waits for nobody.
+    assert wait < 0.02 * compute
+
+
+def test_lateness_is_drawn_as_it_is_seen(open_page: Open) -> None:
+    page = open_page(f"/run/{THOUSAND.run_id}/timeline?show=lateness")
+    root = drawing(saved(page, LANES, "SVG"))
+    assert len(lanes(root)) > 20
+    assert COLOURS["compute"].light not in set().union(*map(fills, lanes(root)))
+    assert any("later or more" in one for one in words(root))
+
+
+@pytest.mark.parametrize(
+    ("lanes", "high", "cells", "bars"),
+    [(140, 4, 1100, False), (51, 12, 1100, False), (31, 20, 1100, False), (140, 4, 122, True)],
+    ids=["very low", "low", "high", "side by side"],
+)
+def test_the_largest_drawing_can_be_mailed(
+    open_page: Open, lanes: int, high: int, cells: int, bars: bool
+) -> None:
+    page = open_page("/run/slow/timeline")
+    assert page.evaluate(_SIZE_OF_MOST, [lanes, high, cells, bars]) < 3_000_000
+
+
 def test_the_buttons_are_reached_by_keyboard(open_page: Open) -> None:
     page = open_page("/run/slow")
     group = card(page, "Ranks side by side").get_by_role("group", name="Save: Ranks side by side")
@@ -208,3 +327,11 @@ def test_hostile_names_stay_text_in_files(open_page: Open, runs: RunStore) -> No
     svg = content(picture).decode()
     assert "<img" not in svg
     assert "<script" not in svg
+
+
+def test_hostile_names_stay_text_in_the_drawn_timeline(open_page: Open, runs: RunStore) -> None:
+    key = next(run.id for run in runs.runs() if run.name == SCRIPT)
+    root = drawing(saved(open_page(f"/run/{key}/timeline"), LANES, "SVG"))
+    assert words(root)[0] == f"{SCRIPT}: ranks over time"
+    assert lanes(root)[0][0].text == f"Rank 0, {IMAGE}"
+    assert any(one.startswith("<b>be") for one in words(root))

@@ -225,6 +225,16 @@ def test_places_are_named_by_step_and_found_again(slow: Lanes) -> None:
     assert names(slow, int(slow.begin[50]), int(slow.end[150])) == ("50", "150")
 
 
+def test_where_a_step_begins_is_that_step_when_the_script_asks(
+    store: RunStore, slow: Lanes
+) -> None:
+    """The script has seconds; what they are rounded to must not be the step before."""
+    for at in range(40, 60):
+        begin, end = (f"{ns / 1e9:.9f}" for ns in (slow.begin[at], slow.end[at + 34]))
+        found = read(ask(store, "slow", begin=begin, end=end))
+        assert found["names"] == [str(at), str(at + 34)]
+
+
 @pytest.mark.parametrize("text", [None, "", "x", "-3", "1e3", "nan", SCRIPT, "٣", "1" * 40, "1."])
 def test_places_that_say_nothing_are_nowhere(slow: Lanes, text: str | None) -> None:
     assert begin_of(slow, text) is None

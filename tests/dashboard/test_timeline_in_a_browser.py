@@ -114,6 +114,130 @@ def test_dragging_moves_what_is_seen(open_page: Open) -> None:
     assert steps(page)[0] == pytest.approx(120, abs=2)
 
 
+Touch = Callable[..., None]
+
+
+@pytest.fixture
+def fingers(open_page: Open) -> Callable[[Page], Touch]:
+    """Moves fingers on the lanes, each from one place to another: shares of their width and height."""
+
+    def on(page: Page) -> Touch:
+        session = page.context.new_cdp_session(page)
+        session.send("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 5})
+        box = page.locator("#timeline canvas").bounding_box()
+        assert box is not None
+        left, top, below = 170.0, 82.0, 24.0
+
+        def point(number: int, x: float, y: float) -> dict[str, float]:
+            across, down = box["width"] - left, box["height"] - top - below
+            return {
+                "x": box["x"] + left + x * across,
+                "y": box["y"] + top + y * down,
+                "id": number,
+            }
+
+        def touch(*ways: tuple[tuple[float, float], tuple[float, float]], turns: int = 8) -> None:
+            for turn in range(turns + 1):
+                part = turn / turns
+                places = [
+                    point(number, *(a + part * (b - a) for a, b in zip(begin, end, strict=True)))
+                    for number, (begin, end) in enumerate(ways)
+                ]
+                kind = "touchMove" if turn else "touchStart"
+                session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+            session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+        return touch
+
+    return on
+
+
+def page_stays(page: Page) -> None:
+    assert page.evaluate("[visualViewport.scale, scrollX, scrollY]") == [1, 0, 0]
+
+
+def test_two_fingers_zoom_about_what_is_between_them(
+    open_page: Open, fingers: Callable[[Page], Touch]
+) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    touch = fingers(page)
+    with moved(page):
+        # Twice as far apart is twice as close, about step 128.
+        touch(((0.6, 0.5), (0.5, 0.5)), ((0.8, 0.5), (0.9, 0.5)))
+    assert steps(page) == (pytest.approx(114, abs=1.5), pytest.approx(133, abs=1.5))
+    with moved(page):
+        touch(((0.5, 0.5), (0.6, 0.5)), ((0.9, 0.5), (0.8, 0.5)))
+    assert steps(page) == (pytest.approx(100, abs=1.5), pytest.approx(139, abs=1.5))
+    page_stays(page)
+
+
+def test_what_is_under_two_fingers_goes_with_them(
+    open_page: Open, fingers: Callable[[Page], Touch]
+) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    with moved(page):
+        fingers(page)(((0.5, 0.5), (0.25, 0.5)), ((0.75, 0.5), (0.5, 0.5)))
+    first, last = steps(page)
+    assert (first, last) == (pytest.approx(110, abs=1.5), pytest.approx(149, abs=1.5))
+
+
+def test_fingers_above_each_other_zoom_in_ranks(
+    open_page: Open, fingers: Callable[[Page], Touch]
+) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    with moved(page):
+        fingers(page)(((0.5, 0.375), (0.5, 0.25)), ((0.5, 0.625), (0.5, 0.75)))
+    top, bottom = map(int, query(page)["ranks"].split("-"))
+    assert (top, bottom) == (pytest.approx(2, abs=1), pytest.approx(5, abs=1))
+    assert steps(page) == (100, 139)
+    page_stays(page)
+
+
+def test_one_finger_drags_and_no_finger_that_leaves_is_a_click(
+    open_page: Open, fingers: Callable[[Page], Touch]
+) -> None:
+    page = drawn(open_page("/run/slow/timeline?from=100&to=139"))
+    touch = fingers(page)
+    with moved(page):
+        touch(((0.75, 0.5), (0.25, 0.5)))
+    assert steps(page) == (pytest.approx(120, abs=1.5), pytest.approx(159, abs=1.5))
+    # One finger rests while the other moves.
+    with moved(page):
+        touch(((0.25, 0.5), (0.25, 0.5)), ((0.5, 0.5), (0.75, 0.5)))
+    assert steps(page)[1] - steps(page)[0] == pytest.approx(19, abs=2)
+    assert urlsplit(page.url).path == "/run/slow/timeline"
+
+
+def test_up_and_down_one_finger_scrolls_the_page(
+    open_page: Open, fingers: Callable[[Page], Touch]
+) -> None:
+    page = drawn(open_page("/run/thousand/timeline"))
+    fingers(page)(((0.5, 0.6), (0.5, 0.1)))
+    page.wait_for_function("scrollY > 20")
+    assert query(page) == {}
+
+
+def test_a_trackpad_zooms_the_timeline_and_never_the_page(open_page: Open) -> None:
+    page = drawn(open_page("/run/slow/timeline"))
+    page.evaluate(
+        "() => { window.kept = []; "
+        "addEventListener('wheel', event => kept.push(event.defaultPrevented)); }"
+    )
+    at(page, 0.5, 0.5)
+    page.keyboard.down("Control")
+    # Further out than the whole run there is nothing, for the page neither.
+    page.mouse.wheel(0, 20)
+    with moved(page):
+        for _ in range(4):
+            page.mouse.wheel(0, -10)
+    page.keyboard.up("Control")
+    first, last = steps(page)
+    assert last - first == pytest.approx(240 * 0.67, rel=0.1)
+    assert 60 < (first + last) / 2 < 180
+    assert page.evaluate("kept") == [True] * 5
+    page_stays(page)
+
+
 def test_every_key_does_what_its_list_says(open_page: Open) -> None:
     page = focus(drawn(open_page("/run/slow/timeline")))
     for _ in range(2):

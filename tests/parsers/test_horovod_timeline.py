@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.horovod_timeline import (
-    Timeline,
+    Batch,
     TimelineReader,
     is_timeline,
-    read_timeline,
+    is_timeline_file,
+    open_timeline,
 )
 
 # From a run of Horovod 0.28.1: two gradients that were fused, with the first negotiation of both; the
@@ -147,28 +151,44 @@ def job(steps: int, old: bool = False) -> Writer:
     return writer
 
 
-def parsed(data: bytes, block_bytes: int = 1 << 20) -> Timeline:
-    """What read_timeline makes of such a file, with blocks of any size."""
-    reader = TimelineReader("timeline.json", io.BytesIO(data), block_bytes)
-    batches = list(reader.batches())
-    return Timeline(
-        reader.start_us,
-        reader.tensors,
-        pa.concat_tables([batch.activities for batch in batches]).unify_dictionaries(),
-        pa.concat_tables([batch.ticks for batch in batches]),
-        np.concatenate([batch.cycles_us for batch in batches]),
-        reader.unreadable,
-        reader.unmatched,
-        reader.unfinished,
-    )
+class Whole:
+    """A whole timeline, read in blocks of any size."""
+
+    def __init__(self, reader: TimelineReader) -> None:
+        batch = Batch.joined(list(reader.batches()))
+        self.start_us, self.tensors = reader.start_us, reader.tensors
+        self.unreadable, self.unmatched = reader.unreadable, reader.unmatched
+        self.unfinished, self.restarts = reader.unfinished, reader.restarts
+        self.cycles = batch.cycles.tolist()
+        own, names = batch.activities, reader.activity_names
+        self.rows = [
+            (tensor, names[name], level, begin, end, None if size < 0 else size)
+            for tensor, name, level, begin, end, size in zip(
+                own.tensor.tolist(),
+                own.name.tolist(),
+                own.level.tolist(),
+                own.begin.tolist(),
+                own.end.tolist(),
+                own.size.tolist(),
+                strict=True,
+            )
+        ]
+        moments = batch.ticks
+        self.ticks = [
+            (tensor, rank, at)
+            for tensor, rank, at in zip(
+                moments.tensor.tolist(), moments.rank.tolist(), moments.at.tolist(), strict=True
+            )
+        ]
 
 
-def rows(timeline: Timeline) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in timeline.activities.to_pylist()]
+def parsed(data: bytes, block_bytes: int = 1 << 20) -> Whole:
+    return Whole(TimelineReader("timeline.json", io.BytesIO(data), block_bytes))
 
 
-def ticks(timeline: Timeline) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in timeline.ticks.to_pylist()]
+def read(path: Path) -> Whole:
+    with open_timeline(path) as reader:
+        return Whole(reader)
 
 
 def by_hand(data: bytes) -> list[tuple[Any, ...]]:
@@ -189,14 +209,14 @@ def by_hand(data: bytes) -> list[tuple[Any, ...]]:
 def test_real_bytes_become_activities_ticks_and_names(tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     path.write_bytes(REAL)
-    timeline = read_timeline(path)
+    timeline = read(path)
     assert timeline.start_us == 1795251515254024
     assert {number: name.rsplit("/", 1)[1] for number, name in timeline.tensors.items()} == {
         8: "HorovodAllreduce_grads_1_0",
         9: "HorovodAllreduce_grads_0",
     }
-    assert rows(timeline) == REAL_ACTIVITIES
-    assert ticks(timeline) == [
+    assert timeline.rows == REAL_ACTIVITIES
+    assert timeline.ticks == [
         (8, 0, 2715370),
         (9, 0, 2715373),
         (9, 1, 4433013),
@@ -208,10 +228,10 @@ def test_real_bytes_become_activities_ticks_and_names(tmp_path: Path) -> None:
 def test_old_versions_close_no_array_and_tell_no_start() -> None:
     new, old = parsed(job(5).data), parsed(job(5, old=True).data)
     assert (new.start_us, old.start_us) == (1600000000000000, None)
-    assert rows(old) == rows(new) == by_hand(job(5).data)
-    assert ticks(old) == ticks(new)
+    assert old.rows == new.rows == by_hand(job(5).data)
+    assert old.ticks == new.ticks
     assert old.tensors == new.tensors == {1: "grads_0", 2: "grads_1", 3: "grads_2"}
-    assert old.cycles_us.tolist() == new.cycles_us.tolist() == [0, 1000, 2000, 3000, 4000]
+    assert old.cycles == new.cycles == [0, 1000, 2000, 3000, 4000]
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -220,20 +240,20 @@ def test_blocks_of_any_size_give_the_same(old: bool, block_bytes: int) -> None:
     data = job(20, old).data
     assert len(data) > 2 * 10_000
     whole, blocks = parsed(data), parsed(data, block_bytes)
-    assert rows(blocks) == rows(whole)
-    assert ticks(blocks) == ticks(whole)
+    assert blocks.rows == whole.rows
+    assert blocks.ticks == whole.ticks
     assert blocks.tensors == whole.tensors
-    assert blocks.cycles_us.tolist() == whole.cycles_us.tolist()
+    assert blocks.cycles == whole.cycles
     assert (blocks.unreadable, blocks.unmatched, blocks.unfinished) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("old", [False, True])
 def test_a_timeline_cut_anywhere_reads_up_to_there(old: bool) -> None:
     data = job(2, old).data
-    whole = rows(parsed(data))
+    whole = parsed(data).rows
     for cut in range(60, len(data), 3):
         timeline = parsed(data[:cut])
-        found = rows(timeline)
+        found = timeline.rows
         # The bytes at the very end may be missing: what ends is known without them.
         assert [row[:5] for row in found] == [row[:5] for row in whole[: len(found)]]
         assert timeline.unreadable <= 1
@@ -248,7 +268,7 @@ def test_what_is_still_open_is_counted() -> None:
     writer.event("B", 30, "b", "GLOO_ALLREDUCE")
     writer.event("E", 40, "b")
     timeline = parsed(writer.data)
-    assert rows(timeline) == [(2, "GLOO_ALLREDUCE", 1, 30, 40, None)]
+    assert timeline.rows == [(2, "GLOO_ALLREDUCE", 1, 30, 40, None)]
     assert timeline.unfinished == 2
 
 
@@ -261,8 +281,8 @@ def test_an_end_without_a_begin_is_counted_and_disturbs_nothing() -> None:
     allreduce(writer, "a", 400)
     timeline = parsed(writer.data)
     assert timeline.unmatched == 3
-    assert rows(timeline) == by_hand(writer.data)
-    assert len(rows(timeline)) == 8
+    assert timeline.rows == by_hand(writer.data)
+    assert len(timeline.rows) == 8
 
 
 def test_damage_costs_the_damaged_events_only() -> None:
@@ -271,14 +291,12 @@ def test_damage_costs_the_damaged_events_only() -> None:
     assert len(broken) != len(data)
     timeline, whole = parsed(broken), parsed(data)
     assert timeline.unreadable == 2
-    assert timeline.cycles_us.tolist() == [0, 1000]
+    assert timeline.cycles == [0, 1000]
     # Without its end the one negotiation stays open; everything behind it lies a level deeper.
-    lost = [row for row in rows(whole) if row[4] == 1041]
-    left = [row for row in rows(whole) if row[4] != 1041]
+    lost = [row for row in whole.rows if row[4] == 1041]
+    left = [row for row in whole.rows if row[4] != 1041]
     assert len(lost) == 1
-    assert [(*row[:2], *row[3:]) for row in rows(timeline)] == [
-        (*row[:2], *row[3:]) for row in left
-    ]
+    assert [(*row[:2], *row[3:]) for row in timeline.rows] == [(*row[:2], *row[3:]) for row in left]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +318,7 @@ def test_tensor_names_can_hold_anything(name: str) -> None:
     allreduce(writer, name, 300)
     timeline = parsed(writer.data, 5000)
     assert timeline.tensors == {1: "first", 2: name}
-    assert len(rows(timeline)) == 8
+    assert len(timeline.rows) == 8
     assert timeline.unreadable == 0
 
 
@@ -323,20 +341,20 @@ def test_a_name_that_is_no_utf8_is_replaced_not_refused() -> None:
 def test_bytes_are_those_of_type_and_shape(dtype: str, shape: str, size: int | None) -> None:
     writer = Writer()
     allreduce(writer, "a", 100, f'"dtype": "{dtype}", "shape": "{shape}"')
-    assert rows(parsed(writer.data))[-1] == (1, "ALLREDUCE", 0, 150, 195, size)
+    assert parsed(writer.data).rows[-1] == (1, "ALLREDUCE", 0, 150, 195, size)
 
 
 def test_more_activities_than_may_stay_open_at_a_time_are_no_obstacle() -> None:
     event = b'{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},\n'
     timeline = parsed(b"[\n" + event * 300_000 + b'{"ph": "E", "ts": 2, "pid": 1},\n')
-    assert timeline.activities.num_rows == 1
+    assert len(timeline.rows) == 1
     assert timeline.unfinished == 299_999
 
 
 def test_long_stretches_of_something_else_are_dropped_and_counted() -> None:
     first, second = job(1, old=True).data, job(1, old=True).data.removeprefix(b"[\n")
     timeline = parsed(first + b"\0" * 500_000 + second, block_bytes=4096)
-    assert timeline.activities.num_rows == 24
+    assert len(timeline.rows) == 24
     assert timeline.unreadable > 0
 
 
@@ -359,14 +377,14 @@ def test_what_is_no_timeline_is_refused_in_one_sentence(tmp_path: Path, data: by
     path.write_bytes(data)
     assert not is_timeline(data)
     with pytest.raises(UnreadableError, match="no Horovod Timeline"):
-        read_timeline(path)
+        read(path)
 
 
 def test_a_missing_file_is_not_found_and_a_folder_not_readable(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no such file"):
-        read_timeline(tmp_path / "nothing.json")
+        read(tmp_path / "nothing.json")
     with pytest.raises(UnreadableError, match="cannot be read"):
-        read_timeline(tmp_path)
+        read(tmp_path)
 
 
 EVENTS = st.lists(
@@ -389,11 +407,11 @@ def test_any_order_of_events_is_matched_as_by_hand(
             writer.event(kind, at, tensor, "0" if kind == "X" else name)
     data = writer.data
     timeline = parsed(data, block_bytes)
-    assert rows(timeline) == by_hand(data)
+    assert timeline.rows == by_hand(data)
     begins, ends = (sum(kind == which for kind, *_ in events) for which in "BE")
-    assert timeline.unmatched == ends - len(rows(timeline))
-    assert timeline.unfinished == begins - len(rows(timeline))
-    assert len(ticks(timeline)) == sum(kind == "X" for kind, *_ in events)
+    assert timeline.unmatched == ends - len(timeline.rows)
+    assert timeline.unfinished == begins - len(timeline.rows)
+    assert len(timeline.ticks) == sum(kind == "X" for kind, *_ in events)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -411,5 +429,87 @@ def test_no_damage_makes_it_crash(changes: list[tuple[int, bytes]], block_bytes:
     except UnreadableError:
         assert not is_timeline(bytes(data[:4096]))
     else:
-        assert timeline.activities.num_rows <= 24
-        assert set(timeline.activities["level"].to_pylist()) <= set(range(10))
+        assert len(timeline.rows) <= 24
+        assert {row[2] for row in timeline.rows} <= set(range(10))
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("block_bytes", [300, 4096, 1 << 20])
+@pytest.mark.parametrize("cut", [0, 40])
+def test_a_job_that_was_started_again_goes_on_in_the_same_file(
+    old: bool, block_bytes: int, cut: int
+) -> None:
+    again = Writer(old)
+    # Other numbers for the same tensors, and one more.
+    for tensor in ("grads_2", "new", "grads_0"):
+        allreduce(again, tensor, 500)
+    first = job(2, old).data
+    second = again.data.replace(b'micros":1600000000000000', b'micros":1600000007000000')
+    timeline = parsed(first[: len(first) - cut] + second, block_bytes)
+    alone = parsed(first[: len(first) - cut])
+    assert timeline.restarts == 1
+    assert timeline.tensors == {1: "grads_0", 2: "grads_1", 3: "grads_2", 4: "new"}
+    assert timeline.rows[: len(alone.rows)] == alone.rows
+    later = timeline.rows[len(alone.rows) :]
+    assert [row[0] for row in later] == [3] * 4 + [4] * 4 + [1] * 4
+    # By both start times; before 0.20.1 from where the first job was last seen.
+    begins = 7_000_500 if not old else 500 + max(row[4] for row in alone.rows)
+    assert later[0][3] == begins
+    assert timeline.unmatched == 0
+    assert timeline.unfinished == alone.unfinished
+
+
+def test_what_was_open_when_a_job_died_is_not_closed_by_its_successor() -> None:
+    first, second = Writer(), Writer()
+    first.event("B", 10, "a", "NEGOTIATE_ALLREDUCE")
+    allreduce(second, "a", 100)
+    timeline = parsed(first.data + second.data)
+    assert (timeline.restarts, timeline.unfinished, timeline.unmatched) == (1, 1, 0)
+    assert timeline.rows[0][1:4] == ("NEGOTIATE_ALLREDUCE", 0, 100)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_line_ends_of_another_system_change_nothing(old: bool) -> None:
+    data = job(3, old).data
+    windows, plain = parsed(data.replace(b"\n", b"\r\n"), 700), parsed(data)
+    assert windows.rows == plain.rows
+    assert (windows.tensors, windows.restarts, windows.unreadable) == (plain.tensors, 0, 0)
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.compress,
+}
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_compressed_ones_are_read_as_they_are_unpacked(tmp_path: Path, kind: str) -> None:
+    data = job(20).data
+    path = tmp_path / f"timeline.json.{kind}"
+    path.write_bytes(PACKERS[kind](data))
+    assert is_timeline_file(path)
+    assert read(path).rows == parsed(data).rows
+    packed = path.read_bytes()
+    path.write_bytes(packed[: len(packed) * 9 // 10])
+    found = read(path).rows if is_timeline_file(path) else []
+    assert found == parsed(data).rows[: len(found)]
+
+
+def test_names_of_any_length_are_told_apart() -> None:
+    names = ["A" * length + end for length in (1, 3, 7, 15, 20, 23, 26, 31, 40) for end in "XY"]
+    writer = Writer()
+    for at, name in enumerate(names):
+        writer.event("B", 10 * at, "a", name)
+        writer.event("E", 10 * at + 5, "a")
+    assert [row[1] for row in parsed(writer.data).rows] == names
+
+
+@pytest.mark.parametrize("digits", [1, 7, 8, 9, 14, 16])
+def test_times_of_any_length_are_read(digits: int) -> None:
+    at = int("1234567890123456"[:digits])
+    writer = Writer()
+    writer.event("B", at, "a", "ALLREDUCE")
+    writer.event("E", at + 1, "a")
+    assert [row[3:5] for row in parsed(writer.data).rows] == [(at, at + 1)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.launcher_output import Line, shown_lines
+from stallscope.parsers.launcher_output import Line, Wanted, shown_lines
 from stallscope.parsers.stamps import read_stamp
 
 # Open MPI 4.1.8 with --tag-output, of two ranks that write three updates of a bar each.
@@ -131,3 +131,28 @@ def test_no_bytes_break_it(pieces: list[bytes], block_bytes: int) -> None:
         assert line.text
         assert not set(line.text) & set(b"\r\n\b")
         assert line.stamp is None or line.stamp.ns is not None
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1000, 1 << 20])
+def test_wanted_lines_are_those_of_all_lines_that_are_wanted(block_bytes: int) -> None:
+    texts = [b"step %d, loss 2.28" % n if n % 7 else b"took %ds" % n for n in range(300)]
+    texts[150:150] = [b"1/9 took 5s\r2/9 nothing", b"gone\r3/9 took 6s", b"took 7s\r"]
+    data = b"".join(b"[%d]<stdout>:%s\n" % (n % 3, text) for n, text in enumerate(texts))
+    wanted = Wanted((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
+    found = [tuple(line) for line in shown_lines(data, block_bytes, wanted=wanted)]
+    every = [tuple(line) for line in shown_lines(data, block_bytes)]
+    first = {line[0]: line for line in reversed(every)}
+    expected = [one for one in every if one[2].endswith(b"s") or one == first[one[0]]]
+    assert sorted(found) == sorted(expected)
+    assert len(found) > 40
+
+
+def test_of_lines_that_pass_the_last_one_is_enough() -> None:
+    lines = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
+    data = b"\n".join([b"first", b"second", *lines, *lines, b"1/9 - ETA: 3s", b""])
+    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=b" - ETA: ")
+    # The first lines of a stream come all.
+    found = [line.text for line in shown_lines(b"start\n" + data, 40, wanted=wanted)]
+    assert found.count(b"Epoch 1/2") == 2
+    assert found.count(b"9/9 - 4s") == 2
+    assert found[-1] == b"1/9 - ETA: 3s"

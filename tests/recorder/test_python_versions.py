@@ -18,6 +18,15 @@ FILES = sorted(RECORDER.rglob("*.py"))
 #: Those that import no framework.
 MODULES = [f"stallscope.collector.recorder.{path.stem}" for path in RECORDER.glob("[!_]*.py")]
 
+#: What the recorders of a folder may import besides.
+FRAMEWORKS = {
+    "keras3": {"keras", "numpy"},
+    "lightning": {"lightning", "pytorch_lightning"},
+    "mxnet": {"mxnet"},
+    "pytorch": {"torch"},
+    "tf_keras": {"tensorflow", "numpy"},
+}
+
 PROGRAM = """
 import importlib, json, sys, sysconfig
 sys.path.insert(0, sys.argv[1])
@@ -72,9 +81,7 @@ def test_the_recorder_imports_the_standard_library_and_nothing_else(version: str
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RECORDER)))
 def test_every_file_imports_the_standard_library_and_the_users_framework_only(path: Path) -> None:
-    framework = {"tf_keras": {"tensorflow", "numpy"}, "pytorch": {"torch"}}.get(
-        path.parent.name, set()
-    )
+    framework = FRAMEWORKS.get(path.parent.name, set())
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -85,6 +92,8 @@ def test_every_file_imports_the_standard_library_and_the_users_framework_only(pa
 
 
 def test_there_is_something_to_test() -> None:
+    folders = {path.parent.name for path in RECORDER.glob("*/__init__.py")}
+    assert folders == set(FRAMEWORKS)
     assert {"session", "format", "identity"} <= {name.rsplit(".", 1)[1] for name in MODULES}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.html import HtmlReport
+from stallscope.reports.html import HtmlReport, environment
 
 from .cases import CASES
 
@@ -318,3 +318,15 @@ def test_epochs_are_told_where_nothing_finer_is(
     assert "0 steps" not in page.visible
     assert "Ranks (0)" not in page.visible
     assert "Mean epoch" not in Page(HtmlReport().render(case("two ranks"), options)).visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Do `a < b`, then `c`.", "Do <code>a &lt; b</code>, then <code>c</code>."),
+        ("No pair: `<b>", "No pair: `&lt;b&gt;"),
+        ("", ""),
+    ],
+)
+def test_code_in_advice_looks_like_code_and_stays_text(text: str, shown: str) -> None:
+    assert environment().from_string("{{ text|coded }}").render(text=text) == shown

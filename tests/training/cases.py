@@ -24,7 +24,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from stallscope.keras import StepLogger, synthetic_like
+from stallscope.keras import StepLogger, gather_logs, synthetic_like
 
 #: Whether this is one of several ranks; otherwise Horovod is not even imported.
 RANKED = "HOROVOD_RANK" in os.environ
@@ -226,6 +226,24 @@ def plain(case: Case) -> Any:
         silent=weights_of(silent),
         reduction_is_back=reduction_of(model) is reduction,
     )
+
+
+@ranked
+def gathered(case: Case) -> Any:
+    """Ranks that share no folder bring their logs to rank 0's, twice."""
+    folder = case.logs(f"logs-{case.rank}")
+    model = classifier()
+    case.fit(model, case.data(), log=StepLogger(folder))
+    return seen(model, files=[len(gather_logs(folder)) for _ in range(2)])
+
+
+@ranked
+def sampled(case: Case) -> Any:
+    """Hardly any step in full, in files that are full at once."""
+    model = classifier()
+    log = case.logger(sample_after=64, sample_one_in=4, max_file_mb=0.003, flush_seconds=0.02)
+    case.fit(model, case.data(160), log=log, epochs=2)
+    return seen(model)
 
 
 @ranked

@@ -48,7 +48,14 @@ class Launch:
                     time.sleep(0.05)
 
 
-def launch(printed: Path, program: str, *arguments: str, ranks: int = 0) -> Launch:
+def launch(
+    printed: Path,
+    program: str,
+    *arguments: str,
+    ranks: int = 0,
+    environment: Path = ENVIRONMENT,
+    **settings: str,
+) -> Launch:
     """Start a program of this folder, under horovodrun where it is to have ranks."""
     python = ["python", str(PROGRAMS / program), *arguments]
     horovodrun = ["horovodrun", "--disable-cache", "-np", str(ranks)]
@@ -57,13 +64,13 @@ def launch(printed: Path, program: str, *arguments: str, ranks: int = 0) -> Laun
             [*horovodrun, *python] if ranks else python,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=_settings(),
+            env={**_settings(environment), **settings},
             start_new_session=True,
         )
     return Launch(process, printed)
 
 
-def _settings() -> dict[str, str]:
+def _settings(environment: Path) -> dict[str, str]:
     """The tests' own settings without those of an outer training, and what the tests look for."""
     kept = {
         name: value
@@ -72,7 +79,7 @@ def _settings() -> dict[str, str]:
     }
     return {
         **kept,
-        "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "HOROVOD_SECRET_TOKEN": SECRET,
     }

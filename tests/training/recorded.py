@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 
+from stallscope.analysis import analyse
 from stallscope.parsers import read
 from stallscope.run import Log, Run
 
@@ -126,3 +127,31 @@ def check_ranks_together(run: Run) -> None:
     assert (by_step.size() == run.size).all()
     early = by_step["ready"].max() - by_step["reduced"].min()
     assert early.max() <= RESOLUTION_NS, f"reduced {early.max() / 1e6:.3f} ms before all were ready"
+
+
+def check_gathered(recorded: Recorded) -> None:
+    """Rank 0 has the logs of both ranks, once, and they are one run."""
+    assert recorded.result("gathered", 0)["files"] == [1, 0]
+    assert recorded.result("gathered", 1)["files"] == [0, 0]
+    (run,) = read(str(recorded.out / "gathered" / "logs-0"))
+    assert run.ranks == [0, 1]
+    assert run.problems == ()
+    (own,) = read(str(recorded.out / "gathered" / "logs-1"))
+    gathered = run.steps.filter(pc.equal(run.steps["rank"], 1))
+    assert gathered.drop_columns("log").equals(own.steps.drop_columns("log"))
+
+
+def check_sampled(recorded: Recorded, steps: int) -> None:
+    """Both ranks have the same steps in full, all others are counted, and several files are one log."""
+    (run,) = read(str(recorded.out / "sampled" / "logs"))
+    own = [
+        run.steps.filter(pc.equal(run.steps["rank"], rank))["step"].to_pylist() for rank in (0, 1)
+    ]
+    assert own[0] == own[1]
+    assert own[0][:64] == list(range(64))
+    assert 64 < len(own[0]) < steps - 64
+    assert len(run.logs) > 2
+    assert run.status == "completed"
+    analysis = analyse(run)
+    assert analysis.steps == steps
+    assert analysis.coverage.complete + analysis.coverage.sampled_out == steps

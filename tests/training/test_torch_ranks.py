@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 from training.launching import launch
-from training.recorded import Fit, Recorded, check_ranks_together, check_steps, fits_of
+from training.recorded import (
+    Fit,
+    Recorded,
+    check_gathered,
+    check_ranks_together,
+    check_sampled,
+    check_steps,
+    fits_of,
+)
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
@@ -276,3 +284,11 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(ranks: Recorded,
 def test_hooks_are_taken_out_at_once_where_recording_cannot_start(ranks: Recorded) -> None:
     for rank in range(2):
         assert ranks.result("recorder_cannot_start", rank)["in_training"] == []
+
+
+def test_ranks_that_share_no_folder_gather_their_logs(ranks: Recorded) -> None:
+    check_gathered(ranks)
+
+
+def test_some_steps_are_recorded_in_full_in_several_files(ranks: Recorded) -> None:
+    check_sampled(ranks, steps=320)

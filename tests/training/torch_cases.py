@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from stallscope.torch import StepLogger, synthetic_like
+from stallscope.torch import StepLogger, gather_logs, synthetic_like
 
 HOROVOD = "HOROVOD_RANK" in os.environ
 DDP = "TORCHELASTIC_RUN_ID" in os.environ
@@ -212,6 +212,23 @@ def plain(case: Case) -> Any:
             with log.checkpoint():
                 torch.save(training.net.state_dict(), case.folder / f"{rank()}-{epoch}.pt")
     return training.seen(silent=Training().silent(case))
+
+
+@ranked
+def gathered(case: Case) -> Any:
+    """Ranks that share no folder bring their logs to rank 0's, twice."""
+    training, name = Training(), f"logs-{case.rank}"
+    with training.logger(case, name) as log:
+        for batch in log.watch(case.loader()):
+            training.step(batch)
+    return training.seen(files=[len(gather_logs(case.logs(name))) for _ in range(2)])
+
+
+@ranked
+def sampled(case: Case) -> Any:
+    """Hardly any step in full, in files that are full at once."""
+    options = {"sample_after": 64, "sample_one_in": 4, "max_file_mb": 0.003, "flush_seconds": 0.02}
+    return Training().recorded(case, steps=160, **options)
 
 
 @ranked

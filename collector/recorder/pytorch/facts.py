@@ -8,8 +8,10 @@ from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 import torch
 
+from ..facts import horovod_transports
 from ..identity import World, world_from_environment
 from ..learning_rate import scaled_by_ranks
+from ..sparse import largest_gathered
 from .reductions import Reductions, without_compiler
 
 _Fact = TypeVar("_Fact")
@@ -56,24 +58,119 @@ def model_facts(
     inner = without_compiler(model)
     inner = getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
-    rate = _known(lambda: float(optimizer.param_groups[0]["lr"]))
+    rate = learning_rate(optimizer)
     return {
         "framework": "pytorch",
         "versions": {"torch": str(torch.__version__), "horovod": _version("horovod")},
         "model": None if inner is None else type(inner).__name__,
-        "parameters": _known(lambda: sum(parameter.numel() for parameter in parameters)),
+        "parameters": known(lambda: sum(parameter.numel() for parameter in parameters)),
         "optimizer": None if optimizer is None else type(optimizer).__name__,
         "learning_rate": rate,
-        "learning_rate_scaled": _known(lambda: scaled_by_ranks(optimizer, "lr", rate, size)),
+        "learning_rate_scaled": known(lambda: scaled_by_ranks(optimizer, "lr", rate, size)),
         "backward_passes_per_step": getattr(optimizer, "backward_passes_per_step", None),
         "gradient_tensors": len(training),
-        "gradient_bytes": _known(lambda: sum(map(_bytes, training))),
+        "gradient_bytes": known(lambda: sum(map(_bytes, training))),
         "threads": {
             "inter_op": torch.get_num_interop_threads(),
             "intra_op": torch.get_num_threads(),
         },
+        "reduces_with": known(lambda: _reduces_with(optimizer)) if size > 1 else None,
         "devices": [kind.upper() for kind in device_types(parameters)],
     }
+
+
+def learning_rate(optimizer: Any) -> Optional[float]:
+    """The rate of the first group, as it is now."""
+    return known(lambda: float(optimizer.param_groups[0]["lr"]))
+
+
+def weights(optimizer: Any, parameters: List[torch.Tensor]) -> Optional[Dict[str, Any]]:
+    """Some numbers of the first matrix that trains: what ranks that train one model have in common.
+
+    None where they need not be: with a process set of some ranks only.
+    """
+
+    def read() -> Optional[Dict[str, Any]]:
+        if getattr(getattr(optimizer, "process_set", None), "process_set_id", 0):
+            return None
+        for number, parameter in enumerate(parameters):
+            # Vectors begin as zeros or ones mostly, on all ranks alike.
+            if parameter.requires_grad and parameter.dim() > 1:
+                some = parameter.detach().reshape(-1)[:_SOME_WEIGHTS]
+                return {"of": "parameter %d" % number, "values": some.tolist()}
+        return None
+
+    return known(read)
+
+
+def sparse_gradients(
+    optimizer: Any, model: Any, parameters: List[torch.Tensor], size: int
+) -> Optional[Dict[str, Any]]:
+    """Gradients that are sparse for whoever reduces them.
+
+    Looked at when they are reduced: a gradient says only then that it is sparse.
+    """
+
+    def read() -> Optional[Dict[str, Any]]:
+        horovods = hasattr(optimizer, "_parameter_names")
+        if all(parameter.grad is None for parameter in parameters):
+            return None
+        if horovods and getattr(optimizer, "sparse_as_dense", False):
+            return largest_gathered([])
+        names = _names(optimizer, model)
+        found = []
+        for number, parameter in enumerate(parameters):
+            gradient = parameter.grad
+            if gradient is not None and gradient.is_sparse:
+                # Those of Horovod hold the rows of all ranks by now, those of others no row twice.
+                rows = round(gradient._nnz() / size) if horovods else None
+                name = names.get(id(parameter), "parameter %d" % number)
+                shape, itemsize = list(parameter.shape), parameter.element_size()
+                found.append({"name": name, "shape": shape, "itemsize": itemsize, "rows": rows})
+        return largest_gathered(found)
+
+    return known(read)
+
+
+def shuffling(loader: Any) -> Optional[Dict[str, Any]]:
+    """What decides about the order in which a loader's samples come; None where it does not tell.
+
+    A ``DistributedSampler`` draws from ``seed`` and ``epoch``: with the same ones, the same order.
+    """
+    sampler = getattr(loader, "sampler", None)
+    data = torch.utils.data
+    # With a batch sampler of the user's own, the loader's is not used.
+    batches = getattr(loader, "batch_sampler", None)
+    if batches is not None and type(batches) is not data.BatchSampler:
+        return None
+    if isinstance(sampler, data.distributed.DistributedSampler):
+        if sampler.shuffle:
+            drawn = [int(sampler.seed), int(sampler.epoch)]
+            return {"sampler": "DistributedSampler", "shuffles": True, "drawn": drawn}
+        return {"sampler": "DistributedSampler", "shuffles": False}
+    if type(sampler) is data.SequentialSampler:
+        return {"sampler": "SequentialSampler", "shuffles": False}
+    return None
+
+
+_SOME_WEIGHTS = 8
+
+
+def _reduces_with(optimizer: Any) -> Optional[List[str]]:
+    """The process group's backends where there is one, otherwise what Horovod can reduce with."""
+    distributed = torch.distributed
+    if hasattr(optimizer, "_parameter_names"):
+        return horovod_transports()
+    if distributed.is_available() and distributed.is_initialized():
+        return [str(distributed.get_backend())]
+    return horovod_transports()
+
+
+def _names(optimizer: Any, model: Any) -> Dict[int, str]:
+    """Parameters' names: those that Horovod has, otherwise the model's own."""
+    if hasattr(optimizer, "_parameter_names"):
+        return {id(one): str(name) for one, name in optimizer._parameter_names.items()}
+    return {} if model is None else {id(one): name for name, one in model.named_parameters()}
 
 
 def device_types(parameters: List[torch.Tensor]) -> List[str]:
@@ -93,7 +190,7 @@ def _bytes(parameter: torch.Tensor) -> int:
     return int(parameter.numel() * parameter.element_size())
 
 
-def _known(read: Callable[[], _Fact]) -> Optional[_Fact]:
+def known(read: Callable[[], _Fact]) -> Optional[_Fact]:
     """A fact, or None where it cannot be had: no fact is worth the recording."""
     try:
         return read()

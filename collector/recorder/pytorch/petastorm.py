@@ -6,7 +6,8 @@ such as shuffling and collating.
 
 from __future__ import annotations
 
-from typing import Any, List
+import contextlib
+from typing import Any, Dict, List, Optional
 
 from ..measuring import Loader, Stages
 from .batches import samples_in
@@ -22,7 +23,7 @@ def is_petastorms(data: Any) -> bool:
 
 def loader_of(data: Any) -> Loader:
     """A loader of Petastorm's, whose queue is looked at behind every batch."""
-    queue = _Queue(data.reader)
+    queue = PoolQueue(data.reader)
 
     def samples(batch: Any) -> Any:
         queue.look()
@@ -34,37 +35,66 @@ def loader_of(data: Any) -> Loader:
     return Loader("Petastorm", lambda: iter(data), samples, 1, stages)
 
 
-class _Queue:
+def queue_of(data: Any, known: Optional["PoolQueue"]) -> Optional["PoolQueue"]:
+    """The queue of a loader of Petastorm's, ``known`` where that is it; None of other loaders."""
+    if not is_petastorms(data):
+        return None
+    return known if known is not None and known.reader is data.reader else PoolQueue(data.reader)
+
+
+class PoolQueue:
     """What waits between a pool and training."""
 
     def __init__(self, reader: Any) -> None:
-        self._reader = reader
+        self.reader = reader
         self._waiting: List[int] = []
 
     def look(self) -> None:
-        size = self._reader.diagnostics.get("output_queue_size")
-        if isinstance(size, int):
-            self._waiting.append(size)
+        # It is Petastorm's, and training's: whatever it raises must go no further.
+        with contextlib.suppress(Exception):
+            size = self.reader.diagnostics.get("output_queue_size")
+            if isinstance(size, int):
+                self._waiting.append(size)
+
+    def fact(self) -> Dict[str, Any]:
+        """The pool, and how many row groups waited behind it on average; None for what it hides."""
+        pool = getattr(self.reader, "_workers_pool", None)
+        waiting = self._later()
+        return {
+            "pool": None if pool is None else type(pool).__name__,
+            "workers": _count(getattr(pool, "workers_count", None)),
+            "room": _count(getattr(pool, "_results_queue_size", None)),
+            "waiting": sum(waiting) / len(waiting) if waiting else None,
+            "looks": len(waiting),
+            "batched": getattr(self.reader, "batched_output", None),
+        }
 
     def in_words(self) -> str:
-        pool = getattr(self._reader, "_workers_pool", None)
+        pool = getattr(self.reader, "_workers_pool", None)
         workers = getattr(pool, "workers_count", None)
         size = "" if workers is None else " of %s" % workers
         name = "Petastorm's pool (%s%s)" % (type(pool).__name__, size)
         return "%s: %s. %s" % (name, self._who_waits(), _ONCE)
 
+    def _later(self) -> List[int]:
+        """At the begin the queue is empty, or filled beforehand, whoever is slow."""
+        return self._waiting[len(self._waiting) // 2 :]
+
     def _who_waits(self) -> str:
-        # At the begin the queue is empty, whoever is slow.
-        later = self._waiting[len(self._waiting) // 2 :]
+        later = self._later()
         if not later:
             return "it does not tell what waits in its queue"
         mean = sum(later) / len(later)
-        room = getattr(getattr(self._reader, "_workers_pool", None), "_results_queue_size", None)
+        room = getattr(getattr(self.reader, "_workers_pool", None), "_results_queue_size", None)
         if not room:
             return "%.3g row groups waited on average" % mean
         piled = mean > _PILED_UP * room
         slow = "what comes after it" if piled else "the pool, which reads and decodes,"
         return "%.3g row groups of at most %s waited on average: %s takes most" % (mean, room, slow)
+
+
+def _count(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) else None
 
 
 # Petastorm refuses to reset a reader in the middle of an epoch.

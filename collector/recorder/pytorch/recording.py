@@ -11,15 +11,30 @@ from typing import Any, Callable, Dict, List, Optional
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
+from ..learning_rate import Rates
 from ..options import Options
 from ..session import Session
 from .batches import samples_in
-from .facts import model_facts, parameters_of, steps_counted, why_no_stamps, world_of_training
+from .facts import (
+    learning_rate,
+    model_facts,
+    parameters_of,
+    shuffling,
+    sparse_gradients,
+    steps_counted,
+    weights,
+    why_no_stamps,
+    world_of_training,
+)
 from .gradients import GradientClock
+from .petastorm import PoolQueue, queue_of
 from .reductions import reductions_of
 from .steps import Reduction, StepAssembler, Turn
 
 logger = logging.getLogger("stallscope")
+
+# Epochs whose order of samples is told.
+_MOST_ORDERS = 8
 
 # Recordings that nobody has closed yet.
 _open: List["Recording"] = []
@@ -59,6 +74,11 @@ class Recording:
         self._epoch_began: Optional[int] = None
         # Nanoseconds of the turn that runs that were the recorder's own.
         self._own_ns = 0
+        self._rates = Rates()
+        self._loader: Any = None
+        self._orders: List[Any] = []
+        self._pool: Optional[PoolQueue] = None
+        self._gradients_told = False
 
     @property
     def running(self) -> bool:
@@ -116,6 +136,7 @@ class Recording:
         reductions = reductions_of(optimizer, model, world.size)
         no_stamps = why_no_stamps(reductions, parameters, options.stages)
         self._batch_size = options.batch_size
+        self._size = world.size
         self._single = world.size == 1
         reduced = True if self._single or (reductions.counts and not reductions.reason) else None
         facts = {
@@ -139,11 +160,15 @@ class Recording:
             facts,
             steps_counted(optimizer),
             options.flush_seconds,
+            before_flush=self._look_at_pool,
             mlflow_run_id=options.mlflow_run_id,
             sink=options.sink,
+            sampling=options.sampling,
+            max_file_bytes=options.max_file_bytes,
         )
         if not session.recording:
             return
+        self._first_step = session.next_step
         _open.append(self)
         self._assembler = StepAssembler(reductions.counts, self._single)
         self._gradients = GradientClock()
@@ -166,7 +191,8 @@ class Recording:
         self._end_turn_early()
         if self._loop is None:
             self._announce(loader)
-        self._loop = loop
+        self._loop, self._loader = loop, loader
+        self._pool = queue_of(loader, self._pool)
         if self._times_gradients:
             self._gradients.hook(parameters_of(self._optimizer, self._model))
 
@@ -190,7 +216,10 @@ class Recording:
     @_never_raises
     def epoch_begins(self, number: Optional[int] = None) -> None:
         self.epoch_ends()
+        begun_before = self._epoch >= 0
         self._epoch = self._epoch + 1 if number is None else number
+        if begun_before:
+            self._tell_rate()
         self._epoch_began = monotonic_ns()
 
     @_never_raises
@@ -199,6 +228,37 @@ class Recording:
         began, self._epoch_began = self._epoch_began, None
         if began is not None:
             self._interval(EPOCH, began)
+            self._tell_of_epoch()
+
+    def _tell_rate(self) -> None:
+        assert self._session is not None
+        changes = self._rates.changed(self._epoch, learning_rate(self._optimizer))
+        if changes is not None:
+            self._session.facts({"learning_rates": changes})
+
+    def _tell_of_epoch(self) -> None:
+        """What an epoch shows when it is over, of its first few."""
+        session = self._session
+        assert session is not None
+        loader, self._loader = self._loader, None
+        found: Dict[str, Any] = {}
+        if not self._orders and not self._single:
+            parameters = parameters_of(self._optimizer, self._model)
+            sample = weights(self._optimizer, parameters)
+            if sample is not None:
+                found["weights"] = {**sample, "after": session.next_step - self._first_step}
+        if len(self._orders) < _MOST_ORDERS:
+            self._orders.append(shuffling(loader))
+            found["orders"] = self._orders[:]
+        if self._pool is not None:
+            found["petastorm"] = self._pool.fact()
+        if found:
+            session.facts(found)
+
+    def _look_at_pool(self) -> None:
+        """From the flushing thread: what waits for a loop that runs."""
+        if self._pool is not None and self._turn is not None:
+            self._pool.look()
 
     @_never_raises
     def pause_begins(self) -> None:
@@ -259,6 +319,17 @@ class Recording:
     def _reduced(self, reduction: Reduction) -> None:
         if self._turn is not None:
             self._turn.reduced(reduction)
+        if not self._gradients_told:
+            self._tell_gradients()
+
+    def _tell_gradients(self) -> None:
+        """Behind the first reduction, when the gradients are still there."""
+        assert self._session is not None
+        self._gradients_told = True
+        if not self._single:
+            parameters = parameters_of(self._optimizer, self._model)
+            found = sparse_gradients(self._optimizer, self._model, parameters, self._size)
+            self._session.facts({"sparse_gradients": found})
 
     @_never_raises
     def _give_up(self) -> None:

@@ -29,6 +29,9 @@ class StepLogger(tf.keras.callbacks.Callback):  # type: ignore[misc]  # TensorFl
         sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: records
             of the log ``stallscope.steps``, from which parsers have the step log back, and no folder is
             needed; or ``"both"``.
+        sample_after: for very long runs: behind so many steps, one in ``sample_one_in`` is recorded in
+            full and the others as sums, on all ranks the same ones.
+        max_file_mb: a log that has reached this size goes on in another file.
         flush_seconds: how often, at least, the log on disk is brought up to date.
         stages: put stamps into the training graph. Without them only the host's begin and end of
             every step are recorded.
@@ -50,6 +53,9 @@ class StepLogger(tf.keras.callbacks.Callback):  # type: ignore[misc]  # TensorFl
         batch_size: Optional[int] = None,
         mlflow_run_id: Optional[str] = None,
         sink: str = "file",
+        sample_after: Optional[int] = None,
+        sample_one_in: int = 20,
+        max_file_mb: Optional[float] = None,
         flush_seconds: float = 1.0,
         stages: bool = True,
     ) -> None:
@@ -61,6 +67,9 @@ class StepLogger(tf.keras.callbacks.Callback):  # type: ignore[misc]  # TensorFl
             batch_size=batch_size,
             mlflow_run_id=mlflow_run_id,
             sink=sink,
+            sample_after=sample_after,
+            sample_one_in=sample_one_in,
+            max_file_mb=max_file_mb,
             flush_seconds=flush_seconds,
             stages=stages,
         )

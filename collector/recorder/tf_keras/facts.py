@@ -7,9 +7,10 @@ from typing import Any, Callable, Dict, Optional, TypeVar
 
 import tensorflow as tf
 
+from ..facts import horovod_transports
 from ..identity import World
 from ..learning_rate import scaled_by_ranks
-from .optimizers import innermost, passes_per_step
+from .optimizers import has_own_variables, innermost, passes_per_step
 
 _Fact = TypeVar("_Fact")
 
@@ -33,7 +34,7 @@ def horovod_world() -> Optional[World]:
 def model_facts(model: Any, size: int) -> Dict[str, Any]:
     """Facts of the model and its optimizer; None for what a model keeps in a way of its own."""
     optimizer = innermost(getattr(model, "optimizer", None))
-    rate = _known(lambda: _learning_rate(optimizer))
+    rate = learning_rate(optimizer)
     return {
         "framework": "tensorflow",
         "versions": {
@@ -41,27 +42,28 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
             "keras": keras_version(),
             "horovod": _version("horovod"),
         },
-        "model": _known(lambda: model.name),
+        "model": known(lambda: model.name),
         "parameters": parameters(model),
         "optimizer": None if optimizer is None else type(optimizer).__name__,
         "learning_rate": rate,
-        "learning_rate_scaled": _known(
+        "learning_rate_scaled": known(
             lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
         ),
         "backward_passes_per_step": passes_per_step(optimizer),
-        "steps_per_execution": _known(lambda: steps_per_execution(model)),
+        "steps_per_execution": known(lambda: steps_per_execution(model)),
         "threads": {
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
         },
         "loader_workers": None,
+        "reduces_with": horovod_transports() if size > 1 else None,
         "devices": [device.device_type for device in tf.config.list_logical_devices()],
     }
 
 
 def parameters(model: Any) -> Optional[int]:
     """Numbers in the model's weights; None before it is built."""
-    return _known(lambda: int(model.count_params()) if model.built else None)
+    return known(lambda: int(model.count_params()) if model.built else None)
 
 
 def why_no_stamps(model: Any, stages: bool) -> Optional[str]:
@@ -90,13 +92,42 @@ def steps_per_execution(model: Any) -> int:
     return 1 if variable is None else int(variable.numpy())
 
 
-def _learning_rate(optimizer: Any) -> float:
-    """The rate at the start."""
-    rate = optimizer.learning_rate
-    return float(rate.numpy() if hasattr(rate, "numpy") else rate)
+def learning_rate(optimizer: Any) -> Optional[float]:
+    """The rate as it is now."""
+
+    def read() -> float:
+        rate = innermost(optimizer).learning_rate
+        return float(rate.numpy() if hasattr(rate, "numpy") else rate)
+
+    return known(read)
 
 
-def _known(read: Callable[[], _Fact]) -> Optional[_Fact]:
+def weights(model: Any) -> Optional[Dict[str, Any]]:
+    """Some numbers of the smallest matrix that trains: what ranks that train one model have in common.
+
+    None where they need not be: with variables or process sets of a rank's own.
+    """
+
+    def read() -> Optional[Dict[str, Any]]:
+        # Vectors begin as zeros or ones mostly, on all ranks alike.
+        matrices = [one for one in model.trainable_variables if (one.shape.rank or 0) > 1]
+        if not matrices or not tf.executing_eagerly() or has_own_variables(model.optimizer):
+            return None
+        smallest = min(matrices, key=lambda one: one.shape.num_elements())
+        if smallest.shape.num_elements() > _LARGEST_READ:
+            return None
+        numbers = smallest.numpy().reshape(-1)[:_SOME_WEIGHTS]
+        return {"of": smallest.name.partition(":")[0], "values": [float(one) for one in numbers]}
+
+    return known(read)
+
+
+# Numbers that may be copied from a device, once, of which a few are kept.
+_LARGEST_READ = 1_000_000
+_SOME_WEIGHTS = 8
+
+
+def known(read: Callable[[], _Fact]) -> Optional[_Fact]:
     """A fact, or None where it cannot be had: no fact is worth the recording."""
     try:
         return read()

@@ -21,6 +21,8 @@ try:
 except ImportError:  # not public: without it only what Keras itself compiles is noticed
     control_flow_util = None
 
+from ..sparse import largest_gathered
+from .facts import known
 from .optimizers import innermost, own_attributes, reductions_of
 from .ring import DONE, READY, REDUCED, StampRing
 
@@ -124,7 +126,7 @@ class Instrumentation:
         def allreduce_grads(gradients: Any, *args: Any, **kwargs: Any) -> Any:
             self._gradients_are_ready(gradients, args[0] if args else None)
             reduced = original(gradients, *args, **kwargs)
-            self._gradients_are_reduced(reduced)
+            self._gradients_are_reduced(reduced, gradients, args[0] if args else None)
             return reduced
 
         return allreduce_grads
@@ -172,8 +174,12 @@ class Instrumentation:
             self._place("ready")
 
     @_while_tracing
-    def _gradients_are_reduced(self, reduced: Any) -> None:
+    def _gradients_are_reduced(self, reduced: Any, gradients: Any, variables: Any) -> None:
         self.reduction_traced = True
+        if self.active:
+            # Stamps matter more than this fact.
+            gathered = known(lambda: _gathered(reduced, gradients, variables))
+            self.gradients["sparse_gradients"] = gathered
         ring = self._ring_here()
         tensors = tensors_of(reduced)
         if ring is not None and tensors:
@@ -232,6 +238,21 @@ def _samples(data: Any) -> Any:
             static = leaf.shape[0]
             return tf.shape(leaf)[0] if static is None else static
     return -1
+
+
+def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
+    """Gradients that stay sparse: Horovod gathers the rows of all ranks, rather than to reduce them."""
+    reduced, variables = list(reduced), list(variables) if variables is not None else []
+    if len(variables) != len(reduced):
+        variables = [None] * len(reduced)
+    found = []
+    for after, before, variable in zip(reduced, gradients, variables):
+        if isinstance(after, tf.IndexedSlices) and variable is not None:
+            rows = before.values.shape[0] if isinstance(before, tf.IndexedSlices) else None
+            shape = [int(size) for size in variable.shape]
+            name, itemsize = variable.name.partition(":")[0], after.values.dtype.size
+            found.append({"name": name, "shape": shape, "itemsize": itemsize, "rows": rows})
+    return largest_gathered(found)
 
 
 def _bytes(gradients: Any, variables: Any) -> Optional[int]:

@@ -67,6 +67,16 @@ def graph_reduces(model: Any) -> Optional[bool]:
     return False
 
 
+def has_own_variables(optimizer: Any) -> bool:
+    """Whether Horovod leaves some variables to the ranks, or reduces among some of the ranks only."""
+    layers = layers_of(optimizer)
+    holders = [*layers, *(getattr(layer, "_agg_helper", None) for layer in layers)]
+    process_sets = [getattr(layer, "process_set", None) for layer in layers]
+    return any(getattr(holder, "_local_vars", None) for holder in holders) or any(
+        getattr(one, "process_set_id", 0) for one in process_sets
+    )
+
+
 def own_attributes(owner: Any) -> Dict[str, Any]:
     """The attributes of the instance itself; none where its class has slots instead."""
     attributes: Dict[str, Any] = getattr(owner, "__dict__", {})

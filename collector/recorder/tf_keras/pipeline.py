@@ -97,7 +97,7 @@ def _parts(dataset: Any) -> Tuple[List[_Part], Optional[str]]:
     elements = 1
     rest: Optional[str] = None
     for _ in range(_DEEPEST):
-        operation = _operation(dataset)
+        operation = operation_of(dataset)
         if operation not in _PASSING:
             parts.append(_Part(dataset, operation, elements))
         inputs = dataset._inputs()
@@ -120,7 +120,7 @@ def _works(dataset: Any) -> bool:
     return bool(dataset._functions()) or any(map(_works, dataset._inputs()))
 
 
-def _operation(dataset: Any) -> str:
+def operation_of(dataset: Any) -> str:
     """``ParallelMap``: the class's name without what all of them have in common."""
     return re.sub(r"^_|Dataset(V\d)?$|V\d$", "", re.sub(r"V\d$", "", type(dataset).__name__))
 
@@ -178,6 +178,12 @@ def _kind_of(wrapped: Any) -> Optional[str]:
         if any(map(words.search, types)):
             return kind
     return None
+
+
+def operations_of(dataset: Any) -> List[str]:
+    """The types of the operations in the functions that a dataset calls."""
+    graphs = [one.function.graph for one in dataset._functions() if hasattr(one, "function")]
+    return [operation for graph in graphs for operation in _operations_in(graph)]
 
 
 def _operations_in(graph: Any) -> List[str]:

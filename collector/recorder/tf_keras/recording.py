@@ -5,25 +5,27 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import sys
 import threading
-from types import FrameType
 from typing import Any, Callable, List, Optional, Tuple
 
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
 from ..identity import World, world_from_environment
+from ..learning_rate import Rates
 from ..options import Options
 from ..session import Session
 from .facts import (
     horovod_world,
+    learning_rate,
     model_facts,
     parameters,
     plan,
     steps_per_execution,
+    weights,
     why_no_stamps,
 )
+from .fitting import fit_facts, fit_frame
 from .instrument import Instrumentation
 from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
 from .ring import CAPACITY, StampRing
@@ -35,6 +37,7 @@ logger = logging.getLogger("stallscope")
 
 # Keras' tuner may raise the steps of a call to anything; those of one call must fit into the ring.
 _TUNED_CAPACITY = 4096
+_TUNED = "autotune_steps_per_execution"
 
 # Recordings that nobody has stopped yet: an exception ends fit without a word to its callbacks.
 _open: List["Recording"] = []
@@ -81,12 +84,13 @@ class Recording:
         self._optimizer = getattr(model, "optimizer", None)
         # Keras makes a new history for every fit: it tells this fit from another one.
         self._history = getattr(model, "history", None)
-        self._thread = threading.get_ident() if _is_fitting(model) else None
+        self._thread = threading.get_ident() if fit_frame(model) else None
         self._active = False
         self._failed = False
         self._batch_size = options.batch_size
         self._announced: Optional[Tuple[Any, ...]] = None
         self._graph_reduces: Optional[bool] = None
+        self._rates = Rates()
         self._undo: List[Callable[[], None]] = []
         self._session: Optional[Session] = None
         self._stream: Optional[StepStream] = None
@@ -106,7 +110,7 @@ class Recording:
     @property
     def abandoned(self) -> bool:
         """Whether its fit began on this thread, and is on it no more."""
-        return self._thread == threading.get_ident() and not _is_fitting(self.model)
+        return self._thread == threading.get_ident() and fit_frame(self.model) is None
 
     # -- begin and end ---------------------------------------------------------------------------
 
@@ -115,7 +119,7 @@ class Recording:
         """Open the log, then put stamps and timers into the model."""
         model, optimizer = self.model, self._optimizer
         world = horovod_world() or world_from_environment(os.environ)
-        tuned = bool(getattr(model, "autotune_steps_per_execution", False))
+        tuned = bool(getattr(model, _TUNED, False))
         self._size = world.size
         self._several_per_call = tuned or steps_per_execution(model) != 1
         self._passes = passes_per_step(optimizer)
@@ -174,6 +178,7 @@ class Recording:
             **host_facts(),
             **model_facts(self.model, world.size),
             **plan(self._history),
+            **fit_facts(self.model),
             "run_name": options.run_name,
             "synthetic": options.synthetic,
             "batch_size": options.batch_size,
@@ -190,6 +195,8 @@ class Recording:
             before_flush=self.drain,
             mlflow_run_id=options.mlflow_run_id,
             sink=options.sink,
+            sampling=options.sampling,
+            max_file_bytes=options.max_file_bytes,
         )
 
     def _time_train_function(self) -> None:
@@ -234,6 +241,11 @@ class Recording:
 
     @_never_raises
     def epoch_begins(self, epoch: int) -> None:
+        # In front of the first one a checkpoint's rate may not have been broadcast yet.
+        if self.epoch is not None and self.running and self._session is not None:
+            changes = self._rates.changed(epoch, learning_rate(self._optimizer))
+            if changes is not None:
+                self._session.facts({"learning_rates": changes})
         self.epoch = epoch
         self._epoch_began = read_clocks()[0]
 
@@ -270,6 +282,8 @@ class Recording:
             if self._stream.calls_seen and not self._stream.settled:
                 self._settle()
                 self.drain(between_calls=True)
+            if self._stream.calls_seen == 1:
+                self._tell_weights()
             if self._several_per_call:
                 # The last call of an epoch may run fewer steps than the others.
                 self.steps_of_next_call = steps_per_execution(self.model)
@@ -303,6 +317,17 @@ class Recording:
         if not self._stream.settled:
             counted = passes_counted(self._optimizer)
             self._stream.settle(self._counted_before, counted, self._passes, self._session.renumber)
+
+    def _tell_weights(self) -> None:
+        """Behind the first batch, when Horovod's callback has broadcast them."""
+        assert self._stream is not None
+        assert self._session is not None
+        # A tuner decides on each rank how many steps a call runs.
+        if self._size == 1 or getattr(self.model, _TUNED, False):
+            return
+        found = weights(self.model)
+        if found is not None:
+            self._session.facts({"weights": {**found, "after": self._stream.calls_seen}})
 
     def _emit(self, rows: List[StepRow]) -> None:
         session = self._session
@@ -375,16 +400,6 @@ class Recording:
         if reduced is False:
             return "the gradients are not reduced"
         return "the gradients are reduced elsewhere than in the optimizer"
-
-
-def _is_fitting(model: Any) -> bool:
-    """Whether this thread is inside the model's ``fit``."""
-    frame: Optional[FrameType] = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _capacity(model: Any, tuned: bool) -> int:

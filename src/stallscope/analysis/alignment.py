@@ -107,7 +107,7 @@ def align(run: Run, generation: int) -> AlignedSteps:
         **stamps,
         samples=dense("samples"),
         measured=measured,
-        session_start=_session_starts(table["log"].to_numpy(), rank, row, len(steps)),
+        session_start=_session_starts(_sessions(run, table), rank, row, len(steps)),
         intervals=intervals,
         clocks=clocks,
     )
@@ -136,12 +136,20 @@ def _epochs(epoch: pa.ChunkedArray, row: Ints, steps: int) -> Ints:
     return epochs
 
 
-def _session_starts(log: Ints, rank: Ints, row: Ints, steps: int) -> Bools:
-    """Per step: whether it is the first of all, or a rank's first one in another log."""
+def _sessions(run: Run, table: pa.Table) -> Ints:
+    """Per row the training session that it was recorded in."""
+    log: Ints = table["log"].to_numpy()
+    if not any(one.continues for one in run.logs):
+        return log
+    return np.asarray(np.array(run.sessions, np.int64)[log])
+
+
+def _session_starts(session: Ints, rank: Ints, row: Ints, steps: int) -> Bools:
+    """Per step: whether it is the first of all, or a rank's first one in another session."""
     starts = np.zeros(steps, bool)
     starts[:1] = True
-    changes = np.flatnonzero((log[1:] != log[:-1]) & (rank[1:] == rank[:-1])) + 1
-    # Within a rank's rows a new log begins here; rows of one log follow each other.
+    changes = np.flatnonzero((session[1:] != session[:-1]) & (rank[1:] == rank[:-1])) + 1
+    # Within a rank's rows a new session begins here; rows of one session follow each other.
     starts[row[changes]] = True
     return starts
 

@@ -41,6 +41,7 @@ from .result import (
     RankSummary,
     StepTime,
 )
+from .sampled import set_aside, skipped_steps, unlike_the_rest
 from .stats import Mean, mean_with_interval
 from .verdict import decide, without_steps
 
@@ -80,6 +81,7 @@ def analyse(
     moved = _communication(run, steady, network_bandwidth)
     rates = _input_rates(run, throughput, base, found)
     verdict = _bottleneck(run, steady, found, base_steady is not None, moved, rates)
+    coverage = _coverage(run, worlds, ledgers)
     analysis = Analysis(
         run=run,
         job=job_time(run, worlds, ledgers, made.warm),
@@ -95,10 +97,10 @@ def analyse(
                 *input_too_slow_alone(rates, Setup.of(run), verdict),
             ]
         ),
-        warnings=_warnings(run, worlds, ledgers, match, baseline, single),
+        warnings=_warnings(run, made, coverage, match, baseline, single),
         samples_per_second=throughput,
         epochs=_epochs(worlds),
-        coverage=_coverage(worlds, ledgers),
+        coverage=coverage,
         clocks=clocks,
         changes=changes,
         communication=moved,
@@ -304,11 +306,12 @@ def _epochs(worlds: Sequence[AlignedSteps]) -> int:
     return len(np.unique(np.concatenate(seen))) if seen else 0
 
 
-def _coverage(worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> Coverage:
-    steps = sum(len(world.steps) for world in worlds)
+def _coverage(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> Coverage:
+    skipped = skipped_steps(run)
+    steps = sum(len(world.steps) for world in worlds) + skipped
     used = sum(len(ledger) for ledger in ledgers)
     complete = sum(int(ledger.measured.all(axis=1).sum()) for ledger in ledgers)
-    return Coverage(steps, complete, used - complete)
+    return Coverage(steps, complete, used - complete, skipped + set_aside(run, worlds, ledgers))
 
 
 def _lacks_most(ledgers: Sequence[Ledger]) -> tuple[int, int]:
@@ -348,30 +351,32 @@ def _findings(
 
 def _warnings(
     run: Run,
-    worlds: Sequence[AlignedSteps],
-    ledgers: Sequence[Ledger],
+    made: Generations,
+    coverage: Coverage,
     match: BaselineMatch | None,
     baseline: Run | None,
     single: Run | None,
 ) -> tuple[str, ...]:
     warnings = [str(problem) for problem in run.problems]
-    coverage = _coverage(worlds, ledgers)
     if coverage.complete + coverage.partial and coverage.unused:
         warnings.append(
             f"{coverage.unused} of {coverage.steps} steps are not in the ledger: too many ranks lack "
             "stamps in them, or the step before is missing"
         )
     if coverage.partial:
-        rank, lacking = _lacks_most(ledgers)
+        rank, lacking = _lacks_most(made.ledgers)
         warnings.append(
             f"in {coverage.partial} of {coverage.steps} steps a few ranks' stamps are missing (rank "
             f"{rank}'s in {lacking}): waiting for them shows as allreduce there"
         )
-    if len(worlds) > 1:
+    if len(made.worlds) > 1:
         warnings.append(
-            f"the run has {len(worlds)} generations (restarts, or steps that came again); figures per "
-            "rank are over those with the last one's ranks"
+            f"the run has {len(made.worlds)} generations (restarts, or steps that came again); figures "
+            "per rank are over those with the last one's ranks"
         )
+    unlike = None if made.steady is None else unlike_the_rest(run, made.steady)
+    if unlike is not None:
+        warnings.append(unlike)
     if match is not None and match.differs:
         warnings.append("the baseline is another kind of run: " + "; ".join(match.differs))
     if baseline is not None and not baseline.synthetic:

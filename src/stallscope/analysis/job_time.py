@@ -13,6 +13,7 @@ from stallscope.run import Run
 from .alignment import AlignedSteps
 from .clocks import NULL
 from .ledger import GAPS, Ledger
+from .sampled import skipped_time
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,11 @@ def job_time(
         ns["steps"] += int(ledger.total[~warm_up].sum())
         for index, kind in enumerate(GAPS):
             ns[kind] += int(ledger.gaps[:, index].sum())
-        trailing = _trailing(world, ledger)
-        ns["validation"] += trailing[0]
-        ns["checkpoint"] += trailing[1]
-        span = int(ledger.total.sum() + ledger.gaps.sum()) + sum(trailing)
+        trailing, between = _trailing(world, ledger), skipped_time(run, world)
+        ns["steps"] += between[0]
+        ns["validation"] += trailing[0] + between[1]
+        ns["checkpoint"] += trailing[1] + between[2]
+        span = int(ledger.total.sum() + ledger.gaps.sum()) + sum(trailing) + sum(between)
         last = int(ledger.reduced[-1]) + sum(trailing)
         # What is neither step nor gap lies before the first step or between sessions.
         ns["startup"] += max(0, last - clock - span)

@@ -135,7 +135,7 @@ class Ledger:
 def build_ledger(aligned: AlignedSteps) -> Ledger:
     """The ledger of all steps that (nearly) every rank measured and whose predecessor any rank did."""
     ranks = len(aligned.ranks)
-    reduced_first = _earliest(aligned.reduced)
+    reduced_first = earliest(aligned.reduced)
     # Stamps that break causality must not make time negative, nor let it count twice.
     ended = np.maximum(reduced_first, aligned.ready.max(axis=1, initial=NULL))
     ended = np.where(reduced_first == NULL, NULL, ended)
@@ -220,8 +220,8 @@ def _rows(array: Any, chosen: Bools) -> Any:
     return np.compress(chosen, array.T, axis=-1).T
 
 
-def _earliest(reduced: Ints) -> Ints:
-    """The earliest ``reduced`` of any rank that measured it; NULL where none did."""
+def earliest(reduced: Ints) -> Ints:
+    """Per step the earliest ``reduced`` of any rank that measured it; NULL where none did."""
     first = reduced.min(axis=1, initial=np.iinfo(np.int64).max)
     holes = first == NULL
     if holes.any():

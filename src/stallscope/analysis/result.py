@@ -127,11 +127,13 @@ class Coverage:
     #: Steps that every rank measured, and those that a few of many ranks lack.
     complete: int
     partial: int
+    #: Steps that were not to be recorded one by one, in a run of which some steps stand for all.
+    sampled_out: int = 0
 
     @property
     def unused(self) -> int:
-        """Steps that are not in the ledger."""
-        return self.steps - self.complete - self.partial
+        """Steps that are not in the ledger, and should be."""
+        return self.steps - self.complete - self.partial - self.sampled_out
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from stallscope.analysis.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers.autotune import is_autotune_log, read_autotune
-from stallscope.parsers.horovod_timeline import is_timeline, read_timeline
+from stallscope.parsers.horovod_timeline import is_timeline_file, open_timeline
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.tuning import FORMATS, render
 from stallscope.reports.tuning.terminal import tuning_summary
@@ -28,7 +28,7 @@ from .opening import with_progress
 _STEM = "tune"
 _FORMATS = tuple(FORMATS)
 _HEAD_BYTES = 4096
-_SUFFIXES = (".csv", ".json", ".log", ".txt")
+_SUFFIXES = (".csv", ".json", ".log", ".txt", ".gz", ".bz2", ".xz", ".zst")
 
 
 @dataclass
@@ -110,8 +110,9 @@ def _take(path: Path, found: _Found) -> bool:
         return False  # said where it is read as a run
     if is_autotune_log(head):
         found.autotunes.append(AutotuneFile(str(path), read_autotune(path)))
-    elif is_timeline(head):
-        found.timelines.append(TimelineFile(str(path), tensors(read_timeline(path))))
+    elif is_timeline_file(path):
+        with open_timeline(path) as timeline:
+            found.timelines.append(TimelineFile(str(path), tensors(timeline)))
     else:
         return False
     found.read.add(path.resolve())

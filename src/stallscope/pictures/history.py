@@ -36,13 +36,14 @@ def _over_runs(figure: Figure, history: History) -> OverRuns:
     marks = tuple(
         (change.run + 1, _by(change.by.value, change.before)) for change in figure.changes
     )
+    levels = tuple(_levels(figure))
     return OverRuns(
         f"{title} over the runs",
-        f"{counted(len(dots), 'run')} in the order in which they began; whiskers are 95% intervals from "
-        "step to step, dashed lines what the runs are about.",
+        f"{counted(len(dots), 'run')}, the oldest first; whiskers are 95% intervals from step to step"
+        f"{', dashed lines what the runs are about' if levels else ''}.",
         "ms",
         dots,
-        tuple(_levels(figure)),
+        levels,
         marks,
     )
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from stallscope.analysis import Analysis
 from stallscope.pictures.charts import Chart, charts_of
 from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
-from stallscope.wording import epochs, fixes, gains, verdicts
+from stallscope.wording import code, epochs, fixes, gains, verdicts
 from stallscope.wording.numbers import amount
 from stallscope.wording.plain import plain
 
@@ -73,6 +73,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["coded"] = _coded
     environment.globals.update(
         wording=verdicts,
         fixes=fixes,
@@ -81,6 +82,14 @@ def environment() -> Environment:
         long=_LONG,
     )
     return environment
+
+
+def _coded(text: str) -> Markup:
+    """What stands between backticks as code, the rest as words."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(plain(part)) if is_code else plain(part)
+        for part, is_code in code.parts(text)
+    )
 
 
 def _shown(value: object) -> object:

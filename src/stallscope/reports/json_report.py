@@ -141,6 +141,7 @@ def _steps(analysis: Analysis) -> dict[str, int]:
         "complete": found.complete,
         "partial": found.partial,
         "unused": found.unused,
+        "sampled_out": found.sampled_out,
     }
 
 

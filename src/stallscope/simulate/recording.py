@@ -205,4 +205,5 @@ def _intervals(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -
         "begin": column(_on_clocks(job, in_order(begins, closed), clocks, ranks), pa.int64()),
         "end": column(_on_clocks(job, in_order(ends, closed), clocks, ranks), pa.int64()),
     }
-    return pa.table(columns, schema=INTERVALS_SCHEMA)
+    nothing = pa.nulls(len(columns["end"]), pa.int64())
+    return pa.table({field.name: columns.get(field.name, nothing) for field in INTERVALS_SCHEMA})

@@ -68,9 +68,11 @@ def clocks(analysis: Analysis) -> str:
 def coverage(analysis: Analysis) -> str:
     """How many steps the ledger has; empty where it has all of them, measured by every rank."""
     found = analysis.coverage
-    if not found.partial and not found.unused:
+    if not found.partial and not found.unused and not found.sampled_out:
         return ""
     parts = [f"{found.complete + found.partial:,} of {counted(found.steps, 'step')}"]
+    if found.sampled_out:
+        parts.append(f"{found.sampled_out:,} recorded as sums, or to tell when the next one began")
     if found.partial:
         parts.append(f"{found.partial:,} of them without some ranks")
     return ", ".join(parts)

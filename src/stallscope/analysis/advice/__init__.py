@@ -5,14 +5,28 @@ from .imbalance import even_work
 from .input import InputTimes, for_late_input
 from .piece import Advice, in_words
 from .setup import Setup, machines, number, processors_of
-from .training import checkpoints_on_rank_0, scaled_rate, sharding, shared_validation
+from .training import (
+    ONE_BROADCAST,
+    averaged_metrics,
+    broadcast_once,
+    checkpoints_on_rank_0,
+    dense_gradients,
+    scaled_rate,
+    sharding,
+    shared_validation,
+    shuffled_anew,
+)
 
 __all__ = [
+    "ONE_BROADCAST",
     "Advice",
     "InputTimes",
     "Setup",
     "advise",
+    "averaged_metrics",
+    "broadcast_once",
     "checkpoints_on_rank_0",
+    "dense_gradients",
     "even_work",
     "for_late_input",
     "in_words",
@@ -22,4 +36,5 @@ __all__ = [
     "scaled_rate",
     "sharding",
     "shared_validation",
+    "shuffled_anew",
 ]

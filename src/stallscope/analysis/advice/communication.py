@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..communication import Communication, bus_bytes, faster
 from ..ledger import Ledger
 from ..what_if import WhatIf
@@ -15,6 +17,12 @@ _MOSTLY = 0.5
 # GB/s: nobody trains over less than gigabit Ethernet, and memory within a host gives several times this.
 _SLOWEST_NETWORK, _SLOWEST_MEMORY = 0.125, 1.0
 _MB = 1e6
+# What 10 Gbit/s Ethernet moves in 0.1 ms, which a small reduction between hosts takes anyway.
+_MOSTLY_LATENCY = 100e3
+# Horovod's own since 0.21; more than this share of a step is a long one.
+_CYCLE_MS, _LONGEST_CYCLE = 1.0, 0.05
+# Of forward and backward, the part in which gradients come.
+_BACKWARD = 2 / 3
 
 
 def for_allreduce(setup: Setup, ledger: Ledger, found: Communication | None) -> tuple[Advice, ...]:
@@ -26,8 +34,13 @@ def for_allreduce(setup: Setup, ledger: Ledger, found: Communication | None) -> 
         found: what is known of the communication.
     """
     half = _at_most(faster(ledger, 2))
-    pieces = [*_settings(setup), *_compression(setup, found, half), *_less_often(setup, half)]
-    pieces += [*_hierarchy(setup), *_nccl(setup), *_network(setup, found)]
+    pieces = [
+        *_settings(setup),
+        *_by_sizes(setup, ledger),
+        *_compression(setup, found, half),
+        *_less_often(setup, half),
+    ]
+    pieces += [*_hierarchy(setup), *_transport(setup), *_network(setup, found)]
     return tuple(pieces)
 
 
@@ -75,6 +88,35 @@ def _settings(setup: Setup) -> tuple[Advice, ...]:
             "what stallscope tune says of its log",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
             unless="Not in a short job: it tries each setting for some fifty steps, slow ones too.",
+        ),
+    )
+
+
+def _by_sizes(setup: Setup, ledger: Ledger) -> tuple[Advice, ...]:
+    """Lacking a tuner's log, the gradients' sizes: cycles that reduce little each are mostly latency."""
+    tensors, size = setup.gradient_tensors, setup.gradient_bytes
+    tuned = ("HOROVOD_AUTOTUNE", "HOROVOD_CYCLE_TIME")
+    if setup.library != "horovod" or not tensors or not size:
+        return ()
+    if any(setup.settings.get(name, "0") not in ("", "0") for name in tuned):
+        return ()
+    backward_ms = _BACKWARD * ledger.mean_ms("compute").value
+    at_once = size / max(1.0, min(tensors, backward_ms / _CYCLE_MS))
+    if at_once >= _MOSTLY_LATENCY:
+        return ()
+    longest = _LONGEST_CYCLE * float(ledger.total.mean()) / 1e6
+    enough = backward_ms * _MOSTLY_LATENCY / size
+    cycle = min(math.floor(longest), round(max(enough, 2 * _CYCLE_MS)))
+    if cycle < 2 * _CYCLE_MS:
+        return ()
+    return (
+        Advice(
+            f"Or go by the gradients' sizes: {tensors:,} of them, {size / _MB:,.2g} MB together, come "
+            f"over some {backward_ms:.0f} ms of backward, so that a cycle of {_CYCLE_MS:g} ms reduces "
+            f"about {at_once / 1e3:,.2g} kB at once, which is mostly latency. Try a longer one",
+            f"HOROVOD_CYCLE_TIME={cycle}",
+            unless="The last gradient waits for a cycle's end: keep it where steps become shorter, and "
+            "drop it where they do not.",
         ),
     )
 
@@ -167,31 +209,81 @@ def _hierarchy(setup: Setup) -> tuple[Advice, ...]:
     )
 
 
-def _nccl(setup: Setup) -> tuple[Advice, ...]:
-    if setup.library != "horovod" or not setup.gpu or setup.framework is None:
+def _transport(setup: Setup) -> tuple[Advice, ...]:
+    """What the bytes are moved with: NCCL between accelerators; between processors there is a choice."""
+    built = setup.reduces_with
+    if setup.library == "ddp":
+        return (_NCCL_FOR_DDP,) if setup.gpu and built == ("gloo",) else ()
+    if setup.library != "horovod" or setup.framework is None:
         return ()
-    module = "tensorflow" if setup.framework == "keras" else "torch"
+    if setup.gpu:
+        return _nccl(setup)
+    if built != ("gloo",) or len(setup.hosts) < 2:
+        return ()
     return (
         Advice(
-            "Make sure that Horovod reduces with NCCL on these accelerators: this prints 0 where it "
-            "does not",
-            f'python -c "import horovod.{module} as hvd; print(hvd.nccl_built())"',
+            "Try MPI in place of Gloo, with which this Horovod reduces",
+            "HOROVOD_WITH_MPI=1 pip install --no-cache-dir --force-reinstall horovod",
+            unless="It gains nothing where both go over the same TCP: what MPI has more is InfiniBand "
+            "and other fabrics. Compare two runs.",
+        ),
+    )
+
+
+_NCCL_FOR_DDP = Advice(
+    "Reduce with NCCL: this run's process group is Gloo's, which copies through the host",
+    'torch.distributed.init_process_group("nccl")',
+    unless="Not where several ranks share an accelerator: NCCL wants one for each.",
+)
+
+
+def _nccl(setup: Setup) -> tuple[Advice, ...]:
+    built = setup.reduces_with
+    if built is None:
+        module = "tensorflow" if setup.framework == "keras" else "torch"
+        return (
+            Advice(
+                "Make sure that Horovod reduces with NCCL on these accelerators: this prints 0 where it "
+                "does not",
+                f'python -c "import horovod.{module} as hvd; print(hvd.nccl_built())"',
+            ),
+        )
+    if "nccl" in built:
+        return ()
+    return (
+        Advice(
+            f"Build Horovod with NCCL: this one has {' and '.join(built) or 'neither that nor another'} "
+            "only, and copies gradients through the host",
+            "HOROVOD_GPU_OPERATIONS=NCCL pip install --no-cache-dir --force-reinstall horovod",
+            unless="Not where several ranks share an accelerator: NCCL wants one for each.",
         ),
     )
 
 
 def _network(setup: Setup, found: Communication | None) -> tuple[Advice, ...]:
-    """How to tell a slow network from latency, where that is not known."""
-    if found is None or found.bus_bandwidth is None or found.network_bandwidth is not None:
+    """How to tell a slow network from latency where it is not known, and what slows it where it is."""
+    if found is None or found.bus_bandwidth is None or len(setup.hosts) < 2:
         return ()
-    if len(setup.hosts) < 2:
+    if found.network_bandwidth is None:
+        return (
+            Advice(
+                f"Hold the {found.bus_bandwidth:.2g} GB/s of bus bandwidth that the exposed time comes "
+                "to against what the network gives, as nccl-tests reports it",
+                "stallscope report RUN --network-bandwidth 12.5",
+                unless="Where it gives many times more, latency and not bandwidth is what costs: larger "
+                "fusion, fewer tensors.",
+            ),
+        )
+    if found.bus_bandwidth >= _MOSTLY * found.network_bandwidth:
         return ()
     return (
         Advice(
-            f"Hold the {found.bus_bandwidth:.2g} GB/s of bus bandwidth that the exposed time comes to "
-            "against what the network gives, as nccl-tests reports it",
-            "stallscope report RUN --network-bandwidth 12.5",
-            unless="Where it gives many times more, latency and not bandwidth is what costs: larger "
-            "fusion, fewer tensors.",
+            f"Look whether traffic between hosts is encrypted: the {found.bus_bandwidth:.2g} GB/s that "
+            "the exposed time comes to are less than half of the network's "
+            f"{found.network_bandwidth:.3g}, and encryption takes processors. On a host, this counts "
+            "IPsec's associations",
+            "sudo ip xfrm state count",
+            unless="WireGuard and service meshes do not show in it. Many small tensors are as slow: "
+            "those want larger fusion.",
         ),
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from .piece import Advice
-from .setup import Setup
+from .setup import Pool, Setup
 
 # Processors beside the one that trains; with fewer, parallel maps have nothing to run on.
 _FEWEST_SPARE = 1
 # More workers than this wait for the same disk in most jobs.
 _MOST_WORKERS = 16
+# A queue that is fuller than this is one that nobody waits for, and one that is emptier is waited for.
+_FULL, _EMPTY = 0.5, 0.1
+_SAME_BYTES = "Not where it waits for a disk or a network: more workers wait for the same bytes."
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,8 @@ def _ahead(setup: Setup) -> tuple[Advice, ...]:
     """Loading beside training."""
     spare = setup.spare_processors
     nothing_to_run_on = spare is not None and spare < _FEWEST_SPARE
+    if setup.pool is not None:
+        return _of_pool(setup, setup.pool)
     if setup.framework == "keras":
         return (_PREFETCH,) if nothing_to_run_on else (_PREFETCH, _PARALLEL_MAP)
     if setup.framework == "torch":
@@ -181,14 +186,62 @@ def _workers(setup: Setup) -> tuple[Advice, ...]:
             Advice(
                 f"Give the DataLoader more workers; this run's has {has}",
                 _loader(setup, more),
-                unless="Not where it waits for a disk or a network: more workers wait for the same "
-                "bytes.",
+                unless=_SAME_BYTES,
             ),
         )
     return (
         Advice(
             f"Make a batch cost less: there are as many workers ({workers}) as processors for them. "
             "Decode beforehand, augment on the accelerator, read larger files"
+        ),
+    )
+
+
+def _of_pool(setup: Setup, pool: Pool) -> tuple[Advice, ...]:
+    """Which side of Petastorm's queue is slow: few row groups wait in front of a slow training only."""
+    make = "make_batch_reader" if pool.batched else "make_reader"
+    spare = setup.spare_processors
+    workers = max(1, min(spare if spare is not None else 2 * (pool.workers or 1), _MOST_WORKERS))
+    processes = f'reader = {make}(url, reader_pool_type="process", workers_count={workers})'
+    if pool.waiting is None or pool.room is None:
+        look = Advice(
+            "Look which side of Petastorm's queue is slow, the pool that reads and decodes or what "
+            "makes batches of its rows: only a thread pool shows it, in a run of half a minute",
+            f'reader = {make}(url, reader_pool_type="thread")',
+            unless="For that one run: a process pool may be faster.",
+        )
+        if pool.workers is None or workers <= pool.workers:
+            return (look,)
+        what = f"Give Petastorm's pool more workers than its {pool.workers}"
+        return (look, Advice(what, processes, unless=_SAME_BYTES))
+    waited = (
+        f"of the {pool.room} row groups that its queue holds {pool.waiting:.2g} waited on average"
+    )
+    if pool.waiting > _FULL * pool.room:
+        return (
+            Advice(
+                f"Make batches of Petastorm's rows faster: {waited}, so that its pool is ahead, and "
+                "what comes behind is slow",
+                f"loader = BatchedDataLoader(reader, batch_size={setup.batch_size or 32})",
+                unless="Not where it is a transform_fn of the loader that takes the time: give that to "
+                "the reader, as a TransformSpec.",
+            ),
+        )
+    if pool.waiting > _EMPTY * pool.room:
+        return (
+            Advice(
+                f"Look at both sides of Petastorm's queue, neither of which is clearly ahead: {waited}. "
+                "The pool that reads and decodes, and what makes batches of its rows"
+            ),
+        )
+    # It is a thread pool that shows its queue.
+    return (
+        Advice(
+            f"Read and decode in processes: {waited}, so that Petastorm's pool is behind, and its "
+            "threads share one interpreter",
+            processes,
+            unless="Not where it waits for a disk or a network, or only decompresses: threads do that "
+            "as well.",
         ),
     )
 

@@ -17,6 +17,34 @@ _GPUS = ("GPU", "CUDA")
 
 
 @dataclass(frozen=True)
+class Pool:
+    """Petastorm's pool of readers, and how full its queue was. None is what was not recorded."""
+
+    workers: int | None
+    #: Row groups that the queue holds, and how many waited in it on average.
+    room: int | None
+    waiting: float | None
+    #: Whether it is one of ``make_batch_reader``; otherwise one of ``make_reader``.
+    batched: bool
+
+    @classmethod
+    def of(cls, fact: Any) -> Pool | None:
+        """Of a queue that was not looked at often enough, it is not known how full it was."""
+        if not isinstance(fact, dict):
+            return None
+        room, waiting = number(fact.get("room")), fact.get("waiting")
+        often = (number(fact.get("looks")) or 0) >= _FEWEST_LOOKS
+        if not often or not room or not isinstance(waiting, (int, float)):
+            room = waiting = None
+        batched = fact.get("batched") is True
+        return cls(number(fact.get("workers")), room, waiting, batched)
+
+
+# One look per flush, once a second.
+_FEWEST_LOOKS = 10
+
+
+@dataclass(frozen=True)
 class Setup:
     """Facts of a run's last world. None is what was not recorded."""
 
@@ -42,13 +70,17 @@ class Setup:
     gradient_bytes: int | None
     #: Settings of the environment, of the lowest rank.
     settings: Mapping[str, str]
+    #: What ranks can reduce with: nccl, ccl, mpi, gloo.
+    reduces_with: tuple[str, ...] | None = None
+    #: Petastorm's pool, of the lowest rank that has one.
+    pool: Pool | None = None
 
     @classmethod
     def of(cls, run: Run) -> Setup:
         logs = last_logs(run)
         processors, ranks_there = _tightest(logs)
         devices = run.fact("devices")
-        settings = run.fact("settings")
+        settings, transports = run.fact("settings"), run.fact("reduces_with")
         framework = _FRAMEWORKS.get(str(run.fact("framework")))
         return cls(
             framework=framework,
@@ -67,6 +99,8 @@ class Setup:
             gradient_tensors=number(run.fact("gradient_tensors")),
             gradient_bytes=number(run.fact("gradient_bytes")),
             settings=settings if isinstance(settings, dict) else {},
+            reduces_with=tuple(map(str, transports)) if isinstance(transports, list) else None,
+            pool=Pool.of(run.fact("petastorm")),
         )
 
     @property

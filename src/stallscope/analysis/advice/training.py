@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .imbalance import SET_EPOCH, sampler_line
 from .piece import Advice
 from .setup import Setup
@@ -43,6 +45,107 @@ def scaled_rate(setup: Setup, rate: float) -> tuple[Advice, ...]:
     )
 
 
+def broadcast_once(setup: Setup) -> Advice:
+    """All ranks begin with rank 0's model."""
+    what = "Begin with the same weights on all ranks: broadcast rank 0's, once"
+    unless = "Not where ranks are meant to train models of their own."
+    if setup.library == "ddp":
+        return Advice(
+            f"{what}; DistributedDataParallel does it where init_sync is not False",
+            "[torch.distributed.broadcast(one.data, src=0) for one in model.parameters()]",
+            unless=unless,
+        )
+    if setup.framework == "torch":
+        return Advice(
+            f"{what}, in front of the first epoch",
+            "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
+            "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
+            unless=unless,
+        )
+    return Advice(
+        what,
+        "callbacks.insert(0, hvd.callbacks.BroadcastGlobalVariablesCallback(0))",
+        unless=unless,
+    )
+
+
+#: One callback for all fits of a job.
+ONE_BROADCAST = Advice(
+    "Let one fit make all epochs, or make this once and give it to all fits: what has broadcast does "
+    "not do it again",
+    "broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)",
+    unless="Not where weights are loaded on rank 0 between fits.",
+)
+
+
+def averaged_metrics(setup: Setup) -> Advice:
+    """What decides about rates and ends goes by all ranks' metrics."""
+    what = "Average metrics over the ranks before anything goes by them"
+    unless = "Not where all ranks have the same numbers anyway, as of metrics reduced in the model."
+    if setup.framework == "keras" and setup.library == "horovod":
+        line = "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())"
+        return Advice(f"{what}, as the first of the callbacks", line, unless=unless)
+    if setup.framework == "torch" and setup.library is not None:
+        return Advice(f"{what}, such as scheduler.step(loss)", _averaged_loss(setup), unless=unless)
+    return Advice(what, unless=unless)
+
+
+def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
+    """Another order in every epoch.
+
+    Args:
+        shuffles: whether it is shuffled already, in the same way each time.
+    """
+    if setup.framework == "torch":
+        return SET_EPOCH if shuffles else _sampled(setup)
+    if shuffles:
+        return Advice(
+            "Shuffle anew in every epoch, behind whatever is cached",
+            "dataset = dataset.cache().shuffle(10_000, reshuffle_each_iteration=True)",
+        )
+    return Advice(
+        "Shuffle, in front of batching; arrays with fit(shuffle=True)",
+        "dataset = dataset.shuffle(10_000)",
+    )
+
+
+def dense_gradients(setup: Setup, shape: Sequence[int]) -> Advice:
+    """Gradients of embeddings that are reduced as a whole.
+
+    Args:
+        shape: the embedding's.
+    """
+    what = "Reduce gradients of embeddings as a whole"
+    unless = "Not for large vocabularies of which a step looks up few: a whole one then moves more."
+    if setup.library == "ddp":
+        size = f"{shape[0]}, {shape[1]}"
+        return Advice(what, f"embedding = torch.nn.Embedding({size}, sparse=False)", unless=unless)
+    named = "named_parameters=model.named_parameters(), " if setup.framework == "torch" else ""
+    return Advice(
+        what,
+        f"optimizer = hvd.DistributedOptimizer(optimizer, {named}sparse_as_dense=True)",
+        unless=unless,
+    )
+
+
+def _sampled(setup: Setup) -> Advice:
+    if setup.library is None:
+        return Advice("Shuffle", "loader = DataLoader(data, shuffle=True)")
+    return Advice(
+        "Shuffle, with a sampler that is told the epoch",
+        f"{sampler_line(setup)}; sampler.set_epoch(epoch)",
+    )
+
+
+def _averaged_loss(setup: Setup) -> str:
+    if setup.library == "ddp":
+        return (
+            "torch.distributed.all_reduce(loss, op=torch.distributed.ReduceOp.SUM); "
+            "loss /= torch.distributed.get_world_size()"
+        )
+    return 'loss = hvd.allreduce(loss, name="val_loss")'
+
+
 def shared_validation(setup: Setup) -> Advice:
     """Every rank validates its part, and metrics are averaged."""
     what = "Give every rank a shard of the validation data and average the metrics"
@@ -52,15 +155,8 @@ def shared_validation(setup: Setup) -> Advice:
             "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())",
             unless="Or validate less often.",
         )
-    if setup.framework == "torch" and setup.library == "horovod":
-        return Advice(what, 'loss = hvd.allreduce(loss, name="val_loss")', unless=_LESS_OFTEN)
-    if setup.library == "ddp":
-        return Advice(
-            what,
-            "torch.distributed.all_reduce(loss, op=torch.distributed.ReduceOp.SUM); "
-            "loss /= torch.distributed.get_world_size()",
-            unless=_LESS_OFTEN,
-        )
+    if setup.framework == "torch" and setup.library is not None:
+        return Advice(what, _averaged_loss(setup), unless="Or validate less often.")
     return Advice(f"{what}, or validate less often")
 
 
@@ -74,9 +170,6 @@ def checkpoints_on_rank_0(setup: Setup) -> Advice:
         what,
         'callbacks += [tf.keras.callbacks.ModelCheckpoint("model.keras")] if hvd.rank() == 0 else []',
     )
-
-
-_LESS_OFTEN = "Or validate less often."
 
 
 def _scaled_line(setup: Setup, rate: float) -> str:

@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from stallscope.run import Run
 
 from ..result import Finding
+from .agreement import (
+    broadcast_in_every_fit,
+    learning_rates_differ,
+    metrics_not_averaged,
+    weights_differ,
+)
 from .batches import uneven_batches, uneven_shards
 from .between_steps import checkpoint_on_all_ranks, rank_0_alone, validation_on_all_ranks
 from .epochs import epochs_of_different_lengths, steps_not_divided, unequal_steps
-from .gradients import gradients_not_reduced, learning_rate_not_scaled
+from .events import EVENT_CHECKS
+from .gradients import gradients_not_reduced, learning_rate_not_scaled, sparse_gradients
+from .order import same_order_every_epoch
 from .placement import accelerators_not_pinned, horovod_leaves_databricks
 from .recording import host_stamps_only, missing_ranks, no_baseline, not_ended
 from .records import Records
@@ -24,6 +32,9 @@ _SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 # Among findings of one severity, those that say most about the others come first.
 _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     gradients_not_reduced,
+    *EVENT_CHECKS,
+    weights_differ,
+    learning_rates_differ,
     ranks_apart,
     missing_ranks,
     epochs_of_different_lengths,
@@ -34,6 +45,9 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     checkpoint_on_all_ranks,
     threads_oversubscribed,
     accelerators_not_pinned,
+    metrics_not_averaged,
+    same_order_every_epoch,
+    sparse_gradients,
     *REDUCTION_CHECKS,
     timeline_on,
     debug_logging_on,
@@ -41,6 +55,7 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     host_stamps_only,
     validation_on_all_ranks,
     rank_0_alone,
+    broadcast_in_every_fit,
     learning_rate_not_scaled,
     horovod_leaves_databricks,
     stall_check_off,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from ..advice import in_words, scaled_rate
+from ..advice import dense_gradients, in_words, number, scaled_rate
 from ..result import Finding
 from .records import Records
+from .words import clipped, counted
+
+# Bytes of the number of a row.
+_INDEX_BYTES = 8
 
 
 def gradients_not_reduced(records: Records) -> Iterator[Finding]:
@@ -34,3 +41,86 @@ def learning_rate_not_scaled(records: Records) -> Iterator[Finding]:
             f"{rate:g} on {run.size} ranks, the same as on one.",
             in_words(*scaled_rate(records.setup, float(rate))),
         )
+
+
+def sparse_gradients(records: Records) -> Iterator[Finding]:
+    """Gradients whose rows are gathered from all ranks, unless reducing them would move more."""
+    fact = records.run.fact("sparse_gradients")
+    count = number(fact.get("count")) if isinstance(fact, dict) else None
+    if not count or records.run.size < 2 or records.setup.library is None:
+        return
+    gathered = [known for one in _list(fact.get("largest")) if (known := _Gathered.of(one))]
+    ranks = records.run.size
+    worst = max(gathered, key=lambda one: one.dense_bytes, default=None)
+    if worst is None:
+        return
+    rows = [one for one in gathered if one.rows is not None]
+    costly = [one for one in rows if one.gathered_bytes(ranks) > one.reduced_bytes(ranks)]
+    if not costly and len(rows) == len(gathered):
+        return
+    one = costly[0] if costly else worst
+    yield Finding(
+        "sparse_gradients",
+        "warning" if costly else "info",
+        "Gradients of embeddings are gathered, and not reduced",
+        f"{counted(count, 'gradient')} of {ranks} ranks {'is' if count == 1 else 'are'} sparse: "
+        f"{one.told(ranks)}",
+        str(dense_gradients(records.setup, one.shape)),
+    )
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """A sparse gradient, and what moving it costs a rank: gathered as rows, or reduced as a whole."""
+
+    name: str
+    shape: tuple[int, ...]
+    itemsize: int
+    #: What a rank gives in a step; None where that is not known.
+    rows: int | None
+
+    @classmethod
+    def of(cls, fact: Any) -> _Gathered | None:
+        if not isinstance(fact, dict):
+            return None
+        shape = tuple(number(size) or 0 for size in _list(fact.get("shape")))
+        itemsize = number(fact.get("itemsize"))
+        if len(shape) < 2 or not all(shape) or not itemsize:
+            return None
+        return cls(str(fact.get("name")), shape, itemsize, number(fact.get("rows")))
+
+    @property
+    def dense_bytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.itemsize + _INDEX_BYTES
+
+    def gathered_bytes(self, ranks: int) -> float:
+        """The rows of all other ranks."""
+        return (ranks - 1) * (self.rows or 0) * self.row_bytes
+
+    def reduced_bytes(self, ranks: int) -> float:
+        """What goes over every link of a ring."""
+        return 2 * (ranks - 1) / ranks * self.dense_bytes
+
+    def told(self, ranks: int) -> str:
+        size = f"{clipped(self.name)} ({' × '.join(f'{n:,}' for n in self.shape)})"
+        reduced = f"{self.reduced_bytes(ranks) / 1e6:,.3g} MB"
+        if self.rows is not None:
+            return (
+                f"of {size} each rank gives {self.rows:,} rows in a step, and gets "
+                f"{self.gathered_bytes(ranks) / 1e6:,.3g} MB of the others'; reduced as a whole it "
+                f"would be {reduced}, and fused with the rest."
+            )
+        enough = math.ceil(2 * self.dense_bytes / (ranks * self.row_bytes))
+        return (
+            f"every rank gets the rows of all others for {size}. Reduced as a whole it would be "
+            f"{reduced}, which is less as soon as a rank looks up {enough:,} rows in a step, the same "
+            "one twice counted twice."
+        )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -158,13 +158,15 @@ class Records:
         """Completed epochs, from the steps at which they ended: lost rows do not shorten them."""
         ends = self.intervals.take(self.intervals.kind == "epoch")
         ends = ends.take((self.totals.rows[ends.log] > 0) & (ends.epoch != NULL))
-        order = np.lexsort((ends.step, ends.log))
-        log, step = ends.log[order], ends.step[order]
-        begin = self.totals.first_step[log]
-        same = np.flatnonzero(log[1:] == log[:-1]) + 1
+        # A log that goes on in another file is one of one fit.
+        session = np.array(self.run.sessions, np.int64)[ends.log]
+        order = np.lexsort((ends.step, session))
+        session, step = session[order], ends.step[order]
+        begin = self.totals.first_step[session]
+        same = np.flatnonzero(session[1:] == session[:-1]) + 1
         begin[same] = step[same - 1]
         part = np.array([log.part for log in self.run.logs], np.int64)
-        return Epochs(ends.rank[order], part[log], ends.epoch[order], step - begin)
+        return Epochs(ends.rank[order], part[session], ends.epoch[order], step - begin)
 
     @cached_property
     def reductions(self) -> Reductions:

@@ -132,6 +132,28 @@ def transports_shut(records: Records) -> Iterator[Finding]:
     )
 
 
+def traffic_encrypted(records: Records) -> Iterator[Finding]:
+    """Gloo with TLS: the one kind of encryption that a rank's own settings show."""
+    if records.setup.ranks < 2 or records.setup.reduces_with != ("gloo",):
+        return
+    found = settings_found(records, {"GLOO_DEVICE_TRANSPORT": one_of("TCP_TLS")})
+    if not found:
+        return
+    yield Finding(
+        "traffic_encrypted",
+        "info",
+        "Gradients are encrypted on their way",
+        f"{found[0]}: every byte of a reduction is encrypted and decrypted by the ranks' processors.",
+        str(
+            Advice(
+                "Leave it out where the network between the hosts is closed",
+                "unset GLOO_DEVICE_TRANSPORT",
+                unless="Not where somebody else can listen: gradients tell of the data.",
+            )
+        ),
+    )
+
+
 def _setting(records: Records, name: str) -> float | None:
     """A setting that is a number; None where it is not set, or is none."""
     value = records.setup.settings.get(name)
@@ -156,5 +178,6 @@ REDUCTION_CHECKS: tuple[Check, ...] = (
     long_cycle_time,
     response_cache_too_small,
     transports_shut,
+    traffic_encrypted,
     autotune_on,
 )

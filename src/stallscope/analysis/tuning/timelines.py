@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..advice import Advice
+from ..stats import Floats
 from ..tensors import Tensors
 
 # From so many negotiations of each tensor on, nearly all of them would be answered from the cache.
@@ -32,6 +33,14 @@ class TimelineSays:
     cycle_ms: float | None
     #: Share of negotiations that went through rank 0 in full, not answered from the cache.
     in_full: float | None
+    #: Milliseconds of a step in which any gradient is negotiated, waits for data, is copied, and is
+    #: transferred: medians over steps. None without steps.
+    negotiation_ms: float | None
+    wait_ms: float | None
+    copy_ms: float | None
+    transfer_ms: float | None
+    #: Why it cannot tell who was late, and what could; empty where it can.
+    cannot_name: str
     advice: tuple[Advice, ...]
 
 
@@ -50,8 +59,17 @@ def timeline_says(found: Tensors) -> TimelineSays:
         small_share=small,
         cycle_ms=None if found.cycles is None else found.cycles.median_ms,
         in_full=in_full,
+        negotiation_ms=_median(found.steps.negotiation_ms),
+        wait_ms=_median(found.steps.wait_ms),
+        copy_ms=_median(found.steps.copy_ms),
+        transfer_ms=_median(found.steps.transfer_ms),
+        cannot_name=found.cannot_name,
         advice=(*_cache(found, steps), *_fusion(len(fused), steps, small)),
     )
+
+
+def _median(values: Floats) -> float | None:
+    return float(np.median(values)) if len(values) else None
 
 
 def _cache(found: Tensors, steps: int) -> tuple[Advice, ...]:

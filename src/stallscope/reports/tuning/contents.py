@@ -167,8 +167,16 @@ def timeline_figures(says: TimelineSays) -> list[tuple[str, str]]:
         ("Below 100 kB", "" if says.small_share is None else percent(says.small_share)),
         ("Cycle", "" if says.cycle_ms is None else amount(says.cycle_ms, "ms")),
         ("Negotiated in full", "" if says.in_full is None else percent(says.in_full)),
+        ("Of a step in negotiation", _milliseconds(says.negotiation_ms)),
+        ("waiting for data", _milliseconds(says.wait_ms)),
+        ("in copies", _milliseconds(says.copy_ms)),
+        ("in transfer", _milliseconds(says.transfer_ms)),
     ]
     return [(name, text) for name, text in found if text]
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else amount(value, "ms")
 
 
 def timeline_headline(says: TimelineSays) -> str:

@@ -40,6 +40,8 @@ def _timeline(name: str, says: TimelineSays) -> Iterator[str]:
     yield f"From {escaped(name)}."
     lines = [f"- {title}: {escaped(text)}" for title, text in timeline_figures(says)]
     yield "\n".join([*lines, *(f"- **{escaped(str(piece))}**" for piece in says.advice)])
+    if says.cannot_name:
+        yield escaped(says.cannot_name)
 
 
 def _code(text: str) -> str:

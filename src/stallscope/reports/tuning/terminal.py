@@ -70,4 +70,5 @@ def _timeline(name: str, says: TimelineSays) -> list[RenderableType]:
         Text(timeline_headline(says), style="bold"),
         Text(figures),
         *(Text(f"→ {plain(str(piece))}") for piece in says.advice),
+        *([Text(says.cannot_name)] if says.cannot_name else []),
     ]

@@ -1,0 +1,95 @@
+"""What a benchmark finds: figures, each against its alternative and its target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+# For people: as many digits as they can use.
+_DIGITS = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a benchmark.
+
+    ``ratio`` is the value over the alternative's, or the other way round where more is better, so that
+    it reads as ``target`` says. What was not measured, or has no target, is None.
+    """
+
+    name: str
+    value: float
+    unit: str
+    #: What else does the same, and its value in the same unit.
+    alternative: str | None = None
+    alternative_value: float | None = None
+    ratio: float | None = None
+    #: What was promised, in words.
+    target: str | None = None
+    met: bool | None = None
+    #: 95 % interval of the value; None for what is counted, or measured once.
+    interval: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Figure:
+        """From JSON; keys that a later version adds are ignored."""
+        known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
+        interval = known.get("interval")
+        return cls(**{**known, "interval": tuple(interval) if interval else None})
+
+
+def at_most(
+    name: str,
+    value: float,
+    unit: str,
+    limit: float,
+    *,
+    interval: tuple[float, float] | None = None,
+) -> Figure:
+    """A figure that must not exceed a limit in its own unit; its interval's upper end decides."""
+    highest = value if interval is None else interval[1]
+    target = f"at most {number(limit)} {unit}"
+    return Figure(name, value, unit, target=target, met=highest <= limit, interval=interval)
+
+
+def share_of(
+    name: str,
+    value: float,
+    unit: str,
+    alternative: str,
+    other: float,
+    *,
+    most: float | None = None,
+    interval: tuple[float, float] | None = None,
+) -> Figure:
+    """A figure that is to be at most a share of its alternative's."""
+    # Where the alternative costs nothing, no share of it means anything.
+    ratio = value / other if other > 0 else None
+    target = None if most is None else f"at most {number(most)} of it"
+    met = None if most is None or ratio is None else ratio <= most
+    return Figure(name, value, unit, alternative, other, ratio, target, met, interval)
+
+
+def times_faster(
+    name: str,
+    value: float,
+    unit: str,
+    alternative: str,
+    other: float,
+    *,
+    least: float | None = None,
+) -> Figure:
+    """A time, and how many times faster that is than the alternative."""
+    ratio = other / value
+    target = None if least is None else f"at least {number(least)} × as fast"
+    met = None if least is None else ratio >= least
+    return Figure(name, value, unit, alternative, other, ratio, target, met)
+
+
+def number(value: float) -> str:
+    """With three digits, and no more zeros than it needs."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 ** (_DIGITS - 1):
+        return f"{value:,.0f}"
+    return f"{value:.{_DIGITS}g}"

@@ -1,0 +1,169 @@
+"""How fast Horovod Timelines are read and taken apart, and in how much memory, against pandas.
+
+    python benchmarks/timelines.py [--megabytes 200 | --gigabyte] [--keep FILE]
+
+The timeline is as Horovod 0.28.1 writes it for 162 gradients that are fused into a handful of reductions
+(96 KB a step), its moments shifted from step to step. Each way runs in a process of its own: time is
+that of its work without the imports, memory the largest that the whole process ever had, with them.
+``pandas.DataFrame(json.load(f))`` only makes a table; ours ends with what every step and tensor took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+_TENSORS = 162
+_FUSED = (1, 8, 40, 60, 53)
+_STEP_US = 40_000
+# Ten digits from the beginning to the end, so that all steps are of one length.
+_FIRST_US = 1_000_000_000
+_BLOCK_STEPS = 200
+# pandas needs some sixteen times the file's size.
+_MOST_FOR_PANDAS = 600
+
+_OURS = """
+from stallscope.analysis.tensors import tensors
+from stallscope.parsers.horovod_timeline import open_timeline
+begun = time.perf_counter()
+with open_timeline(sys.argv[1]) as reader:
+    found = tensors(reader)
+took = time.perf_counter() - begun
+print(json.dumps([took, peak(), len(found.steps)]))
+"""
+_PANDAS = """
+import pandas
+begun = time.perf_counter()
+with open(sys.argv[1]) as file:
+    found = pandas.DataFrame(json.load(file))
+took = time.perf_counter() - begun
+print(json.dumps([took, peak(), len(found)]))
+"""
+_BEFORE = """
+import json, resource, sys, time
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--gigabyte", action="store_true", help="the same as --megabytes 1024")
+    parser.add_argument("--keep", type=Path, help="write the timeline here, and leave it there")
+    options = parser.parse_args()
+    megabytes = 1024 if options.gigabyte else options.megabytes
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.keep or Path(folder) / "timeline.json"
+        steps = write(path, megabytes << 20)
+        size = path.stat().st_size / 1e6
+        print(f"{size:,.0f} MB, {steps:,} steps of {_TENSORS} gradients\n")
+        ours = measured(_OURS, path)
+        print("| | seconds | MB/s | largest memory |\n| --- | ---: | ---: | ---: |")
+        print(row("stallscope", ours, size))
+        if megabytes > _MOST_FOR_PANDAS:
+            print("\npandas is left out: it would need more memory than most machines have")
+            return
+        theirs = measured(_PANDAS, path)
+        print(row("pandas.DataFrame(json.load(f))", theirs, size))
+        print(f"\n{theirs[0] / ours[0]:.1f} × as fast, in {ours[1] / theirs[1]:.0%} of the memory")
+
+
+def measured(program: str, path: Path) -> list[float]:
+    """Seconds, MiB, and how many steps or events were found."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BEFORE + program, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"the benchmark failed:\n{done.stderr[-2000:]}")
+    return [float(value) for value in json.loads(done.stdout)]
+
+
+def row(name: str, found: list[float], size: float) -> str:
+    return f"| {name} | {found[0]:.2f} | {size / found[0]:.0f} | {found[1]:,.0f} MiB |"
+
+
+def write(path: Path, size: int) -> int:
+    """Write a timeline of about so many bytes; how many steps it has."""
+    step = np.frombuffer(",".join(one_step()).encode() + b",", np.uint8)
+    steps = max(size // len(step), 1)
+    text = step.tobytes()
+    key = b'"ts": '
+    at = [i + len(key) for i in range(len(text)) if text.startswith(key, i)]
+    digits = np.array(at)[:, None] + np.arange(10)
+    offsets = np.array([int(text[i : i + 10]) for i in at])
+    with path.open("wb") as file:
+        file.write(header().encode())
+        for first in range(0, steps, _BLOCK_STEPS):
+            block = np.tile(step, (min(_BLOCK_STEPS, steps - first), 1))
+            for row_of, number in zip(block, range(first, steps), strict=False):
+                moments = offsets + number * _STEP_US
+                row_of[digits] = moments[:, None] // 10 ** np.arange(9, -1, -1) % 10 + ord("0")
+            whole = block.tobytes()
+            last = first + _BLOCK_STEPS >= steps
+            file.write(whole[:-1] + b"]" if last else whole)
+    return steps
+
+
+def header() -> str:
+    lines = [
+        '[\n{"name": "process_name", "ph": "M", "pid": 0, "args": '
+        '{"start_time_since_epoch_in_micros":1795251515254024}},\n'
+        '{"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},\n'
+    ]
+    for tensor in range(1, _TENSORS + 1):
+        name = f"DistributedSGD_Allreduce/cond_{tensor}/HorovodAllreduce_grads_{tensor}_0"
+        lines.append(
+            f'{{"name": "process_name", "ph": "M", "pid": {tensor}, "args": {{"name": "{name}"}}}},\n'
+            f'{{"name": "process_sort_index", "ph": "M", "pid": {tensor}, '
+            f'"args": {{"sort_index": {tensor}}}}},\n'
+        )
+    return "".join(lines)
+
+
+def one_step() -> list[str]:
+    """Every gradient is negotiated; those that are fused go through their reduction together."""
+    events = []
+    at, first = _FIRST_US, 1
+    for fused in _FUSED:
+        tensors = range(first, first + fused)
+        first += fused
+        at += 2_000
+        events += [begins("NEGOTIATE_ALLREDUCE", at + n, t) for n, t in enumerate(tensors)]
+        at += 900
+        events += [ends(at + n, t) for n, t in enumerate(tensors)]
+        at += 200
+        events += [begins("ALLREDUCE", at + n, t) for n, t in enumerate(tensors)]
+        for name, takes in (
+            ("MEMCPY_IN_FUSION_BUFFER", 90),
+            ("GLOO_ALLREDUCE", 2_600),
+            ("MEMCPY_OUT_FUSION_BUFFER", 80),
+        ):
+            at += 100
+            events += [begins(name, at, t) for t in tensors]
+            at += takes
+            events += [ends(at, t) for t in tensors]
+        args = ', "args": {"dtype": "float32", "shape": "[3, 3, 64, 64]"}'
+        events += [ends(at + 20 + n, t, args) for n, t in enumerate(tensors)]
+    return events
+
+
+def begins(name: str, at: int, tensor: int) -> str:
+    return f'{{"ph": "B", "name": "{name}", "ts": {at}, "pid": {tensor}}}'
+
+
+def ends(at: int, tensor: int, args: str = "") -> str:
+    return f'{{"ph": "E", "ts": {at}, "pid": {tensor}{args}}}'
+
+
+if __name__ == "__main__":
+    main()

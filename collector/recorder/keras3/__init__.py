@@ -1,0 +1,1 @@
+"""The recorder for Keras 3, on TensorFlow, torch and JAX."""

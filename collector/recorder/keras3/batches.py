@@ -1,0 +1,92 @@
+"""What the training waits for batches: a clock around the iterator that ``fit`` takes them from."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic_ns
+from types import FrameType
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional
+
+
+class Fetch(NamedTuple):
+    """One batch: from when it was asked for until it was there, in monotonic nanoseconds."""
+
+    begin: int
+    end: int
+    samples: Optional[int]
+
+
+class BatchClock:
+    """Times the batches of one ``fit``, where Keras fetches them in Python (torch and JAX)."""
+
+    def __init__(self) -> None:
+        self._fetches: List[Fetch] = []
+        self._iterator: Any = None
+        self._replaced: Any = None
+
+    def install(self, epoch_iterator: Any) -> None:
+        """Time what the epoch iterator of a ``fit`` gives; Keras asks it for an iterator every epoch."""
+        original: Callable[[], Any] = epoch_iterator._get_iterator
+
+        def get_iterator() -> "TimedBatches":
+            return TimedBatches(original(), self)
+
+        self._iterator, self._replaced = epoch_iterator, get_iterator
+        epoch_iterator._get_iterator = get_iterator
+
+    def remove(self) -> None:
+        iterator, self._iterator = self._iterator, None
+        # Whoever has put something else there meanwhile meant it.
+        if iterator is not None and vars(iterator).get("_get_iterator") is self._replaced:
+            del iterator._get_iterator
+        self._replaced = None
+
+    def fetched(self, begin: int, end: int, batch: Any) -> None:
+        if self._iterator is not None:
+            self._fetches.append(Fetch(begin, end, samples_in(batch)))
+
+    def take(self) -> List[Fetch]:
+        """The batches since the last time."""
+        fetches, self._fetches = self._fetches, []
+        return fetches
+
+
+class TimedBatches:
+    """An iterator between two looks at the clock."""
+
+    def __init__(self, batches: Any, clock: BatchClock) -> None:
+        self._batches = iter(batches)
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        begin = monotonic_ns()
+        batch = next(self._batches)
+        self._clock.fetched(begin, monotonic_ns(), batch)
+        return batch
+
+
+def samples_in(batch: Any) -> Optional[int]:
+    """Samples in a batch: the first dimension of the first array that has one; None without any."""
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        return next((found for found in map(samples_in, batch) if found is not None), None)
+    shape = getattr(batch, "shape", None)
+    return shape[0] if shape is not None and len(shape) and isinstance(shape[0], int) else None
+
+
+def fit_of(model: Any) -> Optional[FrameType]:
+    """The frame of the model's ``fit`` on this thread; None where this thread is not in one."""
+    frame: Optional[FrameType] = sys._getframe()
+    while frame is not None:
+        if (
+            frame.f_code.co_name == "fit"
+            and "epoch_iterator" in frame.f_code.co_varnames
+            and frame.f_locals.get("self") is model
+        ):
+            return frame
+        frame = frame.f_back
+    return None

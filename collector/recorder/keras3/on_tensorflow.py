@@ -1,0 +1,151 @@
+"""Keras 3 on TensorFlow: stamps in the graph, around the train step, and inside where XLA lets them in.
+
+Keras compiles the train step with XLA unless told otherwise, and XLA has no clock. The function that
+takes batches from the iterator is not compiled: there the stamps go in front of the step and behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+from ..tf_keras.instrument import Instrumentation, tensors_of
+from ..tf_keras.ring import CAPACITY, READY, StampRing
+from ..tf_keras.steps import Call, StepAssembler
+from ..tf_keras.stream import StepStream
+from .stages import WHOLE_STEP, Emit, Stages
+
+# Where Keras puts its own function around the train step, inside the one that takes batches.
+_AROUND_THE_STEP = "_autoconvert_optionals"
+
+
+class TensorFlowStages(Stages):
+    """Stages where TensorFlow computes, and takes its batches in the graph."""
+
+    def __init__(
+        self,
+        model: Any,
+        stages: bool,
+        single: bool,
+        first_step: int,
+        passes: int,
+        turns_done: int,
+        emit: Emit,
+    ) -> None:
+        self._model = model
+        self._several_per_call = int(model.steps_per_execution) != 1
+        self._compiled = bool(model.jit_compile) and not model.run_eagerly
+        self.reason = self._why_not(stages, single)
+        ring = None
+        if self.reason is None:
+            ring = StampRing(max(CAPACITY, 4 * int(model.steps_per_execution)))
+            self.placed = ("data", "ready", "reduced")
+            self.ready = WHOLE_STEP if self._compiled else None
+        assembler = StepAssembler(first_step, passes, not single, turns_done)
+        self._stream = StepStream(ring, assembler, self._several_per_call, emit)
+        # The optimizer counts in every process of a job that is not Horovod's.
+        self._stream.settle(0, 0, 1, _keep)
+        self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
+
+    def _why_not(self, stages: bool, single: bool) -> Optional[str]:
+        if not stages:
+            return "switched off with stages=False"
+        if type(self._model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
+            return "tf.distribute runs the train step in replicas"
+        if not single:
+            return "nothing tells when the gradients of several ranks are reduced"
+        if not hasattr(self._model, _AROUND_THE_STEP):
+            return "this version of Keras builds its train step otherwise"
+        return None
+
+    def remove(self) -> None:
+        self._instrumentation.remove()
+
+    def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
+        """Keras' own train function again, traced with the stamps in it; another one stays as it is."""
+        model = self._model
+        if self.reason is None:
+            model.train_function = None
+            self._instrumentation.install(model)
+            model.make_train_function()
+            self._instrumentation.made(model)
+            if model.train_function is not None and _code(made) is _code(model.train_function):
+                return model.train_function  # type: ignore[no-any-return]
+            self._instrumentation.active = False
+            self.placed, self.reason = (), "the model has a train function of its own"
+            self.ready = None
+        return made
+
+    def call_ended(self, call: Call) -> None:
+        self._stream.add(call)
+        trouble = self._instrumentation.trouble or self._stream.trouble
+        if trouble is not None and self.reason is None:
+            self.placed = tuple(self._instrumentation.placed) if self._stream.stamped else ()
+            self.reason, self.ready = trouble, None
+        elif self.reason is None and "ready" not in self._instrumentation.placed:
+            self.placed = ("data",)
+            self.reason = "the train step takes its gradients elsewhere than to the optimizer"
+
+    def call_aborted(self, call: Call) -> None:
+        self._stream.abort(call)
+
+    def drain(self) -> None:
+        self._stream.drain()
+
+    def settle(self) -> None:
+        self._stream.drain(between_calls=True)
+
+
+class StepInstrumentation(Instrumentation):
+    """Stamps around the train step; and behind the gradients, where the step is not compiled."""
+
+    def __init__(self, ring: Optional[StampRing], several_per_call: bool, compiled: bool) -> None:
+        super().__init__(ring, several_per_call, single_process=True)
+        self._compiled = compiled
+
+    def install(self, model: Any) -> None:
+        self._replace(model, _AROUND_THE_STEP, self._around)
+        if not self._compiled and getattr(model, "optimizer", None) is not None:
+            self._replace(model.optimizer, "apply", self._applied)
+
+    def made(self, model: Any) -> None:
+        """The train function has what it needs of the model."""
+        vars(model).pop(_AROUND_THE_STEP, None)
+
+    def _around(self, original: Any) -> Any:
+        def around(step: Any) -> Any:
+            def stamped(data: Any) -> Any:
+                outputs = step(self._data_is_there(data))
+                if self._compiled:
+                    self._compiled_step_is_done(outputs)
+                self._step_is_done(outputs)
+                return outputs
+
+            return original(stamped)
+
+        return around
+
+    def _applied(self, original: Any) -> Any:
+        def apply(gradients: Any, *args: Any, **kwargs: Any) -> Any:
+            self._gradients_are_ready(gradients, args[0] if args else None)
+            return original(gradients, *args, **kwargs)
+
+        return apply
+
+    def _compiled_step_is_done(self, outputs: Any) -> None:
+        try:
+            ring, tensors = self._ring_here(), tensors_of(outputs)
+            if ring is not None and tensors:
+                self._stamp(ring, READY, tensors)
+                self._place("ready")
+        except Exception as error:  # one that a trace lets through ends the training
+            self.active = False
+            self.trouble = "the train step could not be stamped: %r" % error
+
+
+def _code(function: Any) -> Any:
+    """What tells functions of one definition from those of another."""
+    return getattr(function, "__code__", function)
+
+
+def _keep(_: int) -> None:
+    pass

@@ -1,0 +1,72 @@
+"""Keras on torch: batches come before the train function, and a hook sees every gradient."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from ..format import StepRow
+from ..pytorch.facts import device_types
+from ..pytorch.gradients import GradientClock
+from ..tf_keras.steps import Call
+from .stages import WHOLE_STEP, Emit, FetchedInPython
+from .steps import Steps, samples_of, times_of
+
+
+class TorchStages(FetchedInPython):
+    """Stages where torch computes, and the host with it."""
+
+    def __init__(self, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit) -> None:
+        super().__init__()
+        self._parameters = [variable.value for variable in model.trainable_variables]
+        self._gradients = GradientClock()
+        self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
+        self._steps = steps
+        self._emit = emit
+        self.placed = ("data",)
+        self.reason = self._why_not(stages, single)
+        if self.reason is None:
+            self.placed = ("data", "ready", "reduced")
+            self.ready = WHOLE_STEP if self._compiled else None
+
+    def _why_not(self, stages: bool, single: bool) -> Optional[str]:
+        if not stages:
+            return "switched off with stages=False"
+        for kind in device_types(self._parameters):
+            if kind != "cpu":
+                return "on %s gradients are ready later than the host can see" % kind.upper()
+        if not single:
+            return "nothing tells when the gradients of several ranks are reduced"
+        return None
+
+    def install(self, epoch_iterator: Any) -> None:
+        super().install(epoch_iterator)
+        if "ready" in self.placed and not self._compiled:
+            self._gradients.hook(self._parameters)
+
+    def remove(self) -> None:
+        super().remove()
+        self._gradients.remove()
+
+    def call_begins(self) -> None:
+        self._gradients.last = None
+
+    def call_ended(self, call: Call) -> None:
+        assert call.end is not None
+        fetches = self.batches.take()
+        times = times_of(call, fetches)
+        ready = None
+        if "ready" in self.placed:
+            ready = call.end if self._compiled else self._gradients.last
+        turn = StepRow(
+            0,
+            call.epoch,
+            times.begin,
+            times.data,
+            ready,
+            ready,
+            call.end,
+            1,
+            samples_of(fetches),
+            call.clock_begin,
+        )
+        self._emit(self._steps.rows(turn))

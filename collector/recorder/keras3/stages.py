@@ -1,0 +1,73 @@
+"""What the recorder asks of every backend: when the batch was there, and when the gradients were."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Tuple
+
+from ..format import StepRow
+from ..tf_keras.steps import Call
+from .batches import BatchClock
+
+Emit = Callable[[List[StepRow]], None]
+
+#: What is said where forward, backward and update are one function, and only its end is seen.
+WHOLE_STEP = "end of the whole step, which updates the weights as well"
+
+
+class Stages:
+    """Stages of one ``fit``. What a backend cannot stamp is missing in its rows.
+
+    Nothing here is called by anybody but the recording, which catches whatever fails.
+    """
+
+    #: Stamps that are in the rows, in order.
+    placed: Tuple[str, ...] = ()
+    #: Why some or all of them are not; None where all are.
+    reason: Optional[str] = None
+    #: What *ready* means where it is not the last gradient.
+    ready: Optional[str] = None
+
+    def install(self, epoch_iterator: Any) -> None:
+        """Put into the model what takes the stamps."""
+
+    def remove(self) -> None:
+        """Take it out again."""
+
+    def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
+        """The train function whose calls are timed."""
+        return made
+
+    def call_begins(self) -> None:
+        """The train function is about to be called."""
+
+    def call_ended(self, call: Call) -> None:
+        """It was called. Its rows go to ``emit``, now or later, and from any thread."""
+        raise NotImplementedError
+
+    def call_aborted(self, call: Call) -> None:
+        """It raised, mostly because the data ended."""
+
+    def drain(self) -> None:
+        """Emit what is there; from the flushing thread as well."""
+
+    def settle(self) -> None:
+        """Emit the rows of all calls that have ended; between calls only."""
+
+
+class FetchedInPython(Stages):
+    """Of the backends whose batches come through a Python iterator."""
+
+    def __init__(self) -> None:
+        self.batches = BatchClock()
+
+    def install(self, epoch_iterator: Any) -> None:
+        if epoch_iterator is None:
+            self.placed, self.reason = (), "this Keras fetches batches where nobody can see it"
+        else:
+            self.batches.install(epoch_iterator)
+
+    def remove(self) -> None:
+        self.batches.remove()
+
+    def call_aborted(self, call: Call) -> None:
+        self.batches.take()

@@ -1,0 +1,1 @@
+"""The recorder for MXNet: Gluon, with Horovod's DistributedTrainer or alone."""

@@ -1,0 +1,296 @@
+"""One recording: what is put into a trainer for a while, and what comes out of it as rows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from time import monotonic_ns
+from typing import Any, Callable, Dict, List, Optional
+
+from ..clock import read_clocks
+from ..facts import host_facts, settings, timeline_is_on
+from ..format import EPOCH, StepRow
+from ..options import Options
+from ..pytorch.steps import StepAssembler, Turn
+from ..session import Session
+from .facts import is_horovods, steps_counted, trainer_facts, weights, world_of_training
+from .probes import GradientProbe
+from .turns import TurnStream
+
+logger = logging.getLogger("stallscope")
+
+# Recordings that nobody has closed yet.
+_open: List["Recording"] = []
+
+
+def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
+    """Whatever fails inside ends the recording with one warning, and nothing else."""
+
+    @functools.wraps(method)
+    def guarded(self: "Recording", *args: Any, **kwargs: Any) -> None:
+        if self.running:
+            try:
+                method(self, *args, **kwargs)
+            except Exception as error:
+                self.fail(error)
+
+    return guarded
+
+
+class Recording:
+    """What one StepLogger sees: epochs, turns of the loop, reductions, and what lies in between.
+
+    Whatever fails in here stays in here: none of its methods raises, and none does anything unless
+    the recording runs.
+    """
+
+    def __init__(self, trainer: Any, options: Options) -> None:
+        self._trainer = trainer
+        self._options = options
+        self._session: Optional[Session] = None
+        self._failed = False
+        self._replaced: Any = None
+        self._turn: Optional[Turn] = None
+        self._reduces = False
+        self._loop: Optional[object] = None
+        self._epoch = -1
+        self._epoch_began: Optional[int] = None
+        self._batch_size = options.batch_size
+        # Nanoseconds of the turn that runs that were the recorder's own.
+        self._own_ns = 0
+
+    @property
+    def running(self) -> bool:
+        return self._session is not None and self._session.recording and not self._failed
+
+    # -- begin and end ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the log and watch the trainer reduce gradients."""
+        try:
+            for other in [one for one in _open if one._trainer is self._trainer]:
+                logger.warning(
+                    "stallscope: another StepLogger records this training from here on; one is enough"
+                )
+                other.stop()
+            self._start()
+        except Exception as error:
+            self.fail(error)
+
+    def stop(self) -> None:
+        """Leave the trainer as it was found, write what is left and close the log."""
+        self.epoch_ends()
+        if self in _open:
+            _open.remove(self)
+        try:
+            # Whoever has put something else there meanwhile meant it.
+            if vars(self._trainer).get("_allreduce_grads") is self._replaced is not None:
+                del self._trainer._allreduce_grads
+            self._replaced = None
+            if self._session is not None:
+                if self._session.recording and not self._stream.close():
+                    self._session.facts(self._not_reduced())
+                self._session.close(steps_counted(self._trainer))
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Record no more, and say so once."""
+        if self._session is not None:
+            self._session.fail("recording failed: %r" % error)
+        elif not self._failed:
+            logger.warning("stallscope: recording could not start, training goes on: %r", error)
+        self._failed = True
+
+    def _start(self) -> None:
+        trainer, options = self._trainer, self._options
+        world = world_of_training()
+        single = self._single = world.size == 1
+        reason = None if options.stages else "switched off with stages=False"
+        if reason is None and not single and not is_horovods(trainer):
+            reason = "the trainer is not Horovod's DistributedTrainer"
+        facts = {
+            **host_facts(),
+            **trainer_facts(trainer, world.size),
+            "run_name": options.run_name,
+            "synthetic": options.synthetic,
+            "batch_size": options.batch_size,
+            "settings": settings(os.environ),
+            "timeline": timeline_is_on(os.environ),
+            "gradients_reduced": True if single or is_horovods(trainer) else None,
+            "stamps": {
+                "placed": ["data"] if reason else ["data", "ready", "reduced"],
+                "reason": reason,
+            },
+        }
+        session = self._session = Session(
+            options.log_dir,
+            world,
+            facts,
+            steps_counted(trainer),
+            options.flush_seconds,
+            mlflow_run_id=options.mlflow_run_id,
+            sink=options.sink,
+            sampling=options.sampling,
+            max_file_bytes=options.max_file_bytes,
+        )
+        if not session.recording:
+            return
+        _open.append(self)
+        self._stream = TurnStream(StepAssembler(True, single), self._emit)
+        self._watch_reductions(None if reason else GradientProbe(trainer))
+
+    def _not_reduced(self) -> Dict[str, Any]:
+        reason = "the trainer that was given never reduced a gradient"
+        return {
+            "gradients_reduced": True if self._single else None,
+            "stamps": {"placed": ["data"], "reason": reason},
+        }
+
+    def _watch_reductions(self, probe: Optional[GradientProbe]) -> None:
+        original = self._trainer._allreduce_grads
+
+        @functools.wraps(original)
+        def allreduce_grads(*args: Any, **kwargs: Any) -> Any:
+            before = self._copies(probe)
+            result = original(*args, **kwargs)
+            self._reduction(before, self._copies(probe))
+            return result
+
+        self._replaced = self._trainer._allreduce_grads = allreduce_grads
+
+    def _copies(self, probe: Optional[GradientProbe]) -> List[Any]:
+        if probe is None or self._turn is None or not self.running:
+            return []
+        began = monotonic_ns()
+        try:
+            return probe.copy()
+        except Exception as error:
+            self.fail(error)
+            return []
+        finally:
+            self._own_ns += monotonic_ns() - began
+
+    # -- epochs, and what lies between steps ------------------------------------------------------
+
+    @_never_raises
+    def loop_begins(self, loop: object, loader: Any) -> None:
+        self._end_turn_early()
+        if self._loop is None:
+            assert self._session is not None
+            self._session.facts({"batches_per_epoch": _length(loader)})
+        self._loop = loop
+
+    @_never_raises
+    def loop_ends(self, loop: object) -> None:
+        """Python may only close a loop that was left when another one runs already."""
+        if loop is self._loop:
+            self.epoch_ends()
+
+    @_never_raises
+    def epoch_begins(self) -> None:
+        self.epoch_ends()
+        self._epoch += 1
+        self._epoch_began = monotonic_ns()
+
+    @_never_raises
+    def epoch_ends(self) -> None:
+        self._end_turn_early()
+        began, self._epoch_began = self._epoch_began, None
+        if began is not None:
+            self._interval(EPOCH, began)
+
+    @_never_raises
+    def pause_begins(self) -> None:
+        """Something besides training begins. A step whose gradients are reduced ends before it."""
+        self._end_turn_early()
+
+    @_never_raises
+    def pause_ends(self, kind: str, began: int) -> None:
+        self._interval(kind, began)
+
+    def _interval(self, kind: str, began: int) -> None:
+        assert self._session is not None
+        end = monotonic_ns()
+        # The steps before it first: the row says which one comes next.
+        self._stream.settle()
+        self._session.interval(kind, max(self._epoch, 0), began, end)
+
+    # -- turns of the loop -----------------------------------------------------------------------
+
+    @_never_raises
+    def turn_begins(self) -> None:
+        begin, clock = read_clocks()
+        self._turn = Turn(self._epoch, begin, clock)
+        self._reduces = False
+        self._own_ns = monotonic_ns() - begin
+
+    @_never_raises
+    def data_is_there(self, batch: Any) -> None:
+        turn = self._turn
+        assert turn is not None
+        turn.data = monotonic_ns()
+        turn.samples = self._options.batch_size or samples_in(batch)
+        self._own_ns += monotonic_ns() - turn.data
+
+    @_never_raises
+    def turn_ends(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            end = monotonic_ns()
+            self._stream.ends(turn, end)
+            if self._stream.error is not None:
+                raise self._stream.error
+            assert self._session is not None
+            self._session.cost.turn(self._own_ns + monotonic_ns() - end)
+
+    @_never_raises
+    def no_turn(self) -> None:
+        """The data has ended: what began was no turn."""
+        self._turn = None
+
+    @_never_raises
+    def _end_turn_early(self) -> None:
+        """The user has left the loop: it was a turn if gradients were reduced in it."""
+        if self._turn is not None and self._reduces:
+            self.turn_ends()
+        self._turn = None
+
+    @_never_raises
+    def _reduction(self, before: List[Any], after: List[Any]) -> None:
+        if self._turn is not None:
+            self._reduces = True
+            self._stream.reduces(before, after)
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        session = self._session
+        assert session is not None
+        for row in rows:
+            if row.step == 0 and self._batch_size is None and row.samples:
+                self._batch_size = row.samples // row.micro
+                # Shapes may be known since the first batch only.
+                session.facts({"batch_size": self._batch_size, **weights(self._trainer)})
+            session.step(row._replace(step=session.next_step))
+
+
+def samples_in(batch: Any) -> Optional[int]:
+    """Samples in a batch: the first dimension of the first array that has one; None without any."""
+    data = getattr(batch, "data", None)
+    if isinstance(data, list):
+        # A DataBatch of an iterator of the old kind.
+        batch = data
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        return next((found for found in map(samples_in, batch) if found is not None), None)
+    shape = getattr(batch, "shape", None)
+    return int(shape[0]) if shape else None
+
+
+def _length(loader: Any) -> Optional[int]:
+    """Its batches, where it knows how many there are; endless ones do not."""
+    try:
+        return len(loader)
+    except Exception:
+        return None

@@ -1,0 +1,116 @@
+"""Of a very long run some steps are recorded in full, and the others as one row per epoch.
+
+All ranks keep the same steps, although none asks another: which blocks of steps are kept is decided by
+a hash of the block's number. The hash follows no period, so that what comes in every n-th step is in
+the steps that are kept as often as in all. Of a block the step before it is kept, too: a step's time
+begins when the one before it is reduced.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Union
+
+from .format import SkippedRow, StepRow
+
+#: Steps that are kept or left out together, so that what one does to the next still shows.
+BLOCK = 16
+# A kill loses no more than this of the sums.
+_LONGEST_NS = 60 * 10**9
+_MASK = 2**64 - 1
+
+
+class Sampling(NamedTuple):
+    """Which steps are recorded in full: the first ones, and from then on one in so many."""
+
+    full_steps: int
+    one_in: int
+    seed: int = 0
+
+    def fact(self) -> Dict[str, Any]:
+        return {**self._asdict(), "block": BLOCK}
+
+
+def is_kept(block: int, sampling: Sampling) -> bool:
+    """Whether a block of steps is one of those that are kept (the finaliser of splitmix64)."""
+    x = (block + (sampling.seed + 1) * 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (x ^ (x >> 31)) % sampling.one_in == 0
+
+
+class Sampler:
+    """Takes a rank's rows one after the other, and gives those that are written."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling
+        self._block, self._kept = -1, True
+        self._skipped: Optional[_Sums] = None
+
+    def rows(self, row: StepRow) -> List[Union[StepRow, SkippedRow]]:
+        """What a step adds to the log: itself, what was skipped before it ended, both or nothing."""
+        written: List[Union[StepRow, SkippedRow]] = []
+        if self._skipped is not None and not self._skipped.goes_on_with(row):
+            written += self.rest()
+        if self._keeps(row.step):
+            written.append(row)
+        elif self._skipped is None:
+            self._skipped = _Sums(row)
+        else:
+            self._skipped.add(row)
+        return written
+
+    def rest(self) -> List[SkippedRow]:
+        """The steps that were skipped since the last such row."""
+        skipped, self._skipped = self._skipped, None
+        return [] if skipped is None else [skipped.row()]
+
+    def _keeps(self, step: int) -> bool:
+        if step < self._sampling.full_steps:
+            return True
+        return self._is_kept(step // BLOCK) or (
+            (step + 1) % BLOCK == 0 and is_kept((step + 1) // BLOCK, self._sampling)
+        )
+
+    def _is_kept(self, block: int) -> bool:
+        if block != self._block:
+            self._block, self._kept = block, is_kept(block, self._sampling)
+        return self._kept
+
+
+class _Sums:
+    """Steps that are not written, added up. A stamp that one of them lacks has no sum."""
+
+    def __init__(self, row: StepRow) -> None:
+        self.epoch = row.epoch
+        self._first = self._last = row
+        self._steps = 0
+        self._stages: List[Optional[int]] = [0, 0, 0]
+        self._samples: Optional[int] = 0
+        self.add(row)
+
+    def goes_on_with(self, row: StepRow) -> bool:
+        return row.epoch == self.epoch and row.end - self._first.begin < _LONGEST_NS
+
+    def add(self, row: StepRow) -> None:
+        self._last = row
+        self._steps += 1
+        for at, stamp in enumerate((row.data, row.ready, row.reduced)):
+            sum_ = self._stages[at]
+            self._stages[at] = None if sum_ is None or stamp is None else sum_ + stamp - row.begin
+        known = self._samples is not None and row.samples is not None
+        self._samples = (self._samples or 0) + (row.samples or 0) if known else None
+
+    def row(self) -> SkippedRow:
+        data, ready, reduced = self._stages
+        return SkippedRow(
+            step=self._last.step + 1,
+            epoch=self.epoch,
+            begin=self._first.begin,
+            end=self._last.end,
+            steps=self._steps,
+            samples=self._samples,
+            data=data,
+            ready=ready,
+            reduced=reduced,
+            clock=self._first.clock,
+        )

@@ -1,0 +1,14 @@
+"""A sentence with code in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+
+from stallscope.wording.code import parts
+
+
+def coded_words(text: str) -> list[Any]:
+    """What stands between backticks as code, the rest as words."""
+    return [dmc.Code(part) if is_code else part for part, is_code in parts(text)]

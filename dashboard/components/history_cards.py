@@ -1,0 +1,60 @@
+"""The runs of one job one after the other, as cards: what became of its steps, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+
+from stallscope.analysis.regression import History
+from stallscope.pictures.history import figure_charts, ledgers_chart
+from stallscope.reports.comparison.histories import (
+    changes_table,
+    figures_table,
+    headline,
+    runs_table,
+    since,
+    title,
+)
+from stallscope.wording.plain import plain
+
+from .chart_card import chart_card
+from .notices import warnings_card
+from .tables import words_card
+
+
+def history_cards(history: History, index: int, addresses: Sequence[str]) -> list[Any]:
+    """The cards of one job, from the top down.
+
+    Args:
+        history: the job's runs.
+        index: which of the page's jobs it is, from 0.
+        addresses: where each of the runs is shown.
+    """
+    ledgers = ledgers_chart(history)
+    cards = [
+        _outcome(history),
+        *(
+            chart_card(f"over-runs-{index}-{at}", chart)
+            for at, chart in enumerate(figure_charts(history))
+        ),
+        words_card(figures_table(history)),
+        words_card(changes_table(history)),
+        None if ledgers is None else chart_card(f"ledgers-{index}", ledgers),
+        words_card(runs_table(history), addresses),
+        warnings_card([plain(one) for one in history.warnings]),
+    ]
+    return [card for card in cards if card is not None]
+
+
+def _outcome(history: History) -> Any:
+    said = [dmc.Text(plain(sentence), size="sm", mt=4) for sentence in since(history)]
+    return dmc.Card(
+        [
+            dmc.Text(plain(title(history)), size="sm", c="dimmed"),
+            dmc.Title(plain(headline(history)), order=2, size="h3"),
+            *said,
+        ],
+        withBorder=True,
+    )

@@ -1,0 +1,115 @@
+"""What logs beside a run's own say that happened while it ran: the one place where that is put to runs.
+
+A reader of such logs makes events (``stallscope.run.Event``) of a file; ``Reading`` gathers those of all
+files, and here each one goes to the run that it is of. Logs that know the steps stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from stallscope.run import Event, Problem, Run
+
+from .horovod_log import horovod_events
+
+#: Reads events out of a file: its name and its bytes. Nothing where there are none.
+EventReader = Callable[[str, bytes], Sequence[Event]]
+
+#: Every kind of log that tells events. They look at each file that is no step log.
+EVENT_READERS: tuple[EventReader, ...] = (horovod_events,)
+
+# Zones lie a quarter of an hour apart, from twelve hours behind to fourteen hours ahead.
+_QUARTER_NS = 900 * 10**9
+_ZONES = range(-48, 57)
+# Events come while a job starts and ends, too.
+_MARGIN_NS = 600 * 10**9
+
+
+def events_in(path: str, data: bytes) -> list[Event]:
+    """All events that a file tells, by whatever reader."""
+    return [event for reader in EVENT_READERS for event in reader(path, data)]
+
+
+def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
+    """The runs, each with the events that are of it.
+
+    An event is of the run whose logs lie in its folder; of several, of the one that it happened in.
+    """
+    runs = list(runs)
+    if not events or not runs:
+        return runs
+    spans = [_span(run) for run in runs]
+    for path in dict.fromkeys(event.where for event in events):
+        own = [event for event in events if event.where == path]
+        at = _run_of(path, own, runs, spans)
+        if at is None:
+            problem = Problem(path, "tells what happened, and of which of the runs is not known")
+            runs = [replace(run, problems=(*run.problems, problem)) for run in runs]
+        else:
+            placed = _in_utc(own, spans[at])
+            runs[at] = replace(runs[at], events=(*runs[at].events, *placed))
+    return runs
+
+
+def _run_of(
+    path: str, events: Sequence[Event], runs: Sequence[Run], spans: Sequence[tuple[int, int] | None]
+) -> int | None:
+    folder = path.rpartition("/")[0]
+    beside = [
+        number
+        for number, run in enumerate(runs)
+        if any(log.path == path or log.path.rpartition("/")[0] == folder for log in run.logs)
+    ]
+    # Launchers' output often lies a folder above or below.
+    candidates = beside or list(range(len(runs)))
+    if len(candidates) == 1:
+        return candidates[0]
+    walls = [event.wall_ns for event in events if event.wall_ns is not None]
+    inside = [number for number in candidates if walls and _holds(spans[number], walls)]
+    return inside[0] if len(inside) == 1 else None
+
+
+def _in_utc(events: Sequence[Event], span: tuple[int, int] | None) -> list[Event]:
+    """Events with local stamps in UTC, where only one zone puts all of them into the run."""
+    local = [event.local_ns for event in events if event.local_ns is not None]
+    if span is None or not local:
+        return list(events)
+    zones = [zone for zone in _ZONES if _holds(span, [ns - zone * _QUARTER_NS for ns in local])]
+    # Next to each other are the zones that the margin lets in, too: then the nearest whole hour.
+    hours = [zone for zone in zones if zone % 4 == 0]
+    likely = hours or zones
+    if len(likely) != 1:
+        return list(events)
+    shift = likely[0] * _QUARTER_NS
+    return [
+        event if event.local_ns is None else replace(event, wall_ns=event.local_ns - shift)
+        for event in events
+    ]
+
+
+def _holds(span: tuple[int, int] | None, walls: Iterable[int]) -> bool:
+    return span is not None and all(
+        span[0] - _MARGIN_NS <= wall <= span[1] + _MARGIN_NS for wall in walls
+    )
+
+
+def _span(run: Run) -> tuple[int, int] | None:
+    """Wall time, nanoseconds, of a run's first and last moment; None where no log ties it to UTC."""
+    ends = [_last_by_log(table) for table in (run.steps, run.intervals)]
+    walls: list[int] = []
+    for index, log in enumerate(run.logs):
+        if log.wall_minus_monotonic <= 0:
+            continue
+        moments = [log.anchor, *(last[index] for last in ends if index in last)]
+        walls += [moment + log.wall_minus_monotonic for moment in moments]
+    return (min(walls), max(walls)) if walls else None
+
+
+def _last_by_log(table: pa.Table) -> dict[int, int]:
+    """Of each log that has rows, when the last of them ended."""
+    last = table.group_by("log").aggregate([("end", "max")])
+    pairs = zip(last["log"].to_pylist(), last["end_max"].to_pylist(), strict=True)
+    return {log: end for log, end in pairs if end is not None}

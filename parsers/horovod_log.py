@@ -1,0 +1,201 @@
+"""What Horovod and its launchers say in their own lines: stalls, evictions, ranks that died, resets.
+
+    [2026-11-21 02:28:41.236416: W /build/horovod/common/stall_inspector.cc:107] One or more tensors
+    were submitted … and are waiting for remainder of ranks for more than 60 seconds. …
+    Missing ranks:
+    1: [grad_a, grad_b ...]
+    3!: [grad_a]
+
+Versions pad fractions with blanks, leave the time out (HOROVOD_LOG_HIDE_TIME=1), put a rank before the
+message, say ``Stalled ranks:``, and up to 0.15 a line for each tensor:
+
+    Stalled ops:HorovodAllreduce_grads_0 [missing ranks: 1, 3]
+
+Stamps are local time of a zone that nobody tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stallscope.run import Event
+
+from .launcher_output import Line, Wanted, shown_lines
+from .stamps import Stamp, read_stamp
+
+# What any of these lines holds, and is in no log otherwise.
+_SIGNS = (
+    b"waiting for remainder of ranks",
+    b"Missing ranks:",
+    b"Stalled ranks:",
+    b"Stalled ops:",
+    b"is stalled for longer than",
+    b"has been evicted from cache",
+    b" exit with status code ",
+    b"blacklist failing host: ",
+    b"reset workers: ",
+    b"wait for available slots: ",
+    b" has exceeded limit ",
+)
+_MESSAGE = re.compile(
+    rb"\[(?:(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.[ \d]{6}): )?[TDIWEF] [^\]]*:\d+\] "
+    rb"(?:\[\d+\]: )?"
+)
+_STALL = re.compile(rb"waiting for remainder of ranks for more than (\d{1,9}) seconds")
+_OF_RANK = re.compile(rb"^(?:(?:Missing|Stalled) ranks:\s*)?(\d{1,6})(!?): \[(.*?)\]")
+_OF_TENSOR = re.compile(rb"^(?:Stalled ops:)?\s*([^\s\[]+) \[missing ranks: ([\d, ]+)\]")
+_HEADING = re.compile(rb"^(?:Missing ranks|Stalled ranks|Stalled ops):")
+_ONE_LINERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (
+        re.compile(rb"is stalled for longer than (?P<n>\d{1,9}) seconds\. Will shutdown"),
+        "stall_shutdown",
+        "Horovod shuts the job down: ranks are stalled for longer than {n} s",
+    ),
+    (
+        re.compile(rb"response has been evicted from cache"),
+        "cache_eviction",
+        "a response was evicted from Horovod's cache",
+    ),
+    (
+        re.compile(rb"Process (?P<rank>\d{1,6}) exit with status code (?P<n>-?[1-9]\d{0,5})\b"),
+        "rank_exited",
+        "rank {rank} exited with status {n}",
+    ),
+    (
+        re.compile(rb"blacklist failing host: (?P<host>[\w.:-]{1,255})"),
+        "host_blacklisted",
+        "host {host} failed, and gets no more work",
+    ),
+    (
+        re.compile(rb"\breset workers: (?P<n>\d{1,6})\b"),
+        "workers_reset",
+        "the job goes on anew with {n} worker(s)",
+    ),
+    (
+        re.compile(rb"\bwait for available slots: (?P<n>\d{1,6})\b"),
+        "waiting_for_slots",
+        "the job waits for {n} slot(s)",
+    ),
+    (
+        re.compile(rb"reset count (?P<n>\d{1,6}) has exceeded limit \d+"),
+        "resets_exceeded",
+        "the job ends: it was reset {n} times",
+    ),
+)
+# Lines of a stall that follow its first one.
+_MOST_TENSORS = 6
+
+
+def horovod_events(path: str, data: bytes) -> list[Event]:
+    """What such lines in a file say, in their order; nothing where there are none."""
+    if not any(sign in data for sign in _SIGNS):
+        return []
+    stalls: dict[tuple[int | None, str], _Stall] = {}
+    found: list[Event | _Stall] = []
+    for line in shown_lines(data, wanted=_WANTED):
+        key = (line.rank, line.stream)
+        stamp, message = _taken_apart(line)
+        seconds = _STALL.search(message)
+        if seconds is not None:
+            stalls[key] = _Stall(path, int(seconds[1]), stamp)
+            found.append(stalls[key])
+        elif key in stalls and stalls[key].goes_on(message):
+            continue
+        else:
+            found += _one_liners(path, message, stamp)
+    return [one.event() if isinstance(one, _Stall) else one for one in found]
+
+
+@dataclass
+class _Stall:
+    """A warning of Horovod's stall inspector, line by line."""
+
+    path: str
+    seconds: int
+    stamp: Stamp | None
+    #: By rank, the first tensors that wait for it.
+    missing: dict[int, list[str]] = field(default_factory=dict)
+
+    def goes_on(self, line: bytes) -> bool:
+        """Whether a line belongs to it; then it is taken."""
+        of_rank = _OF_RANK.match(line)
+        if of_rank is not None:
+            names = of_rank[3].decode("utf-8", "replace").removesuffix(" ...").split(", ")
+            self.missing.setdefault(int(of_rank[1]), []).extend(names)
+            return True
+        of_tensor = _OF_TENSOR.match(line)
+        if of_tensor is not None:
+            for rank in of_tensor[2].split(b","):
+                if rank.strip():
+                    name = of_tensor[1].decode("utf-8", "replace")
+                    self.missing.setdefault(int(rank), []).append(name)
+            return True
+        return _HEADING.match(line) is not None
+
+    def event(self) -> Event:
+        ranks = tuple(sorted(self.missing))
+        names = list(dict.fromkeys(name for rank in ranks for name in self.missing[rank]))
+        waiting = f"tensors wait for more than {self.seconds} s"
+        for_whom = f" for rank(s) {', '.join(map(str, ranks))}" if ranks else ""
+        which = f": {', '.join(names[:_MOST_TENSORS])}" if names else ""
+        return _event(
+            self.path, "stall", waiting + for_whom + which, self.stamp, ranks, seconds=self.seconds
+        )
+
+
+def _one_liners(path: str, message: bytes, stamp: Stamp | None) -> Iterator[Event]:
+    for form, kind, words in _ONE_LINERS:
+        found = form.search(message)
+        if found is None:
+            continue
+        parts = {name: text.decode("ascii", "replace") for name, text in found.groupdict().items()}
+        ranks = (int(parts["rank"]),) if "rank" in parts else ()
+        hosts = (parts["host"],) if "host" in parts else ()
+        yield _event(path, kind, words.format(**parts), stamp, ranks, hosts)
+        return
+
+
+def _event(
+    path: str,
+    kind: str,
+    what: str,
+    stamp: Stamp | None,
+    ranks: tuple[int, ...] = (),
+    hosts: tuple[str, ...] = (),
+    *,
+    seconds: int = 0,
+) -> Event:
+    known = stamp is not None and stamp.zone_known
+    return Event(
+        kind=kind,
+        where=path,
+        what=what,
+        ranks=ranks,
+        hosts=hosts,
+        wall_ns=stamp.ns if stamp is not None and known else None,
+        local_ns=stamp.ns if stamp is not None and not known else None,
+        uncertainty_ns=0 if stamp is None else stamp.resolution_ns,
+        waited_ns=seconds * 10**9,
+    )
+
+
+def _taken_apart(line: Line) -> tuple[Stamp | None, bytes]:
+    """When a line was written, and what it says behind its own head."""
+    head = _MESSAGE.search(line.text)
+    if head is None:
+        return line.stamp, line.text
+    own = None if head["time"] is None else read_stamp(head["time"])
+    return own or line.stamp, line.text[head.end() :]
+
+
+def _may_matter(line: bytes) -> bool:
+    return (
+        any(sign in line for sign in _SIGNS)
+        or _OF_RANK.match(line) is not None
+        or b"[missing ranks: " in line
+    )
+
+
+_WANTED = Wanted((*_SIGNS, b": [", b"[missing ranks: "), _may_matter)

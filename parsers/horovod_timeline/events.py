@@ -1,0 +1,276 @@
+"""The events in a block of a timeline's bytes, found and read many at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .rows import Bools, Ints
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+
+#: How an event begins.
+EVENT = b'{"ph": "'
+# Names of activities have less than 30 letters, and a shape a few numbers.
+_LONGEST_TEXT = 256
+_NAME, _TIME, _TENSOR = b'", "name', b', "ts": ', b' "pid": '
+_EVENT_COLON, _COLON = EVENT.index(b":"), _TIME.index(b":")
+_FIRST_TEXT = len(b'{"ph": "B", "name": "')
+# What lies between the end of a time and the colon that comes next: ``, "pid"`` or ``, "s"``.
+_TO_TENSOR, _TO_SCOPE = 7, 5
+_MOST_DIGITS = 16
+_ARGS = re.compile(rb', "args": \{"dtype": "(\w+)", "shape": "\[([\d, ]*)\]"')
+_ITEM_BYTES = {
+    b"uint8": 1,
+    b"int8": 1,
+    b"bool": 1,
+    b"uint16": 2,
+    b"int16": 2,
+    b"float16": 2,
+    b"int32": 4,
+    b"float32": 4,
+    b"int64": 8,
+    b"float64": 8,
+}
+
+
+def _word(text: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(text, "little"))
+
+
+_ZEROS = _word(b"00000000")
+_ABOVE_9, _TOP_BITS = _word(b"\x76" * 8), _word(b"\x80" * 8)
+_ONES = _word(b"\x01" * 8)
+# By the number of digits in a word, the bits of those: they are its last ones.
+_OF_DIGITS = np.array([0, *((2**64 - 1) << 8 * (8 - n) & (2**64 - 1) for n in range(1, 9))], "u8")
+# Odd numbers without a pattern: texts of equal length that differ give different sums.
+_MIXED = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5], "u8"
+)
+_USUAL, _WIDE = 24, 32
+
+
+class Texts:
+    """Names of activities and ranks, numbered as they appear. Several threads may ask at a time."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.known: list[bytes] = []
+        self._codes: dict[bytes, int] = {}
+        self._by_sum: dict[int, int] = {}
+
+    def codes(self, data: Bytes, words: Words, start: Ints, length: Ints) -> Ints:
+        """The numbers of the texts at these places."""
+        if not len(start):
+            return start
+        if int(length.max()) > _WIDE:
+            return self._long(data, start, length)
+        coded = pa.array(_sums(words, start + length, length)).dictionary_encode()
+        index = coded.indices.to_numpy()
+        sums = coded.dictionary.to_pylist()
+        if not self._by_sum.keys() >= set(sums):
+            self._add(data, start, length, index, sums)
+        codes: Ints = np.array([self._by_sum[one] for one in sums], np.int64)[index]
+        return codes
+
+    def _add(
+        self, data: Bytes, start: Ints, length: Ints, index: npt.NDArray[np.int32], sums: list[int]
+    ) -> None:
+        first = np.zeros(len(sums), np.int64)
+        first[index[::-1]] = np.arange(len(index))[::-1]
+        for one, at in zip(sums, first.tolist(), strict=True):
+            text = data[start[at] : start[at] + length[at]].tobytes()
+            self._by_sum[one] = self._code(text)
+
+    def _long(self, data: Bytes, start: Ints, length: Ints) -> Ints:
+        index, texts = _different(data, start, length)
+        return np.array([self._code(text) for text in texts], np.int64)[index]
+
+    def _code(self, text: bytes) -> int:
+        with self._lock:
+            if text not in self._codes:
+                self.known.append(text)
+                self._codes[text] = len(self.known) - 1
+            return self._codes[text]
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of a block, in order."""
+
+    kind: Bytes
+    at: Ints
+    #: 0 for markers, which belong to no tensor.
+    tensor: Ints
+    #: The number of the text; -1 for ends, which have none.
+    text: Ints
+    #: Bytes that an operation put out; -1 where that is not said.
+    size: Ints
+    unreadable: int
+
+
+def events(block: bytes, texts: Texts) -> Events:
+    """The events in a block that begins with one, or with what comes before the first one."""
+    # Room to look beyond the last event without asking whether there is any.
+    data = np.frombuffer(block + b"\0" * _LONGEST_TEXT, np.uint8)
+    # The eight bytes at every place as one number, to be compared at once.
+    words = np.ndarray((len(data) - 7,), "<u8", buffer=data, strides=(1,))
+    keys = _keys(data, words, len(block))
+    at, timed = _numbers(words, keys.time_at + len(_TIME), keys.time_end)
+    tensor, tensor_end, placed = _short_numbers(words, keys.tensor_at + len(_TENSOR))
+    good = timed & (placed | keys.marker) & _well_formed(data, words, keys, tensor_end)
+
+    text = np.full(len(good), -1)
+    named = np.flatnonzero(good & ~keys.ends)
+    text_at = keys.start[named] + _FIRST_TEXT
+    text[named] = texts.codes(data, words, text_at, keys.time_at[named] - 1 - text_at)
+    size = np.full(len(good), -1)
+    sized = np.flatnonzero(good & keys.ends & (data[tensor_end] == ord(",")))
+    size[sized] = _sizes(data, tensor_end[sized], keys.until[sized])
+    tensor[keys.marker] = 0
+    if good.all():
+        return Events(keys.kind, at, tensor, text, size, 0)
+    bad = int(np.count_nonzero(~good))
+    return Events(keys.kind[good], at[good], tensor[good], text[good], size[good], bad)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Where the parts of each event lie in the block; not all of them need be one."""
+
+    start: Ints
+    until: Ints
+    kind: Bytes
+    ends: Bools
+    marker: Bools
+    time_at: Ints
+    time_end: Ints
+    tensor_at: Ints
+
+
+def _keys(data: Bytes, words: Words, end: int) -> _Keys:
+    # One look at every byte is enough: the keys of an event follow each other, colon by colon.
+    colon = np.append(np.flatnonzero(data == ord(":")), [end + _COLON] * 3)
+    event = np.flatnonzero(words[np.maximum(colon - _EVENT_COLON, 0)] == _word(EVENT))
+    start = colon[event] - _EVENT_COLON
+    kind = data[start + len(EVENT)]
+    ends, marker = kind == ord("E"), kind == ord("i")
+    time = event + 2 - ends
+    time_at, next_key = colon[time] - _COLON, colon[time + 1]
+    return _Keys(
+        start=start,
+        until=np.append(start[1:], end),
+        kind=kind,
+        ends=ends,
+        marker=marker,
+        time_at=time_at,
+        time_end=next_key - np.where(marker, _TO_SCOPE, _TO_TENSOR),
+        tensor_at=next_key - _TENSOR.index(b":"),
+    )
+
+
+def _well_formed(data: Bytes, words: Words, keys: _Keys, tensor_end: Ints) -> Bools:
+    """Which events are as Horovod writes them, and not cut by the end of the file."""
+    length = keys.time_at - 1 - (keys.start + _FIRST_TEXT)
+    named = (words[keys.start + len(EVENT) + 1] == _word(_NAME)) & (length >= 0)
+    named &= length < _LONGEST_TEXT
+    unnamed = keys.time_at == keys.start + len(EVENT) + 2
+    timed = (words[keys.time_at] == _word(_TIME)) & (data[keys.time_end] == ord(","))
+    after = data[tensor_end]
+    placed = words[keys.tensor_at] == _word(_TENSOR)
+    # A number that the end of the file cuts is followed by nothing.
+    placed &= (after == ord("}")) | (after == ord(","))
+    known = keys.ends | keys.marker | (keys.kind == ord("B")) | (keys.kind == ord("X"))
+    return np.asarray(known & np.where(keys.ends, unnamed, named) & timed & (placed | keys.marker))
+
+
+def _numbers(words: Words, start: Ints, end: Ints) -> tuple[Ints, Bools]:
+    """The numbers between these places, and whether they are some: eight digits at a time."""
+    length = end - start
+    good = (length > 0) & (length <= _MOST_DIGITS)
+    value, fine = _last_digits(words, end, np.clip(length, 0, 8))
+    good &= fine
+    if int(length.max(initial=0)) > 8:
+        more, fine = _last_digits(words, end - 8, np.clip(length - 8, 0, 8))
+        value += more * 100_000_000
+        good &= fine
+    return value, good
+
+
+def _last_digits(words: Words, end: Ints, count: Ints) -> tuple[Ints, Bools]:
+    digits = words[np.maximum(end - 8, 0)] ^ _ZEROS
+    digits &= _OF_DIGITS[count]
+    fine = ((digits + _ABOVE_9) | digits) & _TOP_BITS == 0
+    return _value(digits), fine
+
+
+def _short_numbers(words: Words, start: Ints) -> tuple[Ints, Ints, Bools]:
+    """The numbers of up to seven digits that begin there, their ends, and whether they are some."""
+    digits = words[start] ^ _ZEROS
+    others = ((digits + _ABOVE_9) | digits) & _TOP_BITS
+    # The lowest byte that is no digit, as a mask of those before it.
+    before = ((others & (~others + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)
+    count = ((before & _ONES) * _ONES) >> np.uint64(56)
+    fine = (others != 0) & (count > 0)
+    digits = (digits & before) << ((np.uint64(8) - count) * np.uint64(8) & np.uint64(63))
+    return _value(digits), start + count.astype(np.int64), fine
+
+
+def _value(digits: Words) -> Ints:
+    """The number that eight digits are, the first one in the lowest byte: pairs, fours, all."""
+    digits = digits * np.uint64(10 * 2**8 + 1) >> np.uint64(8)
+    digits &= np.uint64(0x00FF00FF00FF00FF)
+    digits = digits * np.uint64(100 * 2**16 + 1) >> np.uint64(16)
+    digits &= np.uint64(0x0000FFFF0000FFFF)
+    return (digits * np.uint64(10_000 * 2**32 + 1) >> np.uint64(32)).view(np.int64)
+
+
+def _sums(words: Words, end: Ints, length: Ints) -> Words:
+    """A number for each text of up to 32 letters: texts that differ have others.
+
+    What stands before a text is alike for all of one kind, and may be in it.
+    """
+    first = words[end - _USUAL]
+    # Of short ones that would be what stands before the event.
+    first[length < _USUAL - _FIRST_TEXT] = 0
+    sums = words[end - 8] * _MIXED[0] + words[end - 16] * _MIXED[1] + first * _MIXED[2]
+    longer = np.flatnonzero(length > _USUAL)
+    sums[longer] += words[end[longer] - _WIDE] * _MIXED[3]
+    return np.asarray(sums)
+
+
+def _different(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, list[bytes]]:
+    """The texts at these places: per place an index, and every different text once."""
+    if not len(start):
+        return start, []
+    width = max(int(length.max()), 1)
+    letters = np.ndarray((len(data) - width, width), np.uint8, data, strides=(1, 1))[start]
+    letters *= np.arange(width) < length[:, None]
+    rows = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(start), [None, pa.py_buffer(letters)]
+    )
+    coded = rows.dictionary_encode()
+    found = [text.rstrip(b"\0") for text in coded.dictionary.to_pylist()]
+    return coded.indices.to_numpy().astype(np.int64), found
+
+
+def _sizes(data: Bytes, start: Ints, until: Ints) -> Ints:
+    """Bytes of the tensors whose types and shapes are told there."""
+    index, texts = _different(data, start, np.minimum(until - start, _LONGEST_TEXT))
+    return np.array([*(_size(text) for text in texts), -1], np.int64)[index]
+
+
+def _size(args: bytes) -> int:
+    found = _ARGS.match(args)
+    size = _ITEM_BYTES.get(found[1], -1) if found else -1
+    if found is None or size < 0:
+        return -1
+    for dimension in found[2].replace(b",", b" ").split():
+        size *= int(dimension)
+    return size if size < 2**62 else -1

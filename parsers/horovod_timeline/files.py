@@ -1,0 +1,45 @@
+"""Timelines as files, compressed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stallscope.errors import NotFoundError, UnreadableError
+
+from ..unpacking import is_packed, unpacking
+from .reader import HEAD_BYTES, TimelineReader, is_timeline
+
+
+@contextmanager
+def open_timeline(path: str | Path) -> Iterator[TimelineReader]:
+    """A reader of a timeline, which may be compressed.
+
+    Raises:
+        NotFoundError: if there is no such file.
+        UnreadableError: if it cannot be read, or unpacked.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            file.seek(0)
+            packed = is_packed(head)
+            yield TimelineReader(str(path), unpacking(str(path), file, head) if packed else file)
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def is_timeline_file(path: Path) -> bool:
+    """Whether a file is a timeline, compressed or not; not where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            if is_packed(head):
+                file.seek(0)
+                head = unpacking(str(path), file, head).read(HEAD_BYTES)
+    except (OSError, UnreadableError):
+        return False  # said where it is read as something else
+    return is_timeline(head)

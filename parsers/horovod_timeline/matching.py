@@ -1,0 +1,103 @@
+"""Which end closes which begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .events import Events
+from .rows import Activities, Bools, Ints
+
+# Two for each tensor at most in a whole timeline; a damaged one must not make every block slower.
+_MOST_OPEN = 1 << 17
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Activities that have begun, in the order in which they did."""
+
+    tensor: Ints
+    at: Ints
+    name: Ints
+
+    @classmethod
+    def none(cls) -> Opened:
+        empty = np.zeros(0, np.int64)
+        return cls(empty, empty, empty)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The activities that end in a block, in the order of their ends, and what stays open."""
+
+    activities: Activities
+    opened: Opened
+    #: Ends without a begin, and begins that are given up.
+    unmatched: int
+    given_up: int
+
+
+def matched(before: Opened, events: Events) -> Matched:
+    """The activities that end in this block."""
+    here = np.flatnonzero((events.kind == ord("B")) | (events.kind == ord("E")))
+    tensor = np.concatenate([before.tensor, events.tensor[here]])
+    at = np.concatenate([before.at, events.at[here]])
+    name = np.concatenate([before.name, events.text[here]])
+    size = np.concatenate([np.full(len(before.tensor), -1), events.size[here]])
+    begins = np.concatenate([np.ones(len(before.tensor), bool), events.kind[here] == ord("B")])
+    begin, end, level, unmatched = _pairs(tensor, begins)
+    still_open = begins
+    still_open[begin] = False
+    opened = np.flatnonzero(still_open)
+    kept = opened[-_MOST_OPEN:]
+    return Matched(
+        Activities(tensor[end], name[begin], level, at[begin], at[end], size[end]),
+        Opened(tensor[kept], at[kept], name[kept]),
+        unmatched,
+        len(opened) - len(kept),
+    )
+
+
+def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
+    """Which begin belongs to which end: positions of both, in the order of the ends, and the level.
+
+    An end closes its tensor's latest activity that is open. The number of those is a walk that goes
+    up with begins and down with ends and cannot go below 0: ends that would are left out and counted.
+    Among begins and ends of one tensor that lead to and from one height, each end follows its begin.
+    """
+    if not len(tensor):
+        return tensor, tensor, tensor, 0
+    order = _in_order(tensor)
+    up = begins[order]
+    own = tensor[order]
+    first = np.append(True, own[1:] != own[:-1])
+    group = np.cumsum(first) - 1
+    turn = np.where(up, 1, -1)
+    walk = np.cumsum(turn)
+    walk -= (walk - turn)[first][group]
+    # The lowest point so far of each group's own walk: every group is shifted below the one before.
+    shift = group * (2 * len(tensor) + 2)
+    lowest = np.minimum(np.minimum.accumulate(walk - shift) + shift, 0)
+    kept = lowest == np.where(first, 0, np.append(0, lowest[:-1]))
+    height = walk - lowest + ~up
+    unmatched = int(np.count_nonzero(~kept))
+    if unmatched:
+        order, up, group, height = order[kept], up[kept], group[kept], height[kept]
+
+    by_height = _in_order(group * (int(height.max(initial=0)) + 1) + height)
+    position, up = order[by_height], up[by_height]
+    # Behind a begin comes its own end, unless the walk never came back to that height.
+    closed = np.flatnonzero(up[:-1] & ~up[1:])
+    begin_of, level_of = np.full(len(tensor), -1), np.zeros(len(tensor), np.int64)
+    end = position[closed + 1]
+    begin_of[end], level_of[end] = position[closed], height[by_height[closed]] - 1
+    ends = np.flatnonzero(begin_of >= 0)
+    return begin_of[ends], ends, level_of[ends], unmatched
+
+
+def _in_order(key: Ints) -> Ints:
+    """Places in the order of their keys, equal ones in their own."""
+    # Numbers of 16 bits are sorted far quicker.
+    short = int(key.max(initial=0)) < 1 << 16
+    return np.argsort(key.astype(np.uint16) if short else key, kind="stable")

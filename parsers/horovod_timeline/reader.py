@@ -1,0 +1,225 @@
+"""Reads a timeline block by block."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stallscope.errors import UnreadableError
+
+from ..unpacking import Readable
+from .events import EVENT, Events, Texts, events
+from .matching import Opened, matched
+from .rows import Batch, Ticks
+
+# Fast enough, and the arrays of one block stay below 30 MB.
+_BLOCK_BYTES = 2 << 20
+# No event is longer: where twice as many bytes hold none, they are none of a timeline.
+_LONGEST_EVENT = 1 << 16
+HEAD_BYTES = 4096
+# Blocks whose events are looked for at a time; what follows keeps no more than a few busy.
+_AT_ONCE = min(os.cpu_count() or 1, 4)
+_HEAD = re.compile(rb'\s*\[\s*\{"(name": "process_name", "ph": "M"|ph": "[BEXi]")')
+_META = b'{"name": "process_name", "ph": "M", "pid": '
+# A name can hold anything, quotes and braces as well: it ends where what must follow it begins.
+_META_REST = re.compile(
+    rb'(\d{1,7}), "args": \{'
+    rb'(?:"start_time_since_epoch_in_micros":(\d{1,18})|"name": "(.*?)")'
+    rb'\}\},\r?\n\{"name": "process_sort_index"',
+    re.DOTALL,
+)
+_LATEST_US = 1 << 62
+# Between the bracket that opens an array and its first line.
+_BRACKET_BYTES = 4
+
+
+def is_timeline(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a Horovod Timeline."""
+    return _HEAD.match(head) is not None
+
+
+@dataclass
+class _Array:
+    """One of the arrays in a file: a job writes one each time that it is started."""
+
+    #: By its own numbers of tensors, those of the whole file.
+    numbers: dict[int, int] = field(default_factory=dict)
+    start_us: int | None = None
+
+
+class TimelineReader:
+    """Reads a timeline block by block, in memory that does not grow with the file.
+
+    ``name`` is what messages call the file. The attributes are complete once the batches are through.
+    Where a job was started again into the same file, its times go on from the first start, and its
+    tensors are those of the same names.
+    """
+
+    def __init__(self, name: str, file: Readable, block_bytes: int = _BLOCK_BYTES) -> None:
+        self._name = name
+        self._file = file
+        self._block_bytes = block_bytes
+        self._texts = Texts()
+        self._declared_in = self._matched_in = _Array()
+        self._at_the_top = True
+        self._open = Opened.none()
+        self._latest = 0
+        # What to add to the present array's times.
+        self._shift = 0
+        self._given_up = 0
+        #: Names of tensors by number.
+        self.tensors: dict[int, str] = {}
+        #: Wall clock, microseconds since 1970, at time 0 of the timeline; None before Horovod 0.20.1.
+        self.start_us: int | None = None
+        #: How often the job was started again into the file.
+        self.restarts = 0
+        #: Events that could not be read, and ends without a begin.
+        self.unreadable = 0
+        self.unmatched = 0
+
+    @property
+    def activity_names(self) -> tuple[str, ...]:
+        """Names of activities, by the numbers that activities have."""
+        return tuple(text.decode("utf-8", "replace") for text in self._texts.known)
+
+    @property
+    def unfinished(self) -> int:
+        """Activities that have not ended so far."""
+        return len(self._open.tensor) + self._given_up
+
+    def batches(self) -> Iterator[Batch]:
+        """The blocks of the file in order, at least one.
+
+        Raises:
+            UnreadableError: if the file does not begin as a Horovod Timeline does.
+        """
+        # What is in a block is found while the ones before it are put together: numpy lets go of
+        # Python's lock for most of the time.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            waiting: deque[tuple[_Array, Future[Events]]] = deque()
+            for array, block in self._blocks():
+                waiting.append((array, pool.submit(events, block, self._texts)))
+                if len(waiting) > _AT_ONCE:
+                    yield self._batch(*waiting.popleft())
+            while waiting:
+                yield self._batch(*waiting.popleft())
+
+    def _blocks(self) -> Iterator[tuple[_Array, bytes]]:
+        """Whole events of one array each."""
+        block = self._file.read(max(self._block_bytes, HEAD_BYTES))
+        if not is_timeline(block[:HEAD_BYTES]):
+            raise UnreadableError(
+                f"{self._name}: no Horovod Timeline: it does not begin with an array of its events"
+            )
+        while True:
+            more = self._file.read(self._block_bytes)
+            # The last event may go on in the next block.
+            cut = block.rfind(EVENT) if more else len(block)
+            if cut <= 0 and len(block) > 2 * _LONGEST_EVENT:
+                cut = len(block) - _LONGEST_EVENT
+                self.unreadable += 1
+            if cut > 0:
+                yield from self._of_arrays(block[:cut])
+            block = block[max(cut, 0) :] + more
+            if not more:
+                return
+
+    def _of_arrays(self, block: bytes) -> Iterator[tuple[_Array, bytes]]:
+        """The block, cut where a further array begins."""
+        first = 0
+        for at in _places(block, _META):
+            declared = _META_REST.match(block, at + len(_META))
+            if self._begins_again(block, at, declared):
+                if at > first:
+                    yield self._declared_in, block[first:at]
+                first, self._declared_in = at, _Array()
+                self.restarts += 1
+            if declared is not None:
+                self._declare(declared)
+        yield self._declared_in, block[first:]
+        self._at_the_top = False
+
+    def _begins_again(self, block: bytes, at: int, declared: re.Match[bytes] | None) -> bool:
+        """Whether a further array begins there. Within one, each tensor is declared once."""
+        if declared is not None and int(declared[1]) in self._declared_in.numbers:
+            return True
+        behind_bracket = block[max(at - _BRACKET_BYTES, 0) : at].rstrip().endswith(b"[")
+        return behind_bracket and not (self._at_the_top and block[:at].strip() == b"[")
+
+    def _declare(self, declared: re.Match[bytes]) -> None:
+        number, array = int(declared[1]), self._declared_in
+        array.numbers[number] = number
+        if declared[2] is not None:
+            array.start_us = int(declared[2])
+            if not self.restarts:
+                self.start_us = array.start_us
+            return
+        name = declared[3].decode("utf-8", "replace")
+        if self.restarts:
+            known = {name: number for number, name in self.tensors.items()}
+            array.numbers[number] = known.get(name, max(self.tensors, default=0) + 1)
+        self.tensors[array.numbers[number]] = name
+
+    def _batch(self, array: _Array, found_there: Future[Events]) -> Batch:
+        if array is not self._matched_in:
+            self._start_again(array)
+        found = self._in_common(found_there.result())
+        self.unreadable += found.unreadable
+        pairs = matched(self._open, found)
+        self._open = pairs.opened
+        self.unmatched += pairs.unmatched
+        self._given_up += pairs.given_up
+        latest = int(found.at.max(initial=self._latest))
+        first = int(found.at.min(initial=latest))
+        self._latest = latest
+        return Batch(
+            activities=pairs.activities,
+            ticks=self._ticks(found),
+            cycles=found.at[found.kind == ord("i")],
+            first=first,
+            settled=int(self._open.at.min(initial=latest)),
+        )
+
+    def _start_again(self, array: _Array) -> None:
+        self._matched_in = array
+        self._given_up += len(self._open.tensor)
+        self._open = Opened.none()
+        # Unless both say when they were started, it goes on where the one before was last seen.
+        self._shift = self._latest
+        if array.start_us is not None and self.start_us is not None:
+            self._shift = max(array.start_us - self.start_us, 0)
+
+    def _in_common(self, found: Events) -> Events:
+        """Events with the times and tensors of all arrays of the file."""
+        numbers = self._matched_in.numbers
+        if self._shift:
+            found = replace(found, at=np.minimum(found.at + self._shift, _LATEST_US))
+        if all(own == number for own, number in numbers.items()):
+            return found
+        own, index = np.unique(found.tensor, return_inverse=True)
+        common = np.array([numbers.get(one, one) for one in own.tolist()], np.int64)
+        return replace(found, tensor=common[index])
+
+    def _ticks(self, found: Events) -> Ticks:
+        here = np.flatnonzero(found.kind == ord("X"))
+        if not len(here):
+            return Ticks(here, here, here)
+        known = self._texts.known
+        numbers = [int(text) if text.isdigit() and len(text) < 10 else -1 for text in known]
+        rank = np.array(numbers, np.int64)[found.text[here]]
+        here, rank = here[rank >= 0], rank[rank >= 0]
+        return Ticks(found.tensor[here], rank, found.at[here])
+
+
+def _places(block: bytes, text: bytes) -> Iterator[int]:
+    """Where a text begins, time and again."""
+    at = block.find(text)
+    while at >= 0:
+        yield at
+        at = block.find(text, at + len(text))

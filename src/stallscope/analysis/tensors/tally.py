@@ -1,0 +1,133 @@
+"""Takes a timeline apart block by block: what is kept grows with its steps and not with its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks
+
+from .figures import Cycles, Tensors
+from .fusion import FusionTally
+from .lateness import LatenessTally
+from .piece import Ints, Piece, is_gradients_negotiation
+from .steps import StepTally, step_begins
+from .tensor_times import TensorTally
+from .unions import UnionTally
+
+# More than activities of several steps of any model. Where steps do not end, a damaged timeline must
+# not fill the memory.
+_MOST_WAITING = 1 << 18
+
+
+class Timeline(Protocol):
+    """What is wanted of a timeline's reader."""
+
+    @property
+    def tensors(self) -> Mapping[int, str]: ...
+
+    @property
+    def activity_names(self) -> tuple[str, ...]: ...
+
+    def batches(self) -> Iterator[Batch]: ...
+
+
+def tensors(reader: Timeline) -> Tensors:
+    """What a timeline says of its tensors. Reads it to its end."""
+    tally = _Tally(reader)
+    for batch in reader.batches():
+        tally.add(batch)
+    return tally.found()
+
+
+class _Tally:
+    def __init__(self, reader: Timeline) -> None:
+        self._reader = reader
+        none = np.zeros(0, np.int64)
+        self._rows = Activities(none, none, none, none, none, none)
+        self._ticks = Ticks(none, none, none)
+        self._cycles = _CycleTally()
+        self._unions = UnionTally()
+        self._tensors = TensorTally()
+        self._fusion = FusionTally()
+        self._steps = StepTally()
+        self._lateness = LatenessTally()
+
+    def add(self, batch: Batch) -> None:
+        """Take what a block held; what may go on in the next one waits for it."""
+        self._cycles.add(batch.cycles)
+        # A damaged time may lie before its begin.
+        new = batch.activities.only(batch.activities.end >= batch.activities.begin)
+        rows = Activities.joined([self._rows, new])
+        self._ticks = Ticks.joined([self._ticks, batch.ticks])
+        self._rows = rows.at(np.argsort(rows.begin, kind="stable"))
+        until = batch.settled
+        if len(rows) > _MOST_WAITING:
+            until = max(until, batch.first)
+        begins = self._step_begins(int(np.searchsorted(self._rows.begin, until)))
+        if len(begins) > 1:
+            self._settle(int(begins[-1]), begins[:-1])
+        elif len(rows) > _MOST_WAITING:
+            self._settle(until, begins)
+
+    def found(self) -> Tensors:
+        """All there is, once the last block was added."""
+        self._settle(None, self._step_begins(len(self._rows)))
+        names = self._reader.activity_names
+        times, parts = self._tensors.found(self._reader.tensors, names, self._unions.by_name)
+        cycles = self._cycles.found()
+        span = self._unions.span
+        return Tensors(
+            tensors=times,
+            parts=parts,
+            span_ms=span / 1e3,
+            negotiating=self._unions.negotiating / span if span else 0.0,
+            operating=self._unions.operating / span if span else 0.0,
+            fusion=self._fusion.found(),
+            steps=self._steps.found(),
+            cycles=cycles,
+            lateness=self._lateness.found(cycles),
+            negotiations=self._lateness.negotiations,
+            ticked=self._lateness.ticked,
+        )
+
+    def _step_begins(self, count: int) -> Ints:
+        """Begins of steps among the first rows."""
+        names = self._reader.activity_names
+        gradients = np.array([is_gradients_negotiation(name) for name in names], bool)
+        chosen = np.flatnonzero(gradients[self._rows.name[:count]])
+        return step_begins(self._rows.tensor[chosen], self._rows.begin[chosen])
+
+    def _settle(self, until: int | None, begins: Ints) -> None:
+        rows, ticks = self._rows, self._ticks
+        count = len(rows) if until is None else int(np.searchsorted(rows.begin, until))
+        now = rows.at(slice(count))
+        piece = Piece(now, ticks, self._reader.activity_names, begins, until)
+        for tally in (self._unions, self._tensors, self._fusion, self._steps, self._lateness):
+            tally.add(piece)
+        self._rows = rows.at(slice(count, None))
+        if until is not None:
+            self._ticks = ticks.only(ticks.at >= until)
+
+
+class _CycleTally:
+    def __init__(self) -> None:
+        self._took: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
+        self._last: int | None = None
+        self._count = 0
+
+    def add(self, begins: Ints) -> None:
+        if not len(begins):
+            return
+        before = begins[:0] if self._last is None else np.array([self._last])
+        took = np.diff(np.sort(np.concatenate([before, begins])))
+        self._took.append(np.clip(took, 0, 2**32 - 1).astype(np.uint32))
+        self._last, self._count = int(begins.max()), self._count + len(begins)
+
+    def found(self) -> Cycles | None:
+        if self._count < 2:
+            return None
+        median, p95 = np.percentile(np.concatenate(self._took), [50, 95]) / 1e3
+        return Cycles(self._count, float(median), float(p95))

@@ -1,0 +1,186 @@
+"""Advice that rests on what the recorder saw of pools and transports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH
+from analysis.test_advice import moved, text
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import analyse
+from stallscope.analysis.advice import Setup
+from stallscope.analysis.advice.communication import for_allreduce
+from stallscope.analysis.advice.input import for_late_input
+from stallscope.analysis.advice.setup import Pool
+from stallscope.analysis.ledger import Ledger
+from stallscope.parsers import read
+from stallscope.simulate import Fixed, simulate
+from stallscope.simulate import Job as SimulatedJob
+
+TWO_HOSTS = {"hosts": {"alpha": 2, "beta": 2}}
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Ledger:
+    job = SimulatedJob(ranks=2, steps=100, communication=Fixed(50.0))
+    steady = analyse(simulate(job).run).steady
+    assert steady is not None
+    return steady
+
+
+# -- Petastorm -----------------------------------------------------------------------------------
+
+
+THREADS = Pool(workers=2, room=50, waiting=0.4, batched=True)
+UNSEEN = replace(THREADS, room=None, waiting=None, batched=False)
+
+
+@pytest.mark.parametrize(
+    ("pool", "processors", "said"),
+    [
+        (THREADS, 16, 'make_batch_reader(url, reader_pool_type="process", workers_count=3)'),
+        (replace(THREADS, batched=False), 16, "`reader = make_reader(url, reader_pool_type="),
+        (THREADS, None, "workers_count=4)"),
+        (replace(THREADS, workers=None), None, "workers_count=2)"),
+        (replace(THREADS, waiting=44.0), 16, "BatchedDataLoader(reader, batch_size=32)"),
+    ],
+)
+def test_petastorms_queue_says_which_side_to_make_faster(
+    pool: Pool, processors: int | None, said: str
+) -> None:
+    setup = replace(TORCH, loader_workers=None, processors=processors, pool=pool)
+    advice = text(for_late_input(setup))
+    assert said in advice
+    assert f"of the 50 row groups that its queue holds {pool.waiting:.2g} waited" in advice
+    assert "is no DataLoader" not in advice
+
+
+def test_a_queue_that_nobody_looked_into_is_looked_into_first() -> None:
+    setup = replace(TORCH, loader_workers=None, pool=UNSEEN)
+    said = text(for_late_input(setup))
+    assert '`reader = make_reader(url, reader_pool_type="thread")`' in said
+    assert "more workers than its 2: `reader = make_reader(url, " in said
+    assert "is no DataLoader" not in said
+    assert "more workers" not in text(for_late_input(replace(setup, processors=8)))
+
+
+def test_a_queue_in_between_blames_neither_side() -> None:
+    middle = replace(TORCH, loader_workers=None, pool=replace(THREADS, waiting=12.0))
+    assert "neither of which is clearly ahead" in text(for_late_input(middle))
+    assert "reader_pool_type" not in text(for_late_input(middle))
+    assert "Petastorm" not in text(for_late_input(replace(TORCH, loader_workers=None)))
+
+
+@pytest.mark.parametrize(
+    ("fact", "pool"),
+    [
+        (
+            {"pool": "ThreadPool", "workers": 2, "room": 50, "waiting": 0.4, "looks": 12}
+            | {"batched": True},
+            THREADS,
+        ),
+        (
+            {"pool": "ThreadPool", "workers": 2, "room": 50, "waiting": 0.4, "looks": 9},
+            UNSEEN,
+        ),
+        (
+            {"pool": "ThreadPool", "workers": 2, "room": None, "waiting": None, "looks": 0},
+            UNSEEN,
+        ),
+        ({"room": 0, "waiting": 3, "looks": 12}, replace(UNSEEN, workers=None)),
+        ("x", None),
+    ],
+)
+def test_a_queue_counts_where_it_was_looked_at_often(
+    tmp_path: Path, fact: Any, pool: Pool | None
+) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=20, facts={"petastorm": fact}))
+    assert Setup.of(read(str(tmp_path))[0]).pool == pool
+
+
+# -- what moves the bytes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setup", "changes", "said"),
+    [
+        (KERAS, {**ON_GPUS, "reduces_with": ("gloo",)}, "HOROVOD_GPU_OPERATIONS=NCCL pip"),
+        (TORCH, {**ON_GPUS, "reduces_with": ("mpi", "gloo")}, "this one has mpi and gloo only"),
+        (DDP, {**ON_GPUS, "reduces_with": ("gloo",)}, 'init_process_group("nccl")'),
+        (TORCH, {**TWO_HOSTS, "reduces_with": ("gloo",)}, "HOROVOD_WITH_MPI=1 pip"),
+    ],
+)
+def test_what_reduces_is_named_where_there_is_better(
+    ledger: Ledger, setup: Setup, changes: dict[str, Any], said: str
+) -> None:
+    assert said in text(for_allreduce(replace(setup, **changes), ledger, None))
+
+
+@pytest.mark.parametrize(
+    ("setup", "changes"),
+    [
+        (KERAS, {**ON_GPUS, "reduces_with": ("nccl", "gloo")}),
+        (DDP, {**ON_GPUS, "reduces_with": ("nccl",)}),
+        (DDP, {"reduces_with": ("gloo",)}),
+        (DDP, ON_GPUS),
+        (TORCH, {"reduces_with": ("gloo",)}),
+        (TORCH, {**TWO_HOSTS, "reduces_with": ("mpi",)}),
+        (TORCH, TWO_HOSTS),
+    ],
+)
+def test_what_reduces_is_left_alone_where_it_is_good_or_not_known(
+    ledger: Ledger, setup: Setup, changes: dict[str, Any]
+) -> None:
+    said = text(for_allreduce(replace(setup, **changes), ledger, None))
+    assert not any(word in said for word in ("NCCL pip", "nccl_built", '"nccl"', "WITH_MPI"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "cycle"),
+    [
+        # 1 MB over 100 ms of backward: ten cycles reduce 100 kB each.
+        ({"gradient_tensors": 160, "gradient_bytes": 1_000_000}, 10),
+        ({"gradient_tensors": 160, "gradient_bytes": 5_000_000}, 2),
+        # No longer than a twentieth of the step, 200 ms.
+        ({"gradient_tensors": 160, "gradient_bytes": 100_000}, 10),
+        ({"gradient_tensors": 160, "gradient_bytes": 100_000_000}, None),
+        ({"gradient_tensors": 5, "gradient_bytes": 1_000_000}, None),
+        ({"gradient_tensors": None, "gradient_bytes": 1_000_000}, None),
+        ({"gradient_bytes": 1_000_000, "settings": {"HOROVOD_CYCLE_TIME": "3"}}, None),
+        ({"gradient_bytes": 1_000_000, "settings": {"HOROVOD_AUTOTUNE": "1"}}, None),
+        ({"gradient_bytes": 1_000_000, "library": "ddp", "framework": "torch"}, None),
+    ],
+)
+def test_without_a_tuners_log_the_sizes_of_gradients_say_how_long_a_cycle_may_be(
+    changes: dict[str, Any], cycle: int | None
+) -> None:
+    job = SimulatedJob(ranks=2, steps=100, input_ms=2, compute_ms=150, other_ms=2)
+    steady = analyse(simulate(replace(job, communication=Fixed(50.0))).run).steady
+    assert steady is not None
+    said = text(for_allreduce(replace(KERAS, **changes), steady, None))
+    if cycle is None:
+        assert "HOROVOD_CYCLE_TIME=" not in said
+    else:
+        assert f"`HOROVOD_CYCLE_TIME={cycle}`" in said
+
+
+def test_what_reduces_is_read_from_the_facts(tmp_path: Path) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=20, facts={"reduces_with": ["mpi", "gloo"]}))
+    assert Setup.of(read(str(tmp_path))[0]).reduces_with == ("mpi", "gloo")
+
+
+def test_encryption_is_looked_for_where_the_network_gives_far_more(ledger: Ledger) -> None:
+    two = replace(KERAS, **TWO_HOSTS)
+    said = text(for_allreduce(two, ledger, moved(100.0, network=12.5)))
+    assert "`sudo ip xfrm state count`" in said
+    assert "less than half of the network's 12.5" in said
+    for setup, found in (
+        (two, moved(100.0, network=1.6)),
+        (two, moved(100.0)),
+        (KERAS, moved(100.0, network=12.5)),
+    ):
+        assert "xfrm" not in text(for_allreduce(setup, ledger, found))

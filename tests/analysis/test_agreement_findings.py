@@ -1,0 +1,316 @@
+"""What ranks must have in common, and what the recorder saw of how they come by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.test_findings import CLEAN, codes, found, run_of, with_facts
+
+from stallscope.run import Run
+
+KERAS: dict[str, Any] = {
+    "framework": "tensorflow",
+    "versions": {"tensorflow": "2.15.1", "horovod": "0.28.1"},
+    "gradients_reduced": True,
+}
+TORCH = {**KERAS, "framework": "pytorch", "versions": {"torch": "2.13.0", "horovod": "0.28.1"}}
+DDP = {**TORCH, "versions": {"torch": "2.13.0", "horovod": None}}
+
+
+def trained(folder: Path, facts: Mapping[str, Any], **more: Any) -> Run:
+    return run_of(folder, replace(CLEAN, facts={**facts, **more}))
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def weights(*values: float, after: int = 1, of: str = "dense/kernel") -> dict[str, Any]:
+    return {"weights": {"after": after, "of": of, "values": list(values)}}
+
+
+SAME = weights(0.25, -0.5, 0.125)
+
+
+def test_weights_that_differ_are_an_error(tmp_path: Path) -> None:
+    run = trained(tmp_path, KERAS, **SAME)
+    assert codes(run) == []
+    finding = found(with_facts(run, weights(0.5, -0.5, 0.125), [2, 3]), "weights_differ")
+    assert finding.severity == "error"
+    assert "begins with 0.25 on rank 0 and with 0.5 on rank 2" in finding.evidence
+    assert "ranks 2 and 3 of 4 ranks differ from rank 0" in finding.evidence
+    assert "among the callbacks" not in finding.evidence
+    assert "BroadcastGlobalVariablesCallback(0)" in finding.advice
+
+
+def test_that_nothing_broadcasts_is_said_where_callbacks_are_known(tmp_path: Path) -> None:
+    run = trained(tmp_path, KERAS, **SAME, callbacks=[{"name": "keras.History"}])
+    differ = with_facts(run, weights(0.5, -0.5, 0.125), [1])
+    assert "Nothing among the callbacks" in found(differ, "weights_differ").evidence
+    broadcast = {"callbacks": [{"name": "horovod.BroadcastGlobalVariablesCallback"}]}
+    some = with_facts(differ, broadcast)
+    assert "Nothing among the callbacks" not in found(some, "weights_differ").evidence
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [(TORCH, "hvd.broadcast_parameters("), (DDP, "torch.distributed.broadcast(")],
+)
+def test_how_to_broadcast_is_said_in_the_framework(
+    tmp_path: Path, facts: dict[str, Any], line: str
+) -> None:
+    run = with_facts(trained(tmp_path, facts, **SAME), weights(1.0, 1.0, 1.0), [1])
+    assert line in found(run, "weights_differ").advice
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"weights": None},
+        weights(0.2500001, -0.5, 0.125),
+        weights(9.0, 9.0, 9.0, after=2),
+        weights(9.0, 9.0, 9.0, of="other/kernel"),
+        weights(9.0, 9.0),
+        weights(float("nan"), 9.0, 9.0),
+        {"weights": {"after": "x", "of": 3, "values": "many"}},
+    ],
+)
+def test_what_cannot_be_held_together_is_not(tmp_path: Path, theirs: dict[str, Any]) -> None:
+    assert codes(with_facts(trained(tmp_path, KERAS, **SAME), theirs, [1])) == []
+
+
+def test_ranks_that_do_not_reduce_have_models_of_their_own(tmp_path: Path) -> None:
+    run = with_facts(trained(tmp_path, KERAS, **SAME), weights(1.0, 1.0, 1.0), [1])
+    assert codes(with_facts(run, {"gradients_reduced": None})) == []
+    assert codes(with_facts(run, {"gradients_reduced": False})) == ["gradients_not_reduced"]
+
+
+# -- rates ---------------------------------------------------------------------------------------
+
+
+def test_rates_that_differ_are_said_with_the_first_epoch(tmp_path: Path) -> None:
+    run = trained(tmp_path, TORCH, learning_rates=[[1, 0.1]])
+    assert codes(run) == []
+    changed = {"learning_rates": [[1, 0.05]]}
+    finding = found(with_facts(run, changed, [3]), "learning_rates_differ")
+    assert finding.severity == "error"
+    assert "Epoch 1 began with a rate of 0.1 on rank 0 and of 0.05 on rank 3" in finding.evidence
+    assert "hvd.allreduce(loss" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        None,
+        [],
+        [[1, 0.1000000001]],
+        # Later than any epoch of the others that is known to have begun.
+        [[1, 0.1], [7, 0.05]],
+        [["x", 0.1], 3],
+    ],
+)
+def test_rates_that_are_alike_or_not_known(tmp_path: Path, theirs: Any) -> None:
+    run = trained(tmp_path, TORCH, learning_rates=[[1, 0.1]])
+    assert codes(with_facts(run, {"learning_rates": theirs}, [1])) == []
+
+
+# -- metrics -------------------------------------------------------------------------------------
+
+
+PLATEAU = {"name": "keras.ReduceLROnPlateau", "monitor": "val_loss"}
+STOPPING = {"name": "keras.EarlyStopping", "monitor": "val_loss"}
+BEST = {"name": "keras.ModelCheckpoint", "monitor": "val_loss"}
+AVERAGE = {"name": "horovod.MetricAverageCallback"}
+LOGGER = {"name": "stallscope.StepLogger"}
+OWN = {"name": "mine.AveragesItself"}
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "severity", "said"),
+    [
+        ([LOGGER, PLATEAU], "warning", "ReduceLROnPlateau by val_loss on ranks 0–3"),
+        ([PLATEAU, STOPPING, AVERAGE], "warning", "only behind them"),
+        ([STOPPING], "warning", "not among the callbacks"),
+        ([OWN, PLATEAU, AVERAGE], "warning", "only behind them"),
+        ([PLATEAU, OWN], "warning", "not among the callbacks"),
+        ([BEST], "info", "that rank's best"),
+    ],
+)
+def test_metrics_are_averaged_before_anything_goes_by_them(
+    tmp_path: Path, callbacks: list[Any], severity: str, said: str
+) -> None:
+    finding = found(trained(tmp_path, KERAS, callbacks=callbacks), "metrics_not_averaged")
+    assert finding.severity == severity
+    assert said in finding.evidence
+    assert "`callbacks.insert(0, hvd.callbacks.MetricAverageCallback())`" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "callbacks",
+    [
+        [AVERAGE, PLATEAU, STOPPING, BEST],
+        # It may average what comes behind it.
+        [OWN, PLATEAU],
+        [LOGGER, {"name": "keras.ModelCheckpoint"}],
+        [],
+        None,
+        ["x", {"monitor": 3}],
+    ],
+)
+def test_callbacks_as_they_should_be(tmp_path: Path, callbacks: Any) -> None:
+    assert codes(trained(tmp_path, KERAS, callbacks=callbacks)) == []
+
+
+def test_one_rank_has_all_the_metrics_there_are(tmp_path: Path) -> None:
+    job = replace(CLEAN, ranks=1, facts={**KERAS, "callbacks": [PLATEAU]})
+    assert codes(run_of(tmp_path, job)) == []
+
+
+# -- broadcasts ----------------------------------------------------------------------------------
+
+
+def fits(folder: Path, *broadcasts: int | None) -> Run:
+    """One log per rank and fit, had each of them made so many broadcasts."""
+    run = trained(folder, KERAS)
+    logs = tuple(
+        replace(log, part=part, facts={**log.facts, "broadcasts": count, "parameters": 1234})
+        for part, count in enumerate(broadcasts)
+        for log in run.logs
+    )
+    return replace(run, logs=logs)
+
+
+def test_a_broadcast_in_every_fit_is_said_with_their_number(tmp_path: Path) -> None:
+    finding = found(fits(tmp_path, 1, 1, 1), "broadcast_in_every_fit")
+    assert finding.severity == "info"
+    assert finding.evidence.startswith("3 fits of this job each broadcast the model of 1,234")
+
+
+@pytest.mark.parametrize("broadcasts", [(1,), (1, 1), (1, 0, 0, 0), (None, None, None)])
+def test_broadcasts_that_are_not_repeated(tmp_path: Path, broadcasts: tuple[Any, ...]) -> None:
+    assert "broadcast_in_every_fit" not in codes(fits(tmp_path, *broadcasts))
+
+
+# -- the order of samples ------------------------------------------------------------------------
+
+
+def drawn(*epochs: int) -> list[dict[str, Any]]:
+    name = "DistributedSampler"
+    return [{"sampler": name, "shuffles": True, "drawn": [0, epoch]} for epoch in epochs]
+
+
+IN_ORDER = {"sampler": "SequentialSampler", "shuffles": False}
+
+
+@pytest.mark.parametrize(
+    ("facts", "severity", "evidence", "line"),
+    [
+        ({**KERAS, "shuffled": "alike"}, "warning", "shuffled once", ".cache().shuffle("),
+        ({**KERAS, "shuffled": "never"}, "info", "nothing in front", "dataset.shuffle(10_000)`"),
+        ({**TORCH, "orders": drawn(0, 0)}, "warning", "set_epoch", "sampler.set_epoch(epoch)"),
+        ({**DDP, "orders": [IN_ORDER] * 2}, "info", "nothing in front", "DistributedSampler(data"),
+    ],
+)
+def test_epochs_in_the_same_order(
+    tmp_path: Path, facts: dict[str, Any], severity: str, evidence: str, line: str
+) -> None:
+    finding = found(trained(tmp_path, facts), "same_order_every_epoch")
+    assert finding.severity == severity
+    assert finding.evidence.startswith("On ranks 0–3: ")
+    assert evidence in finding.evidence
+    assert line in finding.advice
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"shuffled": "anew"},
+        {"shuffled": None},
+        {"orders": drawn(0, 1)},
+        {"orders": drawn(0)},
+        {"orders": [None, None]},
+        {"orders": [IN_ORDER, *drawn(0)]},
+        {"orders": "many"},
+    ],
+)
+def test_orders_that_change_or_are_not_known(tmp_path: Path, facts: dict[str, Any]) -> None:
+    assert codes(trained(tmp_path, TORCH, **facts)) == []
+
+
+def test_one_epoch_has_one_order(tmp_path: Path) -> None:
+    job = replace(CLEAN, epochs=1, facts={**KERAS, "shuffled": "never"})
+    assert codes(run_of(tmp_path, job)) == []
+
+
+# -- sparse gradients ----------------------------------------------------------------------------
+
+
+def gathered(rows: int | None, vocabulary: int = 1000) -> dict[str, Any]:
+    one = {"name": "embedding", "shape": [vocabulary, 64], "itemsize": 4, "rows": rows}
+    return {"sparse_gradients": {"count": 1, "largest": [one]}}
+
+
+def test_rows_that_are_more_bytes_than_the_whole_are_gathered_in_vain(tmp_path: Path) -> None:
+    finding = found(trained(tmp_path, KERAS, **gathered(4000)), "sparse_gradients")
+    assert finding.severity == "warning"
+    # 3 other ranks × 4,000 rows of 264 bytes, against 2 · ¾ of 256 kB.
+    assert "embedding (1,000 × 64) each rank gives 4,000 rows" in finding.evidence
+    assert "gets 3.17 MB of the others'" in finding.evidence
+    assert "it would be 0.384 MB" in finding.evidence
+    assert "sparse_as_dense=True" in finding.advice
+    assert "Not for large vocabularies" in finding.advice
+
+
+def test_rows_that_are_not_known_say_from_when_on(tmp_path: Path) -> None:
+    finding = found(trained(tmp_path, TORCH, **gathered(None)), "sparse_gradients")
+    assert finding.severity == "info"
+    # 2 · 256,000 / (4 · 264)
+    assert "looks up 485 rows in a step" in finding.evidence
+    assert "named_parameters=model.named_parameters(), sparse_as_dense" in finding.advice
+
+
+def test_ddp_is_given_a_dense_embedding(tmp_path: Path) -> None:
+    finding = found(trained(tmp_path, DDP, **gathered(None)), "sparse_gradients")
+    assert "`embedding = torch.nn.Embedding(1000, 64, sparse=False)`" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        gathered(400),
+        gathered(4000, vocabulary=1_000_000),
+        {"sparse_gradients": {"count": 0, "largest": []}},
+        {"sparse_gradients": {"count": 1, "largest": [{"name": "x", "shape": "?"}]}},
+        {"sparse_gradients": {"count": "many"}},
+        {"sparse_gradients": None},
+    ],
+)
+def test_gradients_that_are_well_gathered_or_not_sparse(
+    tmp_path: Path, facts: dict[str, Any]
+) -> None:
+    assert codes(trained(tmp_path, KERAS, **facts)) == []
+
+
+# -- encryption ----------------------------------------------------------------------------------
+
+
+def test_gloo_with_tls_is_said(tmp_path: Path) -> None:
+    tls = {"settings": {"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}, "reduces_with": ["gloo"]}
+    finding = found(trained(tmp_path, DDP, **tls), "traffic_encrypted")
+    assert "GLOO_DEVICE_TRANSPORT=TCP_TLS on all ranks" in finding.evidence
+    assert "`unset GLOO_DEVICE_TRANSPORT`" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"settings": {"GLOO_DEVICE_TRANSPORT": "TCP"}, "reduces_with": ["gloo"]},
+        {"settings": {"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}, "reduces_with": ["nccl"]},
+        {"settings": {"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}},
+    ],
+)
+def test_traffic_that_is_not_encrypted_or_not_gloos(tmp_path: Path, facts: dict[str, Any]) -> None:
+    assert codes(trained(tmp_path, DDP, **facts)) == []

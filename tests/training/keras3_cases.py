@@ -1,0 +1,346 @@
+"""Trains many small Keras 3 models on one backend, one per case, each with a log folder of its own.
+
+    KERAS_BACKEND=torch python keras3_cases.py OUT [CASE …]
+
+``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-0.json`` what the training itself saw,
+``OUT/CASE/error-0.txt`` what a case raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, Callable
+
+import keras
+import numpy as np
+
+from stallscope.keras import StepLogger, measure_input, synthetic_like
+
+BACKEND = keras.backend.backend()
+BATCH = 16
+STEPS = 12
+INPUTS = 8
+CLASSES = 4
+#: Much longer than what a step takes besides, on a busy machine as well.
+SLOW_SECONDS = 0.04
+#: Enough for a verdict.
+MANY_STEPS = 40
+
+CASES: dict[str, Callable[[Case], Any]] = {}
+
+
+def case(*backends: str) -> Callable[[Callable[[Case], Any]], Callable[[Case], Any]]:
+    def add(function: Callable[[Case], Any]) -> Callable[[Case], Any]:
+        if not backends or BACKEND in backends:
+            CASES[function.__name__] = function
+        return function
+
+    return add
+
+
+class Case:
+    """Where a case writes, and what it builds its training from."""
+
+    def __init__(self, out: Path, name: str) -> None:
+        self.folder = out / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.random = np.random.default_rng(7)
+
+    def logger(self, name: str = "logs", **options: Any) -> StepLogger:
+        return StepLogger(self.folder / name, **options)
+
+    def arrays(self, steps: int = STEPS) -> tuple[Any, Any]:
+        inputs = self.random.random((steps * BATCH, INPUTS), np.float32)
+        return inputs, self.random.integers(0, CLASSES, steps * BATCH)
+
+    def batches(self, steps: int | None = None, seconds: float = 0.0, fail_at: int = -1) -> Any:
+        """A generator, which sleeps before every batch."""
+        inputs, labels = self.arrays(1)
+        number = 0
+        while steps is None or number < steps:
+            if number == fail_at:
+                raise OSError("the disk is gone")
+            if seconds:
+                time.sleep(seconds)
+            yield inputs, labels
+            number += 1
+
+
+def model(*layers: Any, optimizer: Any = None, **options: Any) -> Any:
+    keras.utils.set_random_seed(11)
+    built = keras.Sequential(
+        [keras.Input((INPUTS,)), keras.layers.Dense(16), *layers, keras.layers.Dense(CLASSES)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    built.compile(optimizer or keras.optimizers.SGD(0.1), loss, **options)
+    return built
+
+
+def fit(built: Any, data: Any, callbacks: Any = (), **options: Any) -> Any:
+    x, y = data if isinstance(data, tuple) else (data, None)
+    options = {"epochs": 2, "verbose": 0, "shuffle": False, **options}
+    if isinstance(data, tuple):
+        options["batch_size"] = BATCH
+    built.fit(x, y, callbacks=list(callbacks), **options)
+    return seen(built)
+
+
+def seen(built: Any, **more: Any) -> dict[str, Any]:
+    """The weights, and what of the recorder is left in the model."""
+    ours = [
+        name
+        for name in ("train_function", "save", "save_weights", "_autoconvert_optionals")
+        if "stallscope" in str(getattr(vars(built).get(name), "__module__", ""))
+    ]
+    owned = vars(built.optimizer).get("apply")
+    digest = hashlib.sha256(
+        b"".join(np.ascontiguousarray(w).tobytes() for w in built.get_weights())
+    )
+    return {
+        "weights": digest.hexdigest(),
+        "ours": ours + (["apply"] if owned is not None else []),
+        **more,
+    }
+
+
+class Slow(keras.layers.Layer):
+    """Adds nothing, and takes its time, in the computation itself."""
+
+    def call(self, inputs: Any) -> Any:
+        return inputs + _slow_zeros(inputs)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+def _slow_zeros(inputs: Any) -> Any:
+    def zeros(array: Any) -> Any:
+        time.sleep(SLOW_SECONDS)
+        return np.zeros_like(array)
+
+    if BACKEND == "jax":
+        import jax
+
+        like = jax.ShapeDtypeStruct(inputs.shape, inputs.dtype)
+        return jax.pure_callback(zeros, like, jax.lax.stop_gradient(inputs))
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        found = tf.numpy_function(zeros, [tf.stop_gradient(inputs)], inputs.dtype, stateful=True)
+        return tf.ensure_shape(found, inputs.shape)
+    if inputs.device.type == "cpu":
+        time.sleep(SLOW_SECONDS)
+    return 0.0
+
+
+@case()
+def plain(case: Case) -> Any:
+    data = case.arrays()
+    silent = fit(model(), data)["weights"]
+    saving = keras.callbacks.ModelCheckpoint(
+        case.folder / "{epoch}.weights.h5", save_weights_only=True
+    )
+    logger = case.logger(run_name="plain run")
+    listed = keras.callbacks.CallbackList([logger])
+    built = model()
+    found = fit(built, data, [logger, saving], validation_data=data)
+    return {**found, "silent": silent, "async": listed._async_train}
+
+
+@case()
+def slow_input(case: Case) -> Any:
+    data = case.batches(seconds=SLOW_SECONDS)
+    return fit(model(), data, [case.logger()], steps_per_epoch=MANY_STEPS // 2)
+
+
+@case()
+def slow_layer(case: Case) -> Any:
+    return fit(model(Slow()), case.arrays(MANY_STEPS // 2), [case.logger()])
+
+
+@case()
+def slow_callback(case: Case) -> Any:
+    def slow(batch: int, logs: Any) -> None:
+        time.sleep(SLOW_SECONDS)
+
+    other = keras.callbacks.LambdaCallback(on_train_batch_begin=slow)
+    return fit(model(), case.arrays(), [other, case.logger()])
+
+
+@case()
+def unknown_length(case: Case) -> Any:
+    return fit(model(), case.batches(STEPS), [case.logger()], epochs=1)
+
+
+@case()
+def accumulation(case: Case) -> Any:
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=3)
+    return fit(model(optimizer=optimizer), case.arrays(), [case.logger()])
+
+
+@case()
+def eager(case: Case) -> Any:
+    return fit(model(run_eagerly=True), case.arrays(), [case.logger()])
+
+
+@case("tensorflow", "jax")
+def several_per_call(case: Case) -> Any:
+    return fit(model(steps_per_execution=4), case.arrays(), [case.logger()])
+
+
+@case("tensorflow")
+def compiled(case: Case) -> Any:
+    return fit(model(jit_compile=True), case.arrays(), [case.logger()])
+
+
+@case("tensorflow")
+def compiled_several_per_call(case: Case) -> Any:
+    built = model(jit_compile=True, steps_per_execution=4)
+    return fit(built, case.arrays(), [case.logger()])
+
+
+@case("tensorflow")
+def pipeline(case: Case) -> Any:
+    import tensorflow as tf
+
+    data = tf.data.Dataset.from_tensor_slices(case.arrays()).batch(BATCH)
+    found = fit(model(), data, [case.logger()])
+    return {**found, "input": str(measure_input(data, 10)), "like": len(synthetic_like(data))}
+
+
+@case("torch")
+def data_loader(case: Case) -> Any:
+    import torch
+
+    data = torch.utils.data.TensorDataset(*map(torch.tensor, case.arrays()))
+    loader = torch.utils.data.DataLoader(data, batch_size=BATCH)
+    found = fit(model(), loader, [case.logger()])
+    fit(model(), synthetic_like(loader), epochs=1)
+    return {**found, "input": str(measure_input(loader, 10)), "like": len(synthetic_like(loader))}
+
+
+@case()
+def without_stages(case: Case) -> Any:
+    return fit(model(), case.arrays(), [case.logger(stages=False)])
+
+
+@case()
+def several_fits(case: Case) -> Any:
+    """The second one ends with an exception, the third is not recorded, the last one is again."""
+    built = model()
+    fit(built, case.arrays(), [case.logger()])
+    raised = ""
+    try:
+        fit(built, case.batches(None, fail_at=5), [case.logger()], steps_per_epoch=8)
+    except Exception as error:  # every backend has one of its own
+        raised = str(error)
+    if BACKEND == "jax":
+        # What JAX had in hand when it raised is gone.
+        built = model()
+    else:
+        fit(built, case.arrays())
+    return {**fit(built, case.arrays(), [case.logger()]), "raised": raised}
+
+
+@case()
+def two_loggers(case: Case) -> Any:
+    return fit(model(), case.arrays(), [case.logger(), case.logger("second")])
+
+
+@case()
+def recorder_breaks(case: Case) -> Any:
+    from stallscope.collector.recorder.keras3 import recording
+
+    data, built = case.arrays(), model()
+    silent = fit(model(), data)["weights"]
+    original = recording.Recording._announce
+
+    def broken(self: Any) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+    recording.Recording._announce = broken
+    try:
+        return {**fit(built, data, [case.logger()]), "silent": silent}
+    finally:
+        recording.Recording._announce = original
+
+
+@case()
+def no_folder(case: Case) -> Any:
+    (case.folder / "file").write_text("")
+    return fit(model(), case.arrays(), [case.logger("file")])
+
+
+class Sequence(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((BATCH, INPUTS), index, np.float32), np.arange(BATCH) % CLASSES
+
+
+@case()
+def dataset_of_python(case: Case) -> Any:
+    found = fit(model(), Sequence(), [case.logger(synthetic=True)])
+    made = synthetic_like(Sequence())
+    fit(model(), made, epochs=1)
+    labels = np.asarray(made[0][1])
+    like = [
+        len(made),
+        made[0][0].shape,
+        str(made[0][0].dtype),
+        int(labels.min()),
+        int(labels.max()),
+    ]
+    generated = next(synthetic_like(case.batches(3)))
+    arrays = synthetic_like(case.arrays())
+    return {
+        **found,
+        "like": like,
+        "generated": [len(generated), generated[0].shape],
+        "arrays": arrays[0].shape,
+        "input": str(measure_input(Sequence(), 10)),
+    }
+
+
+class Said(logging.Handler):
+    """What the recorder said, for a case."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[tuple[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append((record.levelname, record.getMessage()))
+
+
+def main() -> None:
+    if BACKEND == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+    out, names = Path(sys.argv[1]), sys.argv[2:] or list(CASES)
+    warnings.simplefilter("ignore")
+    logging.getLogger("stallscope").addHandler(said := Said())
+    os.chdir(out.parent)
+    for name in names:
+        case, said.records = Case(out, name), []
+        try:
+            result = CASES[name](case)
+            (case.folder / "result-0.json").write_text(
+                json.dumps({**result, "logged": said.records})
+            )
+        except BaseException:
+            (case.folder / "error-0.txt").write_text(traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Trains small Gluon models, one per case, each with a log folder of its own.
+
+    horovodrun -np 2 python mxnet_cases.py OUT     cases of two ranks
+    python mxnet_cases.py OUT                      cases of one process
+
+``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
+``OUT/CASE/error-RANK.txt`` what a case raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Callable
+
+import mxnet as mx
+from mxnet import autograd, gluon
+
+from stallscope.mxnet import StepLogger
+
+RANKED = "HOROVOD_RANK" in os.environ
+if RANKED:
+    import horovod.mxnet as hvd
+
+BATCH = 16
+STEPS = 12
+INPUTS = 8
+CLASSES = 4
+#: Enough for a verdict.
+MANY_STEPS = 60
+#: What rank 1 is slower by.
+FAULT_SECONDS = 0.01
+SLOW_SECONDS = 0.04
+
+RANKS: dict[str, Callable[[Case], Any]] = {}
+ALONE: dict[str, Callable[[Case], Any]] = {}
+
+
+def ranked(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
+    RANKS[case.__name__] = case
+    return case
+
+
+def alone(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
+    ALONE[case.__name__] = case
+    return case
+
+
+class Sleep(mx.operator.CustomOp):
+    """Hands on what comes, and takes its time in the backward pass, as the engine runs it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def forward(self, is_train: Any, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
+        self.assign(out_data[0], req[0], in_data[0])
+
+    def backward(
+        self, req: Any, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any, aux: Any
+    ) -> None:
+        time.sleep(self.seconds)
+        self.assign(in_grad[0], req[0], out_grad[0])
+
+
+@mx.operator.register("sleep")
+class SleepProp(mx.operator.CustomOpProp):
+    def __init__(self, seconds: str) -> None:
+        super().__init__(need_top_grad=True)
+        self.seconds = float(seconds)
+
+    def create_operator(self, ctx: Any, shapes: Any, dtypes: Any) -> Sleep:
+        return Sleep(self.seconds)
+
+
+class Net(gluon.nn.Block):
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.seconds = seconds
+        with self.name_scope():
+            self.first = gluon.nn.Dense(64, activation="relu", in_units=INPUTS)
+            self.second = gluon.nn.Dense(CLASSES, in_units=64)
+
+    def forward(self, inputs: Any) -> Any:
+        hidden = self.first(inputs)
+        if self.seconds:
+            hidden = mx.nd.Custom(hidden, op_type="sleep", seconds=str(self.seconds))
+        return self.second(hidden)
+
+
+class Case:
+    """Where a case writes, and what it builds its training from."""
+
+    def __init__(self, out: Path, name: str) -> None:
+        self.rank = hvd.rank() if RANKED else 0
+        self.folder = out / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def loader(self, steps: int = STEPS) -> Any:
+        mx.random.seed(7 + self.rank)
+        inputs = mx.nd.random.uniform(shape=(steps * BATCH, INPUTS))
+        labels = mx.nd.random.randint(0, CLASSES, shape=(steps * BATCH,)).astype("float32")
+        return gluon.data.DataLoader(gluon.data.ArrayDataset(inputs, labels), BATCH)
+
+
+class Training:
+    def __init__(self, seconds: float = 0.0, grad_req: str = "write") -> None:
+        mx.random.seed(11)
+        self.net = Net(seconds)
+        self.net.initialize(mx.init.Xavier())
+        parameters = self.net.collect_params()
+        parameters.setattr("grad_req", grad_req)
+        if RANKED:
+            hvd.broadcast_parameters(parameters, root_rank=0)
+            self.trainer = hvd.DistributedTrainer(parameters, "sgd", {"learning_rate": 0.1})
+        else:
+            self.trainer = gluon.Trainer(parameters, "sgd", {"learning_rate": 0.1}, kvstore=None)
+        self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def backward(self, inputs: Any, labels: Any) -> Any:
+        with autograd.record():
+            loss = self.loss(self.net(inputs), labels)
+        loss.backward()
+        return loss
+
+    def step(self, inputs: Any, labels: Any) -> None:
+        self.backward(inputs, labels)
+        self.trainer.step(BATCH)
+
+    def run(self, loader: Any, epochs: int = 2, step: Any = None) -> Any:
+        for _ in range(epochs):
+            for inputs, labels in loader:
+                (step or self.step)(inputs, labels)
+        return self.seen()
+
+    def seen(self) -> dict[str, Any]:
+        arrays = [p.data().asnumpy().tobytes() for p in self.net.collect_params().values()]
+        ours = [name for name in ("_allreduce_grads",) if name in vars(self.trainer)]
+        return {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "ours": ours}
+
+
+def recorded(case: Case, training: Training, loader: Any, **options: Any) -> Any:
+    with StepLogger(case.folder / "logs", trainer=training.trainer, **options) as log:
+        training.run(log.watch(loader))
+    return training.seen()
+
+
+@ranked
+@alone
+def plain(case: Case) -> Any:
+    silent = Training().run(case.loader())["weights"]
+    return {**recorded(case, Training(), case.loader(), run_name="plain run"), "silent": silent}
+
+
+@ranked
+def slow_compute(case: Case) -> Any:
+    seconds = FAULT_SECONDS if case.rank == 1 else 0.0
+    return recorded(case, Training(seconds), case.loader(MANY_STEPS))
+
+
+@alone
+def slow_input(case: Case) -> Any:
+    class Slow:
+        def __iter__(self) -> Any:
+            for batch in case.loader(20):
+                time.sleep(SLOW_SECONDS)
+                yield batch
+
+    return recorded(case, Training(), Slow())
+
+
+@ranked
+@alone
+def accumulation(case: Case) -> Any:
+    training = Training(grad_req="add")
+    turns: list[int] = []
+
+    def step(inputs: Any, labels: Any) -> None:
+        training.backward(inputs, labels)
+        turns.append(1)
+        if len(turns) % 3 == 0:
+            training.trainer.step(3 * BATCH)
+            training.net.collect_params().zero_grad()
+
+    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
+        training.run(log.watch(case.loader()), step=step)
+    return training.seen()
+
+
+@alone
+def validation_and_checkpoint(case: Case) -> Any:
+    training = Training()
+    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
+        for _ in range(2):
+            training.run(log.watch(case.loader()), epochs=1)
+            with log.validation():
+                time.sleep(0.001)
+            with log.checkpoint():
+                training.net.save_parameters(str(case.folder / "saved"))
+    return training.seen()
+
+
+@alone
+def without_stages(case: Case) -> Any:
+    return recorded(case, Training(), case.loader(), stages=False)
+
+
+@alone
+def wrong_trainer(case: Case) -> Any:
+    training, other = Training(), Training()
+    with StepLogger(case.folder / "logs", trainer=other.trainer) as log:
+        training.run(log.watch(case.loader()))
+    return training.seen()
+
+
+@alone
+def recorder_breaks(case: Case) -> Any:
+    from stallscope.collector.recorder.mxnet import probes
+
+    def broken(*_: Any) -> tuple[()] | None:
+        raise ZeroDivisionError("broken on purpose")
+
+    silent, original = Training().run(case.loader())["weights"], probes.GradientProbe.copy
+    probes.GradientProbe.copy = broken  # type: ignore[assignment]
+    try:
+        return {**recorded(case, Training(), case.loader()), "silent": silent}
+    finally:
+        probes.GradientProbe.copy = original  # type: ignore[method-assign]
+
+
+class Said(logging.Handler):
+    """What the recorder said, for a case."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[tuple[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append((record.levelname, record.getMessage()))
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    cases = RANKS if RANKED else ALONE
+    if RANKED:
+        hvd.init()
+    said = Said()
+    logging.getLogger("stallscope").addHandler(said)
+    for name in sys.argv[2:] or cases:
+        case, said.records = Case(out, name), []
+        try:
+            result = {**cases[name](case), "logged": said.records}
+            (case.folder / f"result-{case.rank}.json").write_text(json.dumps(result))
+        except BaseException:
+            (case.folder / f"error-{case.rank}.txt").write_text(traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()

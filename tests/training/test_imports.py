@@ -1,0 +1,74 @@
+"""Beside the user's framework, a recorder brings in the standard library and itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from training.environments import KERAS3, MXNET, ROOT, needs
+from training.launching import ENVIRONMENT
+
+pytestmark = pytest.mark.frameworks
+
+PROGRAM = """
+import importlib, json, sys, sysconfig
+for name in sys.argv[2].split(","):
+    importlib.import_module(name)
+before = set(sys.modules)
+module, *_ = [importlib.import_module(name) for name in sys.argv[1].split(",")]
+paths = sysconfig.get_paths()
+print(json.dumps({
+    "new": {
+        name: getattr(sys.modules[name], "__file__", None)
+        for name in set(sys.modules) - before
+    },
+    "recorder": module.StepLogger.__module__,
+    "standard": [paths["stdlib"], paths["platstdlib"]],
+    "third": [paths["purelib"], paths["platlib"]],
+}))
+"""
+
+
+def imported(environment: Path, module: str, framework: str, **settings: str) -> dict[str, str]:
+    """What importing a recorder adds to what the framework has imported: modules and their files."""
+    python = environment / "bin" / "python"
+    done = subprocess.run(
+        [python, "-c", PROGRAM, module, framework],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3", **settings},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for name, file in found["new"].items():
+        if file is None:
+            continue
+        own = file.startswith((f"{ROOT / 'src'}/", f"{ROOT / 'collector'}/"))
+        third = any(file.startswith(path) for path in found["third"])
+        standard = not third and any(file.startswith(path) for path in found["standard"])
+        assert own or standard, f"{module} imports {name} from {file}"
+    return found
+
+
+def test_keras_3_and_lightning() -> None:
+    needs(KERAS3, "make keras3-env")
+    # The recorder of a backend is imported with the first recording: by then its framework is there.
+    recorders = ("batches", "facts", "on_jax", "on_tensorflow", "on_torch", "recording", "stages")
+    names = ",".join(f"stallscope.collector.recorder.keras3.{name}" for name in recorders)
+    frameworks = "keras,torch,jax,tensorflow,numpy,lightning.pytorch"
+    found = imported(KERAS3, f"stallscope.keras,{names},stallscope.lightning", frameworks)
+    assert ".keras3." in found["recorder"]
+
+
+def test_keras_2_is_told_from_keras_3() -> None:
+    if not (ENVIRONMENT / "bin" / "horovodrun").exists():
+        pytest.skip("there is no .venv-horovod to train in: make training-env")
+    found = imported(ENVIRONMENT, "stallscope.keras", "tensorflow,tensorflow.keras")
+    assert ".tf_keras." in found["recorder"]
+
+
+def test_mxnet() -> None:
+    needs(MXNET, "make mxnet-env, with a Python 3.8")
+    imported(MXNET, "stallscope.mxnet", "mxnet")

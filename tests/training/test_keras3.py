@@ -1,0 +1,235 @@
+"""Keras 3 on each of its backends: what is stamped is true, and what is not is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from training.environments import KERAS3, needs
+from training.launching import launch
+from training.recorded import Fit, Recorded, check_steps, fits_of
+
+from stallscope.analysis import analyse
+from stallscope.parsers import read
+
+pytestmark = pytest.mark.frameworks
+
+PATIENCE_SECONDS = 480.0
+BACKENDS = ("tensorflow", "torch", "jax")
+ALL = ["data", "ready", "reduced"]
+WHOLE_STEP = "end of the whole step, which updates the weights as well"
+FRAMEWORKS = {"tensorflow": "tensorflow", "torch": "pytorch", "jax": "jax"}
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """What every backend recorded, case by case. They mostly sleep: all of them run at once."""
+    needs(KERAS3, "make keras3-env")
+    folder = tmp_path_factory.mktemp("keras3")
+    launches = {
+        backend: launch(
+            folder / f"{backend}.txt",
+            "keras3_cases.py",
+            str(folder / backend),
+            environment=KERAS3,
+            KERAS_BACKEND=backend,
+            OMP_NUM_THREADS="1",
+        )
+        for backend in BACKENDS
+    }
+    try:
+        for one in launches.values():
+            one.succeed(PATIENCE_SECONDS)
+    finally:
+        for one in launches.values():
+            one.end()
+    return {name: Recorded(folder / name, one.output) for name, one in launches.items()}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def recorded(launched: dict[str, Recorded], backend: str) -> Recorded:
+    return launched[backend]
+
+
+def fit_of(recorded: Recorded, case: str) -> Fit:
+    recorded.clean(case, ranks=1)
+    [fit] = recorded.fits(case, ranks=1)
+    return fit
+
+
+def stamps(fit: Fit) -> tuple[list[str], str | None]:
+    return fit.facts["stamps"]["placed"], fit.facts["stamps"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "case", ["plain", "slow_input", "slow_layer", "slow_callback", "eager", "dataset_of_python"]
+)
+def test_every_stage_of_every_step_is_there(recorded: Recorded, case: str) -> None:
+    fit = fit_of(recorded, case)
+    check_steps(fit, 0, 40 if case in ("slow_input", "slow_layer") else 24)
+    assert stamps(fit) == (ALL, None)
+    assert fit.facts["gradients_reduced"] is True
+    assert set(fit.steps["samples"]) == {16}
+    assert set(fit.steps["micro"]) == {1}
+    assert list(fit.steps["reduced"]) == list(fit.steps["ready"])
+
+
+def test_recording_does_not_change_what_is_learned(recorded: Recorded) -> None:
+    for case in ("plain", "recorder_breaks"):
+        result = recorded.result(case)
+        assert result["weights"] == result["silent"]
+
+
+def test_keras_still_reports_batches_behind_the_trainings_back(
+    recorded: Recorded, backend: str
+) -> None:
+    # On TensorFlow it never does.
+    assert recorded.result("plain")["async"] is (backend != "tensorflow")
+
+
+def test_facts(recorded: Recorded, backend: str) -> None:
+    fit = fit_of(recorded, "plain")
+    facts = fit.facts
+    assert facts["framework"] == FRAMEWORKS[backend]
+    assert facts["versions"]["keras"].startswith("3.")
+    assert facts["versions"][backend]
+    assert facts["parameters"] == 8 * 16 + 16 + 16 * 4 + 4
+    assert (facts["gradient_tensors"], facts["gradient_bytes"]) == (4, 4 * facts["parameters"])
+    assert facts["optimizer"] == "SGD"
+    assert facts["learning_rate"] == pytest.approx(0.1)
+    assert (facts["batch_size"], facts["batches_per_epoch"], facts["epochs"]) == (16, 12, 2)
+    assert "CPU" in facts["devices"]
+    assert facts["stamps"]["ready"] == (WHOLE_STEP if backend == "jax" else None)
+    assert recorded.run("plain").name == "plain run"
+    assert recorded.fits("dataset_of_python", ranks=1)[0].facts["synthetic"] is True
+
+
+def test_epochs_validation_and_checkpoints_have_rows_of_their_own(recorded: Recorded) -> None:
+    fit = fit_of(recorded, "plain")
+    assert fit.kinds == ["validation", "epoch", "checkpoint"] * 2 + ["end"]
+    assert list(fit.intervals["step"]) == [12] * 3 + [24] * 4
+    assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
+
+
+def test_slow_input_is_input(recorded: Recorded) -> None:
+    # Every batch sleeps 40 ms; what a step computes meanwhile is not waited for.
+    fit = fit_of(recorded, "slow_input")
+    waited = fit.median_ms("begin", "data")
+    assert waited + fit.median_ms("data", "end") > 40
+    analysis = analyse(recorded.run("slow_input"))
+    shares = {entry.name: entry.share for entry in analysis.entries}
+    assert shares["input"] > 0.5
+    assert analysis.bottleneck.kind == "input"
+
+
+def test_a_slow_layer_is_compute(recorded: Recorded) -> None:
+    fit = fit_of(recorded, "slow_layer")
+    assert fit.median_ms("data", "ready") > 40
+    analysis = analyse(recorded.run("slow_layer"))
+    shares = {entry.name: entry.share for entry in analysis.entries}
+    assert shares["compute"] > 0.5
+    assert shares["input"] < 0.3
+
+
+def test_what_other_callbacks_do_is_between_the_steps(recorded: Recorded) -> None:
+    steps = fit_of(recorded, "slow_callback").steps
+    between = steps["begin"].to_numpy()[1:] - steps["end"].to_numpy()[:-1]
+    # Each of them slept 40 ms in front of the step; the device may still have computed then.
+    assert sorted(between)[len(between) // 2] > 30e6
+
+
+def test_data_of_unknown_length_ends_without_a_step(recorded: Recorded) -> None:
+    check_steps(fit_of(recorded, "unknown_length"), 0, 12)
+
+
+def test_accumulated_turns_are_one_step(recorded: Recorded) -> None:
+    fit = fit_of(recorded, "accumulation")
+    check_steps(fit, 0, 8)
+    assert set(fit.steps["micro"]) == {3}
+    assert set(fit.steps["samples"]) == {48}
+
+
+@pytest.mark.parametrize("case", ["compiled", "compiled_several_per_call", "several_per_call"])
+def test_tensorflow_stamps_around_what_xla_compiles(
+    launched: dict[str, Recorded], case: str
+) -> None:
+    fit = fit_of(launched["tensorflow"], case)
+    check_steps(fit, 0, 24)
+    assert stamps(fit) == (ALL, None)
+    assert fit.facts["stamps"]["ready"] == (WHOLE_STEP if "compiled" in case else None)
+
+
+def test_calls_of_several_steps_are_rows_on_jax(launched: dict[str, Recorded]) -> None:
+    fit = fit_of(launched["jax"], "several_per_call")
+    check_steps(fit, 0, 6, stamps=())
+    assert set(fit.steps["micro"]) == {4}
+    assert set(fit.steps["samples"]) == {64}
+    placed, reason = stamps(fit)
+    assert placed == []
+    assert "steps_per_execution=4" in str(reason)
+
+
+@pytest.mark.parametrize(("name", "case"), [("tensorflow", "pipeline"), ("torch", "data_loader")])
+def test_loaders_of_the_backend_itself(launched: dict[str, Recorded], name: str, case: str) -> None:
+    check_steps(fit_of(launched[name], case), 0, 24)
+    result = launched[name].result(case)
+    assert result["like"] == 12
+    assert "Loader alone" in result["input"]
+
+
+def test_synthetic_data_is_like_the_real_one(recorded: Recorded) -> None:
+    result = recorded.result("dataset_of_python")
+    assert result["like"] == [12, [16, 8], "float32", 0, 3]
+    assert result["generated"] == [2, [16, 8]]
+    assert result["arrays"] == [192, 8]
+    assert "Loader alone (PyDataset)" in result["input"]
+
+
+def test_without_stages_gradients_are_not_timed(recorded: Recorded, backend: str) -> None:
+    fit = fit_of(recorded, "without_stages")
+    seen = () if backend == "tensorflow" else ("data",)
+    check_steps(fit, 0, 24, stamps=seen)
+    assert stamps(fit) == (list(seen), "switched off with stages=False")
+
+
+def test_a_fit_that_raised_does_not_stop_the_next_one(recorded: Recorded) -> None:
+    result = recorded.result("several_fits")
+    assert "the disk is gone" in result["raised"]
+    assert result["ours"] == []
+    fits = recorded.fits("several_fits", ranks=1)
+    assert [len(fit.steps) for fit in fits] == [24, 5, 24]
+    assert result["logged"] == []
+
+
+def test_of_two_loggers_one_records(recorded: Recorded) -> None:
+    [[level, message]] = recorded.result("two_loggers")["logged"]
+    assert (level, "one StepLogger is enough" in message) == ("WARNING", True)
+    check_steps(fits_of(recorded.run("two_loggers"))[0], 0, 24)
+    assert not recorded.logs("two_loggers", "second").exists()
+
+
+def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(recorded: Recorded) -> None:
+    result = recorded.result("recorder_breaks")
+    [[level, message]] = result["logged"]
+    assert level == "WARNING"
+    assert "ZeroDivisionError('broken on purpose')" in message
+    assert result["ours"] == []
+    [run] = read(str(recorded.logs("recorder_breaks")))
+    assert run.steps.num_rows == 0
+
+
+def test_a_folder_that_cannot_be_written_is_said_once(recorded: Recorded) -> None:
+    [[level, message]] = recorded.result("no_folder")["logged"]
+    assert level == "WARNING"
+    assert "training goes on" in message
+
+
+def test_nothing_is_left_where_the_training_ended(launched: dict[str, Recorded]) -> None:
+    for recorded in launched.values():
+        errors = list(Path(recorded.out).glob("*/error-*.txt"))
+        assert errors == []

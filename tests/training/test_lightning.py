@@ -1,0 +1,160 @@
+"""Lightning, in one process and as two ranks with DistributedDataParallel."""
+
+from __future__ import annotations
+
+import pytest
+from training.environments import KERAS3, needs
+from training.launching import launch
+from training.recorded import Fit, Recorded, check_ranks_together, check_steps, fits_of
+
+from stallscope.analysis import analyse
+from stallscope.parsers import read
+
+pytestmark = pytest.mark.frameworks
+
+PATIENCE_SECONDS = 480.0
+ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
+
+
+def launched(factory: pytest.TempPathFactory, *words: str) -> Recorded:
+    needs(KERAS3, "make keras3-env")
+    folder = factory.mktemp("lightning")
+    out = folder / "cases"
+    started = launch(
+        folder / "printed.txt", "lightning_cases.py", *words, str(out), environment=KERAS3
+    )
+    try:
+        started.succeed(PATIENCE_SECONDS)
+    finally:
+        started.end()
+    return Recorded(out, started.output)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What one process recorded, case by case."""
+    return launched(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What two ranks recorded, case by case."""
+    return launched(tmp_path_factory, "--ddp")
+
+
+def fit_of(alone: Recorded, case: str) -> Fit:
+    alone.clean(case, ranks=1)
+    [fit] = alone.fits(case, ranks=1)
+    return fit
+
+
+@pytest.mark.parametrize("case", ["plain", "by_hand", "validation_and_checkpoints"])
+def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
+    fit = fit_of(alone, case)
+    check_steps(fit, 0, 24)
+    assert fit.facts["stamps"] == ALL
+    assert set(fit.steps["samples"]) == {16}
+    assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
+
+
+def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:
+    for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
+        result = recorded.result("plain", rank)
+        assert result["weights"] == result["silent"]
+    assert ranks.same_weights("plain")
+
+
+def test_facts(alone: Recorded) -> None:
+    facts = fit_of(alone, "plain").facts
+    assert facts["framework"] == "pytorch"
+    assert facts["versions"]["lightning"].startswith("2.")
+    assert facts["versions"]["torch"].startswith("2.")
+    assert (facts["model"], facts["optimizer"]) == ("Net", "SGD")
+    assert (facts["epochs"], facts["batches_per_epoch"], facts["batch_size"]) == (2, 12, 16)
+    assert facts["loader_workers"] == 0
+    assert alone.run("plain").name == "plain run"
+
+
+def test_validation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
+    fit = fit_of(alone, "validation_and_checkpoints")
+    assert fit.kinds == [*(["validation", "checkpoint"] * 2 + ["epoch"]) * 2, "end"]
+    assert list(fit.of_kind("validation")["step"]) == [6, 12, 18, 24]
+    for _, validation in fit.of_kind("validation").iterrows():
+        inside = (fit.steps["begin"] < validation["end"]) & (fit.steps["end"] > validation["begin"])
+        assert not inside.any()
+
+
+def test_slow_input_is_input(alone: Recorded) -> None:
+    assert fit_of(alone, "slow_input").median_ms("begin", "data") > 40
+    analysis = analyse(alone.run("slow_input"))
+    assert {entry.name: entry.share for entry in analysis.entries}["input"] > 0.5
+    assert analysis.bottleneck.kind == "input"
+
+
+def test_a_slow_training_step_is_compute(alone: Recorded) -> None:
+    assert fit_of(alone, "slow_compute").median_ms("data", "ready") > 40
+    analysis = analyse(alone.run("slow_compute"))
+    assert {entry.name: entry.share for entry in analysis.entries}["compute"] > 0.5
+
+
+def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded) -> None:
+    for fit in [fit_of(alone, "accumulation"), *ranks.fits("accumulation")]:
+        check_steps(fit, 0, 8)
+        assert set(fit.steps["micro"]) == {3}
+        assert set(fit.steps["samples"]) == {48}
+        assert fit.facts["accumulate_grad_batches"] == 3
+
+
+def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
+    fit = fit_of(alone, "without_stages")
+    check_steps(fit, 0, 24, stamps=("data",))
+    assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
+
+
+def test_a_fit_that_raises_leaves_its_steps(alone: Recorded) -> None:
+    fit = fit_of(alone, "raises")
+    check_steps(fit, 0, 5)
+    assert fit.kinds[-1] == "end"
+
+
+def test_a_second_fit_goes_on_with_the_count(alone: Recorded) -> None:
+    alone.clean("two_fits", ranks=1)
+    for number, fit in enumerate(alone.fits("two_fits", ranks=1)):
+        check_steps(fit, 24 * number, 24)
+
+
+def test_a_fit_from_a_checkpoint_goes_on_with_its_count(alone: Recorded) -> None:
+    check_steps(fit_of(alone, "resumed"), 12, 12)
+
+
+def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded) -> None:
+    result = alone.result("recorder_breaks")
+    [[level, message]] = result["logged"]
+    assert level == "WARNING"
+    assert "ZeroDivisionError('broken on purpose')" in message
+    assert result["ours"] == []
+    assert result["weights"] == result["silent"]
+    [run] = read(str(alone.logs("recorder_breaks")))
+    assert run.steps.num_rows == 0
+
+
+@pytest.mark.parametrize("case", ["plain", "slow_backward", "slow_input_on_one_rank"])
+def test_ranks_see_every_reduction(ranks: Recorded, case: str) -> None:
+    for fit in ranks.fits(case):
+        check_steps(fit, 0, 24 if case == "plain" else 40)
+        assert fit.facts["stamps"] == ALL
+        assert fit.facts["gradients_reduced"] is True
+        assert fit.facts["size"] == 2
+    check_ranks_together(ranks.run(case))
+    ranks.clean(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "cause"), [("slow_backward", "compute"), ("slow_input_on_one_rank", "input")]
+)
+def test_the_slow_rank_is_found(ranks: Recorded, case: str, cause: str) -> None:
+    run = ranks.run(case)
+    start, end = ("data", "ready") if cause == "compute" else ("begin", "data")
+    assert fits_of(run)[1].median_ms(start, end) > 40
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", cause, (1,))

@@ -1,0 +1,141 @@
+"""MXNet on Python 3.8, alone and as two ranks with Horovod: the engine tells what is ready when."""
+
+from __future__ import annotations
+
+import pytest
+from training.environments import MXNET, needs
+from training.launching import launch
+from training.recorded import RESOLUTION_NS, Fit, Recorded, check_steps, fits_of
+
+from stallscope.analysis import analyse
+from stallscope.parsers import read
+
+pytestmark = pytest.mark.frameworks
+
+PATIENCE_SECONDS = 240.0
+ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
+
+
+def launched(factory: pytest.TempPathFactory, ranks: int) -> Recorded:
+    needs(MXNET, "make mxnet-env, with a Python 3.8")
+    folder = factory.mktemp("mxnet")
+    out = folder / "cases"
+    started = launch(
+        folder / "printed.txt",
+        "mxnet_cases.py",
+        str(out),
+        ranks=ranks,
+        environment=MXNET,
+        OMP_NUM_THREADS="1",
+    )
+    try:
+        started.succeed(PATIENCE_SECONDS)
+    finally:
+        started.end()
+    return Recorded(out, started.output)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What one process recorded, case by case."""
+    return launched(tmp_path_factory, ranks=0)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What two ranks recorded, case by case."""
+    return launched(tmp_path_factory, ranks=2)
+
+
+def fit_of(alone: Recorded, case: str) -> Fit:
+    alone.clean(case, ranks=1)
+    [fit] = alone.fits(case, ranks=1)
+    return fit
+
+
+@pytest.mark.parametrize(("case", "steps"), [("plain", 24), ("slow_compute", 120)])
+def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> None:
+    for fit in ranks.fits(case):
+        check_steps(fit, 0, steps)
+        assert fit.facts["stamps"] == ALL
+        assert fit.facts["gradients_reduced"] is True
+        assert set(fit.steps["samples"]) == {16}
+    ranks.clean(case)
+    assert ranks.same_weights(case)
+
+
+def test_gradients_are_mostly_ready_before_any_are_reduced(ranks: Recorded) -> None:
+    # Another thread than the one that computes takes the stamps: a busy machine lets it wait.
+    steps = ranks.run("slow_compute").steps.to_pandas().groupby("step")
+    early = steps["ready"].max() - steps["reduced"].min()
+    assert early.median() <= RESOLUTION_NS
+
+
+def test_the_rank_with_the_slow_backward_pass_is_found(ranks: Recorded) -> None:
+    run = ranks.run("slow_compute")
+    # The engine sleeps 10 ms in it; the host does not wait.
+    assert fits_of(run)[1].median_ms("data", "ready") > 10
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
+
+
+def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:
+    for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
+        result = recorded.result("plain", rank)
+        assert result["weights"] == result["silent"]
+
+
+def test_one_process_needs_no_reduction(alone: Recorded) -> None:
+    fit = fit_of(alone, "plain")
+    check_steps(fit, 0, 24)
+    assert list(fit.steps["reduced"]) == list(fit.steps["ready"])
+    facts = fit.facts
+    assert facts["framework"] == "mxnet"
+    assert facts["versions"]["mxnet"] == "1.9.1"
+    assert facts["parameters"] == 8 * 64 + 64 + 64 * 4 + 4
+    assert (facts["gradient_tensors"], facts["gradient_bytes"]) == (4, 4 * facts["parameters"])
+    assert facts["learning_rate"] == 0.1
+    assert facts["python"].startswith("3.8.")
+
+
+def test_accumulated_turns_are_one_step(alone: Recorded, ranks: Recorded) -> None:
+    for fit in [fit_of(alone, "accumulation"), *ranks.fits("accumulation")]:
+        check_steps(fit, 0, 8)
+        assert set(fit.steps["micro"]) == {3}
+        assert set(fit.steps["samples"]) == {48}
+
+
+def test_slow_input_is_input(alone: Recorded) -> None:
+    assert fit_of(alone, "slow_input").median_ms("begin", "data") > 30
+    analysis = analyse(alone.run("slow_input"))
+    assert {entry.name: entry.share for entry in analysis.entries}["input"] > 0.5
+    assert analysis.bottleneck.kind == "input"
+
+
+def test_epochs_validation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
+    fit = fit_of(alone, "validation_and_checkpoint")
+    assert fit.kinds == ["epoch", "validation", "checkpoint"] * 2 + ["end"]
+    assert list(fit.intervals["step"]) == [12] * 3 + [24] * 4
+
+
+def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
+    fit = fit_of(alone, "without_stages")
+    check_steps(fit, 0, 24, stamps=("data",))
+    assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
+
+
+def test_a_trainer_that_does_not_train_is_said_not_to(alone: Recorded) -> None:
+    fit = fit_of(alone, "wrong_trainer")
+    check_steps(fit, 0, 24, stamps=("data",))
+    assert "never reduced a gradient" in fit.facts["stamps"]["reason"]
+
+
+def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded) -> None:
+    result = alone.result("recorder_breaks")
+    [[level, message]] = result["logged"]
+    assert level == "WARNING"
+    assert "ZeroDivisionError('broken on purpose')" in message
+    assert result["weights"] == result["silent"]
+    assert result["ours"] == []
+    [run] = read(str(alone.logs("recorder_breaks")))
+    assert run.steps.num_rows == 0

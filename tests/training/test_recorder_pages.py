@@ -1,0 +1,94 @@
+"""The script of every recorder's page runs as it is printed, and records what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from training.environments import KERAS3, MXNET, ROOT, needs
+from training.launching import ENVIRONMENT, Launch
+
+from stallscope.analysis import analyse
+from stallscope.parsers import read
+
+pytestmark = pytest.mark.frameworks
+
+PAGES = ROOT / "docs" / "recorders"
+PATIENCE_SECONDS = 240.0
+#: By page: the environment, and the ranks that the page starts.
+SCRIPTS = {
+    "keras": (ENVIRONMENT, 2),
+    "keras3": (KERAS3, 1),
+    "lightning": (KERAS3, 2),
+    "mxnet": (MXNET, 2),
+    "pytorch": (ENVIRONMENT, 2),
+}
+HOW = {
+    ENVIRONMENT: "make training-env",
+    KERAS3: "make keras3-env",
+    MXNET: "make mxnet-env, with a Python 3.8",
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    launched: Launch
+    logs: Path
+
+
+def block(page: Path, language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert found, f"{page.name} has no {language}"
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Script]]:
+    """The pages' scripts, started as the pages say, all at once: they mostly import."""
+    started = {
+        name: start(name, environment, tmp_path_factory.mktemp(name))
+        for name, (environment, _) in SCRIPTS.items()
+        if (environment / ".ready").exists()
+    }
+    yield started
+    for script in started.values():
+        script.launched.end()
+
+
+def start(name: str, environment: Path, folder: Path) -> Script:
+    page = PAGES / f"{name}.md"
+    (folder / "train.py").write_text(block(page, "python"))
+    command, report = block(page, "sh").splitlines()
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD_")}
+    path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    printed = folder / "printed.txt"
+    with printed.open("wb") as file:
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=folder,
+            env={**kept, "PATH": path, "OMP_NUM_THREADS": "1"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Script(Launch(process, printed), folder / report.rpartition(" ")[2])
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_script_runs_as_printed(scripts: dict[str, Script], name: str) -> None:
+    environment, ranks = SCRIPTS[name]
+    needs(environment, HOW[environment])
+    scripts[name].launched.succeed(PATIENCE_SECONDS)
+    (run,) = read(str(scripts[name].logs))
+    assert (run.size, run.ranks, run.status) == (ranks, list(range(ranks)), "completed")
+    assert analyse(run).ledger is not None
+
+
+def test_every_recorder_has_a_page() -> None:
+    listed = re.findall(r"\]\((\w+)\.md\)", (PAGES / "README.md").read_text())
+    assert set(listed) == {page.stem for page in PAGES.glob("*.md")} - {"README"}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Makes the training side of MXNet: MXNet 1.9.1 and Horovod (Gloo, CPU) on Python 3.8.
+#
+#     tools/mxnet-env.sh VENV [--cached]
+#
+# Horovod is compiled once and kept as a wheel in the cache folder (STALLSCOPE_CACHE, otherwise
+# ~/.cache/stallscope). With --cached nothing is compiled: where there is no wheel yet, or no Python 3.8,
+# it says so, and makes nothing.
+set -euo pipefail
+
+venv=${1:?usage: tools/mxnet-env.sh VENV [--cached]}
+cached=${2:-}
+here=$(cd "$(dirname "$0")" && pwd)
+requirements=$here/mxnet-requirements.txt
+horovod_version=0.28.1
+cache=${STALLSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stallscope}
+
+fail() { echo "mxnet-env: $*" >&2; exit 1; }
+cannot() {
+    [ -z "$cached" ] || { echo "mxnet-env: $*; the tests on MXNet are skipped"; exit 0; }
+    fail "$*"
+}
+
+# pyenv keeps pythons that are not on PATH.
+find_python() {
+    local candidate
+    for candidate in "${MXNET_PYTHON:-}" python3.8 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.8.*/bin/python; do
+        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 8))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# The wheel depends on these versions and on how it is built below: raise the recipe's number with it.
+recipe=1
+stamp=$( (cat "$requirements"; echo "horovod $horovod_version, recipe $recipe") | sha256sum | cut -c1-16)
+wheels=$cache/wheels/horovod-mxnet-$horovod_version-$stamp-$(uname -m)
+
+if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then
+    exit 0
+fi
+
+python=$(find_python) ||
+    cannot "MXNet 1.9.1 needs Python 3.8, and none was found: 'pyenv install 3.8', or MXNET_PYTHON=/path/to/python3.8"
+if [ -n "$cached" ] && ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
+    cannot "Horovod is not compiled for MXNet yet: 'make mxnet-env' does it, once, in about 7 minutes"
+fi
+echo "mxnet-env: making $venv with $python"
+rm -rf "$venv"
+"$python" -m venv "$venv"
+headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+"${pip[@]}" install --quiet --requirement "$requirements"
+
+if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
+    "$here/system-packages.sh" cmake g++ make
+    [ -f "$headers/Python.h" ] || fail "$python has no headers to build with: $headers/Python.h"
+    echo "mxnet-env: building Horovod $horovod_version for MXNet, about 7 minutes on 2 cores, once"
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    mkdir -p "$wheels.part"
+    PATH="$(cd "$venv/bin" && pwd):$PATH" \
+    HOROVOD_WITH_MXNET=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
+    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 MAKEFLAGS=-j$(nproc) \
+        "${pip[@]}" wheel --no-build-isolation --no-deps --no-binary :all: --wheel-dir "$wheels.part" \
+        "horovod==$horovod_version" >"$log" 2>&1 ||
+        { tail -40 "$log" >&2; fail "building Horovod failed; the last lines are above"; }
+    rm -rf "$wheels"
+    mv "$wheels.part" "$wheels"
+fi
+"${pip[@]}" install --quiet --no-deps "$wheels"/horovod-*.whl
+"${pip[@]}" install --quiet --no-deps --no-build-isolation --editable "$here/.."
+echo "$stamp" >"$venv/.ready"
+echo "mxnet-env: $venv is ready"
