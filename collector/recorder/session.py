@@ -42,6 +42,8 @@ from .upload import ended, watch
 
 logger = logging.getLogger("stallscope")
 
+Sink = Union[FileSink, LoggingSink, SpooledSink]
+
 # A process that records more parts than this into one folder is looping, not training.
 _MOST_PARTS = 100_000
 
@@ -107,7 +109,7 @@ class Session:
         # Of the file that the log is in now: its part, its bytes, the last step that is in it.
         self._part = self._written = 0
         self._last_step: Optional[int] = None
-        self._sinks: List[Union[FileSink, LoggingSink, SpooledSink]] = []
+        self._sinks: List[Sink] = []
         self._spool: Optional[SpooledSink] = None
         # When what was spooled was brought to its place.
         self._copied = time.monotonic()
@@ -238,10 +240,11 @@ class Session:
                 "flush_seconds": self._flush_seconds,
             }
         )
-        self._begin({"first_step": self.next_step}, monotonic, clock)
+        self._sinks = self._begin({"first_step": self.next_step}, monotonic, clock)
 
-    def _begin(self, facts: Dict[str, Any], monotonic: int, clock: int) -> None:
-        """Open the sinks, and write the first lines of the log or of what it goes on in."""
+    def _begin(self, facts: Dict[str, Any], monotonic: int, clock: int) -> List[Sink]:
+        """Open sinks, and write the first lines of the log or of what it goes on in."""
+        sinks: List[Sink] = []
         identity = _past[str(self.log_dir)].identity
         descriptor = None
         if self._sink != "logging":
@@ -258,16 +261,17 @@ class Session:
         second = facts_line({"recorder": __version__}).encode()
         if descriptor is not None:
             self._write_header(descriptor, first)
-            self._sinks.append(self._going_on(first, second))
+            sinks.append(self._going_on(first, second))
         if self._sink != "file":
             name = file_name(self._world.rank, identity.generation, self._part)
             records = LoggingSink(name[: -len(SUFFIX)])
             records.write(first + second)
-            self._sinks.append(records)
+            sinks.append(records)
         self._written = len(first + second)
         self.cost.wrote(len(first + second))
         if self._spool is not None:
             self.facts({"spooled": str(self._spool)})
+        return sinks
 
     def _write_header(self, descriptor: int, first: bytes) -> None:
         """Write the header, and close the file: some mounts show what is in it only then."""
@@ -372,20 +376,24 @@ class Session:
 
     def _go_on_in_another_file(self) -> None:
         """Close this one, and begin the next part with all facts up to now."""
-        full = self.path
-        self._release()
+        full, before = self.path, self._sinks
         self._spool = None
         monotonic, clock = read_clocks()
         self._formatter = RowFormatter(monotonic, clock)
         self._part += 1
         first = self.next_step if self._last_step is None else self._last_step + 1
-        self._begin({"continues": True, "first_step": first}, monotonic, clock)
+        # In one go: training looks whether there is a sink, and must not find none.
+        self._sinks = self._begin({"continues": True, "first_step": first}, monotonic, clock)
+        self._close(before)
         if full is not None and self.path is not None and self._mlflow_run_id:
             ended(full, self._mlflow_run_id)
             watch(self.path, self._mlflow_run_id)
 
     def _release(self) -> None:
         sinks, self._sinks = self._sinks, []
+        self._close(sinks)
+
+    def _close(self, sinks: List[Sink]) -> None:
         for sink in sinks:
             try:
                 sink.close()

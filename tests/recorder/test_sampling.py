@@ -22,6 +22,7 @@ from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.options import checked
 from stallscope.collector.recorder.sampling import BLOCK, Sampler, Sampling, is_kept
 from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.sinks import FileSink
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -195,6 +196,26 @@ def test_a_log_that_is_large_enough_goes_on_in_another_file(tmp_path: Path) -> N
     assert not {finding.code for finding in whole.findings} - {
         finding.code for finding in analyse(one).findings
     }
+
+
+def test_training_never_finds_the_recording_at_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(tmp_path, World(0, 1, None), {}, 0, 3600.0, max_file_bytes=1)
+    seen = []
+    close = FileSink.close
+
+    def noted(sink: FileSink) -> None:
+        seen.append(session.recording)
+        close(sink)
+
+    monkeypatch.setattr(FileSink, "close", noted)
+    for row in rows()[:3]:
+        session.step(row)
+        session.flush()
+    assert seen == [True] * len(seen)
+    assert len(seen) >= 3
+    session.close()
 
 
 def test_facts_of_the_first_file_are_in_all(tmp_path: Path) -> None:
