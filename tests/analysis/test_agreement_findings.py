@@ -194,6 +194,15 @@ def test_broadcasts_that_are_not_repeated(tmp_path: Path, broadcasts: tuple[Any,
     assert "broadcast_in_every_fit" not in codes(fits(tmp_path, *broadcasts))
 
 
+def test_a_log_that_goes_on_in_other_files_is_one_fit(tmp_path: Path) -> None:
+    run = fits(tmp_path, 1, 1, 1)
+    logs = tuple(
+        replace(log, facts={**log.facts, "continues": True}) if log.part else log
+        for log in run.logs
+    )
+    assert "broadcast_in_every_fit" not in codes(replace(run, logs=logs))
+
+
 # -- the order of samples ------------------------------------------------------------------------
 
 

@@ -25,6 +25,8 @@ from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.sinks import FileSink
 from stallscope.parsers import read
 from stallscope.run import Run
+from stallscope.wording.figures import coverage
+from stallscope.wording.verdicts import basis
 
 MS = 1_000_000
 SAMPLING = Sampling(full_steps=100, one_in=5)
@@ -110,6 +112,8 @@ def test_all_ranks_write_the_same_steps_and_everything_is_counted(tmp_path: Path
     assert analysis.coverage.unused == 0
     assert analysis.coverage.complete + analysis.coverage.sampled_out == STEPS
     assert analysis.warnings == ()
+    assert basis(analysis).endswith(" steady steps of 2 ranks, standing for 4,000")
+    assert "recorded as sums" in coverage(analysis)
 
 
 def test_the_ledger_of_some_steps_is_that_of_all(tmp_path: Path) -> None:

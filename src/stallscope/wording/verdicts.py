@@ -117,7 +117,8 @@ def basis(analysis: Analysis) -> str:
     steps = counted(len(steady), "steady step") if steady else f"{analysis.steps:,} unstamped steps"
     recorded, size = len(analysis.run.ranks), analysis.run.size
     ranks = counted(size, "rank") if recorded == size else f"{recorded} of {size} ranks"
-    return f"{steps} of {ranks}"
+    for_all = f", standing for {analysis.steps:,}" if analysis.coverage.sampled_out else ""
+    return f"{steps} of {ranks}{for_all}"
 
 
 def counted(number: int, noun: str) -> str:

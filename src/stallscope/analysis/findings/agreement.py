@@ -124,7 +124,8 @@ def broadcast_in_every_fit(records: Records) -> Iterator[Finding]:
     by_rank: dict[int, int] = {}
     for log in records.logs.values():
         made = log.facts.get("broadcasts")
-        if isinstance(made, int) and made > 0:
+        # A log that goes on in another file has the facts of its fit once more.
+        if isinstance(made, int) and made > 0 and not log.continues:
             by_rank[log.rank] = by_rank.get(log.rank, 0) + 1
     times = max(by_rank.values(), default=0)
     if times < _FITS_OF_A_LOOP:
