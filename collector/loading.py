@@ -57,29 +57,31 @@ def load_run(
 
 
 class RunOnDisk(Run):
-    """A collected run whose tables are read when somebody asks for them.
+    """A collected run whose tables are read when somebody asks for them."""
 
-    Args:
-        path: the run's folder.
+    @classmethod
+    def open(cls, path: Path) -> RunOnDisk:
+        """The run in a folder.
 
-    Raises:
-        UnreadableError: if a part of it is missing or damaged, or another state of it has taken its
-            place; where that concerns tables, when they are asked for.
-    """
-
-    #: Rows of ``steps``.
-    rows: int
-
-    def __init__(self, path: Path) -> None:
+        Raises:
+            UnreadableError: if a part of it is missing or damaged, or another state of it has taken its
+                place; where that concerns tables, when they are asked for.
+        """
+        run = cls.__new__(cls)
         with _told_as_damage(path):
             manifest = _manifest_of(path)
-            parts = _but_for_tables(manifest)
-            # Collected before manifests told it: what is not known is read at once.
+            # Collected before manifests told it: then the tables are read at once.
             rows = manifest.get("rows")
-            self_made = {"_path": path, "_files": manifest["files"], "_reading": Lock()}
-        # The fields of a frozen dataclass; those that are not among them are asked of __getattr__.
-        vars(self).update(parts, **self_made)
-        vars(self)["rows"] = self.steps.num_rows if rows is None else int(rows)
+            own = {"_path": path, "_files": manifest["files"], "_rows": rows, "_reading": Lock()}
+            # The fields of a frozen dataclass; those that are missing are asked of __getattr__.
+            vars(run).update(_but_for_tables(manifest), **own)
+        return run
+
+    @property
+    def rows(self) -> int:
+        """Rows of ``steps``."""
+        known = vars(self).get("_rows")
+        return self.steps.num_rows if known is None else int(known)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _TABLES:

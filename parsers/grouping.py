@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -74,4 +76,8 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         table.add_column(0, "log", pa.array(np.full(table.num_rows, index, np.int32)))
         for index, table in enumerate(tables)
     ]
-    return pa.concat_tables(numbered).cast(schema).combine_chunks()
+    stacked = pa.concat_tables(numbered).cast(schema)
+    # Copying waits for memory, and does so without Python.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        whole = list(pool.map(pa.ChunkedArray.combine_chunks, stacked.columns))
+    return pa.table(whole, schema=schema)

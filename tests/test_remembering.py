@@ -166,7 +166,7 @@ def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None
     assert folder is not None
     list_runs([(load_run(folder), folder)], tmp_path)
     manifest = check_run(folder).manifest or ""
-    run = RunOnDisk(folder)
+    run = RunOnDisk.open(folder)
     analysis = analysed(Placed(run, folder, manifest), analyse=_noting(counted))
     assert charts_of(analysis)
     assert analysis.stragglers[0].ranks == (3,)
@@ -175,6 +175,9 @@ def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None
     assert analysis.steady is not None
     assert analysis.steady.arrival.shape == (len(analysis.steady), 16)
     assert "steps" in vars(run)
+    half = replace(analysis.steady, allreduce=analysis.steady.allreduce // 2)
+    np.testing.assert_array_equal(half.imbalance, analysis.steady.imbalance)
+    np.testing.assert_array_equal(half.entry("input"), analysis.steady.entry("input"))
 
 
 def test_small_runs_leave_no_memory(tmp_path: Path) -> None:

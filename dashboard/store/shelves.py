@@ -144,7 +144,7 @@ class Collected(Shelf):
     def load(self, key: str, entry: Entry) -> Run:
         folder = self.place(entry)
         try:
-            return RunOnDisk(folder)
+            return RunOnDisk.open(folder)
         except UnreadableError:
             if not (folder / MANIFEST).exists():
                 raise self._gone(entry) from None

@@ -34,8 +34,7 @@ def size_of(value: Run | Analysis) -> int:
 def _tables_of(run: Run) -> int:
     if isinstance(run, RunOnDisk):
         # Whether or not they have been read already: nobody asks again when they are.
-        rows: int = run.rows
-        return rows * _BYTES_PER_ROW
+        return run.rows * _BYTES_PER_ROW
     return int(run.steps.nbytes + run.intervals.nbytes)
 
 

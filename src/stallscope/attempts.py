@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+Ints: TypeAlias = npt.NDArray[np.integer[npt.NBitBase]]
 
 
 def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
     """Steps without those that a later log of the same rank and generation recorded again."""
     key = [steps[name].to_numpy() for name in ("step", "rank", "generation")]
+    if _ascend(*key):
+        return steps, {}
     order = np.lexsort([np.arange(steps.num_rows), *key])
     ordered = [column[order] for column in key]
     again = np.ones(max(0, steps.num_rows - 1), bool)
@@ -24,3 +31,11 @@ def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
         steps.filter(pa.array(keep)).combine_chunks(),
         dict(zip(ranks.tolist(), counts.tolist(), strict=True)),
     )
+
+
+def _ascend(step: Ints, rank: Ints, generation: Ints) -> bool:
+    """Whether every row is behind the one above it, as where each rank has one log: none is twice."""
+    further = step[1:] > step[:-1]
+    for column in (rank, generation):
+        further = (column[1:] > column[:-1]) | ((column[1:] == column[:-1]) & further)
+    return bool(further.all())

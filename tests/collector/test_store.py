@@ -81,7 +81,7 @@ def test_a_run_without_any_step_is_kept(tmp_path: Path) -> None:
 
 def test_tables_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     place = collected(tmp_path)
-    whole, later = load_run(place), RunOnDisk(place)
+    whole, later = load_run(place), RunOnDisk.open(place)
     assert "steps" not in vars(later)
     assert (later.rows, later.size, later.logs) == (whole.steps.num_rows, whole.size, whole.logs)
     assert later.steps.equals(whole.steps)
@@ -89,18 +89,25 @@ def test_tables_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     assert not hasattr(later, "nothing")
 
 
+def test_what_is_on_disk_can_be_copied_with_other_parts(tmp_path: Path) -> None:
+    later = RunOnDisk.open(collected(tmp_path))
+    named = replace(later, source="elsewhere")
+    assert (named.source, named.rows, named.id) == ("elsewhere", JOB.ranks * JOB.steps, later.id)
+    assert named.steps.equals(later.steps)
+
+
 def test_a_run_collected_before_its_rows_were_noted_is_read_at_once(tmp_path: Path) -> None:
     place = collected(tmp_path)
     manifest = json.loads((place / "manifest.json").read_text())
     del manifest["rows"]
     (place / "manifest.json").write_text(json.dumps(manifest))
-    run = RunOnDisk(place)
+    run = RunOnDisk.open(place)
     assert (run.rows, "steps" in vars(run)) == (JOB.ranks * JOB.steps, True)
 
 
 def test_tables_of_another_state_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
     place = collected(tmp_path)
-    before = RunOnDisk(place)
+    before = RunOnDisk.open(place)
     collected(tmp_path, replace(JOB, steps=30))
     with pytest.raises(UnreadableError, match="collected again meanwhile; open it again"):
         _ = before.steps

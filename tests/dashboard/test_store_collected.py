@@ -13,8 +13,9 @@ import pytest
 from stallscope.analysis import Analysis, analyse
 from stallscope.collector.catalogue.index import CATALOGUE
 from stallscope.collector.catalogue.manifests import MANIFEST
+from stallscope.collector.loading import RunOnDisk
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.store import Collected, Shelf, run_store, shelves
+from stallscope.dashboard.store import Collected, Shelf, run_store
 from stallscope.dashboard.store.searching import parse_search
 from stallscope.dashboard.store.sizes import size_of
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
@@ -44,13 +45,13 @@ def own(collected: Path, tmp_path: Path) -> Path:
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the folders that are loaded, in turn."""
     loaded: list[str] = []
-    load = shelves.RunOnDisk
+    load = RunOnDisk.open
 
     def counted(folder: Path) -> Run:
         loaded.append(folder.name)
         return load(folder)
 
-    monkeypatch.setattr(shelves, "RunOnDisk", counted)
+    monkeypatch.setattr(RunOnDisk, "open", counted)
     return loaded
 
 

@@ -141,7 +141,7 @@ def _ledger(
     gaps = np.stack([own[f"gap_{name}"] for name in GAPS], axis=1)
     per_step = {name: own[name] for name in _PER_STEP}
     entries = {name: own[f"entry_{name}"] for name in ENTRIES}
-    return RecalledLedger({**of_all, **per_step, "gaps": gaps}, entries, make)
+    return RecalledLedger.recalled({**of_all, **per_step, "gaps": gaps}, entries, make)
 
 
 @cache

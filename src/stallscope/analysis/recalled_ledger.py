@@ -18,21 +18,27 @@ _BYTES_PER_RANK = 4 * 8 + 1
 
 
 class RecalledLedger(Ledger):
-    """A ledger that was made before.
+    """A ledger that was made before."""
 
-    Args:
-        per_step: all fields but those per rank.
-        entries: of each entry of the ledger its nanoseconds per step.
-        make: makes the ledger from the run's steps.
-    """
+    @classmethod
+    def recalled(
+        cls,
+        per_step: Mapping[str, Any],
+        entries: Mapping[str, Ints],
+        make: Callable[[], Ledger | None],
+    ) -> RecalledLedger:
+        """A ledger of what is known of each step.
 
-    def __init__(
-        self, per_step: Mapping[str, Any], entries: Mapping[str, Ints], make: Callable[[], Ledger]
-    ) -> None:
-        # The fields of a frozen dataclass; those that are not among them are asked of __getattr__.
-        vars(self).update(per_step)
-        vars(self).update(_entries=dict(entries), _make=make, _making=Lock())
-        vars(self)["last"] = self.total - self.allreduce
+        Args:
+            per_step: all fields but those per rank.
+            entries: of each entry of the ledger its nanoseconds per step.
+            make: makes the ledger from the run's steps.
+        """
+        ledger = cls.__new__(cls)
+        # The fields of a frozen dataclass; those that are missing are asked of __getattr__.
+        vars(ledger).update(per_step, _entries=dict(entries), _make=make, _making=Lock())
+        vars(ledger)["last"] = ledger.total - ledger.allreduce
+        return ledger
 
     def __getattr__(self, name: str) -> Any:
         if name not in PER_RANK:
@@ -50,10 +56,11 @@ class RecalledLedger(Ledger):
 
     @property
     def imbalance(self) -> Ints:
-        return self.entry("imbalance")
+        return self.entry("imbalance") if "_entries" in vars(self) else super().imbalance
 
     def entry(self, name: str) -> Ints:
-        return self._entries[name]  # type: ignore[no-any-return]
+        known: Mapping[str, Ints] | None = vars(self).get("_entries")
+        return super().entry(name) if known is None else known[name]
 
 
 def entries_of(ledger: Ledger) -> dict[str, Ints]:
