@@ -20,7 +20,7 @@ class Cache:
         size_of: how large a value is.
     """
 
-    def __init__(self, most: int, size_of: Callable[[Any], int] = lambda _: 1) -> None:
+    def __init__(self, most: float, size_of: Callable[[Any], int] = lambda _: 1) -> None:
         self._most = most
         self._size_of = size_of
         self._lock = Lock()

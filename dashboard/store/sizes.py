@@ -14,6 +14,8 @@ from stallscope.run import STEPS_SCHEMA, Run
 
 # A log's facts as Python keeps them.
 _BYTES_PER_LOG = 8192
+# Of a step and rank in the timeline's sums.
+_BYTES_PER_CELL = 12
 _BYTES_PER_ROW: int = sum(field.type.bit_width for field in STEPS_SCHEMA) // 8
 
 
@@ -27,8 +29,16 @@ def size_of(value: Run | Analysis) -> int:
     # Views of one array are counted once.
     owners = {id(owner): owner.nbytes for owner in map(_owner, _arrays(value))}
     others = (other for other in (value.baseline, value.single) if other is not None)
-    to_come = value.ledger.to_come if isinstance(value.ledger, RecalledLedger) else 0
-    return sum(owners.values()) + to_come + size_of(value.run) + sum(map(size_of, others))
+    return sum(owners.values()) + _to_come(value) + size_of(value.run) + sum(map(size_of, others))
+
+
+def _to_come(analysis: Analysis) -> int:
+    """What is made of it when somebody asks, as whoever opens a run does."""
+    ledger = analysis.ledger
+    if ledger is None:
+        return 0
+    per_rank = ledger.to_come if isinstance(ledger, RecalledLedger) else 0
+    return per_rank + len(ledger) * len(ledger.ranks) * _BYTES_PER_CELL
 
 
 def _tables_of(run: Run) -> int:

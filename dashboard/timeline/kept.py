@@ -1,17 +1,15 @@
-"""Lanes of analyses, made once when somebody looks."""
+"""Lanes of analyses, made once when somebody looks, and gone with their analysis."""
 
 from __future__ import annotations
+
+import math
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.lanes import Lanes
 
 from ..store.cache import Cache
 
-#: Bytes. A run of a thousand ranks and ten thousand steps takes 120 MB.
-_MOST_BYTES = 384 << 20
-
-# By the ledger itself: it is held by what is kept, so that nothing else can have its id meanwhile.
-_kept = Cache(_MOST_BYTES, lambda lanes: int(lanes.nbytes))
+_NAME = "_lanes"
 
 
 def lanes_of(analysis: Analysis) -> Lanes | None:
@@ -21,5 +19,6 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
         return None
     hosts = [rank.host for rank in analysis.ranks]
     longest_pause = int(analysis.job.total * 1e9)
-    lanes: Lanes = _kept.get(id(ledger), lambda: Lanes(ledger, hosts, longest_pause))
-    return lanes
+    # Of a run that grows, each state has an analysis of its own: nobody else is to hold its lanes.
+    own: Cache = vars(analysis).setdefault(_NAME, Cache(math.inf))
+    return own.get(_NAME, lambda: Lanes(ledger, hosts, longest_pause))
