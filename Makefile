@@ -7,12 +7,13 @@ LOWEST := .venv-lowest
 KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 SERVICES := .venv-services
+PEERS := .venv-bench
 BIN := $(VENV)/bin
 ARGS ?=
 # Environments of thousands of modules are made in half the time; what is imported is compiled then.
 export PIP_NO_COMPILE := 1
-# On all cores; the tests of one file stay together and share what they have started.
-AT_ONCE := -n auto --dist loadfile
+# On all cores, and one more for tests that wait; those that share what they have started stay together.
+AT_ONCE := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 
@@ -58,14 +59,15 @@ format: $(VENV)/.ready-dev ## bring the code into shape
 samples: training-env ## record sample_logs/ again on real Horovod (about 5 minutes)
 	tools/samples/record.sh
 
-bench: $(VENV)/.ready-dev training-env ## measure what the recorder costs, against the Horovod Timeline
+bench: $(VENV)/.ready-dev training-env bench-env ## all benchmarks in one table, in 15 minutes (ARGS="--only NAME", --quick, --keep)
 	$(BIN)/python benchmarks/run.py $(ARGS)
+	$(if $(findstring --keep,$(ARGS)),$(BIN)/python benchmarks/readme.py)
 
-bench-catalogue: $(VENV)/.ready ## time the catalogue of 10,000 runs against reading their manifests
-	$(BIN)/python benchmarks/catalogue.py
+bench-env: $(VENV)/.ready ## what the benchmarks measure against, in .venv-bench
+	PYTHON=$(BIN)/python tools/bench-env.sh $(PEERS)
 
-bench-reports: $(VENV)/.ready ## time reports on 100 runs against making them one after the other
-	$(BIN)/python benchmarks/report_batch.py $(ARGS)
+soak: $(VENV)/.ready-dev training-env ## recorder, collector and live dashboard for 30 minutes, watched for leaks (ARGS="--minutes 2")
+	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (hours; ARGS=--quick only looks)
 	$(BIN)/python benchmarks/scorecard/simulated.py $(ARGS)
@@ -73,6 +75,10 @@ scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (h
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,tools/training-env.sh $(TRAINING))
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/real.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/page.py)
+
+fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
+	tools/app-env.sh $(VENV) fuzz
+	PYTHONPATH=tools:tests $(BIN)/python -m fuzz $(ARGS)
 
 screenshots: $(VENV)/.ready-dev browser ## take the screenshots of the docs again
 	$(BIN)/python tools/screenshots.py
@@ -105,7 +111,7 @@ browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is 
 	tools/system-packages.sh chromium
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(LOWEST) $(SERVICES) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(LOWEST) $(SERVICES) $(PEERS) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	tools/app-env.sh $(VENV) app
@@ -115,4 +121,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,ssh,zstd,test,dev
 	@touch $@
 
-.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-catalogue bench-reports scorecard screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean
+.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-env soak scorecard fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean

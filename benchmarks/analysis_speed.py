@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
+from figures import Figure, share_of
 
 from stallscope.analysis.alignment import align
 from stallscope.analysis.analyse import analyse
@@ -28,30 +29,44 @@ from stallscope.simulate import Clocks, Fault, Job, Noise, simulate
 
 T = TypeVar("T")
 
+BARE, WHOLE = "bare numpy pass", "whole analysis"
+
+
+def figures(quick: bool) -> list[Figure]:
+    run, times = timed(100 if quick else 1000, 200 if quick else 2000)
+    name = f"analysis of {run.steps.num_rows:,} rows"
+    return [share_of(name, times[WHOLE], "s", "one bare numpy pass", times[BARE])]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=10_000)
     options = parser.parse_args()
+    run, times = timed(options.ranks, options.steps)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    print(f"{options.ranks:,} ranks × {options.steps:,} steps = {run.steps.num_rows:,} rows\n")
+    print("| stage | seconds | × the bare pass |\n| --- | ---: | ---: |")
+    for name, seconds in times.items():
+        print(f"| {name} | {seconds:.2f} | {seconds / times[BARE]:.1f} |")
+    print(f"\npeak memory {peak:.1f} GiB, the simulation's included")
+
+
+def timed(ranks: int, steps: int) -> tuple[Run, dict[str, float]]:
+    """A simulated run, and the seconds that each stage of its analysis takes."""
     job = Job(
-        ranks=options.ranks,
-        steps=options.steps,
+        ranks=ranks,
+        steps=steps,
         noise=Noise(cv=0.05),
         clocks=Clocks(offset_s=1000, drift_ppm=20),
-        faults=(Fault("compute", 30, ranks=(min(3, options.ranks - 1),)),),
+        faults=(Fault("compute", 30, ranks=(min(3, ranks - 1),)),),
     )
     run = simulate(job).run
     times: dict[str, float] = {}
-    _timed("bare numpy pass", times, lambda: bare(run, job.ranks))
+    _timed(BARE, times, lambda: bare(run, job.ranks))
     stages(run, times)
-    _timed("whole analysis", times, lambda: analyse(run))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-    print(f"{job.ranks:,} ranks × {job.steps:,} steps = {run.steps.num_rows:,} rows\n")
-    print("| stage | seconds | × the bare pass |\n| --- | ---: | ---: |")
-    for name, seconds in times.items():
-        print(f"| {name} | {seconds:.2f} | {seconds / times['bare numpy pass']:.1f} |")
-    print(f"\npeak memory {peak:.1f} GiB, the simulation's included")
+    _timed(WHOLE, times, lambda: analyse(run))
+    return run, times
 
 
 def stages(run: Run, times: dict[str, float]) -> None:

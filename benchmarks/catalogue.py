@@ -20,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from figures import Figure, share_of
+
 from stallscope.collector.catalogue import Baselines, Catalogue, Entry, baseline_for, parse_where
 from stallscope.collector.catalogue.entry import Summary
 from stallscope.collector.store import MANIFEST, save_run
@@ -30,7 +32,22 @@ _MODELS = [f"model-{number}" for number in range(40)]
 _SIZES = (1, 2, 4, 8)
 # Of so many runs of a job, one is on synthetic data.
 _RUNS_PER_BASELINE = 10
+_BARE = "read all manifests"
 _VERDICTS = ("input", "compute", "other", "imbalance", "allreduce")
+
+
+def figures(quick: bool) -> list[Figure]:
+    runs = 500 if quick else 10_000
+    with tempfile.TemporaryDirectory() as folder:
+        store = _written(Path(folder), runs)
+        with Catalogue.open(store):
+            pass
+        times = _measured(store, rounds=3)
+    bare = times.pop(_BARE)
+    return [
+        share_of(f"{runs:,} runs: {name}", seconds * 1e3, "ms", "reading all manifests", bare * 1e3)
+        for name, seconds in times.items()
+    ]
 
 
 def main() -> None:
@@ -39,10 +56,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "store"
-        manifest = _manifest(Path(folder))
-        for number in range(options.runs):
-            _write_run(store, manifest, number)
+        store = _written(Path(folder), options.runs)
         begun = time.perf_counter()
         with Catalogue.open(store):
             built = time.perf_counter() - begun
@@ -53,7 +67,7 @@ def main() -> None:
             added = (time.perf_counter() - begun) / 100
         times = _measured(store, options.rounds)
         size = (store / "catalogue.sqlite").stat().st_size
-    bare = times["read all manifests"]
+    bare = times[_BARE]
     print(
         f"{options.runs:,} runs of up to {max(_SIZES)} ranks; the catalogue has {size / 1e6:.1f} MB\n"
     )
@@ -97,7 +111,7 @@ def command(store: Path, *words: str) -> None:
 
 def _measured(store: Path, rounds: int) -> dict[str, float]:
     jobs: dict[str, Callable[[], Any]] = {
-        "read all manifests": lambda: scan(store),
+        _BARE: lambda: scan(store),
         "list all, with baselines": lambda: list_all(store),
         "list the newest 50": lambda: list_all(store, limit=50),
         "filter by model and ranks": lambda: list_all(store, "model=model-7 ranks>=4"),
@@ -112,6 +126,15 @@ def _measured(store: Path, rounds: int) -> dict[str, float]:
             job()
             times[name].append(time.perf_counter() - begun)
     return {name: statistics.median(own) for name, own in times.items()}
+
+
+def _written(folder: Path, runs: int) -> Path:
+    """A store of so many runs."""
+    store = folder / "store"
+    manifest = _manifest(folder)
+    for number in range(runs):
+        _write_run(store, manifest, number)
+    return store
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
+from figures import Figure, at_most, share_of
 
 from stallscope.analysis.lanes import Lanes
 from stallscope.collecting import list_runs
@@ -48,22 +49,50 @@ class View:
     rows: tuple[int, int]
 
 
+def figures(quick: bool) -> list[Figure]:
+    run = simulated(100 if quick else 1000, 200 if quick else 1000)
+    store = RunStore([run])
+    run_id = store.runs()[0].id
+    client = create_app(store).server.test_client()
+    lanes = lanes_of(store.analysis(run_id))
+    assert lanes is not None
+    ask(client, run_id, View(0, 1e9, (0, len(lanes.rows))))
+    views = chosen_views(lanes, 20 if quick else 100)
+    answers = [timed(lambda view=view: ask(client, run_id, view)) for view in views]
+    others = [timed(lambda view=view: from_all_steps(lanes, view)) for view in views]
+    own_ms, other_ms = (
+        float(np.percentile([one[1] for one in all_of], 95)) * 1e3 for all_of in (answers, others)
+    )
+    name = f"timeline of {run.steps.num_rows:,} rows: 95 % of views"
+    first_s, _ = collected(run)
+    return [
+        at_most(f"{name} within", own_ms, "ms", SLOWEST_MS),
+        share_of(f"{name}, against all steps", own_ms, "ms", "adding up all steps", other_ms),
+        at_most("timeline: largest answer", max(one[0] for one in answers) / 1e6, "MB", LARGEST_MB),
+        at_most("first view of a collected run", first_s, "s", FIRST_VIEW_S),
+    ]
+
+
+def simulated(ranks: int, steps: int) -> Run:
+    job = Job(
+        ranks=ranks,
+        steps=steps,
+        epochs=10,
+        validation_ms=5000,
+        noise=Noise(cv=0.05),
+        clocks=Clocks(offset_s=1000, drift_ppm=20),
+        faults=(Fault("compute", 30, ranks=(min(3, ranks - 1),)),),
+    )
+    return simulate(job).run
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--views", type=int, default=200)
     options = parser.parse_args()
-    job = Job(
-        ranks=options.ranks,
-        steps=options.steps,
-        epochs=10,
-        validation_ms=5000,
-        noise=Noise(cv=0.05),
-        clocks=Clocks(offset_s=1000, drift_ppm=20),
-        faults=(Fault("compute", 30, ranks=(min(3, options.ranks - 1),)),),
-    )
-    run = simulate(job).run
+    run = simulated(options.ranks, options.steps)
     store = RunStore([run])
     run_id = store.runs()[0].id
     client = create_app(store).server.test_client()
@@ -115,7 +144,7 @@ def collected(run: Run) -> tuple[float, float]:
         for _ in range(2):
             client = create_app(RunStore(shelves=[Collected(Path(folder))])).server.test_client()
             seconds.append(timed(lambda client=client: page(client, place.name, "")))
-            (place / ANALYSIS).unlink()
+            (place / ANALYSIS).unlink(missing_ok=True)  # that of a small run is not kept
         return seconds[0][1], seconds[1][1]
 
 

@@ -46,10 +46,15 @@ def at_most(
     *,
     interval: tuple[float, float] | None = None,
 ) -> Figure:
-    """A figure that must not exceed a limit in its own unit; its interval's upper end decides."""
-    highest = value if interval is None else interval[1]
+    """A figure that must not exceed a limit in its own unit.
+
+    Where the limit lies within the interval, whether it is met is not known.
+    """
+    low, high = interval or (value, value)
     target = f"at most {number(limit)} {unit}"
-    return Figure(name, value, unit, target=target, met=highest <= limit, interval=interval)
+    return Figure(
+        name, value, unit, target=target, met=_decided(low, high, limit), interval=interval
+    )
 
 
 def share_of(
@@ -61,12 +66,17 @@ def share_of(
     *,
     most: float | None = None,
     interval: tuple[float, float] | None = None,
+    other_interval: tuple[float, float] | None = None,
 ) -> Figure:
-    """A figure that is to be at most a share of its alternative's."""
+    """A figure that is to be at most a share of its alternative's; both may be uncertain."""
     # Where the alternative costs nothing, no share of it means anything.
     ratio = value / other if other > 0 else None
     target = None if most is None else f"at most {number(most)} of it"
-    met = None if most is None or ratio is None else ratio <= most
+    met = None
+    if most is not None:
+        low, high = interval or (value, value)
+        other_low, other_high = other_interval or (other, other)
+        met = _decided(low - most * other_high, high - most * other_low, 0.0)
     return Figure(name, value, unit, alternative, other, ratio, target, met, interval)
 
 
@@ -84,6 +94,11 @@ def times_faster(
     target = None if least is None else f"at least {number(least)} × as fast"
     met = None if least is None else ratio >= least
     return Figure(name, value, unit, alternative, other, ratio, target, met)
+
+
+def _decided(low: float, high: float, limit: float) -> bool | None:
+    """Whether all of an interval is within the limit; None where only a part of it is."""
+    return None if low <= limit < high else high <= limit
 
 
 def number(value: float) -> str:

@@ -1,113 +1,144 @@
-"""What recording costs per step: no callback, the callback, the Horovod Timeline, in turns.
+"""What recording costs per step of Keras on Horovod: no callback, the callback and the Timeline, in
+turns; and whether backward and allreduce overlap with the callback as they do without.
 
-    HOROVOD_TIMELINE=DYNAMIC horovodrun -np 2 python benchmarks/keras_overhead.py OUT ROUNDS STEPS
-
-The arms take turns within one process, in another order every round, on the same model and data, so
-that what the machine does besides hits all of them alike. Writes OUT/result.json: for every arm and
-round the lower quartile of step times on rank 0, and the bytes that were written per step.
+On one rank, where differences of microseconds can be seen, and on two, where gradients are reduced. The
+overlap is the Timeline's own word: its intervals with the callback against those without it.
 """
 
 from __future__ import annotations
 
 import json
-import random
-import statistics
-import sys
-import time
+from collections import defaultdict
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-import horovod.tensorflow.keras as hvd
-import tensorflow as tf
+from figures import Figure, at_most, share_of
+from paired import difference
+from peers import ROOT, TRAINING, ran
+from torch_overhead import host_part_us
 
-from stallscope.keras import StepLogger
-
-# Many small layers: the Timeline's cost grows with the number of gradients, ours does not.
-LAYERS = 80
-WIDTH = 128
-BATCH = 32
-# Tracing and the first negotiation of every tensor are over by then.
-SKIPPED = 15
-
-ARMS = ("none", "callback", "timeline")
+PROGRAM = ROOT / "benchmarks" / "keras_overhead_training.py"
+STEPS = 12
 
 
-class Clock(tf.keras.callbacks.Callback):
-    """When every batch began."""
+class Intervals(NamedTuple):
+    """Medians of one block of steps, in milliseconds."""
 
-    _supports_tf_logs = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.began: list[int] = []
-
-    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
-        self.began.append(time.perf_counter_ns())
-
-    def quartile_ms(self) -> float:
-        """The lower quartile of the steps: the upper ones tell what else the machine was doing."""
-        laps = [b - a for a, b in zip(self.began, self.began[1:])][SKIPPED:]
-        return statistics.quantiles(laps, n=4)[0] / 1e6
+    negotiate: float
+    allreduce: float
+    #: From the first gradient's negotiation to the end of the last reduction.
+    span: float
 
 
-def network() -> tf.keras.Model:
-    layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
-    model = tf.keras.Sequential([tf.keras.Input((WIDTH,)), *layers, tf.keras.layers.Dense(10)])
-    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.001))
-    model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
+def figures(quick: bool) -> list[Figure]:
+    return of_ranks(1, 10 if quick else 80) + of_ranks(2, 4 if quick else 20)
 
 
-def run_arm(arm: str, model: tf.keras.Model, data: tf.data.Dataset, steps: int, out: Path) -> float:
-    clock = Clock()
-    callbacks = [clock]
-    if arm == "callback":
-        callbacks.append(StepLogger(out))
-    if arm == "timeline":
-        hvd.start_timeline(str(out / f"timeline-{hvd.rank()}.json"))
-    # A fresh trace for every arm, as the callback's needs one.
-    model.train_function = None
-    model.fit(data, steps_per_epoch=steps, epochs=1, callbacks=callbacks, verbose=0)
-    if arm == "timeline":
-        hvd.stop_timeline()
-    return clock.quartile_ms()
+def of_ranks(ranks: int, rounds: int) -> list[Figure]:
+    with TemporaryDirectory() as folder:
+        out = Path(folder)
+        words = ["horovodrun", "--disable-cache", "-np", str(ranks), "python", str(PROGRAM)]
+        variables = {"HOROVOD_TIMELINE": "DYNAMIC", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        ran([*words, folder, str(rounds), str(STEPS)], TRAINING, variables)
+        result = json.loads((out / "result.json").read_text())
+        what = f"Keras, {ranks} rank{'s' * (ranks > 1)}, {result['gradients']} gradients"
+        found = added(what, result["step_ms"])
+        if ranks == 1:
+            return [at_most(f"{what}: host part per step", host_us(out), "µs", 5), *found]
+        return found + written(what, out, result) + overlap(what, result["timelines"])
 
 
-def main() -> None:
-    out = Path(sys.argv[1])
-    rounds, steps = int(sys.argv[2]), int(sys.argv[3])
-    hvd.init()
-    model = network()
-    x = tf.random.stateless_normal((BATCH, WIDTH), (1, 2))
-    data = tf.data.Dataset.from_tensors((x, tf.zeros(BATCH, tf.int32))).repeat()
-    order = random.Random(7)
-    step_ms: dict[str, list[float]] = {arm: [] for arm in ARMS}
-    sizes: dict[str, list[float]] = {"callback": [], "timeline": []}
-    run_arm("none", model, data, steps, out)
-    for number in range(rounds):
-        for arm in order.sample(ARMS, len(ARMS)):
-            folder = out / f"{number}-{arm}"
-            if hvd.rank() == 0:
-                folder.mkdir(parents=True, exist_ok=True)
-            hvd.allreduce(tf.constant(0.0), name=f"{number}-{arm}")
-            step_ms[arm].append(run_arm(arm, model, data, steps, folder))
-            if arm in sizes and hvd.rank() == 0:
-                time.sleep(0.5)  # the Timeline's writer is a thread of its own
-                suffix = ".steps.csv" if arm == "callback" else ".json"
-                ranks = hvd.size() if arm == "callback" else 1
-                own = sum(
-                    p.stat().st_size for p in folder.glob(f"*{suffix}") if p.name != "run.json"
-                )
-                sizes[arm].append(own / steps / ranks)
-    if hvd.rank() == 0:
-        result = {
-            "ranks": hvd.size(),
-            "steps": steps,
-            "gradients": len(model.trainable_variables),
-            "step_ms": step_ms,
-            "bytes_per_step": {arm: statistics.median(size) for arm, size in sizes.items()},
-        }
-        (out / "result.json").write_text(json.dumps(result))
+def added(what: str, step_ms: dict[str, list[float]]) -> list[Figure]:
+    """What callback and Timeline add to a step, from paired blocks."""
+    step_us = {arm: [1e3 * one for one in own] for arm, own in step_ms.items()}
+    own, other = (difference(step_us[arm], step_us["none"]) for arm in ("callback", "timeline"))
+    name = f"{what}: added per step"
+    figure = at_most(name, own.value, "µs", 50, interval=own.interval)
+    against = share_of(
+        f"{name}, against the Timeline",
+        own.value,
+        "µs",
+        "Horovod Timeline",
+        other.value,
+        most=0.02,
+        interval=own.interval,
+        other_interval=other.interval,
+    )
+    return [figure, against]
 
 
-if __name__ == "__main__":
-    main()
+def written(what: str, out: Path, result: dict) -> list[Figure]:
+    """Bytes per step and rank: rows of the step log, and the Timeline's events."""
+    rows = [len(line) for line in step_rows(out / "logs")]
+    sizes = [Path(path).stat().st_size for path in result["timelines"]["timeline"]]
+    ours, theirs = sum(rows) / len(rows), median(sizes) / STEPS
+    return [
+        at_most(f"{what}: bytes per step and rank", ours, "B", 64),
+        share_of(f"{what}: bytes per step", ours, "B", "Horovod Timeline", theirs, most=0.02),
+    ]
+
+
+def overlap(what: str, timelines: dict[str, list[str]]) -> list[Figure]:
+    """The Timeline's intervals with the callback minus those without, block by block."""
+    with_it, without = (
+        [intervals(Path(path)) for path in timelines[arm]] for arm in ("both", "timeline")
+    )
+    found = []
+    for at, name in enumerate(
+        ("a gradient's negotiation", "a gradient's allreduce", "communication of a step")
+    ):
+        own, other = ([block[at] for block in blocks] for blocks in (with_it, without))
+        by = difference(own, other)
+        found.append(
+            Figure(
+                f"{what}: {name}, with the callback − without",
+                by.value,
+                "ms",
+                "without the callback",
+                median(other),
+                target="0 within its interval",
+                met=by.low <= 0 <= by.high,
+                interval=by.interval,
+            )
+        )
+    return found
+
+
+def intervals(path: Path) -> Intervals:
+    """What a timeline of one block says; events nest, and each gradient is a process of its own."""
+    begun: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    negotiate, allreduce = [], []
+    steps: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    first: dict[int, int] = {}
+    reduced: dict[int, int] = defaultdict(int)
+    for event in json.loads(path.read_text()):
+        tensor, at = event["pid"], event.get("ts", 0)
+        if event["ph"] == "B":
+            begun[tensor].append((event["name"], at))
+        elif event["ph"] == "E" and begun[tensor]:
+            name, began = begun[tensor].pop()
+            if name == "NEGOTIATE_ALLREDUCE":
+                negotiate.append(at - began)
+                first[tensor] = began
+            elif name == "ALLREDUCE":
+                allreduce.append(at - began)
+                steps[reduced[tensor]].append((first.get(tensor, began), at))
+                reduced[tensor] += 1
+    spans = [max(e for _, e in own) - min(b for b, _ in own) for own in steps.values()]
+    return Intervals(median(negotiate) / 1e3, median(allreduce) / 1e3, median(spans) / 1e3)
+
+
+def host_us(out: Path) -> float:
+    return median(host_part_us(out / "logs"))
+
+
+def step_rows(logs: Path) -> list[bytes]:
+    """The rows of steps, as they are in the logs."""
+    return [
+        line
+        for path in logs.rglob("*.steps.csv")
+        for line in path.read_bytes().splitlines(keepends=True)
+        if line.startswith(b"step,")
+    ]

@@ -20,6 +20,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from figures import Figure, share_of
+
 from stallscope.simulate import Fault, Job, simulate, write_logs
 
 _SAMPLE_SECONDS = 0.05
@@ -38,6 +40,21 @@ runs = [open_run(source) for source in sys.argv[2:]]
 analyses = [analyse(one, find_baseline(one, runs)) for one in runs]
 write_reports(analyses, ["html"], Path(sys.argv[1]))
 """
+
+
+def figures(quick: bool) -> list[Figure]:
+    count = 6 if quick else 40
+    with tempfile.TemporaryDirectory() as folder:
+        sources = write_runs(Path(folder) / "logs", count, ranks=8, steps=500 if quick else 5_000)
+        loop = [sys.executable, "-c", _ONE_AFTER_THE_OTHER, str(Path(folder) / "loop"), *sources]
+        report = [sys.executable, "-m", "stallscope", "report", "--format", "html", "--out"]
+        other_s, _, other_mib = measured(loop)
+        own_s, _, own_mib = measured([*report, str(Path(folder) / "batch"), *sources])
+    name, other = f"reports on {count} runs", "a loop in one process"
+    return [
+        share_of(f"{name}: time", own_s, "s", other, other_s),
+        share_of(f"{name}: largest memory", own_mib, "MiB", other, other_mib),
+    ]
 
 
 def main() -> None:

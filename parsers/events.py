@@ -6,7 +6,7 @@ files, and here each one goes to the run that it is of. Logs that know the steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,12 +14,16 @@ import pyarrow as pa
 from stallscope.run import Event, Problem, Run
 
 from .horovod_log import horovod_events
+from .spark_events import spark_events
 
 #: Reads events out of a file: its name and its bytes. Nothing where there are none.
 EventReader = Callable[[str, bytes], Sequence[Event]]
 
-#: Every kind of log that tells events. They look at each file that is no step log.
-EVENT_READERS: tuple[EventReader, ...] = (horovod_events,)
+#: By its name, every kind of log that tells events. They look at each file that is no step log.
+EVENT_READERS: Mapping[str, EventReader] = {
+    "horovod-log": horovod_events,
+    "spark-events": spark_events,
+}
 
 # Zones lie a quarter of an hour apart, from twelve hours behind to fourteen hours ahead.
 _QUARTER_NS = 900 * 10**9
@@ -28,9 +32,10 @@ _ZONES = range(-48, 57)
 _MARGIN_NS = 600 * 10**9
 
 
-def events_in(path: str, data: bytes) -> list[Event]:
-    """All events that a file tells, by whatever reader."""
-    return [event for reader in EVENT_READERS for event in reader(path, data)]
+def events_in(path: str, data: bytes) -> dict[str, list[Event]]:
+    """All events that a file tells, by the name of who has read them."""
+    told = {name: list(reader(path, data)) for name, reader in EVENT_READERS.items()}
+    return {name: events for name, events in told.items() if events}
 
 
 def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
@@ -45,6 +50,8 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
     for path in dict.fromkeys(event.where for event in events):
         own = [event for event in events if event.where == path]
         at = _run_of(path, own, runs, spans)
+        if at is None and _each_to_its_own(own, runs, spans):
+            continue
         if at is None:
             problem = Problem(path, "tells what happened, and of which of the runs is not known")
             runs = [replace(run, problems=(*run.problems, problem)) for run in runs]
@@ -52,6 +59,25 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
             placed = _in_utc(own, spans[at])
             runs[at] = replace(runs[at], events=(*runs[at].events, *placed))
     return runs
+
+
+def _each_to_its_own(
+    events: Sequence[Event], runs: list[Run], spans: Sequence[tuple[int, int] | None]
+) -> bool:
+    """Put each event to the one run that was under way; whether any run got one.
+
+    An application of Spark trains several models in turn, and writes one event log.
+    """
+    found: dict[int, list[Event]] = {}
+    for event in events:
+        walls = [] if event.wall_ns is None else [event.wall_ns]
+        inside = [at for at, span in enumerate(spans) if walls and _holds(span, walls)]
+        exactly = [at for at in inside if _holds(spans[at], walls, margin=0)] or inside
+        if len(exactly) == 1:
+            found.setdefault(exactly[0], []).append(event)
+    for at, own in found.items():
+        runs[at] = replace(runs[at], events=(*runs[at].events, *own))
+    return bool(found)
 
 
 def _run_of(
@@ -90,10 +116,8 @@ def _in_utc(events: Sequence[Event], span: tuple[int, int] | None) -> list[Event
     ]
 
 
-def _holds(span: tuple[int, int] | None, walls: Iterable[int]) -> bool:
-    return span is not None and all(
-        span[0] - _MARGIN_NS <= wall <= span[1] + _MARGIN_NS for wall in walls
-    )
+def _holds(span: tuple[int, int] | None, walls: Iterable[int], margin: int = _MARGIN_NS) -> bool:
+    return span is not None and all(span[0] - margin <= wall <= span[1] + margin for wall in walls)
 
 
 def _span(run: Run) -> tuple[int, int] | None:

@@ -38,7 +38,14 @@ def parse_input_times(path: str, data: bytes) -> MeasuredInput:
                 f"{_KNOWN_VERSION}): upgrade it with pip install --upgrade stallscope"
             )
         return _measured(path, content)
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise UnreadableError(
             f"{path}: no measurement of a loader, or not whole; measure it again"
         ) from error

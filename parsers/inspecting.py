@@ -5,6 +5,7 @@ Of a large file only its beginning and its end are read, so that a look takes bo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,15 +15,16 @@ import pyarrow.compute as pc
 
 from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.registry import open_source
+from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
-from stallscope.run import Log, Problem, Run
+from stallscope.run import Event, Log, Problem, Run
 
 from .base import Parsed, Parser
 from .foreign import foreign_title
 from .launchers import demultiplexed, labels_of
 from .named import by_name
 from .packed import unpacked_up_to
-from .reader import is_long_timeline, is_no_log
+from .reader import is_closed_event_log, is_long_timeline, is_no_log
 from .reading import Reading, Taken
 from .unpacking import is_packed
 
@@ -37,10 +39,14 @@ _TITLES = {
     "input-times": ("input-times", "a loader's times, as measure_input wrote them"),
     "horovod-timeline": ("horovod-timeline", "a Horovod Timeline"),
     "horovod-log": ("horovod-log", "what Horovod and its launcher say of stalls and restarts"),
+    "spark-events": ("spark-events", "Spark's event log"),
     "spark": ("spark", "Spark's own log"),
 }
 _READ_BY_TUNE = "stallscope tune reads it"
+_CLOSED = "longer than 256 MiB, or compressed as only Spark does it; left alone"
 _NO_LOG = "no log that Stallscope knows; left alone"
+# Kinds of events that one file is said to tell.
+_MOST_KINDS = 6
 # As step logs are written, and everything else that tells steps.
 _PRECISION = "steps, to the microsecond"
 
@@ -160,7 +166,9 @@ class _Looking:
 
     def look(self, file: SourceFile) -> None:
         """Look at one file; whatever is wrong with it is said of it."""
-        if is_no_log(file.name):
+        if is_closed_event_log(file):
+            self._files.append(_named(file, _TITLES["spark-events"][1], (_CLOSED,)))
+        elif is_no_log(file) or (self._reading.forced is not None and is_event_log(file.name)):
             self._files.append(_named(file, "beside logs", ()))
         elif self._reading.forced is None and is_long_timeline(file):
             self._files.append(_beside(file, "horovod-timeline"))
@@ -181,7 +189,7 @@ class _Looking:
         """The files, with what only all of them together tell."""
         names = {seen.path for seen in self._files}
         logs = [log for run in runs for log in run.logs]
-        used = {log.path for log in logs}
+        used = {log.path for log in logs} | {event.where for run in runs for event in run.events}
         printed = [log for log in logs if log.path not in names]
         return [self._finished(seen, used, printed) for seen in self._files]
 
@@ -217,6 +225,7 @@ class _Looking:
             ranks = sorted({rank for rank, _ in demultiplexed(data) if rank is not None})
             return replace(seen, launcher=labels.launcher, ranks=tuple(ranks))
         seen = self._of_log(file, taken) if taken.kind == "log" else _beside(file, taken.kind)
+        seen = _with_events(seen, [one for one in self._reading.events if one.where == file.name])
         if labels is not None:
             notes += _of_labels(labels.local)
             seen = replace(seen, launcher=labels.launcher)
@@ -364,6 +373,21 @@ def _beside(file: SourceFile, kind: str) -> FileSeen:
     name, title = _TITLES[kind]
     notes = (_READ_BY_TUNE,) if kind in ("autotune-log", "horovod-timeline") else ()
     return FileSeen(file.name, file.size, name, title, "certain", notes=notes)
+
+
+def _with_events(seen: FileSeen, events: Sequence[Event]) -> FileSeen:
+    """With what a file tells of events, and from when to when where it is not known otherwise."""
+    if not events:
+        return seen
+    kinds = Counter(event.kind.replace("_", " ") for event in events)
+    told = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common(_MOST_KINDS))
+    walls = [event.wall_ns for event in events if event.wall_ns is not None]
+    span = Span(_iso(min(walls)) + "Z", _iso(max(walls)) + "Z", True) if walls else None
+    return replace(
+        seen,
+        span=seen.span or span,
+        notes=(f"tells of events: {told}", *seen.notes),
+    )
 
 
 def _of_labels(local: bool) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from .launchers import demultiplexed, labels_of
 _MARK = b"stallscope:1:"
 # A line is no longer than what a pipe takes whole.
 _LONGEST_LINE = 8192
-# A recorder packs at most so much into a record; a larger one was made by somebody else.
-_MOST_BYTES = 1 << 20
+# A recorder packs at most a quarter of that into a record; a larger one was made by somebody else.
+_MOST_BYTES = 64 << 10
 
 
 @dataclass

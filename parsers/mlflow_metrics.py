@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -84,8 +85,8 @@ class MlflowMetricsParser(Parser):
                 path,
                 run_id=str(told.get("run_id")),
                 part=part,
-                facts={**facts, **(found.facts or {}), **_first_epoch(fit, found.base)},
-                epochs=_rows(fit, found.base, zero),
+                facts={**facts, **(found.facts or {}), **first_epoch(fit, found.base)},
+                epochs=epochs_of(fit, found.base, zero),
                 ended=told.get("status") == "FINISHED",
                 end=None if ended is None or begin is None else max(0, ended - zero) * 10**6,
                 size=0 if part else len(data),
@@ -96,7 +97,7 @@ class MlflowMetricsParser(Parser):
         return replace(logs[0], more=tuple(logs[1:]))
 
 
-class _Value(NamedTuple):
+class Value(NamedTuple):
     """A value of a metric, and when it was logged."""
 
     ms: int
@@ -104,10 +105,10 @@ class _Value(NamedTuple):
     value: float | None
 
 
-Values = Sequence[_Value]
+Values = Sequence[Value]
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """What metrics tell of times."""
 
     #: What is known and how well; None where nothing is.
@@ -139,17 +140,27 @@ def _nothing(told: Mapping[str, Any]) -> str:
     )
 
 
+def times_in(metrics: Mapping[str, Values], facts: dict[str, Any]) -> Found:
+    """What values with their times tell of epochs and steps; ``facts`` gets what else they say.
+
+    Args:
+        metrics: by name, in the order of their times; two different steps at least.
+    """
+    return _found(metrics, {}, facts)
+
+
 def _found(
     metrics: Mapping[str, Values], params: Mapping[str, str], facts: dict[str, Any]
-) -> _Found:
+) -> Found:
     """The epochs that are marked, and means of what lies between values."""
     logged = _lightning(metrics.get(_EPOCH, ()))
     if logged is not None:
         epochs_ended, facts["steps_per_epoch"] = logged
         mean = _mean(metrics[_EPOCH])
         return _marked([epochs_ended], 0, {} if mean is None else _step_facts(*mean))
+    validated = Counter(_steps(own) for name, own in metrics.items() if _VALIDATION.match(name))
     kinds = {
-        name: _kind(name, values, metrics, params)
+        name: _kind(name, values, validated, params)
         for name, values in metrics.items()
         if name != _EPOCH
     }
@@ -161,24 +172,24 @@ def _found(
         fits = _fits(metrics[epochs])
         return _marked(fits, min(fit[0].step for fit in fits), step_facts)
     if mean is not None:
-        return _Found({**step_facts, **_about(f"a mean over {mean[1]:,} steps")})
+        return Found({**step_facts, **_about(f"a mean over {mean[1]:,} steps")})
     unknown = _choice(name for name, kind in kinds.items() if kind is None)
     mean = None if unknown is None else _mean(metrics[unknown])
     if mean is None:
-        return _Found(None)
+        return Found(None)
     precision = (
         f"the mean time between steps of the metric {unknown}; whether they are epochs or steps of "
         "training is not known"
     )
-    return _Found({"metric_step_ms": mean[0], **_about(precision)})
+    return Found({"metric_step_ms": mean[0], **_about(precision)})
 
 
-def _marked(fits: Sequence[Values], base: int, step_facts: Mapping[str, Any]) -> _Found:
+def _marked(fits: Sequence[Values], base: int, step_facts: Mapping[str, Any]) -> Found:
     facts = _about("epochs, to the millisecond") | {
         "epoch_precision_ms": 1.0,
         "clock": "when metrics were logged; when the first epoch began is not known",
     }
-    return _Found({**facts, **step_facts}, fits, 1 if base == 1 else 0)
+    return Found({**facts, **step_facts}, fits, 1 if base == 1 else 0)
 
 
 def _about(precision: str) -> dict[str, Any]:
@@ -189,12 +200,12 @@ def _step_facts(step_ms: float, steps: int) -> dict[str, Any]:
     return {"step_ms": step_ms, "step_precision_ms": 1.0 / steps}
 
 
-def _lightning(values: Values) -> tuple[list[_Value], int] | None:
+def _lightning(values: Values) -> tuple[list[Value], int] | None:
     """The last value of every epoch that ended, and steps per epoch, where epochs are told per step.
 
     Only where every epoch has as many steps: otherwise values were not logged at their ends.
     """
-    ends: dict[int, _Value] = {}
+    ends: dict[int, Value] = {}
     for one in values:
         if one.value is None or one.value != int(one.value) or one.value < 0:
             return None
@@ -211,12 +222,19 @@ def _lightning(values: Values) -> tuple[list[_Value], int] | None:
 
 
 def _kind(
-    name: str, values: Values, metrics: Mapping[str, Values], params: Mapping[str, str]
+    name: str,
+    values: Values,
+    validated: Mapping[frozenset[int], int],
+    params: Mapping[str, str],
 ) -> Kind | None:
-    """What the steps of a metric are; None where nothing tells."""
+    """What the steps of a metric are; None where nothing tells.
+
+    Args:
+        validated: by the steps at which they have values, how many metrics of validation there are.
+    """
     if _STEP_IN_NAME.search(name):
         return "step"
-    steps = {one.step for one in values}
+    steps = _steps(values)
     first, last = values[0].step, max(steps)
     in_a_row = last - min(steps) + 1 == len(steps)
     if _EPOCH_IN_NAME.search(name):
@@ -227,12 +245,12 @@ def _kind(
         if last > epochs or (initial is not None and first != initial):
             return "step"
         return "epoch" if in_a_row and first in (0, 1, initial) else None
-    twin = any(
-        _VALIDATION.match(other) and {one.step for one in own} == steps
-        for other, own in metrics.items()
-        if other != name
-    )
-    return "epoch" if twin and in_a_row else None
+    twins = validated.get(steps, 0) - (_VALIDATION.match(name) is not None)
+    return "epoch" if twins and in_a_row else None
+
+
+def _steps(values: Values) -> frozenset[int]:
+    return frozenset(one.step for one in values)
 
 
 def _choice(names: Iterable[str]) -> str | None:
@@ -242,9 +260,9 @@ def _choice(names: Iterable[str]) -> str | None:
     return next((name for name in _FIRST if name in own), own[0] if own else None)
 
 
-def _fits(values: Values) -> list[list[_Value]]:
+def _fits(values: Values) -> list[list[Value]]:
     """The last value of every step, by the times that steps began again."""
-    fits: list[list[_Value]] = []
+    fits: list[list[Value]] = []
     for one in values:
         if not fits or one.step < fits[-1][-1].step:
             fits.append([])
@@ -263,7 +281,7 @@ def _mean(values: Values) -> tuple[float, int] | None:
     return (time / steps, steps) if steps and time > 0 else None
 
 
-def _rows(fit: Values, base: int, zero: int) -> list[Epoch]:
+def epochs_of(fit: Values, base: int, zero: int) -> list[Epoch]:
     """Epochs whose begin and end are known: those that follow another one."""
     return [
         Epoch(one.step - base, (before.ms - zero) * 10**6, (one.ms - zero) * 10**6)
@@ -272,7 +290,8 @@ def _rows(fit: Values, base: int, zero: int) -> list[Epoch]:
     ]
 
 
-def _first_epoch(fit: Values, base: int) -> dict[str, int]:
+def first_epoch(fit: Values, base: int) -> dict[str, int]:
+    """The fact which epoch came first, where it is known."""
     return {"first_epoch": fit[0].step - base} if fit else {}
 
 
@@ -330,9 +349,9 @@ def _metrics(told: object) -> dict[str, Values]:
     return found
 
 
-def _values(told: object) -> list[_Value]:
+def _values(told: object) -> list[Value]:
     values = [
-        _Value(one[0], one[1], _number(one[2]))
+        Value(one[0], one[1], _number(one[2]))
         for one in (told if isinstance(told, list) else ())
         if isinstance(one, list)
         and len(one) == 3

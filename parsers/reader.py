@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 from stallscope.collector.sources.base import Source, SourceFile, lies_beside_logs
 from stallscope.collector.sources.registry import open_source
@@ -13,6 +15,7 @@ from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_ow
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Run
 
+from .base import Parsed
 from .horovod_timeline import is_timeline
 from .named import by_name
 from .packed import unpacked, unpacked_up_to
@@ -22,8 +25,14 @@ from .unpacking import is_packed
 
 _TIMELINE_HEAD = 4096
 _TIMELINE_NAME = re.compile(r"\.json(\.(gz|bz2|xz|zst))?$")
-# Far files that are on their way while one is read.
+# Spark's event logs have gigabytes where applications run for weeks; training is a few lines of them.
+_LONGEST_EVENT_LOG = 256 << 20
+_SPARKS_CODEC = re.compile(r"\.(lz4|lzf|snappy)(\.inprogress|\.compact)?$")
+# Far files that are on their way while one is read, and near ones that are read at a time.
 _AT_ONCE = 8
+_PROCESSORS = min(4, os.cpu_count() or 1)
+
+T = TypeVar("T")
 
 
 def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
@@ -40,16 +49,29 @@ def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
     """
     place = open_source(source) if isinstance(source, str) else source
     files = place.files()
-    logs = [file for file in files if not is_no_log(file.name)]
+    logs = [file for file in files if not is_no_log(file)]
     reading = Reading(by_name(read_as) if read_as else None)
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
-    for file, read_ahead in _in_turn(logs, 1 if place.local else _AT_ONCE):
-        try:
-            reading.take(file.name, file.where, unpacked(file.where, read_ahead()))
-        except (UnreadableError, NotFoundError) as error:
-            reading.failed(file.name, error)
-    runs = reading.runs(place.where, reading.records_logs())
+
+    def ahead(file: SourceFile) -> tuple[bytes, Parsed | None]:
+        data = unpacked(file.where, file.read())
+        return data, reading.ahead(file.name, data)
+
+    def read_all(chosen: list[SourceFile]) -> None:
+        for file, found in _in_turn(chosen, ahead, _PROCESSORS if place.local else _AT_ONCE):
+            try:
+                reading.take(file.name, file.where, *found())
+            except (UnreadableError, NotFoundError) as error:
+                reading.failed(file.name, error)
+
+    read_all([file for file in logs if not is_event_log(file.name)])
+    records = reading.records_logs()
+    made = bool(reading.parsed or reading.traces or reading.epochs_only or records)
+    if made and reading.forced is None:
+        # Event logs make no run: without one they are not even opened.
+        read_all([file for file in logs if is_event_log(file.name)])
+    runs = reading.runs(place.where, records)
     if runs:
         return runs
     if reading.failures:
@@ -68,9 +90,15 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
     return f"{where}: no logs in {looked}; looked for: {known}"
 
 
-def is_no_log(name: str) -> bool:
-    """Whether a file of this name is none, and is not even opened."""
-    return is_event_log(name) or lies_beside_logs(name)
+def is_no_log(file: SourceFile) -> bool:
+    """Whether a file is none by its name, or too much to be looked at, and is not even opened."""
+    return is_closed_event_log(file) or lies_beside_logs(file.name)
+
+
+def is_closed_event_log(file: SourceFile) -> bool:
+    """Whether it is one of Spark's event logs that is too long, or compressed as only Spark does it."""
+    own = _SPARKS_CODEC.search(file.name) is not None
+    return is_event_log(file.name) and (own or file.size > _LONGEST_EVENT_LOG)
 
 
 def is_long_timeline(file: SourceFile) -> bool:
@@ -87,17 +115,14 @@ def is_long_timeline(file: SourceFile) -> bool:
 
 
 def _in_turn(
-    files: list[SourceFile], at_once: int
-) -> Iterator[tuple[SourceFile, Callable[[], bytes]]]:
-    """Files with what gives their bytes; of far ones the next few are already on their way."""
-    if at_once == 1:
-        yield from ((file, file.read) for file in files)
-        return
+    files: Sequence[SourceFile], read_one: Callable[[SourceFile], T], at_once: int
+) -> Iterator[tuple[SourceFile, Callable[[], T]]]:
+    """Files with what gives what was read of them; the next few are already being read."""
     with ThreadPoolExecutor(at_once) as pool:
-        waiting: deque[tuple[SourceFile, Future[bytes]]] = deque()
+        waiting: deque[tuple[SourceFile, Future[T]]] = deque()
         for file in files:
-            waiting.append((file, pool.submit(file.read)))
-            if len(waiting) == at_once:
+            waiting.append((file, pool.submit(read_one, file)))
+            if len(waiting) > at_once:
                 first, future = waiting.popleft()
                 yield first, future.result
         for first, future in waiting:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from stallscope.collector.sources.spark_layout import is_sparks_own
@@ -12,11 +13,13 @@ from stallscope.run import Event, MeasuredInput, Problem, Run, newest_first
 
 from .autotune import is_autotune_log
 from .base import Parsed, Parser
+from .encoding import in_utf8
 from .epochs_only import as_runs, beside_steps
 from .events import events_in, with_events
 from .grouping import group
 from .horovod_timeline import is_timeline
 from .input_times import is_input_times, parse_input_times, with_input_times
+from .kineto import KinetoParser, Trace, as_log, read_trace, trace_events, traces_as_runs
 from .log_records import LogRecords
 from .registry import HEAD_BYTES, recognise
 from .step_log import StepLogParser
@@ -28,6 +31,7 @@ Kind = Literal[
     "autotune-log",
     "horovod-timeline",
     "horovod-log",
+    "spark-events",
     "spark",
     "foreign",
 ]
@@ -60,15 +64,28 @@ class Reading:
     records: LogRecords = field(default_factory=LogRecords)
     #: Loaders that were run alone.
     measured: list[MeasuredInput] = field(default_factory=list)
+    #: Profilers' traces with the places of their files.
+    traces: list[tuple[str, Trace]] = field(default_factory=list)
     #: What was said that happened.
     events: list[Event] = field(default_factory=list)
 
-    def take(self, name: str, where: str, data: bytes) -> Taken:
+    def ahead(self, name: str, data: bytes) -> Parsed | None:
+        """The log in a file that is a step log whatever else is read; to be called by any thread.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+        """
+        parser = self.forced or recognise(name, data[:HEAD_BYTES])
+        return parser.parse(name, data) if isinstance(parser, StepLogParser) else None
+
+    def take(self, name: str, where: str, data: bytes, parsed: Parsed | None = None) -> Taken:
         """Read one file.
 
         Args:
             name: of the file, relative to what the user named.
             where: it is, for the ids of runs that have none of their own.
+            data: its bytes.
+            parsed: what ``ahead`` has read in it.
 
         Raises:
             UnreadableError: if it looks like a log and cannot be read.
@@ -76,20 +93,25 @@ class Reading:
         if self.forced is None and is_input_times(name):
             self.measured.append(parse_input_times(name, data))
             return Taken("input-times")
+        data = in_utf8(data)
         head = data[:HEAD_BYTES]
         parser = self.forced or recognise(name, head)
+        if isinstance(parser, KinetoParser):
+            trace = read_trace(name, data)
+            self.traces.append((where, trace))
+            return Taken("log", parser, (as_log(trace),))
         # Step logs' records in what a program printed know more than the rest of it.
         coarse = parser is None or not parser.has_steps
-        told = events_in(name, data) if coarse else []
-        self.events += told
+        told = events_in(name, data) if coarse else {}
+        self.events += chain.from_iterable(told.values())
         if self.forced is None and coarse and self.records.add(name, data):
             return Taken("records")
         if parser is None:
-            kind = "horovod-log" if told else _beside(name, head)
+            kind = _kind(told) or _beside(name, head)
             if kind == "foreign":
                 self.problems.append(Problem(name, "no log that Stallscope knows; left alone"))
             return Taken(kind)
-        one = parser.parse(name, data)
+        one = parsed or parser.parse(name, data)
         logs = (one, *one.more)
         if coarse:
             self.epochs_only += [(where, log) for log in logs]
@@ -118,6 +140,10 @@ class Reading:
         parsed = [*self.parsed, *self._not_in_files(records)]
         if parsed:
             self.problems += beside_steps(self.epochs_only)
+            self.events += chain.from_iterable(trace_events(trace) for _, trace in self.traces)
+        elif self.traces:
+            parsed = traces_as_runs(self.traces)
+            self.problems += beside_steps(self.epochs_only)
         elif self.epochs_only:
             try:
                 parsed = as_runs(self.epochs_only)
@@ -134,6 +160,13 @@ class Reading:
 
 def _key(one: Parsed) -> tuple[str, int, int, int]:
     return one.run_id, one.log.generation, one.log.rank, one.log.part
+
+
+def _kind(told: Mapping[str, Sequence[Event]]) -> Kind | None:
+    """What a file is that tells events and nothing else."""
+    if "spark-events" in told:
+        return "spark-events"
+    return "horovod-log" if told else None
 
 
 def _beside(name: str, head: bytes) -> Kind:

@@ -6,13 +6,17 @@ from .base import Parser
 from .ehealth import EhealthParser
 from .horovod_runner import HorovodRunnerParser
 from .keras_output import KerasOutputParser
+from .kineto import KinetoParser
 from .mlflow_metrics import MlflowMetricsParser
 from .step_log import StepLogParser
+from .tensorboard import TensorboardParser
 from .time_history import TimeHistoryParser
 
 PARSERS: tuple[Parser, ...] = (
     StepLogParser(),
     MlflowMetricsParser(),
+    KinetoParser(),
+    TensorboardParser(),
     EhealthParser(),
     HorovodRunnerParser(),
     TimeHistoryParser(),

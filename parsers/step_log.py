@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from typing import Any, ClassVar
@@ -34,6 +33,8 @@ _NUMBERS = (
 )
 _KIND = re.compile(rb"[a-z][a-z_-]{0,31}")
 _NUMBER = re.compile(rb"-?\d{1,18}")
+_BLANK = re.compile(rb"\s*\Z")
+_VERSION = re.compile(rb"\d{1,9}")
 # Further from zero no number of a step log can lie: 142 years of microseconds, 2^31 epochs.
 _FURTHEST = dict.fromkeys(_NUMBERS, 2**52) | {"epoch": 2**31 - 1, "micro": 2**31 - 1}
 
@@ -47,16 +48,15 @@ class StepLogParser(Parser):
         return head.startswith(_MAGIC)
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        first, _, rest = data.partition(b"\n")
-        facts = _header(path, first)
+        first = data.find(b"\n") + 1 or len(data)
+        facts = _header(path, data[:first].removesuffix(b"\n"))
         # Writes are whole lines, so that only the last one can be torn: by a kill, or by reading
         # while it is written.
-        whole, _, tail = rest.rpartition(b"\n")
-        torn = 1 if tail else 0
-        whole += b"\n"
+        last = max(data.rfind(b"\n") + 1, first)
+        torn = 1 if last < len(data) else 0
 
         bad_facts = 0
-        comments, table = _apart(whole)
+        comments, table = _apart(data, first, last)
         for line in comments:
             try:
                 facts.update(_facts(line))
@@ -82,7 +82,7 @@ class StepLogParser(Parser):
 
 def _header(path: str, line: bytes) -> dict[str, Any]:
     version, _, text = line.removeprefix(_MAGIC).partition(b" ")
-    if not version.isdigit():
+    if _VERSION.fullmatch(version) is None:
         raise UnreadableError(f"{path}: the first line is no step log's header")
     if int(version) > _KNOWN_VERSION:
         raise UnknownVersionError(
@@ -95,21 +95,24 @@ def _header(path: str, line: bytes) -> dict[str, Any]:
         raise UnreadableError(f"{path}: the header's facts are torn or no JSON") from None
 
 
-def _apart(lines: bytes) -> tuple[list[bytes], bytes]:
-    """Whole lines that begin with #, and all others."""
-    comments, others, at = [], [], 0
-    text = b"\n" + lines
-    begin = text.find(b"\n#")
+def _apart(data: bytes, first: int, last: int) -> tuple[list[bytes], bytes]:
+    """Of the whole lines between two places those that begin with #, and all others."""
+    comments, others, at = [], [], first
+    # From a line's end to the next one's, so that the first line counts as any other.
+    begin = data.find(b"\n#", first - 1, last)
     while begin >= 0:
-        end = text.index(b"\n", begin + 1)
-        comments.append(text[begin + 1 : end + 1])
-        others.append(text[at:begin])
-        at, begin = end, text.find(b"\n#", end)
-    return comments, b"".join([*others, text[at:]])[1:]
+        end = data.index(b"\n", begin + 1, last) + 1
+        comments.append(data[begin + 1 : end])
+        others.append(memoryview(data)[at : begin + 1])
+        at, begin = end, data.find(b"\n#", end - 1, last)
+    return comments, b"".join([*others, memoryview(data)[at:last]])
 
 
 def _facts(line: bytes) -> dict[str, Any]:
-    facts = json.loads(line.partition(b" ")[2])
+    try:
+        facts = json.loads(line.partition(b" ")[2])
+    except RecursionError:
+        raise ValueError("nested without end") from None
     if not isinstance(facts, dict):
         raise ValueError("facts are a JSON object")
     return facts
@@ -117,31 +120,33 @@ def _facts(line: bytes) -> dict[str, Any]:
 
 def _rows(path: str, text: bytes) -> tuple[pa.Table, int]:
     """The rows as numbers, and how many lines were none."""
-    header, _, body = text.partition(b"\n")
-    columns = header.decode("utf-8", "replace").strip().split(",")
+    at = text.find(b"\n") + 1 or len(text)
+    columns = text[:at].decode("utf-8", "replace").strip().split(",")
     missing = [name for name in _REQUIRED if name not in columns]
     if missing and text.strip():
         raise UnreadableError(f"{path}: the step log has no column {', '.join(missing)}")
     if len(set(columns)) < len(columns):
         raise UnreadableError(f"{path}: the step log has two columns of one name")
-    if not body.strip():
+    body = pa.py_buffer(text).slice(at)
+    if _BLANK.match(text, at):
         return _typed(_empty(columns)), 0
     try:
         # Arrow's handler of bad rows cannot take what is no UTF-8, and a step log is ASCII.
-        if body.isascii():
+        if text.isascii():
             return _read_csv(columns, body)
     except pa.ArrowInvalid:
         # Something in a cell is no number. Rare enough to look at every line.
         pass
-    good = [line for line in body.splitlines() if _well_formed(columns, line)]
-    bad = len([line for line in body.splitlines() if line]) - len(good)
+    lines = [line for line in text[at:].splitlines() if line]
+    good = [line for line in lines if _well_formed(columns, line)]
+    bad = len(lines) - len(good)
     if not good:
         return _typed(_empty(columns)), bad
-    rows, more = _read_csv(columns, b"\n".join(good) + b"\n")
+    rows, more = _read_csv(columns, pa.py_buffer(b"\n".join(good) + b"\n"))
     return rows, bad + more
 
 
-def _read_csv(columns: list[str], body: bytes) -> tuple[pa.Table, int]:
+def _read_csv(columns: list[str], body: pa.Buffer) -> tuple[pa.Table, int]:
     skipped = 0
 
     def skip(_row: pa.csv.InvalidRow) -> str:
@@ -150,7 +155,7 @@ def _read_csv(columns: list[str], body: bytes) -> tuple[pa.Table, int]:
         return "skip"
 
     table = pa.csv.read_csv(
-        io.BytesIO(body),
+        pa.BufferReader(body),
         # Small logs are many, and gain nothing by being handed to threads.
         read_options=pa.csv.ReadOptions(
             column_names=columns, use_threads=len(body) >= _WORTH_THREADS

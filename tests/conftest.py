@@ -19,6 +19,25 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers side by side: one has all tests that talk to servers, which start once and mostly wait;
+    every other file is one worker's, and those that take longest begin first."""
+    talking = {item.path for item in items if item.get_closest_marker("services")}
+    looking = {item.path for item in items if item.get_closest_marker("browser")}
+
+    def turn(item: pytest.Item) -> int:
+        started = item.path.parent.name in ("cli", "batch")
+        return 0 if item.path in talking else 1 if started else 2 if item.path in looking else 3
+
+    items.sort(key=turn)
+    for item in items:
+        group = (
+            "services" if item.path in talking else str(item.path.relative_to(item.config.rootpath))
+        )
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     missed: dict[str, list[str]] = defaultdict(list)
     for report in terminalreporter.stats.get("skipped", []):

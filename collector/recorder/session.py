@@ -147,8 +147,17 @@ class Session:
     def recording(self) -> bool:
         return bool(self._sinks) and not self._failed
 
+    @property
+    def closed(self) -> bool:
+        """Whether the log is closed, or about to be: what is to be in it must come now."""
+        return self._closed
+
     def step(self, row: StepRow) -> None:
         self.next_step = row.step + 1
+        self._rows.append(row)
+
+    def late_step(self, row: StepRow) -> None:
+        """A step that has had its number for a while: ``next_step`` is beyond it."""
         self._rows.append(row)
 
     def interval(

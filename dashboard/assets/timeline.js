@@ -48,6 +48,7 @@
             row: head.row,
             time: null,
             hover: null,
+            event: null,
             base: null,
             detail: null,
             asking: false,
@@ -160,6 +161,23 @@
         this.goToRow(row, true);
     };
 
+    Timeline.prototype.goToEvent = function (direction) {
+        const here = this.time ?? (direction > 0 ? this.view.begin : this.view.end);
+        const from = this.event && this.event.at === this.time ? this.event : null;
+        const found = timeline.nextEvent(this.head.events, from, here, direction);
+        if (found) {
+            this.goToOne(found);
+        } else {
+            const side = direction > 0 ? "after" : "before";
+            this.say("No other log tells of anything " + side + " this place.");
+        }
+    };
+
+    Timeline.prototype.goToOne = function (event) {
+        this.event = event;
+        this.goToTime(event.at, this.view.end - this.view.begin);
+    };
+
     Timeline.prototype.chose = function () {
         this.drawSoon();
         this.tellSoon();
@@ -264,7 +282,9 @@
 
     Timeline.prototype.sayPlace = function () {
         const place = this.chosen();
-        if (place && place.lane >= 0 && place.cell >= 0) {
+        if (this.event && this.event.at === this.time) {
+            this.say(timeline.eventSentence(this.event));
+        } else if (place && place.lane >= 0 && place.cell >= 0) {
             const found = timeline.describe(this.head, place.answer, place.lane, place.cell);
             this.say(timeline.sentence(found));
         } else {
@@ -408,6 +428,7 @@
         const own = this.pointers.get(event.pointerId);
         if (!own) {
             this.point(this.placeIn(x, y), x, y);
+            this.pointAtEvents(x, y);
             return;
         }
         const other = [...this.pointers.values()].find((one) => one !== own);
@@ -455,7 +476,10 @@
         }
         const [x, y] = this.position(event);
         const place = this.placeIn(x, y);
-        if (place) {
+        const [mark] = timeline.eventsAt(this.scene(), x, y);
+        if (mark) {
+            this.goToOne(mark);
+        } else if (place) {
             this.open(place);
         } else if (x < this.plot.left && y >= this.plot.top && y <= this.plot.bottom) {
             this.name(this.placeAt(x, y).row);
@@ -495,21 +519,36 @@
             : "";
         if (this.hover) {
             this.fillTip(timeline.describe(this.head, place.answer, place.lane, place.cell));
-            const right = x + 16 + this.tip.offsetWidth > this.width;
-            this.tip.style.left = Math.max(0, right ? x - 16 - this.tip.offsetWidth : x + 16) + "px";
-            const top = Math.min(y + 16, this.height - this.tip.offsetHeight - 4);
-            this.tip.style.top = Math.max(top, 0) + "px";
+            this.placeTip(x, y);
         }
         this.drawSoon();
     };
 
+    Timeline.prototype.pointAtEvents = function (x, y) {
+        const found = timeline.eventsAt(this.scene(), x, y);
+        if (found.length) {
+            this.tip.hidden = false;
+            this.tip.replaceChildren(...timeline.eventLines(found).map((one) => part("div", "", one)));
+            this.canvas.style.cursor = "pointer";
+            this.placeTip(x, y);
+        }
+    };
+
+    Timeline.prototype.placeTip = function (x, y) {
+        const right = x + 16 + this.tip.offsetWidth > this.width;
+        this.tip.style.left = Math.max(0, right ? x - 16 - this.tip.offsetWidth : x + 16) + "px";
+        const top = Math.min(y + 16, this.height - this.tip.offsetHeight - 4);
+        this.tip.style.top = Math.max(top, 0) + "px";
+    };
+
+    function part(kind, name, words) {
+        const element = document.createElement(kind);
+        element.className = name;
+        element.textContent = words;
+        return element;
+    }
+
     Timeline.prototype.fillTip = function (found) {
-        const part = function (kind, name, words) {
-            const element = document.createElement(kind);
-            element.className = name;
-            element.textContent = words;
-            return element;
-        };
         const list = part("dl", "timeline-stages", "");
         for (const stage of found.stages) {
             const swatch = part("span", "swatch", "");
@@ -560,6 +599,8 @@
             End: () => this.step(this.head.span, false, true),
             n: () => this.goToLate(1),
             p: () => this.goToLate(-1),
+            e: () => this.goToEvent(1),
+            E: () => this.goToEvent(-1),
             s: () => this.do(this.lateness ? "stages" : "lateness"),
             Enter: () => this.open(this.chosen()),
             "?": () => this.keys(),
@@ -650,6 +691,8 @@
             all: () => this.all(),
             "next-late": () => this.goToLate(1),
             "previous-late": () => this.goToLate(-1),
+            "next-event": () => this.goToEvent(1),
+            "previous-event": () => this.goToEvent(-1),
         };
         actions[action]();
     };
@@ -682,15 +725,16 @@
         const narrow = width < NARROW;
         const left = narrow ? 46 : 170;
         this.width = width;
-        this.height = ABOVE + height + BELOW;
+        const above = ABOVE + timeline.eventRoom(this.head);
+        this.height = above + height + BELOW;
         this.narrow = narrow;
         this.ratio = Math.min(window.devicePixelRatio || 1, 2);
         this.plot = {
             left: left,
             right: width,
             width: width - left,
-            top: ABOVE,
-            bottom: ABOVE + height,
+            top: above,
+            bottom: above + height,
             height: height,
         };
         this.strip = { ...STRIP, left: left, width: width - left - 2 };
@@ -752,6 +796,7 @@
         timeline.details(draw, scene);
         draw.restore();
         timeline.flags(draw, scene);
+        timeline.events(draw, scene, this.event);
         timeline.steps(draw, scene);
         timeline.times(draw, scene);
         this.cursors(draw, scene);

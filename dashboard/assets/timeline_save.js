@@ -81,7 +81,9 @@
     const number = (value) => (value < 0 ? "" : value);
 
     // A line per lane and cell that can be seen: its head, then numbers; NaN is what was not measured.
+    // Where other logs tell of something, lines and a column of their own follow.
     timeline.rows = function (head, answer, view) {
+        const event = head.events.length ? [""] : [];
         const rows = [
             [
                 "ranks",
@@ -96,6 +98,7 @@
                 "later than the reference rank, ms",
                 "latest step, ms",
                 "last rank",
+                ...event.map(() => "other logs"),
             ],
         ];
         for (let lane = 0; lane < answer.lanes; lane++) {
@@ -123,9 +126,10 @@
                     answer.late[at],
                     answer.latest[at],
                     head.ranks[answer.last[cell]],
+                    ...event,
                 ]);
             }
         }
-        return rows;
+        return [...rows, ...timeline.eventRows(head, view, rows[0].length)];
     };
 })();

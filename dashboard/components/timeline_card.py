@@ -32,6 +32,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("Home", "the whole run on all ranks"),
     ("End", "the end of the run"),
     ("N P", "the next and the previous late step"),
+    ("E", "the next mark of other logs; with Shift the previous one"),
     ("S", "stages or lateness"),
     ("Enter", "open the step; where a cell holds several, go closer to it"),
     ("?", "this list"),
@@ -43,6 +44,10 @@ _BUTTONS = (
     ("all", "Whole run", "The whole run on all ranks"),
     ("previous-late", "‹ Late step", "Previous late step"),
     ("next-late", "Late step ›", "Next late step"),
+)
+_EVENT_BUTTONS = (
+    ("previous-event", "‹ Other logs", "Previous mark of other logs"),
+    ("next-event", "Other logs ›", "Next mark of other logs"),
 )
 
 
@@ -57,7 +62,7 @@ def timeline_card(
                 className="picture-head",
             ),
             dmc.Text(sentence, c="dimmed", size="sm"),
-            dmc.Group([_tools(), *jumps], gap="xs", mt="xs"),
+            dmc.Group([_tools(bool(head["events"])), *jumps], gap="xs", mt="xs"),
             _legend(late),
             html.Div(
                 id="timeline",
@@ -94,8 +99,9 @@ def add_timeline_callbacks(app: Dash) -> None:
     )
 
 
-def _tools() -> Any:
-    buttons = [_button(words, name, label) for name, words, label in _BUTTONS]
+def _tools(with_events: bool) -> Any:
+    shown = (*_BUTTONS, *(_EVENT_BUTTONS if with_events else ()))
+    buttons = [_button(words, name, label) for name, words, label in shown]
     modes = [
         _button("Stages", "stages", "Colour by stage", aria(pressed="true")),
         _button("Lateness", "lateness", "Colour by lateness", aria(pressed="false")),

@@ -13,11 +13,12 @@ from stallscope.wording.numbers import amount, finite
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted, listed
 
+from ..components.events_card import events_card
 from ..components.notices import warnings_card
 from ..components.sentence_card import sentence_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
-from ..timeline import add_timeline_route, head, lanes_of
+from ..timeline import add_timeline_route, head, lanes_of, marks
 from .run_page import RunPage, Shown
 
 # More buttons than these are a list, not a way.
@@ -33,9 +34,11 @@ class TimelinePage(RunPage):
     def parts(self, shown: Shown, store: RunStore) -> list[Any]:
         analysis = shown.analysis
         lanes = lanes_of(analysis)
+        events = marks(analysis.run, lanes)
         if lanes is None:
-            return [sentence_card("There are no stages to draw", analysis.bottleneck.evidence)]
-        data = head(analysis, lanes, shown.run_id, shown.baseline_id, shown.query)
+            why = sentence_card("There are no stages to draw", analysis.bottleneck.evidence)
+            return [why, events_card(events)]
+        data = head(analysis, lanes, shown.run_id, shown.baseline_id, shown.query, events)
         return [
             timeline_card(
                 data,
@@ -44,6 +47,7 @@ class TimelinePage(RunPage):
                 amount(lanes.late_from, "ms"),
                 [*_slow(analysis, lanes), *_changes(data)],
             ),
+            events_card(events),
             warnings_card(_limits(analysis)),
         ]
 

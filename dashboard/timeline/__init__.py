@@ -2,6 +2,7 @@
 
 from .head import head
 from .kept import lanes_of
+from .marks import marks
 from .route import add_timeline_route
 
-__all__ = ["add_timeline_route", "head", "lanes_of"]
+__all__ = ["add_timeline_route", "head", "lanes_of", "marks"]

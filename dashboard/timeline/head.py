@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from stallscope.wording.plain import plain
 
 from ..addresses import root, run_address, with_baseline
 from .answer import gaps_between
+from .marks import Mark, as_head
 from .places import begin_of, end_of
 from .route import ADDRESS
 
@@ -37,6 +38,7 @@ def head(
     run_id: str,
     baseline_id: str | None,
     query: Mapping[str, str],
+    events: Sequence[Mark] = (),
 ) -> dict[str, Any]:
     """All of it as JSON; ``query`` says what is looked at first."""
     named = {rank for one in analysis.stragglers for rank in one.ranks}
@@ -59,6 +61,7 @@ def head(
         "changes": _changes(analysis, lanes),
         "late": _late(analysis, lanes),
         "strip": _strip(lanes),
+        "events": as_head(events, lanes),
         "gaps": gaps_between(lanes, 0, lanes.span, lanes.span // _STRIP),
         "stages": [*LANE_STAGES, "allreduce"],
         "between": list(BETWEEN),

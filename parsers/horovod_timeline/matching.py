@@ -33,7 +33,7 @@ class Matched:
 
     activities: Activities
     opened: Opened
-    #: Ends without a begin, and begins that are given up.
+    #: Ends without a begin or earlier than it, and begins that are given up.
     unmatched: int
     given_up: int
 
@@ -49,6 +49,10 @@ def matched(before: Opened, events: Events) -> Matched:
     begin, end, level, unmatched = _pairs(tensor, begins)
     still_open = begins
     still_open[begin] = False
+    backwards = at[end] < at[begin]
+    if backwards.any():
+        begin, end, level = begin[~backwards], end[~backwards], level[~backwards]
+        unmatched += int(np.count_nonzero(backwards))
     opened = np.flatnonzero(still_open)
     kept = opened[-_MOST_OPEN:]
     return Matched(

@@ -79,7 +79,7 @@ class TimelineReader:
         self.start_us: int | None = None
         #: How often the job was started again into the file.
         self.restarts = 0
-        #: Events that could not be read, and ends without a begin.
+        #: Events that could not be read, and ends without a begin or earlier than it.
         self.unreadable = 0
         self.unmatched = 0
 

@@ -54,11 +54,12 @@ def launch(
     *arguments: str,
     ranks: int = 0,
     environment: Path = ENVIRONMENT,
+    options: tuple[str, ...] = (),
     **settings: str,
 ) -> Launch:
-    """Start a program of this folder, under horovodrun where it is to have ranks."""
+    """Start a program of this folder, under horovodrun (with options) where it is to have ranks."""
     python = ["python", str(PROGRAMS / program), *arguments]
-    horovodrun = ["horovodrun", "--disable-cache", "-np", str(ranks)]
+    horovodrun = ["horovodrun", "--disable-cache", "-np", str(ranks), *options]
     with printed.open("wb") as file:
         process = subprocess.Popen(
             [*horovodrun, *python] if ranks else python,

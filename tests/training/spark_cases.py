@@ -10,19 +10,25 @@ import what they need themselves.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, TextIO
 
 import horovod.spark
 from horovod.spark import runner
 from pyspark import SparkConf, SparkContext
+from pyspark.ml.torch.distributor import TorchDistributor
+from pyspark.ml.torch.log_communication import LogStreamingClientBase
+from pyspark.sql import SparkSession
 
 RANKS = 2
 STEPS = 12
+#: So many that a flush fills several records.
+DISTRIBUTOR_STEPS = 1500
 
 CASES: dict[str, Callable[[Path], Any]] = {}
 
@@ -87,6 +93,50 @@ def train_torch(run_name: str, noise: int = 0) -> dict[str, Any]:
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
     return {"rank": hvd.rank(), "task": os.environ.get("TASK")}
+
+
+def train_ddp(log_dir: str) -> None:
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from stallscope.torch import StepLogger
+
+    torch.distributed.init_process_group("gloo")
+    torch.manual_seed(torch.distributed.get_rank())
+    model = DistributedDataParallel(torch.nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = [(torch.rand(16, 8), torch.randint(4, (16,))) for _ in range(DISTRIBUTOR_STEPS)]
+    log = StepLogger(log_dir, optimizer=optimizer, model=model, sink="both", run_name="distributor")
+    with log:
+        for inputs, labels in log.watch(batches):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    print("x" * 5000)
+    torch.distributed.destroy_process_group()
+
+
+@case
+def distributor(folder: Path) -> Any:
+    """Spark's own launcher of torchrun, in a folder that ranks share and in what they print as well."""
+    SparkSession.builder.getOrCreate()
+    launcher = TorchDistributor(num_processes=RANKS, local_mode=True, use_gpu=False)
+    with (folder / "printed.txt").open("w") as printed, contextlib.redirect_stdout(Sent(printed)):
+        launcher.run(train_ddp, str(folder / "logs"))
+
+
+class Sent(io.TextIOBase):
+    """What ranks print, cut as Spark cuts it on the way from its tasks to the driver.
+
+    Tasks of their own would need pandas; the output of processes beside the driver comes uncut.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str) -> int:
+        cut = LogStreamingClientBase._maybe_truncate_msg(line.rstrip())
+        return self._file.write(f"{cut}\n")
 
 
 @case

@@ -74,9 +74,9 @@ def applications(
 
 @pytest.fixture(scope="module")
 def local(spark_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What an application whose executor is in the driver's own process left behind."""
+    """What an application whose executor is in the driver's own process left behind, case by case."""
     out = tmp_path_factory.mktemp("local") / "three"
-    application("local[3]", out, "captured")
+    application("local[3]", out, "captured", "distributor")
     return out
 
 
@@ -180,3 +180,23 @@ def test_the_rank_is_horovods_and_not_the_number_of_the_task(local: Path) -> Non
     assert run.steps.num_rows == 3 * STEPS
     assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
     check_ranks_together(run)
+
+
+def test_ranks_of_sparks_torch_distributor_are_one_run_in_their_folder_and_in_their_output(
+    local: Path,
+) -> None:
+    (run,) = read(str(local / "distributor" / "logs"))
+    assert run.problems == ()
+    assert run.ranks == [0, 1]
+    assert run.status == "completed"
+    assert run.steps.num_rows == 2 * 1500
+    assert all(run.steps[stamp].null_count == 0 for stamp in STAMPS)
+    check_ranks_together(run)
+    printed = local / "distributor" / "printed.txt"
+    # Spark cuts lines, and does not say whose they are.
+    assert printed.read_text().count("x...(truncated)\n") == 2
+    (same,) = read(str(printed))
+    assert same.problems == ()
+    assert same.id == run.id
+    assert same.steps.equals(run.steps)
+    assert [log.facts for log in same.logs] == [log.facts for log in run.logs]

@@ -35,6 +35,8 @@ def fit_of(alone: Recorded, case: str) -> Fit:
         ("one_process_accumulates", 8, 3),
         ("model_without_optimizer", 12, 1),
         ("old_torch", 24, 1),
+        ("one_process_behind_the_host", 24, 1),
+        ("fewer_gradients_behind_the_host", 24, 1),
         ("synthetic_run", 24, 1),
     ],
 )
@@ -68,6 +70,15 @@ def test_what_cannot_be_measured_is_null_with_the_reason(
     fit = fit_of(alone, case)
     check_steps(fit, 0, steps, stamps=("data",))
     assert reason in fit.facts["stamps"]["reason"]
+
+
+def test_stamps_are_those_of_the_one_cuda_device_that_the_model_is_on(alone: Recorded) -> None:
+    assert alone.result("devices_of_parameters")["found"] == {
+        "one": [1, None],
+        "two": [None, "the model is spread over several CUDA devices"],
+        "mixed": [None, "on CUDA gradients are ready later than the host can see"],
+        "none": [None, None],
+    }
 
 
 def test_a_batch_size_that_is_given_counts(alone: Recorded) -> None:

@@ -218,6 +218,30 @@ def test_of_two_loggers_the_later_one_records(ranks: Recorded) -> None:
         assert "one is enough" in message
 
 
+def test_on_a_device_all_stamps_are_its_own_and_nobody_waits_for_it(ranks: Recorded) -> None:
+    """The device is a pretended one: nothing here has been run on a real one."""
+    case = "behind_the_host"
+    for fit in ranks.fits(case):
+        check_steps(fit, 0, 24)
+        stamps = fit.facts["stamps"]
+        assert (stamps["placed"], stamps["reason"]) == (ALL["placed"], None)
+        assert (stamps["clock"], stamps["turns_without_times"]) == ("cuda", 0)
+        # The device does everything 50 ms later, and the host's epochs do not.
+        assert fit.steps["begin"][0] - fit.of_kind("epoch")["begin"].iloc[0] > 49e6
+    assert fits_of(ranks.run(case))[1].median_ms("data", "ready") > 40
+    check_ranks_together(ranks.run(case))
+    ranks.clean(case)
+    assert ranks.same_weights(case)
+
+
+def test_on_a_device_accumulated_turns_are_one_step(ranks: Recorded) -> None:
+    for fit in ranks.fits("accumulation_behind_the_host"):
+        check_steps(fit, 0, 8)
+        assert set(fit.steps["micro"]) == {3}
+        assert set(fit.steps["samples"]) == {48}
+    ranks.clean("accumulation_behind_the_host")
+
+
 def host_only(fits: list[Fit], steps: int, reason: str) -> None:
     for fit in fits:
         check_steps(fit, 0, steps, stamps=("data",))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -26,14 +27,20 @@ import warnings
 from collections import UserDict, namedtuple
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import torch
+from pretended_cuda import PretendedCuda
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from stallscope.collector.recorder.pytorch import recording
+from stallscope.collector.recorder.pytorch.cuda import CudaClock
+from stallscope.collector.recorder.pytorch.facts import cuda_device, why_no_stamps
+from stallscope.collector.recorder.pytorch.reductions import Reductions
 from stallscope.torch import StepLogger, gather_logs, synthetic_like
 
 HOROVOD = "HOROVOD_RANK" in os.environ
@@ -52,6 +59,8 @@ CLASSES = 4
 SLOW_SECONDS = 0.01
 #: What is slow on one rank is slower than whatever else a busy machine does.
 FAULT_SECONDS = 0.04
+#: By how much a pretended device is behind the host.
+LAG_NS = 50_000_000
 #: Bytes of a log after which the disk of rank 1 is full.
 FULL_BYTES = 4000
 
@@ -238,6 +247,32 @@ def slow_compute(case: Case) -> Any:
     return Training(Net(lambda inputs: _Sleeps.apply(inputs, seconds))).recorded(
         case, steps=MANY_STEPS
     )
+
+
+@contextlib.contextmanager
+def pretended_device() -> Iterator[PretendedCuda]:
+    """Parameters of the CPU are taken for those of a device that does everything a while later."""
+    cuda, clock_of = PretendedCuda(lag_ns=LAG_NS), recording._clock_of
+    recording._clock_of = lambda _: CudaClock(cuda, 0)
+    try:
+        yield cuda
+    finally:
+        recording._clock_of = clock_of
+
+
+@ranked
+def behind_the_host(case: Case) -> Any:
+    """Rank 1 computes longer; all stamps are a device's."""
+    training = Training(Net(lambda inputs: _Sleeps.apply(inputs, FAULT_SECONDS * case.rank)))
+    with pretended_device() as cuda:
+        return {**training.recorded(case, steps=STEPS), "events": cuda.events}
+
+
+@ranked
+def accumulation_behind_the_host(case: Case) -> Any:
+    training = Training(passes=3)
+    with pretended_device():
+        return training.recorded(case, accumulating(training, 3))
 
 
 class SlowData(Dataset):
@@ -731,6 +766,47 @@ def old_torch(case: Case) -> Any:
     finally:
         torch.Tensor.register_post_accumulate_grad_hook = tensor_hook
         torch.optim.Optimizer.register_step_post_hook = step_hook
+
+
+@alone
+def one_process_behind_the_host(case: Case) -> Any:
+    with pretended_device():
+        return Training().recorded(case)
+
+
+@alone
+def fewer_gradients_behind_the_host(case: Case) -> Any:
+    """Every other turn has gradients that the next one has not."""
+    training = Training(Net(unused=True))
+    turns = itertools.count()
+
+    def step(batch: Any) -> None:
+        inputs, labels = batch
+        training.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(training.model(inputs), labels)
+        if next(turns) % 2:
+            loss = loss + training.net.unused(torch.ones(3)).sum()
+        loss.backward()
+        training.optimizer.step()
+
+    with pretended_device():
+        return training.recorded(case, step)
+
+
+@alone
+def devices_of_parameters(case: Case) -> Any:
+    """What is done where the model is, without there being such devices."""
+    places = {
+        "one": ["cuda:1", "cuda:1"],
+        "two": ["cuda:0", "cuda:1"],
+        "mixed": ["cpu", "cuda:0"],
+        "none": ["cpu", "cpu"],
+    }
+    found = {}
+    for name, devices in places.items():
+        parameters = [SimpleNamespace(device=torch.device(device)) for device in devices]
+        found[name] = [cuda_device(parameters), why_no_stamps(Reductions(), parameters, True)]
+    return {"weights": "", "ours": [], "found": found}
 
 
 @alone

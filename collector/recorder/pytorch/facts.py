@@ -45,10 +45,19 @@ def why_no_stamps(
         return "switched off with stages=False"
     if not parameters:
         return "neither an optimizer nor a model was given"
-    for kind in device_types(parameters):
-        if kind != "cpu":
+    kinds = device_types(parameters)
+    for kind in kinds:
+        if kind != "cpu" and kinds != ["cuda"]:
             return "on %s gradients are ready later than the host can see" % kind.upper()
+    if kinds == ["cuda"] and cuda_device(parameters) is None:
+        return "the model is spread over several CUDA devices"
     return reductions.reason
+
+
+def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
+    """The number of the one CUDA device that the parameters are on; None where there is no such."""
+    found = {parameter.device for parameter in parameters}
+    return found.pop().index if len(found) == 1 and device_types(parameters) == ["cuda"] else None
 
 
 def model_facts(

@@ -8,6 +8,8 @@ import os
 from time import monotonic_ns
 from typing import Any, Callable, Dict, List, Optional
 
+import torch
+
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
@@ -15,7 +17,11 @@ from ..learning_rate import Rates
 from ..options import Options
 from ..session import Session
 from .batches import samples_in
+from .cuda import CudaClock
 from .facts import (
+    cuda_device,
+    device_types,
+    known,
     learning_rate,
     model_facts,
     parameters_of,
@@ -27,6 +33,7 @@ from .facts import (
     world_of_training,
 )
 from .gradients import GradientClock
+from .late import LateSteps
 from .petastorm import PoolQueue, queue_of
 from .reductions import reductions_of
 from .steps import Reduction, StepAssembler, Turn
@@ -79,6 +86,10 @@ class Recording:
         self._orders: List[Any] = []
         self._pool: Optional[PoolQueue] = None
         self._gradients_told = False
+        # A device that works behind the host's back: its clock, and steps that it is not through with.
+        self._device: Optional[CudaClock] = None
+        self._late: Optional[LateSteps] = None
+        self._stamps: Dict[str, Any] = {}
 
     @property
     def running(self) -> bool:
@@ -139,6 +150,16 @@ class Recording:
         self._size = world.size
         self._single = world.size == 1
         reduced = True if self._single or (reductions.counts and not reductions.reason) else None
+        if not no_stamps:
+            self._device = known(lambda: _clock_of(parameters))
+            if self._device is None and device_types(parameters) == ["cuda"]:
+                no_stamps = "the CUDA device tells no times"
+        self._stamps = {
+            "placed": ["data"] if no_stamps else ["data", "ready", "reduced"],
+            "reason": no_stamps,
+        }
+        if self._device is not None:
+            self._stamps["clock"] = "cuda"
         facts = {
             **host_facts(),
             **model_facts(optimizer, model, parameters, world.size),
@@ -149,10 +170,7 @@ class Recording:
             "settings": settings(os.environ),
             "timeline": timeline_is_on(os.environ),
             "gradients_reduced": reduced,
-            "stamps": {
-                "placed": ["data"] if no_stamps else ["data", "ready", "reduced"],
-                "reason": no_stamps,
-            },
+            "stamps": self._stamps,
         }
         session = self._session = Session(
             options.log_dir,
@@ -160,7 +178,7 @@ class Recording:
             facts,
             steps_counted(optimizer),
             options.flush_seconds,
-            before_flush=self._look_at_pool,
+            before_flush=self._before_flush,
             mlflow_run_id=options.mlflow_run_id,
             sink=options.sink,
             sampling=options.sampling,
@@ -171,7 +189,10 @@ class Recording:
         self._first_step = session.next_step
         _open.append(self)
         self._assembler = StepAssembler(reductions.counts, self._single)
-        self._gradients = GradientClock()
+        self._gradients = GradientClock(self._device)
+        if self._device is not None:
+            own = StepAssembler(reductions.counts, self._single)
+            self._late = LateSteps(self._device, own, session.late_step)
         self._times_gradients = not no_stamps
         self._undo.append(self._gradients.remove)
         self._undo.append(reductions.remove)
@@ -202,8 +223,8 @@ class Recording:
         found = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
         batch_size, workers = (value if isinstance(value, int) else None for value in found)
         self._batch_size = self._batch_size or batch_size
-        known = {"loader_workers": workers, "batches_per_epoch": _length(loader)}
-        self._session.facts({"batch_size": self._batch_size, **known})
+        told = {"loader_workers": workers, "batches_per_epoch": _length(loader)}
+        self._session.facts({"batch_size": self._batch_size, **told})
 
     @_never_raises
     def loop_ends(self, loop: object, ends_epoch: bool) -> None:
@@ -255,10 +276,28 @@ class Recording:
         if found:
             session.facts(found)
 
-    def _look_at_pool(self) -> None:
-        """From the flushing thread: what waits for a loop that runs."""
+    def _before_flush(self) -> None:
+        """From the flushing thread: what waits for a loop that runs, and what a device has done."""
         if self._pool is not None and self._turn is not None:
             self._pool.look()
+        if self._late is not None and self._session is not None:
+            self._late.settle(last=self._session.closed)
+            if self._session.closed:
+                self._tell_of_device()
+
+    def _tell_of_device(self) -> None:
+        """How well the device has told its times, when it is over."""
+        late, device, session = self._late, self._device, self._session
+        assert late is not None
+        assert device is not None
+        assert session is not None
+        told: Dict[str, Any] = {
+            "clock_error_us": None if device.error_ns is None else round(device.error_ns / 1e3, 1),
+            "turns_without_times": late.lost,
+        }
+        if device.broken is not None:
+            told["reason"] = "the device gave no times any more: %s" % device.broken
+        session.facts({"stamps": {**self._stamps, **told}})
 
     @_never_raises
     def pause_begins(self) -> None:
@@ -279,8 +318,9 @@ class Recording:
     @_never_raises
     def turn_begins(self) -> None:
         begin, clock = read_clocks()
-        self._turn = Turn(self._epoch, begin, clock)
-        self._gradients.last = None
+        turn = self._turn = Turn(self._epoch, begin, clock)
+        self._gradients.forget()
+        turn.begin_mark = self._gradients.stamp()
         self._own_ns = monotonic_ns() - begin
 
     @_never_raises
@@ -288,6 +328,7 @@ class Recording:
         turn = self._turn
         assert turn is not None
         turn.data = monotonic_ns()
+        turn.data_mark = self._gradients.stamp()
         turn.samples = self._options.batch_size or samples_in(batch)
         self._own_ns += monotonic_ns() - turn.data
 
@@ -296,7 +337,12 @@ class Recording:
         turn, self._turn = self._turn, None
         if turn is not None:
             end = monotonic_ns()
-            self._emit(self._assembler.rows(turn, end, self._gradients.last))
+            if self._late is None:
+                self._emit(self._assembler.rows(turn, end, self._gradients.last))
+            else:
+                ended = self._late.ended(turn, end, self._gradients.mark)
+                rows = self._assembler.rows(turn, end, self._gradients.last)
+                self._late.add(ended, self._numbered(rows))
             if self._assembler.lost_count:
                 self._give_up()
             assert self._session is not None
@@ -336,25 +382,31 @@ class Recording:
         assert self._session is not None
         rows = self._assembler.give_up()
         if rows:
-            self._emit(rows)
-            self._session.facts(self._not_reduced())
-
-    def _not_reduced(self) -> Dict[str, Any]:
-        reason = "the optimizer or model that was given never reduced a gradient"
-        return {
-            "gradients_reduced": True if self._single else None,
-            "stamps": {"placed": ["data"], "reason": reason},
-        }
+            if self._late is None:
+                self._emit(rows)
+            else:
+                self._late.add(None, self._numbered(rows))
+            reason = "the optimizer or model that was given never reduced a gradient"
+            self._stamps = {**self._stamps, "placed": ["data"], "reason": reason}
+            reduced = True if self._single else None
+            self._session.facts({"gradients_reduced": reduced, "stamps": self._stamps})
 
     def _emit(self, rows: List[StepRow]) -> None:
+        assert self._session is not None
+        for row in self._numbered(rows):
+            self._session.step(row)
+
+    def _numbered(self, rows: List[StepRow]) -> List[StepRow]:
         session = self._session
         assert session is not None
+        found = [row._replace(step=session.next_step + at) for at, row in enumerate(rows)]
+        session.next_step += len(rows)
         for row in rows:
-            session.step(row._replace(step=session.next_step))
             if self._batch_size is None and row.samples:
                 # The first batch tells; the last one of an epoch may be smaller.
                 self._batch_size = row.samples // row.micro
                 session.facts({"batch_size": self._batch_size})
+        return found
 
 
 def _length(loader: Any) -> Optional[int]:
@@ -363,3 +415,9 @@ def _length(loader: Any) -> Optional[int]:
         return len(loader)
     except Exception:
         return None
+
+
+def _clock_of(parameters: List[torch.Tensor]) -> Optional[CudaClock]:
+    """The clock of the CUDA device that they are on; None where the host sees gradients itself."""
+    index = cuda_device(parameters)
+    return None if index is None else CudaClock(torch.cuda, index)

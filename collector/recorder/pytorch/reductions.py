@@ -8,14 +8,13 @@ too late for both, behind clipping and unscaling.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from time import monotonic_ns
 from typing import Any, Callable, Optional
 
 import torch
 
-from .gradients import GradientClock
+from .gradients import GradientClock, behind_backward
 from .steps import Reduction
 
 Report = Callable[[Reduction], None]
@@ -54,11 +53,18 @@ class HorovodReductions(Reductions):
         @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> Any:
             # A gradient clipper may call it a second time: without new gradients it is the same one.
-            ready = None if gradients is None else gradients.last
+            if gradients is None:
+                result = original(*args, **kwargs)
+                report(Reduction(None, None, None))
+                return result
+            ready, mark = gradients.last, gradients.mark
             result = original(*args, **kwargs)
-            report(Reduction(ready, ready, None if gradients is None else monotonic_ns()))
+            # The stream that goes on from here waits for the reduction, whether the host has or not.
+            report(Reduction(ready, ready, monotonic_ns(), mark, gradients.stamp()))
             return result
 
+        if gradients is not None:
+            gradients.watch_backwards()
         self._wrapper = self._optimizer.synchronize = synchronize
 
     def remove(self) -> None:
@@ -108,16 +114,19 @@ class DdpReductions(Reductions):
         """The first gradient of a backward pass: have its end seen."""
         assert self._gradients is not None
         self._gradients.on_gradient = None
-        _queue(self._backward_is_done)
+        behind_backward(self._backward_is_done)
 
     def _backward_is_done(self) -> None:
         """Queued before the model's own callback, which waits: the next one comes behind that."""
-        _queue(self._gradients_are_reduced)
+        assert self._gradients is not None
+        self._gradients.backward_is_over()
+        behind_backward(self._gradients_are_reduced)
 
     def _gradients_are_reduced(self) -> None:
         gradients = self._gradients
         assert gradients is not None
-        self._report(Reduction(self._forwards, gradients.last, monotonic_ns()))
+        reduced, mark = monotonic_ns(), gradients.stamp()
+        self._report(Reduction(self._forwards, gradients.last, reduced, gradients.mark, mark))
         # A reentrant checkpoint is a backward pass of its own: the last one's end counts.
         gradients.on_gradient = self._backward_runs
 
@@ -134,9 +143,13 @@ class Updates(Reductions):
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
         def updated(*_: Any) -> None:
-            ready = None if gradients is None else gradients.last
-            report(Reduction(ready, ready, None))
+            if gradients is None:
+                report(Reduction(None, None, None))
+            else:
+                report(Reduction(gradients.last, gradients.last, None, gradients.mark))
 
+        if gradients is not None:
+            gradients.watch_backwards()
         self._handle = self._optimizer.register_step_post_hook(updated)
 
     def remove(self) -> None:
@@ -178,13 +191,6 @@ class _ForwardHook:
 
     def __reduce__(self) -> Any:
         return _ForwardHook, ()
-
-
-def _queue(callback: Callable[[], None]) -> None:
-    """Have the autograd engine call it when the backward pass that runs is over."""
-    # No failure may reach the user's backward pass; without the callback no reduction is seen.
-    with contextlib.suppress(Exception):
-        torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
 def _ignored(_: Reduction) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
 from ..format import StepRow
 from ..turns import sum_of
@@ -18,12 +18,24 @@ class Reduction(NamedTuple):
     cause: Optional[int]
     ready: Optional[int]
     reduced: Optional[int]
+    #: The same on a device that works behind the host's back, for whoever reads it later.
+    ready_mark: Any = None
+    reduced_mark: Any = None
 
 
 class Turn:
     """One turn of the loop, while it runs."""
 
-    __slots__ = ("begin", "clock", "data", "epoch", "reductions", "samples")
+    __slots__ = (
+        "begin",
+        "begin_mark",
+        "clock",
+        "data",
+        "data_mark",
+        "epoch",
+        "reductions",
+        "samples",
+    )
 
     def __init__(self, epoch: int, begin: int, clock: int) -> None:
         self.epoch = epoch
@@ -33,6 +45,9 @@ class Turn:
         self.data: Optional[int] = None
         self.samples: Optional[int] = None
         self.reductions: List[Reduction] = []
+        #: As in Reduction.
+        self.begin_mark: Any = None
+        self.data_mark: Any = None
 
     def reduced(self, reduction: Reduction) -> None:
         """Gradients were reduced; again without a new cause, the later one counts."""

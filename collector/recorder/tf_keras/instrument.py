@@ -212,9 +212,12 @@ def tensors_of(structure: Any) -> List[Any]:
 
 def _done(tensors: List[Any]) -> List[Any]:
     """Control inputs that are only satisfied once the tensors' values exist."""
+    if not tensors:
+        return []
+    if not tf.config.list_logical_devices("GPU"):
+        # One op for all of them: an op each, of hundreds of gradients, would cost more than the stamp.
+        return [tf.identity_n(tensors)[0]]
     identities = [tf.identity(tensor) for tensor in tensors]
-    if not identities or not tf.config.list_logical_devices("GPU"):
-        return identities
     # On a GPU an op has run, for the executor, as soon as its kernel is enqueued. A copy of one
     # element to the host that is ordered behind all of them comes when the stream has got there.
     with tf.control_dependencies(identities):

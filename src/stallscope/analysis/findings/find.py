@@ -17,6 +17,7 @@ from .batches import uneven_batches, uneven_shards
 from .between_steps import checkpoint_on_all_ranks, rank_0_alone, validation_on_all_ranks
 from .epochs import epochs_of_different_lengths, steps_not_divided, unequal_steps
 from .events import EVENT_CHECKS
+from .executors import executors_lost
 from .gradients import gradients_not_reduced, learning_rate_not_scaled, sparse_gradients
 from .order import same_order_every_epoch
 from .placement import accelerators_not_pinned, horovod_leaves_databricks
@@ -33,6 +34,7 @@ _SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     gradients_not_reduced,
     *EVENT_CHECKS,
+    executors_lost,
     weights_differ,
     learning_rates_differ,
     ranks_apart,

@@ -1,0 +1,56 @@
+"""What importing the recorder adds to importing the framework, in fresh processes.
+
+Timed inside each process, behind the framework's import: the difference of two whole processes, of
+seconds each, would say no more than how busy the machine was.
+"""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+
+import numpy as np
+from figures import Figure, at_most
+from peers import TRAINING, ran
+
+# Keras loads its own modules when they are first touched, which every program that trains does.
+FRAMEWORKS = {
+    "stallscope.torch": "import torch",
+    "stallscope.keras": "import tensorflow; tensorflow.keras.callbacks.Callback, tensorflow.keras.Model",
+}
+PROGRAM = """
+import time
+{framework}
+begun = time.perf_counter()
+import {module}
+print((time.perf_counter() - begun) * 1e3)
+"""
+
+
+def figures(quick: bool) -> list[Figure]:
+    order = random.Random(7)
+    times: dict[str, list[float]] = {module: [] for module in FRAMEWORKS}
+    for _ in range(3 if quick else 9):
+        for module in order.sample(sorted(FRAMEWORKS), len(FRAMEWORKS)):
+            times[module].append(imported_ms(module))
+    return [of_module(module, own) for module, own in times.items()]
+
+
+def imported_ms(module: str) -> float:
+    program = PROGRAM.format(framework=FRAMEWORKS[module], module=module)
+    printed = ran(["python", "-c", program], TRAINING, {"TF_CPP_MIN_LOG_LEVEL": "3"})
+    return float(printed.split()[-1])
+
+
+def of_module(module: str, times: list[float]) -> Figure:
+    low, high = interval_of_median(times)
+    name = f"import {module}, behind its framework"
+    return at_most(name, median(times), "ms", 20, interval=(low, high))
+
+
+def interval_of_median(values: list[float]) -> tuple[float, float]:
+    """The 95 % interval, by the bootstrap with a fixed seed."""
+    random_ = np.random.default_rng(1)
+    drawn = np.median(random_.choice(values, (10_000, len(values))), axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)

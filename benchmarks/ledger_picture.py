@@ -1,0 +1,78 @@
+"""The picture of what a ledger costs, over the rows of a run: both axes are powers of ten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from stallscope.pictures.charts import Bar, StackedBars
+from stallscope.pictures.svg import WIDE, stylesheet
+from stallscope.pictures.svg.frame import frame, legend
+from stallscope.pictures.svg.markup import coordinate, element, line, text, tooltip
+
+_LEFT, _TOP, _HEIGHT, _MARGIN = 64.0, 16.0, 240.0, 24.0
+# Attribute of what was timed, label, and colour: a stage's, which means no stage here.
+_LINES = (("ours", "Stallscope", "compute"), ("pandas", "pandas groupby", "input"))
+
+
+class Timed(Protocol):
+    """Seconds that both take for a run of so many rows."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def ours(self) -> float: ...
+    @property
+    def pandas(self) -> float: ...
+
+
+def picture(timed: Sequence[Timed]) -> str:
+    """An SVG file of its own."""
+    bottom, right = _TOP + _HEIGHT, WIDE - _MARGIN
+    exponents = [math.log10(getattr(one, name)) for one in timed for name, *_ in _LINES]
+    low, high = math.floor(min(exponents)), math.ceil(max(exponents))
+    first, last = math.log10(timed[0].rows), math.log10(timed[-1].rows)
+
+    def x_of(rows: int) -> float:
+        share = (math.log10(rows) - first) / (last - first or 1)
+        return _LEFT + _MARGIN + share * (right - _LEFT - 2 * _MARGIN)
+
+    def y_of(seconds: float) -> float:
+        return bottom - (math.log10(seconds) - low) / (high - low or 1) * _HEIGHT
+
+    parts = []
+    for exponent in range(low, high + 1):
+        y = y_of(10.0**exponent)
+        parts.append(line(_LEFT, y, right, y, class_="grid"))
+        label = f"{10.0**exponent:g} s"
+        parts.append(text(label, _LEFT - 8, y + 4, class_="tick", text_anchor="end"))
+    for one in timed:
+        x = x_of(one.rows)
+        parts.append(text(f"{one.rows:,}", x, bottom + 18, class_="tick", text_anchor="middle"))
+    for name, label, colour in _LINES:
+        points = [(x_of(one.rows), y_of(getattr(one, name)), one) for one in timed]
+        path = " ".join(f"{coordinate(x)},{coordinate(y)}" for x, y, _ in points)
+        style = "fill:none;stroke-width:3"
+        parts.append(element("polyline", points=path, class_=f"fill-{colour}", style=style))
+        for x, y, one in points:
+            said = tooltip(f"{label}, {one.rows:,} rows: {getattr(one, name):.3g} s")
+            parts.append(element("circle", said, cx=x, cy=y, r=4.5, class_=f"fill-{colour}"))
+    middle = (_LEFT + right) / 2
+    parts.append(
+        text("rows (ranks × steps)", middle, bottom + 40, class_="tick", text_anchor="middle")
+    )
+    swatches, end = legend([(colour, label) for _, label, colour in _LINES], bottom + 50, WIDE)
+    svg = frame(_chart(timed), "ledger-cost", WIDE, end, *parts, swatches)
+    begin = svg.index(">") + 1
+    paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
+    style = f"<style>{stylesheet()}.picture{{font-family:system-ui,sans-serif}}</style>{paper}"
+    return svg[:begin] + style + svg[begin:] + "\n"
+
+
+def _chart(timed: Sequence[Timed]) -> StackedBars:
+    """The picture's title and sentence: what it says to who cannot see it."""
+    said = "; ".join(
+        f"{one.rows:,} rows: {one.ours:.3g} s, pandas {one.pandas:.3g} s" for one in timed
+    )
+    return StackedBars("Seconds for the ledger of a run", f"{said}.", "s", (Bar("", ()),))

@@ -1,0 +1,72 @@
+"""What the recorder keeps in memory over a long run, and how long its rows get.
+
+Two processes of 100,000 steps each, one of them recorded; memory is what each has more at the end than
+before its loop, when the framework has long been there.
+"""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+
+from figures import Figure, at_most
+from peers import TRAINING, ran
+
+from stallscope.collector.recorder.format import RowFormatter, StepRow
+
+STEPS = 100_000
+# A step of a long job: a third of a second each, nine hours, on a batch of 1,024.
+LATE, STEP_NS, SAMPLES = 99_999, 330_000_000, 1024
+PROGRAM = """
+import resource, sys
+from contextlib import nullcontext
+from itertools import repeat
+from pathlib import Path
+import torch
+from stallscope.torch import StepLogger
+
+def resident_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+torch.set_num_threads(1)
+parameter = torch.nn.Parameter(torch.ones(8))
+optimizer = torch.optim.SGD([parameter], lr=0.001)
+
+def train(batches):
+    for batch in batches:
+        optimizer.zero_grad()
+        (parameter * batch).sum().backward()
+        optimizer.step()
+
+steps, recorded = int(sys.argv[1]), sys.argv[2] == "recorded"
+batch = torch.ones(8)
+train(repeat(batch, 2000))
+before = resident_mb()
+with StepLogger(sys.argv[3], optimizer=optimizer) if recorded else nullcontext() as log:
+    batches = repeat(batch, steps)
+    train(log.watch(batches) if recorded else batches)
+    print(resident_mb() - before)
+"""
+
+
+def figures(quick: bool) -> list[Figure]:
+    steps = STEPS // 10 if quick else STEPS
+    grown = {arm: grown_mb(arm, steps) for arm in ("bare", "recorded")}
+    name = f"PyTorch: resident memory that recording {steps:,} steps adds"
+    return [
+        at_most(name, grown["recorded"] - grown["bare"], "MB", 5),
+        at_most("bytes of a row behind 100,000 steps of 0.33 s", row_bytes(), "B", 64),
+    ]
+
+
+def grown_mb(arm: str, steps: int) -> float:
+    with TemporaryDirectory() as folder:
+        printed = ran(["python", "-c", PROGRAM, str(steps), arm, folder], TRAINING)
+    return float(printed.split()[-1])
+
+
+def row_bytes() -> int:
+    """Of a step in which everything was measured."""
+    begin = LATE * STEP_NS
+    stamps = (begin + STEP_NS * tenths // 10 for tenths in (1, 8, 9))
+    row = StepRow(LATE, 9, begin, *stamps, begin + STEP_NS, 1, SAMPLES, 0)
+    return len(RowFormatter(0, 0).step(row))

@@ -1,0 +1,277 @@
+"""Recorder, follower and live dashboard on one run for half an hour, watched for leaks.
+
+    python benchmarks/soak.py [--minutes 30]
+
+A PyTorch training of some 45 steps a second is recorded; ``stallscope collect --follow`` brings its log
+into a store, and ``stallscope dashboard`` shows it while a browser's requests come in. Prints a table of
+what must hold; the exit status is 1 where something does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import IO
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from figures import number
+from peers import TRAINING
+from rich.console import Console
+from rich.table import Table
+
+from stallscope.runs import open_run, open_runs
+
+EVERY_SECONDS = 2.0
+STEP_SECONDS = 0.02
+BYTES_PER_STEP = 64
+# A session's last facts and its end row come behind the count that is among them.
+LAST_LINES_BYTES = 1024
+# Of processes that hold the run itself: its table, and what an analysis makes of it for a moment.
+BYTES_PER_ROW = 2_000
+# Python's and the allocator's own ups and downs.
+SLACK_MB = {"training": 5.0, "follower": 20.0, "dashboard": 20.0}
+# A request or a file that is open just now.
+SLACK_DESCRIPTORS = 4
+_ADDRESS = re.compile(r"http://\S+")
+_MEGA = 1e6
+
+TRAIN = """
+import sys, time
+import torch
+from stallscope.torch import StepLogger
+
+torch.set_num_threads(1)
+parameter = torch.nn.Parameter(torch.ones(8))
+optimizer = torch.optim.SGD([parameter], lr=1e-6)
+ends = time.monotonic() + float(sys.argv[2])
+turns = 0
+
+def batches():
+    while time.monotonic() < ends:
+        yield torch.ones(8)
+
+with StepLogger(sys.argv[1], optimizer=optimizer, run_name="soak") as log:
+    for batch in log.watch(batches()):
+        time.sleep(float(sys.argv[3]))
+        optimizer.zero_grad()
+        (parameter * batch).sum().backward()
+        optimizer.step()
+        turns += 1
+print(turns)
+"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A process at a moment."""
+
+    megabytes: float
+    descriptors: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that must hold."""
+
+    name: str
+    found: float
+    limit: float
+    unit: str
+
+    @property
+    def held(self) -> bool:
+        return self.found <= self.limit
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    options = parser.parse_args()
+    console = Console()
+    with TemporaryDirectory() as folder:
+        checks = soaked(Path(folder), options.minutes * 60, console)
+    rows = Table("", "found", "at most", "")
+    for check in checks:
+        found, limit = (f"{number(value)} {check.unit}" for value in (check.found, check.limit))
+        rows.add_row(check.name, found, limit, "held" if check.held else "NOT HELD")
+    console.print(rows)
+    sys.exit(0 if all(check.held for check in checks) else 1)
+
+
+def soaked(folder: Path, seconds: float, console: Console) -> list[Check]:
+    logs, store = folder / "logs", folder / "store"
+    processes = started(folder, logs, store, seconds)
+    training = processes["training"]
+    try:
+        address = address_of(folder / "dashboard", processes["dashboard"])
+        run_id = open_run(str(logs)).id
+        samples: dict[str, list[Sample]] = {name: [] for name in processes}
+        failed_requests = 0
+        begun = time.monotonic()
+        with console.status("soaking") as status:
+            while training.poll() is None:
+                time.sleep(EVERY_SECONDS)
+                failed_requests += not shown(address, run_id)
+                for name, process in processes.items():
+                    with suppress(OSError):
+                        samples[name].append(sample(process.pid))
+                status.update(f"soaking, {(time.monotonic() - begun) / 60:.1f} minutes")
+        followed = processes["follower"].wait(timeout=60)
+        failed_requests += not shown(address, run_id)
+        processes["dashboard"].send_signal(signal.SIGINT)
+        ended = processes["dashboard"].wait(timeout=30)
+    finally:
+        for process in processes.values():
+            if process.poll() is None:
+                process.kill()
+    if training.returncode:
+        sys.exit(f"the training failed:\n{(folder / 'training').read_text()[-2000:]}")
+    turns = int((folder / "training").read_text().split()[-1])
+    return [
+        *(check for name, own in samples.items() for check in of_process(name, own, turns)),
+        *of_log(next(logs.glob("*.steps.csv")), turns),
+        Check("steps missing in the store", abs(turns - collected(store)), 0, ""),
+        Check("requests that failed", failed_requests, 0, ""),
+        Check("exit status of the follower", followed, 0, ""),
+        Check("exit status of the dashboard", abs(ended), 0, ""),
+    ]
+
+
+def of_process(name: str, samples: Sequence[Sample], rows: int) -> list[Check]:
+    """What the last quarter has more than the second one: by then everything is imported.
+
+    The training must keep nothing of its steps; the other two hold the run, which grows.
+    """
+    quarter = len(samples) // 4
+    if not quarter:
+        raise ValueError(f"{len(samples)} samples of the {name} are too few: let it soak longer")
+    early, late = samples[quarter : 2 * quarter], samples[-quarter:]
+    grown = median(one.megabytes for one in late) - median(one.megabytes for one in early)
+    opened = max(one.descriptors for one in late) - max(one.descriptors for one in early)
+    held = 0.0 if name == "training" else rows * BYTES_PER_ROW / _MEGA
+    return [
+        Check(f"{name}: memory grown", grown, SLACK_MB[name] + held, "MB"),
+        Check(f"{name}: descriptors more than before", opened, SLACK_DESCRIPTORS, ""),
+    ]
+
+
+def of_log(path: Path, turns: int) -> list[Check]:
+    """The log's size, against what its rows and the recorder's own count say."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    rows = [len(line) for line in lines if line.startswith(b"step,")]
+    costs = [line for line in lines if b'"recorder_cost"' in line]
+    counted = json.loads(costs[-1].partition(b" ")[2])["recorder_cost"]["bytes"] if costs else 0
+    return [
+        Check("steps missing in the log", abs(turns - len(rows)), 0, ""),
+        Check("bytes per step", sum(rows) / max(len(rows), 1), BYTES_PER_STEP, "B"),
+        Check(
+            "bytes that were not counted",
+            path.stat().st_size - counted,
+            LAST_LINES_BYTES,
+            "B",
+        ),
+    ]
+
+
+def started(
+    folder: Path, logs: Path, store: Path, seconds: float
+) -> dict[str, subprocess.Popen[bytes]]:
+    """Training, follower and dashboard; each prints into a file of its name."""
+    logs.mkdir()
+    python = str(TRAINING / "bin" / "python")
+    stallscope = [sys.executable, "-u", "-m", "stallscope"]
+    words = {
+        "training": [python, "-c", TRAIN, str(logs), str(seconds), str(STEP_SECONDS)],
+        "follower": [*stallscope, "collect", str(logs), "--to", str(store), "--follow"],
+        "dashboard": [*stallscope, "dashboard", str(logs), "--port", "0"],
+    }
+    processes = {}
+    for name, own in words.items():
+        with (folder / name).open("wb") as out:
+            processes[name] = popen(own, out)
+        if name == "training":
+            # The others refuse a folder without logs.
+            wait_for_log(logs, processes[name])
+    return processes
+
+
+def popen(words: list[str], out: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT)
+
+
+def wait_for_log(logs: Path, training: subprocess.Popen[bytes]) -> None:
+    while training.poll() is None:
+        if any(b"step," in path.read_bytes() for path in logs.glob("*.steps.csv")):
+            return
+        time.sleep(0.2)
+    sys.exit("the training ended before there was a log")
+
+
+def address_of(printed: Path, dashboard: subprocess.Popen[bytes]) -> str:
+    while dashboard.poll() is None:
+        found = _ADDRESS.search(printed.read_text())
+        if found:
+            return found.group().rstrip("/")
+        time.sleep(0.2)
+    sys.exit(f"the dashboard did not start:\n{printed.read_text()[-2000:]}")
+
+
+def shown(address: str, run_id: str) -> bool:
+    """Whether the run's page comes back, as a browser asks for it through Dash."""
+    body = {
+        "output": "..page.children...arrival.data..",
+        "outputs": [
+            {"id": "page", "property": "children"},
+            {"id": "arrival", "property": "data"},
+        ],
+        "inputs": [
+            {"id": "address", "property": "pathname", "value": f"/run/{run_id}"},
+            {"id": "address", "property": "search", "value": ""},
+        ],
+        "changedPropIds": ["address.pathname"],
+    }
+    asked = Request(
+        f"{address}/_dash-update-component",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urlopen(asked, timeout=30) as answer:
+            return answer.status == 200 and b"allreduce" in answer.read()
+    except (URLError, TimeoutError):
+        return False
+
+
+def collected(store: Path) -> int:
+    """Rows of steps in the store."""
+    return sum(run.steps.num_rows for run in open_runs(str(store)))
+
+
+def sample(pid: int) -> Sample:
+    """A process now.
+
+    Raises:
+        OSError: if it has ended.
+    """
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    if not pages:
+        raise ProcessLookupError(pid)  # it has ended, and nobody has asked for its status yet
+    size = pages * os.sysconf("SC_PAGE_SIZE") / _MEGA
+    return Sample(size, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What recording costs per step of a PyTorch loop: nothing, StepLogger and traceml-ai in turns.
+
+The same network, once with 20 gradients and once with 160: hooks on gradients are what costs.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from figures import Figure, at_most, share_of
+from paired import difference
+from peers import PEERS, ROOT, ran
+
+PROGRAM = ROOT / "benchmarks" / "torch_overhead_training.py"
+LAYERS = (10, 80)
+STEPS = 30
+
+
+def figures(quick: bool) -> list[Figure]:
+    return [one for layers in LAYERS for one in of_network(layers, 15 if quick else 100)]
+
+
+def of_network(layers: int, rounds: int) -> list[Figure]:
+    with TemporaryDirectory() as folder:
+        out = Path(folder)
+        words = ["traceml", "run", str(PROGRAM), "--logs-dir", str(out / "traceml"), "--args"]
+        ran([*words, folder, str(rounds), str(STEPS), str(layers)], PEERS, folder=out)
+        result = json.loads((out / "result.json").read_text())
+        host_us = statistics.median(host_part_us(out / "logs"))
+    step_ms = {arm: [1e3 * one for one in own] for arm, own in result["step_ms"].items()}
+    own, other = (difference(step_ms[arm], step_ms["none"]) for arm in ("steplogger", "traceml"))
+    what = f"PyTorch, {result['gradients']} gradients"
+    return [
+        at_most(f"{what}: host part per step", host_us, "µs", 5),
+        at_most(f"{what}: added per step", own.value, "µs", 50, interval=own.interval),
+        share_of(
+            f"{what}: added per step, against traceml-ai",
+            own.value,
+            "µs",
+            "traceml-ai",
+            other.value,
+            most=0.2,
+            interval=own.interval,
+            other_interval=other.interval,
+        ),
+    ]
+
+
+def host_part_us(logs: Path) -> list[float]:
+    """The recorder's own count of its work around a turn: the median of every log."""
+    found = []
+    for path in logs.rglob("*.steps.csv"):
+        for line in path.read_text().splitlines():
+            if line.startswith("#facts ") and "recorder_cost" in line:
+                cost = json.loads(line.partition(" ")[2])["recorder_cost"]
+                found.append(cost["host_us_median"])
+    return [one for one in found if one is not None]

@@ -1,0 +1,91 @@
+"""How fast traces are read: Horovod Timelines against json.load with pandas, and against
+HolisticTraceAnalysis, which reads PyTorch's traces, at equal numbers of intervals.
+
+Each way runs in a process of its own, its imports not timed. ``timelines.py`` writes the timeline, and
+tells more of it. HolisticTraceAnalysis gets a trace of PyTorch's profiler with as many intervals; what
+they hold differs, so that it is only told who reads how many of them in which time.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import timelines
+from figures import Figure, share_of, times_faster
+from peers import PEERS, ran
+
+_HOLISTIC = """
+import json, sys, time, warnings, logging
+warnings.simplefilter("ignore")
+from hta.trace_analysis import TraceAnalysis
+logging.disable(logging.WARNING)
+begun = time.perf_counter()
+breakdown = TraceAnalysis(trace_dir=sys.argv[1]).get_temporal_breakdown(visualize=False)
+took = time.perf_counter() - begun
+assert len(breakdown) == 1
+import resource
+print(json.dumps([took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+"""
+# Of so many events one is a step's, as PyTorch's profiler marks them.
+_EVENTS_PER_STEP = 500
+
+
+def figures(quick: bool) -> list[Figure]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "timeline.json"
+        timelines.write(path, (10 if quick else 50) << 20)
+        own_s, own_mib, _ = timelines.measured(timelines._OURS, path)
+        other_s, other_mib, events = timelines.measured(timelines._PANDAS, path)
+        size = f"{path.stat().st_size / 1e6:.0f} MB of Horovod Timeline"
+        intervals = int(events) // 2
+        traces = Path(folder) / "traces"
+        traces.mkdir()
+        write_kineto(traces / "rank-0.json", intervals)
+        printed = ran(["python", "-c", _HOLISTIC, str(traces)], PEERS)
+        holistic_s, holistic_mib = json.loads(printed.splitlines()[-1])
+    other, holistic = "json.load + pandas", "HolisticTraceAnalysis"
+    return [
+        times_faster(f"{size}: time", own_s, "s", other, other_s),
+        share_of(f"{size}: largest memory", own_mib, "MiB", other, other_mib),
+        times_faster(f"{intervals:,} intervals: time", own_s, "s", holistic, holistic_s),
+        share_of(f"{intervals:,} intervals: memory", own_mib, "MiB", holistic, holistic_mib),
+    ]
+
+
+def write_kineto(path: Path, intervals: int) -> None:
+    """A trace as PyTorch's profiler writes it, of operators and the kernels that they launch."""
+    events = []
+    for number in range(intervals // 3):
+        at, link = 1_000_000 + number * 30, {"correlation": number + 1, "External id": number + 1}
+        if number % _EVENTS_PER_STEP == 0:
+            step = f"ProfilerStep#{number // _EVENTS_PER_STEP}"
+            events.append(complete("user_annotation", step, 1, 1, at, 29 * _EVENTS_PER_STEP, {}))
+        events.append(complete("cpu_op", "aten::addmm", 1, 1, at, 12, {"External id": number + 1}))
+        launch = {"cbid": 211, **link}
+        events.append(complete("cuda_runtime", "cudaLaunchKernel", 1, 1, at + 4, 5, launch))
+        kernel = {"stream": 7, "device": 0, **link}
+        events.append(complete("kernel", "sgemm_128x64_nn", 0, 7, at + 8, 20, kernel))
+    whole = {
+        "schemaVersion": 1,
+        "deviceProperties": [],
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1},
+        "traceEvents": events,
+    }
+    path.write_text(json.dumps(whole))
+
+
+def complete(
+    category: str, name: str, process: int, thread: int, at: int, takes: int, args: dict
+) -> dict:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": process,
+        "tid": thread,
+        "ts": at,
+        "dur": takes,
+        "args": args,
+    }

@@ -1,0 +1,12 @@
+"""Text in other encodings than UTF-8: what some editors and shells make of logs."""
+
+from __future__ import annotations
+
+import codecs
+
+
+def in_utf8(data: bytes) -> bytes:
+    """A file's bytes, where a mark at their beginning says UTF-16 in UTF-8; without any such mark."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace").encode()
+    return data.removeprefix(codecs.BOM_UTF8)

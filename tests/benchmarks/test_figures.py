@@ -1,0 +1,126 @@
+"""A benchmark's figures say what was measured, and whether that was promised."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from support.benchmarks import FOLDER, benchmark
+
+figures, paired, run, readme = map(benchmark, ("figures", "paired", "run", "readme"))
+ROOT = FOLDER.parent
+
+
+def test_a_limit_within_the_interval_is_neither_met_nor_missed() -> None:
+    assert figures.at_most("cost", 4.0, "µs", 5).met
+    assert figures.at_most("cost", 4.0, "µs", 5, interval=(3.0, 5.0)).met
+    assert figures.at_most("cost", 6.0, "µs", 5, interval=(5.1, 7.0)).met is False
+    noisy = figures.at_most("cost", 4.0, "µs", 5, interval=(3.0, 5.1))
+    assert (noisy.met, run.cells(noisy)[-1]) == (None, "too noisy to tell")
+
+
+def test_a_share_of_an_alternative_that_costs_nothing_is_not_known() -> None:
+    figure = figures.share_of(
+        "cost", 4.0, "µs", "Timeline", -1.0, most=0.02, other_interval=(-500.0, 400.0)
+    )
+    assert (figure.ratio, figure.met) == (None, None)
+    assert run.cells(figure)[4:] == ("", "at most 0.02 of it", "too noisy to tell")
+
+
+def test_a_share_is_met_or_missed() -> None:
+    assert figures.share_of("cost", 1.0, "µs", "other", 100.0, most=0.02).met
+    assert figures.share_of("cost", 3.0, "µs", "other", 100.0, most=0.02).met is False
+
+
+def test_a_share_is_only_met_where_both_intervals_say_so() -> None:
+    sure, unsure = (90.0, 110.0), (10.0, 190.0)
+    for other, met in ((sure, True), (unsure, None)):
+        figure = figures.share_of(
+            "cost", 1.0, "µs", "other", 100.0, most=0.02, interval=(0.5, 1.5), other_interval=other
+        )
+        assert figure.met is met
+
+
+def test_faster_is_told_as_times_of_the_alternative() -> None:
+    figure = figures.times_faster("ledger", 0.5, "s", "pandas", 4.0, least=10)
+    assert (figure.ratio, figure.met) == (8.0, False)
+
+
+def test_figures_survive_json_and_keys_of_later_versions() -> None:
+    figure = figures.at_most("cost", 4.0, "µs", 5, interval=(3.0, 4.5))
+    content = json.loads(json.dumps(asdict(figure))) | {"later": 1}
+    assert figures.Figure.of(content) == figure
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.012345, "0.0123"), (4.5, "4.5"), (99.44, "99.4"), (1234.5, "1,234")],
+)
+def test_numbers_have_three_digits(value: float, shown: str) -> None:
+    assert figures.number(value) == shown
+
+
+def test_what_an_arm_adds_is_found_under_noise_that_both_share() -> None:
+    shared = [10.0, 50.0, 12.0, 90.0, 11.0, 13.0, 70.0, 10.5]
+    found = paired.difference([one + 2.0 for one in shared], shared)
+    assert found.value == pytest.approx(2.0)
+    assert found.interval == pytest.approx((2.0, 2.0))
+
+
+def test_arms_of_unequal_rounds_are_no_pairs() -> None:
+    with pytest.raises(ValueError, match="2 rounds of one arm and 1 of the other"):
+        paired.difference([1.0, 2.0], [1.0])
+
+
+def test_every_benchmark_is_found_and_described() -> None:
+    names = run.benchmarks()
+    assert {"keras_overhead", "torch_overhead", "import_cost", "ledger_pandas"} <= set(names)
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_an_unknown_benchmark_is_refused_with_the_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", "--only", "nonsense"])
+    with pytest.raises(SystemExit) as ended:
+        run.main()
+    assert ended.value.code == 2
+    assert "no benchmark nonsense; there are: " in capsys.readouterr().err
+
+
+def test_a_part_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", "--keep", "--quick"])
+    with pytest.raises(SystemExit):
+        run.main()
+    assert "leave out --quick and --only" in capsys.readouterr().err
+
+
+def test_the_readme_has_the_figures_that_were_kept_last() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert readme.with_figures(text, readme.last(run.HISTORY)) == text
+
+
+def test_a_readme_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="<!-- figures -->"):
+        readme.with_figures("# Stallscope\n", readme.last(run.HISTORY))
+
+
+def test_a_figure_that_was_not_kept_is_named() -> None:
+    content = {**readme.last(run.HISTORY), "benchmarks": []}
+    with pytest.raises(ValueError, match="no such figure"):
+        readme.section(content)
+
+
+def test_every_line_of_the_history_tells_its_machine_and_commit() -> None:
+    for line in Path(run.HISTORY).read_text().splitlines():
+        content = json.loads(line)
+        assert content["machine"]["cores"] >= 1
+        assert re.fullmatch(r"[0-9a-f]{12}\+?", content["commit"])
+        assert not content["quick"]

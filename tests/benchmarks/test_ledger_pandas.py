@@ -1,0 +1,34 @@
+"""A groupby in pandas, as one would write it, finds the same ledger."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.benchmarks import benchmark
+
+from stallscope.simulate import Fault, Job, Noise, simulate
+
+ledger_pandas = benchmark("ledger_pandas")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
+def test_both_ledgers_agree_to_the_nanosecond(ranks: int) -> None:
+    job = Job(
+        ranks=ranks,
+        steps=60,
+        ranks_per_host=ranks,
+        noise=Noise(cv=0.1),
+        faults=[Fault("compute", 40, ranks=(ranks - 1,))],
+    )
+    run = simulate(job).run
+    own, other = ledger_pandas.ours(run), ledger_pandas.by_pandas(run)
+    assert list(other.index) == list(own.steps)
+    for name in ("input", "compute", "other", "imbalance", "allreduce"):
+        np.testing.assert_array_equal(own.entry(name), other[name].to_numpy(), name)
+
+
+def test_the_picture_has_both_lines_and_tells_them_to_who_cannot_see() -> None:
+    timed = [ledger_pandas.Timed(rows, rows / 1e8, rows / 1e6) for rows in (10_000, 1_000_000)]
+    svg = ledger_pandas.picture(timed)
+    assert svg.count("<polyline") == 2
+    assert "1,000,000 rows: 0.01 s, pandas 1 s" in svg

@@ -1,0 +1,341 @@
+"""Stamps of a CUDA device: on the host's clock, and without waiting for it.
+
+The device is a pretended one, see ``training.pretended_cuda``: this has not been run on a real one.
+"""
+
+from __future__ import annotations
+
+import pytest
+from training.pretended_cuda import NEVER, HostClock, PretendedCuda
+
+from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.pytorch.cuda import CudaClock, Stamp
+from stallscope.collector.recorder.pytorch.late import LateSteps
+from stallscope.collector.recorder.pytorch.steps import Reduction, StepAssembler, Turn
+
+MS = 1_000_000
+SECOND = 1000 * MS
+MOST_WAITING = 4096
+
+
+class Training:
+    """A loop on a pretended device: its host, its turns, and the rows that come out."""
+
+    def __init__(self, counts: bool = True, single: bool = False, drift: float = 0.0) -> None:
+        self.host = HostClock()
+        self.cuda = PretendedCuda(self.host, drift)
+        self.clock = CudaClock(self.cuda, 0, self.host)
+        self.rows: list[StepRow] = []
+        self.assembler = StepAssembler(counts, single)
+        self.late = LateSteps(
+            self.clock, StepAssembler(counts, single), self.rows.append, self.host, self.host.sleep
+        )
+        self.steps = 0
+
+    def turn(
+        self, fetch_ms: float = 0, compute_ms: float = 2, reduce_ms: float = 1, reductions: int = 1
+    ) -> None:
+        """The host waits for the batch, and gives the device the rest to do."""
+        turn = Turn(0, self.host(), 7)
+        turn.begin_mark = self.clock.stamp()
+        self.host.ns += int(fetch_ms * MS)
+        turn.data, turn.samples = self.host(), 16
+        turn.data_mark = self.clock.stamp()
+        for _ in range(reductions):
+            self.cuda.work(int(compute_ms * MS))
+            ready, ready_mark = self.host(), self.clock.stamp()
+            self.cuda.work(int(reduce_ms * MS))
+            turn.reduced(Reduction(ready, ready, self.host(), ready_mark, self.clock.stamp()))
+        end = self.host()
+        ended = self.late.ended(turn, end, None)
+        rows = self.assembler.rows(turn, end)
+        numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
+        self.steps += len(rows)
+        self.late.add(ended, numbered)
+
+    def stages_ms(self) -> list[list[float | None]]:
+        """Of every row what input, compute and the reduction took."""
+        return [
+            [_ms(row.begin, row.data), _ms(row.data, row.ready), _ms(row.ready, row.reduced)]
+            for row in self.rows
+        ]
+
+
+def _ms(begin: int | None, end: int | None) -> float | None:
+    return None if begin is None or end is None else round((end - begin) / MS, 1)
+
+
+# -- the device's clock on the host's ------------------------------------------------------------
+
+
+def test_stamps_are_on_the_hosts_clock_however_the_devices_drifts() -> None:
+    host = HostClock()
+    cuda = PretendedCuda(host, drift=200e-6)
+    clock = CudaClock(cuda, 0, host)
+    for _ in range(100):
+        stamps: list[tuple[Stamp | None, int | None]] = []
+        for _ in range(10):
+            cuda.work(100 * MS)
+            stamp = clock.stamp()
+            assert stamp is not None
+            stamps.append((stamp, stamp.event.at))
+        host.ns += SECOND
+        clock.look()
+        for stamp, truth in stamps:
+            found = clock.time_of(stamp)
+            assert found is not None
+            assert truth is not None
+            assert clock.error_ns is not None
+            # Two anchors' errors at most lie between them, and what float32 rounds off.
+            assert abs(found - truth) <= clock.error_ns + 1000
+        clock.release([stamp for stamp, _ in stamps if stamp is not None])
+    assert clock.error_ns is not None
+    assert clock.error_ns < 20_000
+
+
+def test_a_device_that_answers_slowly_is_known_that_much_worse() -> None:
+    host = HostClock()
+    cuda = PretendedCuda(host)
+    cuda.answers_after_ns = 300_000
+    clock = CudaClock(cuda, 0, host)
+    assert clock.error_ns is not None
+    assert 100_000 < clock.error_ns < 200_000
+
+
+def test_without_an_anchor_there_are_no_stamps_until_there_is_one() -> None:
+    host = HostClock()
+    cuda = PretendedCuda(host)
+    cuda.answers_after_ns = 5 * MS
+    clock = CudaClock(cuda, 0, host)
+    assert clock.stamp() is None
+    assert clock.error_ns is None
+    cuda.answers_after_ns = 0
+    clock.look()
+    assert clock.stamp() is not None
+
+
+def test_far_from_all_anchors_nothing_is_told() -> None:
+    host = HostClock()
+    cuda = PretendedCuda(host)
+    clock = CudaClock(cuda, 0, host)
+    cuda.answers_after_ns = 5 * MS
+    near = clock.stamp()
+    host.ns += 2 * SECOND
+    far = clock.stamp()
+    host.ns += MS
+    clock.look()
+    assert clock.time_of(near) is not None
+    assert clock.time_of(far) is None
+    cuda.answers_after_ns = 0
+    clock.look()
+    assert clock.time_of(far) is not None
+
+
+def test_a_graph_that_is_captured_has_no_stamps_in_it() -> None:
+    training = Training()
+    training.cuda.capturing = True
+    assert training.clock.stamp() is None
+
+
+# -- rows that wait ------------------------------------------------------------------------------
+
+
+def test_rows_wait_until_the_device_is_through_and_come_in_order() -> None:
+    training = Training()
+    for _ in range(5):
+        training.turn(compute_ms=20, reduce_ms=10)
+    training.late.settle()
+    assert training.rows == []
+    training.host.ns += 65 * MS
+    training.late.settle()
+    assert [row.step for row in training.rows] == [0, 1]
+    training.host.ns += SECOND
+    training.late.settle()
+    assert [row.step for row in training.rows] == [0, 1, 2, 3, 4]
+    assert training.stages_ms() == [[0.0, 20.0, 10.0]] * 5
+    assert all(
+        before.end <= after.begin + 1000
+        for before, after in zip(training.rows, training.rows[1:], strict=False)
+    )
+
+
+def test_a_step_that_is_done_before_an_earlier_one_waits_for_it() -> None:
+    training = Training()
+    training.turn(compute_ms=500)
+    busy, training.cuda.current = training.cuda.current, type(training.cuda.current)()
+    training.turn(compute_ms=1)
+    training.host.ns += 100 * MS
+    training.late.settle()
+    assert busy.free_at > training.host.ns
+    assert training.rows == []
+    training.host.ns += SECOND
+    training.late.settle()
+    assert [row.step for row in training.rows] == [0, 1]
+
+
+def test_the_hosts_lead_is_no_input_and_a_wait_that_the_device_shares_is() -> None:
+    training = Training()
+    for _ in range(10):
+        # The batch takes 5 ms, while the device still has more than that to do.
+        training.turn(fetch_ms=5, compute_ms=40, reduce_ms=10)
+    training.host.ns += SECOND
+    training.turn(fetch_ms=30, compute_ms=40, reduce_ms=10)
+    training.host.ns += SECOND
+    training.late.settle()
+    assert training.stages_ms() == [
+        [5.0, 40.0, 10.0],
+        *[[0.0, 40.0, 10.0]] * 9,
+        [30.0, 40.0, 10.0],
+    ]
+
+
+def test_no_stamp_lies_before_the_host_asked_for_its_step() -> None:
+    training = Training(drift=-400e-6)
+    asked = []
+    for _ in range(50):
+        asked.append(training.host.ns)
+        training.turn(compute_ms=3, reduce_ms=1)
+        training.host.ns += 20 * MS
+    training.late.settle()
+    assert len(training.rows) == 50
+    for began, row in zip(asked, training.rows, strict=True):
+        stamps = [row.begin, row.data, row.ready, row.reduced, row.end]
+        assert None not in stamps
+        assert [began, *stamps] == sorted([began, *stamps])  # type: ignore[type-var,list-item]
+
+
+def test_accumulated_turns_are_one_step_in_the_devices_time() -> None:
+    training = Training()
+    for _ in range(2):
+        training.turn(fetch_ms=3, reductions=0)
+        training.turn(fetch_ms=3, compute_ms=5, reduce_ms=2)
+    training.host.ns += SECOND
+    training.late.settle()
+    assert [(row.step, row.micro, row.samples) for row in training.rows] == [(0, 2, 32), (1, 2, 32)]
+    assert training.stages_ms()[0] == [6.0, 5.0, 2.0]
+
+
+def test_several_reductions_in_a_turn_are_steps_in_the_devices_time() -> None:
+    training = Training()
+    training.turn(reductions=2)
+    training.host.ns += SECOND
+    training.late.settle()
+    assert [(row.step, row.samples) for row in training.rows] == [(0, 16), (1, 0)]
+    assert training.stages_ms() == [[0.0, 2.0, 1.0]] * 2
+
+
+def test_one_process_has_reduced_what_is_ready() -> None:
+    training = Training(single=True)
+    training.turn()
+    training.host.ns += SECOND
+    training.late.settle()
+    [row] = training.rows
+    assert row.ready == row.reduced
+
+
+def test_turns_of_which_no_reduction_was_ever_seen_are_steps() -> None:
+    training = Training()
+    for _ in range(3):
+        training.turn(reductions=0)
+    given_up = training.assembler.give_up()
+    training.late.add(None, [row._replace(step=at) for at, row in enumerate(given_up)])
+    training.turn(reductions=0)
+    training.host.ns += SECOND
+    training.late.settle()
+    assert [row.step for row in training.rows] == [0, 1, 2, 0]
+    assert all(row.data is not None for row in training.rows)
+
+
+def test_events_are_used_again() -> None:
+    training = Training()
+    events = []
+    for _ in range(20):
+        for _ in range(50):
+            training.turn()
+        training.host.ns += SECOND
+        training.late.settle()
+        events.append(training.cuda.events)
+    assert len(training.rows) == 1000
+    # One anchor for every time, and nothing else, once there are enough of them.
+    assert events[-1] - events[1] == 18
+
+
+# -- devices that do not answer ------------------------------------------------------------------
+
+
+def without_stages(rows: list[StepRow]) -> bool:
+    return all(row.data is row.ready is row.reduced is None for row in rows)
+
+
+def test_a_device_that_hangs_costs_the_end_of_training_two_seconds_and_the_stages(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    training = Training()
+    training.turn()
+    training.host.ns += SECOND
+    training.cuda.current.free_at = NEVER
+    for _ in range(3):
+        training.turn()
+    before = training.host.ns
+    training.late.settle(last=True)
+    assert 2 * SECOND <= training.host.ns - before < 4 * SECOND
+    assert [row.step for row in training.rows] == [0, 1, 2, 3]
+    assert training.stages_ms()[0] == [0.0, 2.0, 1.0]
+    assert without_stages(training.rows[1:])
+    assert training.late.lost == 3
+    assert caplog.text.count("too far behind the host") == 1
+
+
+def test_the_last_steps_are_waited_for() -> None:
+    training = Training()
+    training.turn(compute_ms=700)
+    training.late.settle(last=True)
+    assert training.stages_ms() == [[0.0, 700.0, 1.0]]
+    assert training.late.lost == 0
+
+
+def test_no_more_than_so_many_turns_wait(caplog: pytest.LogCaptureFixture) -> None:
+    training = Training()
+    training.cuda.current.free_at = NEVER
+    for _ in range(MOST_WAITING + 100):
+        training.turn()
+    assert [row.step for row in training.rows] == list(range(100))
+    assert without_stages(training.rows)
+    assert training.late.lost == 100
+    assert caplog.text.count("too far behind the host") == 1
+
+
+def test_turns_that_are_done_need_no_flush_to_make_room() -> None:
+    training = Training()
+    for _ in range(MOST_WAITING + 1):
+        training.turn(compute_ms=0, reduce_ms=0)
+        training.host.ns += MS
+    assert len(training.rows) == MOST_WAITING + 1
+    assert training.late.lost == 0
+
+
+def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
+    training = Training()
+    training.turn()
+    training.host.ns += SECOND
+    training.late.settle()
+    training.turn()
+    training.cuda.failed = True
+    training.turn()
+    training.late.settle()
+    training.turn()
+    training.late.settle(last=True)
+    assert [row.step for row in training.rows] == [0, 1, 2, 3]
+    assert training.stages_ms()[0] == [0.0, 2.0, 1.0]
+    assert without_stages(training.rows[1:])
+    assert training.clock.broken is not None
+    assert "device-side assert" in training.clock.broken
+
+
+def test_one_stamp_that_is_missing_makes_its_stage_null_alone() -> None:
+    training = Training()
+    training.turn()
+    training.late._waiting[0][0].turn.data_mark = None  # type: ignore[union-attr]
+    training.host.ns += SECOND
+    training.late.settle()
+    assert training.stages_ms() == [[None, None, 1.0]]

@@ -1,0 +1,133 @@
+"""What every parser has to hold, and a whole log of each kind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.collector.mlflow.metrics import KnownRun, as_file
+from stallscope.errors import UnreadableError
+from stallscope.parsers import PARSERS, Parsed, Parser
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
+
+from .step_logs import Job, write_job
+
+HERE = Path(__file__).parents[1] / "parsers"
+PATTERN = "pattern:{time} {}epoch={epoch} step={step}"
+NAMES = [*(parser.name for parser in PARSERS), PATTERN]
+
+
+def _step_log(folder: Path) -> bytes:
+    write_job(folder, Job(ranks=1, steps=60))
+    return next(folder.glob("*.steps.csv")).read_bytes()
+
+
+def _ehealth(_: Path) -> bytes:
+    stamp = "2019-11-06 00:{:02}:{:02} - STDOUT - INFO - "
+    text = ""
+    for repeat in (1, 2):
+        text += stamp.format(repeat * 10, 0) + f"HOROVOD_CLUSTER - REPEAT {repeat}\n"
+        for epoch in (1, 2, 3):
+            for rank in (0, 1):
+                label = stamp.format(repeat * 10 + epoch - 1, 17) + f"[1,{rank}]<stdout>:"
+                text += label + f"Epoch {epoch}/3\n"
+            for rank in (0, 1):
+                label = stamp.format(repeat * 10 + epoch - 1, 34) + f"[1,{rank}]<stdout>:"
+                text += label + " - 17s - loss: 1.0160\n"
+    return text.encode()
+
+
+def _horovod_runner(_: Path) -> bytes:
+    text = ""
+    for epoch in range(3):
+        begin = 1574985600.123456 + 20 * epoch
+        text += f"{begin:.6f}: begin epoch: {epoch} begin, logs: None\n"
+        for batch in range(5):
+            text += f"{begin + batch:.6f}: epoch: {epoch}, batch: {batch}, logs: {{'loss': 1.9}}\n"
+        text += f"{begin + 17:.6f}: end epoch: {epoch}, logs: {{'loss': 1.9}}\n"
+    return text.encode()
+
+
+def _time_history(_: Path) -> bytes:
+    line = (
+        "I1121 12:00:00 TimeHistory: 12.34 seconds, 829.82 examples/second between steps {} and {}"
+    )
+    return "".join(line.format(at, at + 100) + "\n" for at in range(0, 500, 100)).encode()
+
+
+def _pattern(_: Path) -> bytes:
+    line = "2026-11-21 02:{:02}:{:02},250 INFO train: epoch={} step={} loss=0.2\n"
+    return "".join(line.format(*divmod(s, 60), s // 50, s) for s in range(200)).encode()
+
+
+def _mlflow(_: Path) -> bytes:
+    told = json.loads((HERE / "mlflow_runs.json").read_text())["keras"]
+    return as_file(
+        KnownRun(
+            where="mlflow:abc",
+            run_id="abc",
+            run_name="a run",
+            status="FINISHED",
+            start_ms=told["start_ms"],
+            end_ms=told["end_ms"],
+            params=told["params"],
+            training_data=told["training_data"],
+            metrics=told["metrics"],
+            metric_names=sorted(told["metrics"]),
+            artifacts=0,
+            possible_logs=0,
+        )
+    ).read()
+
+
+def _neighbour(name: str) -> bytes:
+    return gzip.decompress((HERE / "neighbours" / name).read_bytes())
+
+
+def _kineto(_: Path) -> bytes:
+    """What is before a trace's events, and of those only the ones that are annotations."""
+    head, *events = _neighbour("rank0.pt.trace.json.gz").split(b"\n  },")
+    return b"\n  },".join([head, *(event for event in events if b"user_annotation" in event)])
+
+
+#: A whole log of each kind, by the parser's name.
+SAMPLES: dict[str, Callable[[Path], bytes]] = {
+    "step-log": _step_log,
+    "mlflow-metrics": _mlflow,
+    "ehealth": _ehealth,
+    "horovod-runner": _horovod_runner,
+    "time-history": _time_history,
+    "keras-output": lambda _: (HERE / "printed" / "horovodrun-stamped.txt").read_bytes(),
+    "kineto": _kineto,
+    "tensorboard": lambda _: _neighbour("tfevents-keras.gz"),
+    PATTERN: _pattern,
+}
+
+
+def holds(parser: Parser, data: bytes) -> list[Parsed]:
+    """Parse bytes: logs as they have to be, or an error of one sentence that names the file."""
+    try:
+        one = parser.parse("some/log", data)
+    except UnreadableError as error:
+        said = str(error)
+    else:
+        said = ""
+    if said:
+        assert said.startswith("some/log: ")
+        assert "\n" not in said
+        return []
+    logs = [one, *one.more]
+    for log in logs:
+        assert log.steps.schema == pa.schema(list(STEPS_SCHEMA)[1:])
+        assert log.intervals.schema == pa.schema(list(INTERVALS_SCHEMA)[1:])
+        assert 0 <= log.log.rank < 2**31
+        assert not log.more or log is one
+        if not parser.has_steps:
+            took = pc.subtract(log.intervals["end"], log.intervals["begin"])
+            assert pc.all(pc.greater_equal(took, 0), min_count=0).as_py()
+    return logs

@@ -1,0 +1,83 @@
+"""The worked example of CONTRIBUTING.md is a parser, by the one file and the lines that it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with the example's file and lines in it; all else is the project's own."""
+    root = tmp_path_factory.mktemp("changed")
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (parser,) = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    imported, line, sample = re.findall(r"^\+(.+\n)", text, re.MULTILINE)
+    shutil.copytree(
+        ROOT / "parsers", root / "parsers", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (root / "parsers" / "steps_each.py").write_text(parser)
+    registry = root / "parsers" / "registry.py"
+    _insert(registry, "from .time_history import", imported)
+    _insert(registry, "    KerasOutputParser(),", line)
+    package = root / "src" / "stallscope"
+    package.mkdir(parents=True)
+    for own in (ROOT / "src" / "stallscope").iterdir():
+        at = root / "parsers" if own.name == "parsers" else own.resolve()
+        (package / own.name).symlink_to(at)
+    tests = root / "tests"
+    for folder in ("support", "parsers"):
+        shutil.copytree(ROOT / "tests" / folder, tests / folder)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    _insert(tests / "support" / "parser_contract.py", '    "keras-output": ', sample)
+    return root
+
+
+def test_it_passes_the_suite_of_all_parsers(changed: Path) -> None:
+    suite = ("tests/parsers/test_contract.py", "-k", "steps-each", f"--basetemp={changed / 'tmp'}")
+    done = _run(changed, "-m", "pytest", "-q", *suite)
+    assert done.returncode == 0, done.stdout
+    (passed,) = re.findall(r"(\d+) passed", done.stdout)
+    assert int(passed) >= 5
+
+
+def test_it_reads_what_such_a_trainer_prints(changed: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.txt").write_text(
+        "".join(f"rank {r}: 100 steps, 1{r}.5 ms each\n" for r in (2, 3))
+    )
+    done = _run(changed, "-m", "stallscope", "inspect", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"out\.txt +steps-each", done.stdout)
+    assert "known: a mean over 100 steps" in done.stdout
+
+
+def test_it_is_as_clean_as_the_other_parsers(changed: Path) -> None:
+    for words in (["check"], ["format", "--check"]):
+        done = _run(changed, "-m", "ruff", *words, "parsers/steps_each.py")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _insert(path: Path, before: str, line: str) -> None:
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, line + before))
+
+
+def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,69 @@
+"""Every format has a page that docs/logs.md names, with an example that is read as it says."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from support.parser_contract import holds
+
+from stallscope.parsers import PARSERS
+from stallscope.parsers.autotune import parse_autotune
+from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.named import by_name
+
+DOCS = Path(__file__).parents[1] / "docs"
+LOGS = (DOCS / "logs.md").read_text()
+PAGES = dict(re.findall(r"^\| `([\w-]+)` \|[^|]*?\]\(([\w./-]+\.md)\)", LOGS, re.MULTILINE))
+#: No bytes of theirs can stand in a page.
+BINARY = {"tensorboard"}
+BLOCK = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
+
+
+def examples(page: str) -> list[bytes]:
+    """The indented blocks of a page."""
+    return [textwrap.dedent(one).encode() for one in BLOCK.findall((DOCS / page).read_text())]
+
+
+def test_every_parser_has_a_page_of_its_own() -> None:
+    assert set(PAGES) == {parser.name for parser in PARSERS}
+    assert len(set(PAGES.values())) == len(PAGES)
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - BINARY))
+def test_its_example_is_recognised_and_read(name: str) -> None:
+    parser = by_name(name)
+    data = next(one for one in examples(PAGES[name]) if parser.recognises("log", one))
+    assert next(one for one in PARSERS if one.recognises("log", data)) is parser
+    logs = holds(parser, data)
+    assert any(one.steps.num_rows or "known_from" in one.log.facts for one in logs)
+
+
+def test_the_example_of_a_pattern_is_read_by_it() -> None:
+    text = (DOCS / "formats" / "line-pattern.md").read_text()
+    (pattern,) = re.findall(r"--read-as '(pattern:[^']+)'", text)
+    (log,) = holds(by_name(pattern), examples("formats/line-pattern.md")[0])
+    assert log.log.facts["step_ms"] == 25.0
+    assert log.intervals.num_rows == 1
+
+
+def test_examples_of_what_lies_beside_logs_are_read() -> None:
+    assert parse_input_times("it", examples("formats/input-times.md")[0]).batches == 4
+    assert parse_autotune("it", examples("formats/autotune.md")[0]).samples
+
+
+@pytest.mark.parametrize(
+    "page", sorted((DOCS / "formats").glob("*.md")), ids=lambda page: page.stem
+)
+def test_pages_are_linked_and_say_what_they_tell_and_what_not(page: Path) -> None:
+    assert f"](formats/{page.name})" in LOGS
+    text = page.read_text()
+    assert page.stem in BINARY or BLOCK.search(text)
+    assert re.search(r"^\| --- \|", text, re.MULTILINE)
+    for target, anchor in re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", text):
+        linked = page.parent / target
+        headings = re.findall(r"^#+ (.+)$", linked.read_text(), re.MULTILINE)
+        slugs = {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
+        assert not anchor or anchor in slugs

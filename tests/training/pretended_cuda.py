@@ -1,0 +1,129 @@
+"""``torch.cuda`` as far as stamps need it, pretended: no machine that tests this has a CUDA device.
+
+What a real one does is not shown by this. It holds what CUDA's and torch's documentation promise:
+streams are worked through in order and behind the host's back, an event is done when its stream has got
+there, and times between events, which must be done, are float32 milliseconds of a clock that is not the
+host's. Whatever would wait for the device fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from time import monotonic_ns
+from typing import Any, Callable
+
+NEVER = 2**63
+
+
+class HostClock:
+    """A host on which every look at the clock takes a microsecond."""
+
+    def __init__(self) -> None:
+        self.ns = 5_000_000_000
+
+    def __call__(self) -> int:
+        self.ns += 1000
+        return self.ns
+
+    def sleep(self, seconds: float) -> None:
+        self.ns += int(seconds * 1e9)
+
+
+class Stream:
+    """Work in order; ``free_at`` is when all of it will be done, on the host's clock."""
+
+    def __init__(self) -> None:
+        self.free_at = 0
+
+
+class Event:
+    def __init__(self, cuda: PretendedCuda) -> None:
+        self._cuda = cuda
+        self.at: int | None = None
+
+    def record(self, stream: Stream) -> None:
+        self._cuda.asked()
+        self.at = max(self._cuda.now(), stream.free_at)
+
+    def query(self) -> bool:
+        self._cuda.asked()
+        return self.at is None or self._cuda.now() >= self.at
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.query(), "both events must be completed"
+        assert end.query(), "both events must be completed"
+        milliseconds = (self._cuda.device_ns(end.at) - self._cuda.device_ns(self.at)) / 1e6
+        rounded: float = struct.unpack("f", struct.pack("f", milliseconds))[0]
+        return rounded
+
+    def synchronize(self) -> None:
+        raise AssertionError("the host waited for the device")
+
+    wait = synchronize
+
+
+class PretendedCuda:
+    """``drift``: by how much the device's clock is faster. ``lag_ns``: what it is always behind."""
+
+    def __init__(
+        self, now: Callable[[], int] = monotonic_ns, drift: float = 0.0, lag_ns: int = 0
+    ) -> None:
+        self.now = now
+        self.drift = drift
+        self.lag_ns = lag_ns
+        self.events = 0
+        #: How late a stream without work answers.
+        self.answers_after_ns = 0
+        #: Whether the device has failed.
+        self.failed = False
+        self.capturing = False
+        self.current = Stream()
+
+    def asked(self) -> None:
+        if self.failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    def device_ns(self, at: int | None) -> float:
+        assert at is not None
+        return 77e9 + at * (1 + self.drift)
+
+    def work(self, nanoseconds: int) -> None:
+        """Give the current stream something to do."""
+        self.current.free_at = max(self.now(), self.current.free_at) + nanoseconds
+
+    def Event(self, enable_timing: bool) -> Event:  # noqa: N802 - torch's name
+        assert enable_timing
+        self.events += 1
+        return Event(self)
+
+    def Stream(self, device: int, priority: int) -> Any:  # noqa: N802 - torch's name
+        return _Side(self)
+
+    def current_stream(self, device: int) -> Stream:
+        if self.lag_ns:
+            self.current.free_at = self.now() + self.lag_ns
+        return self.current
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    @contextlib.contextmanager
+    def device(self, index: int) -> Iterator[None]:
+        self.asked()
+        yield
+
+    def synchronize(self, device: Any = None) -> None:
+        raise AssertionError("the host waited for the device")
+
+
+class _Side(Stream):
+    """A stream without work: what it is given is done at once, or when the device gets round to it."""
+
+    def __init__(self, cuda: PretendedCuda) -> None:
+        self._cuda = cuda
+
+    @property
+    def free_at(self) -> int:
+        return self._cuda.now() + self._cuda.answers_after_ns

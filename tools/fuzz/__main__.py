@@ -1,0 +1,97 @@
+"""Fuzzes every target for its share of the time, and says what broke.
+
+    PYTHONPATH=tools:tests python -m fuzz [--seconds 60] [--only TARGET…] [--keep]
+
+What was found so far is in .stallscope/fuzz/corpus, and inputs that break a target are in
+.stallscope/fuzz/broken: each is played again with ``python -m fuzz.harness TARGET FILE``. An input
+breaks a target that raises what is no error of Stallscope's, or takes more than twenty seconds or 2 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from support.parser_contract import SAMPLES
+
+from .corpus import keep, kept
+from .fewest import fewest
+from .targets import TARGETS
+
+_FOUND = Path(".stallscope/fuzz")
+_LONGEST_INPUT = 4096
+_LIMITS = (f"-max_len={_LONGEST_INPUT}", "-timeout=20", "-rss_limit_mb=2048")
+# Of the output of a target that broke, what says why.
+_LAST_CHARACTERS = 3000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=60, help="in all")
+    parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="put the fewest inputs that reach as much into tools/fuzz",
+    )
+    options = parser.parse_args()
+    share = max(1, options.seconds // len(options.only))
+    broken = [target for target in options.only if not _fuzz(target, share)]
+    if options.keep:
+        for target in options.only:
+            _keep(target)
+    print(f"broken: {', '.join(broken)} (see {_FOUND / 'broken'})" if broken else "nothing broke")
+    return 1 if broken else 0
+
+
+def _fuzz(target: str, seconds: int) -> bool:
+    """Fuzz one target; whether nothing broke it."""
+    corpus, broken = _FOUND / "corpus" / target, _FOUND / "broken" / target
+    for folder in (corpus, broken):
+        folder.mkdir(parents=True, exist_ok=True)
+    for data in _seeds(target):
+        (corpus / hashlib.sha1(data).hexdigest()).write_bytes(data)
+    ended = _harness(
+        target, *_LIMITS, f"-max_total_time={seconds}", f"-artifact_prefix={broken}/", str(corpus)
+    )
+    runs = re.findall(r"Done (\d+) runs|^#(\d+)", ended.stderr, re.MULTILINE)
+    count = next((done or at for done, at in reversed(runs)), "0")
+    print(f"{target}: {count} inputs, {'fine' if ended.returncode == 0 else 'broken'}", flush=True)
+    if ended.returncode != 0:
+        print((ended.stdout + ended.stderr)[-_LAST_CHARACTERS:], flush=True)
+    return ended.returncode == 0
+
+
+def _seeds(target: str) -> list[bytes]:
+    """What is kept, and the whole log that the parsers' own tests have."""
+    sample = SAMPLES.get(target)
+    if sample is None:
+        return kept(target)
+    with TemporaryDirectory() as folder:
+        return [*kept(target), sample(Path(folder))]
+
+
+def _keep(target: str) -> None:
+    found = [path.read_bytes() for path in (_FOUND / "corpus" / target).iterdir()]
+    inputs = fewest(TARGETS[target], found)
+    path = keep(target, inputs)
+    print(f"{path}: {len(inputs)} of {len(found)} inputs, {path.stat().st_size} bytes", flush=True)
+
+
+def _harness(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fuzz.harness", target, *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

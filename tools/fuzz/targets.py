@@ -1,0 +1,127 @@
+"""What is fuzzed: everything that is given bytes of logs, each by a name of its own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import cycle
+
+from support.parser_contract import PATTERN, holds
+
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.parsers import PARSERS
+from stallscope.parsers.autotune import is_autotune_log, parse_autotune
+from stallscope.parsers.events import events_in
+from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
+from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.launcher_output import shown_lines
+from stallscope.parsers.launchers import demultiplexed
+from stallscope.parsers.log_records import LogRecords
+from stallscope.parsers.named import by_name
+from stallscope.parsers.packed import unpacked
+from stallscope.parsers.reading import Reading
+from stallscope.run import Run
+
+Target = Callable[[bytes], object]
+
+#: Stands between files where an input is a folder of them.
+BETWEEN_FILES = b"\n==> next file <==\n"
+# Cuts what is small into many blocks.
+_BLOCK_BYTES = 61
+_SMALL = 1 << 16
+_NAMES = (
+    "log",
+    "rank-00000.0.0.steps.csv",
+    "rank.1/stdout",
+    "rank-00000.input.json",
+    "benchmark|a|b|c|1|2|d|e|f|2|-16|1|40|0.001|32.log",
+)
+
+
+def _parser(name: str) -> Target:
+    parser = by_name(name)
+
+    def target(data: bytes) -> None:
+        parser.recognises("log", data)
+        holds(parser, data)
+
+    return target
+
+
+def _or_unreadable(read: Target) -> Target:
+    """An error of Stallscope's is as good an end as a result."""
+
+    def target(data: bytes) -> None:
+        with suppress(UnreadableError):
+            read(data)
+
+    return target
+
+
+def _blocks(data: bytes) -> tuple[int, ...]:
+    return (_BLOCK_BYTES, 2 << 20) if len(data) < _SMALL else (2 << 20,)
+
+
+def _timeline(data: bytes) -> None:
+    is_timeline(data)
+    for block_bytes in _blocks(data):
+        reader = TimelineReader("some/log", io.BytesIO(data), block_bytes)
+        for batch in reader.batches():
+            assert (batch.activities.begin <= batch.activities.end).all()
+
+
+def _autotune(data: bytes) -> None:
+    is_autotune_log(data)
+    parse_autotune("some/log", data)
+
+
+def _launchers(data: bytes) -> None:
+    streams = demultiplexed(data)
+    assert sum(map(len, streams.values())) <= len(data)
+    for block_bytes in _blocks(data):
+        for line in shown_lines(data, block_bytes):
+            assert line.stamp is None or abs(line.stamp.ns) < 2**63
+
+
+def _records(data: bytes) -> None:
+    records = LogRecords()
+    for part in data.split(BETWEEN_FILES):
+        records.add("some/log", part)
+    records.logs()
+
+
+def _events(data: bytes) -> None:
+    for told in events_in("some/log", data).values():
+        assert all("\n" not in event.what for event in told)
+
+
+def whole(data: bytes) -> list[Run]:
+    """The runs in a folder of such files, as ``stallscope.parsers.read`` reads them."""
+    reading = Reading()
+    for name, part in zip(cycle(_NAMES), data.split(BETWEEN_FILES), strict=False):
+        try:
+            reading.take(name, f"some/{name}", unpacked(name, part))
+        except (UnreadableError, NotFoundError) as error:
+            reading.failed(name, error)
+    runs = reading.runs("some", reading.records_logs())
+    for run in runs:
+        assert run.ranks
+        assert run.size > max(run.ranks)
+        assert run.status
+        assert run.started_at is None or run.name
+    return runs
+
+
+#: By name.
+TARGETS: dict[str, Target] = {
+    **{parser.name: _parser(parser.name) for parser in PARSERS},
+    "line-pattern": _parser(PATTERN),
+    "launchers": _launchers,
+    "records": _records,
+    "events": _events,
+    "timeline": _or_unreadable(_timeline),
+    "autotune": _or_unreadable(_autotune),
+    "input-times": _or_unreadable(lambda data: parse_input_times("some/log", data)),
+    "whole": whole,
+}
