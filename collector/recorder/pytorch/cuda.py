@@ -18,12 +18,13 @@ from typing import Any, Callable, ContextManager, Deque, List, NamedTuple, Optio
 
 # An anchor is taken again while it is known worse than this, a few times.
 _GOOD_NS = 40_000
-_ATTEMPTS = 5
-# A host that was interrupted for longer saw nothing; a stream that takes longer has to wait itself.
-_WORST_NS = 1_000_000
+_ATTEMPTS = 2
+# A host that was interrupted for longer saw nothing; a stream that takes longer has to wait itself. So
+# much of a fifth of a second is the most that anchors take from training: two in a thousand.
+_WORST_NS = 200_000
 # Anchors are this far apart at least, and a device that is further behind than all of them has lost its
-# stamps: 25 s with a flush in every tenth of a second, minutes with one a second.
-_APART_NS = 100_000_000
+# stamps: that is 51 s.
+_APART_NS = 200_000_000
 _ANCHORS = 256
 # Clocks drift by up to 100 µs a second: with no later anchor a stamp is not told from further away.
 _FURTHEST_MS = 1000.0
@@ -50,7 +51,7 @@ class Stamp(NamedTuple):
 class CudaClock:
     """Stamps of one CUDA device.
 
-    Taken by the threads that train, read by one other; ``cuda`` is ``torch.cuda``.
+    Taken by the threads that train, and read by the one whose loop it is; ``cuda`` is ``torch.cuda``.
     """
 
     def __init__(self, cuda: Any, index: int, now: Callable[[], int] = monotonic_ns) -> None:
@@ -67,6 +68,15 @@ class CudaClock:
         with self.asked():
             self.look()
 
+    @property
+    def is_capturing(self) -> bool:
+        """Whether this thread captures a graph."""
+        try:
+            return self.broken is None and bool(self._cuda.is_current_stream_capturing())
+        except Exception as error:  # it is the training's own, which hears of it soon enough
+            self.broken = repr(error)
+            return False
+
     def stamp(self) -> Optional[Stamp]:
         """A stamp of what the current stream has been given so far.
 
@@ -75,7 +85,7 @@ class CudaClock:
         if self.broken is not None or not self._anchors:
             return None
         try:
-            if self._cuda.is_current_stream_capturing():
+            if self.is_capturing:
                 return None
             event = self._free.pop() if self._free else self._event()
             event.record(self._cuda.current_stream(self._index))

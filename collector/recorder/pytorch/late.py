@@ -46,7 +46,7 @@ _Times = Tuple[Turn, int, Optional[int]]
 
 
 class LateSteps:
-    """Rows that wait, in order. Added by the training thread, settled by the flushing one.
+    """Rows that wait, in order. Added and settled by the training thread, between its turns.
 
     ``assembler`` joins turns as the recording's own does, of which it must not be the same object;
     ``emit`` takes the rows with the device's times.
@@ -86,7 +86,12 @@ class LateSteps:
                 self._give_up_but(_MOST_WAITING)
 
     def settle(self, last: bool = False) -> None:
-        """Emit the rows of all turns that the device is through with; the ``last`` time, of all."""
+        """Emit the rows of all turns that the device is through with; the ``last`` time, of all.
+
+        A graph that is being captured would break if the device were asked anything: then nothing is.
+        """
+        if self._device.is_capturing:
+            return
         # A driver that hangs keeps the thread that asked it, and must not keep this one.
         if not self._lock.acquire(timeout=_PATIENCE_NS / 1e9):
             return

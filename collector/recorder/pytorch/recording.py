@@ -277,13 +277,12 @@ class Recording:
             session.facts(found)
 
     def _before_flush(self) -> None:
-        """From the flushing thread: what waits for a loop that runs, and what a device has done."""
+        """From the flushing thread, and at the end: what waits for a loop that runs, or for a device."""
         if self._pool is not None and self._turn is not None:
             self._pool.look()
-        if self._late is not None and self._session is not None:
-            self._late.settle(last=self._session.closed)
-            if self._session.closed:
-                self._tell_of_device()
+        if self._late is not None and self._session is not None and self._session.closed:
+            self._late.settle(last=True)
+            self._tell_of_device()
 
     def _tell_of_device(self) -> None:
         """How well the device has told its times, when it is over."""
@@ -343,6 +342,8 @@ class Recording:
                 ended = self._late.ended(turn, end, self._gradients.mark)
                 rows = self._assembler.rows(turn, end, self._gradients.last)
                 self._late.add(ended, self._numbered(rows))
+                # Here, and in no other thread: while training captures a graph nobody may ask.
+                self._late.settle()
             if self._assembler.lost_count:
                 self._give_up()
             assert self._session is not None
