@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -21,21 +22,21 @@ hypothesis.settings.load_profile("untimed")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers side by side: one has all tests that talk to servers, which start once and mostly wait;
-    every other file is one worker's, and those that take longest begin first."""
-    talking = {item.path for item in items if item.get_closest_marker("services")}
-    looking = {item.path for item in items if item.get_closest_marker("browser")}
+    """Workers side by side: one has all tests that talk to servers, which start once and mostly wait,
+    another all that look at pages, as two browsers at a time are slow; of the others every file is one
+    worker's, and those that take longest begin first."""
+    group_of: dict[Path, str] = {}
+    for name in ("browser", "services"):
+        group_of |= {item.path: name for item in items if item.get_closest_marker(name)}
 
     def turn(item: pytest.Item) -> int:
-        started = item.path.parent.name in ("cli", "batch")
-        return 0 if item.path in talking else 1 if started else 2 if item.path in looking else 3
+        starts_processes = item.path.parent.name in ("cli", "batch")
+        return 0 if item.path in group_of else 1 if starts_processes else 2
 
     items.sort(key=turn)
     for item in items:
-        group = (
-            "services" if item.path in talking else str(item.path.relative_to(item.config.rootpath))
-        )
-        item.add_marker(pytest.mark.xdist_group(group))
+        alone = str(item.path.relative_to(item.config.rootpath))
+        item.add_marker(pytest.mark.xdist_group(group_of.get(item.path, alone)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
