@@ -36,7 +36,7 @@ KEYS = {
     "ledger": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms",
     "ranks": "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "
     "clock_offset_ms clock_uncertainty_ms",
-    "steps": "total complete partial unused",
+    "steps": "total complete partial unused sampled_out",
     "epoch_times": "known_from precision epochs mean_s precision_s step_ms step_precision_ms "
     "metric_step_ms samples_per_second_per_rank",
     "epoch_times.epochs": "rank fit epoch s precision_s",
@@ -312,7 +312,13 @@ def test_stragglers_are_told_with_pattern_and_cost(case: Callable[[str], Analysi
 
 def test_steps_that_are_not_whole_are_counted(case: Callable[[str], Analysis]) -> None:
     whole = document(case("everything"))["steps"]
-    assert whole == {"total": 400, "complete": 400, "partial": 0, "unused": 0}
+    assert whole == {
+        "total": 400,
+        "complete": 400,
+        "partial": 0,
+        "unused": 0,
+        "sampled_out": 0,
+    }
     lost = document(case("rows lost"))["steps"]
     assert lost["complete"] + lost["partial"] + lost["unused"] == lost["total"] == 400
     assert lost["partial"] > 10
