@@ -235,6 +235,10 @@ def test_a_damaged_state_makes_no_harm(logs: Path, capsys: pytest.CaptureFixture
     assert main([*words, "--force"]) == 0
 
 
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
     for number in range(20):
         write_job(tmp_path / f"{number:02d}", replace(JOB, run_id=f"run-{number}", seed=number))
@@ -243,7 +247,8 @@ def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*program, "2"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as process:
-        while process.poll() is None and not list(tmp_path.glob("reports/run-*.html")):
+        # Until a run is noted: its file is there a moment before.
+        while process.poll() is None and '{"run"' not in _text(tmp_path / "reports" / STATE):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

@@ -141,6 +141,7 @@ def test_two_runs_are_selected_by_keyboard_and_compared(open_page: Open) -> None
     page.keyboard.press("Space")
     expect(page.get_by_text("3 selected")).to_be_visible()
     page.keyboard.press("Space")
+    expect(page.get_by_text("2 selected")).to_be_visible()
     link.focus()
     page.keyboard.press("Enter")
     heading = page.get_by_role("heading", level=1)

@@ -310,6 +310,8 @@ def test_a_trace_is_one_that_perfetto_reads(open_page: Open) -> None:
 def test_the_address_is_copied_with_what_was_chosen(open_page: Open) -> None:
     page = open_page("/run/real/timeline?from=20&to=40&baseline=slow")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    # Until the timeline is drawn, which writes the address as it is read back.
+    expect(page.locator("#timeline")).to_have_attribute("aria-busy", "false")
     copy = page.get_by_role("button", name="Copy address")
     copy.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
