@@ -60,6 +60,7 @@ def test_it_reads_what_such_a_trainer_prints(changed: Path, tmp_path: Path) -> N
     assert "known: a mean over 100 steps" in done.stdout
 
 
+@pytest.mark.extras  # ruff is a developer's
 def test_it_is_as_clean_as_the_other_parsers(changed: Path) -> None:
     for words in (["check"], ["format", "--check"]):
         done = _run(changed, "-m", "ruff", *words, "parsers/steps_each.py")

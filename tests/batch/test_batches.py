@@ -240,7 +240,7 @@ def _text(path: Path) -> str:
 
 
 def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
-    for number in range(20):
+    for number in range(40):
         write_job(tmp_path / f"{number:02d}", replace(JOB, run_id=f"run-{number}", seed=number))
     sources = sorted(path.name for path in tmp_path.iterdir())
     program = [sys.executable, "-m", "stallscope", "report", *sources, "--format", "html", "--jobs"]
@@ -254,17 +254,17 @@ def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     (said,) = [line for line in errors.splitlines() if line]
-    assert said.endswith("of 20 are there; the same command goes on from here")
+    assert said.endswith("of 40 are there; the same command goes on from here")
     done = int(said.split()[2])
-    assert 0 < done < 20
+    assert 0 < done < 40
     assert not list(tmp_path.glob("reports/.*.tmp"))
 
     again = subprocess.run(
         [*program, "1"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert again.returncode == 0, again.stderr
-    assert f"{done} of 20 are there already" in again.stderr
-    assert len(list(tmp_path.glob("reports/run-*.html"))) == 20
+    assert f"{done} of 40 are there already" in again.stderr
+    assert len(list(tmp_path.glob("reports/run-*.html"))) == 40
 
 
 def test_a_batch_that_was_killed_goes_on_too(

@@ -72,7 +72,7 @@ def test_runs_are_compared_and_saved(store: Path) -> None:
         said = texts(view_at(recalled, "/compare", f"?runs={ids}").content)
         assert "This page cannot be shown" not in said
     client = create_app(recalled).server.test_client()
-    for kind in ("report", "trace", "json"):
+    for kind in ("report", "json"):
         address = f"/download/slow/{kind}"
         with client.get(address, headers={"Host": "127.0.0.1:8050"}) as answer:
             assert answer.status_code == 200
