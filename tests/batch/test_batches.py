@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -239,7 +240,15 @@ def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Programs are ended by Ctrl-C, also where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interruptible: None) -> None:
     for number in range(40):
         write_job(tmp_path / f"{number:02d}", replace(JOB, run_id=f"run-{number}", seed=number))
     sources = sorted(path.name for path in tmp_path.iterdir())
