@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,13 +117,22 @@ class Entry:
         summary = self.summary
         content = {"stallscope_summary": _SUMMARY_VERSION, "manifest": self.manifest}
         content |= {name: getattr(summary, name) for name in summary.__dataclass_fields__}
-        # Never half, and never in the way of what lists the run's own files.
-        beside = folder.parent / f".{folder.name}-{os.getpid()}-{SUMMARY}"
-        try:
+        with written_whole(folder, SUMMARY) as beside:
             beside.write_text(json.dumps(content, indent=1))
-            beside.replace(folder / SUMMARY)
-        finally:
-            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def written_whole(folder: Path, name: str) -> Iterator[Path]:
+    """A file of a run's folder: where to write it. It gets to its place when all of it is there.
+
+    Never half, and never in the way of what lists the run's own files.
+    """
+    beside = folder.parent / f".{folder.name}-{os.getpid()}-{name}"
+    try:
+        yield beside
+        beside.replace(folder / name)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def job_facts(run: Run) -> dict[str, Any]:

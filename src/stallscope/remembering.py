@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from cattrs import BaseValidationError
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.recall import code_state, found_in, recalled
-from stallscope.collector.catalogue.entry import ANALYSIS
+from stallscope.collector.catalogue.entry import ANALYSIS, written_whole
 from stallscope.run import Run
 
 #: Takes a run apart, against its baseline and the one on one rank.
@@ -102,12 +101,6 @@ def _identity(own: Placed, baseline: Placed | None, single: Placed | None) -> by
 def _remember(analysis: Analysis, identity: bytes, folder: Path) -> None:
     table = found_in(analysis)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _OF: identity})
-    # Never half, and never in the way of what lists the run's own files.
-    beside = folder.parent / f".{folder.name}-{os.getpid()}-{ANALYSIS}"
     # Where nothing can be written, it is analysed again next time.
-    with suppress(OSError):
-        try:
-            pq.write_table(table, beside)
-            beside.replace(folder / ANALYSIS)
-        finally:
-            beside.unlink(missing_ok=True)
+    with suppress(OSError), written_whole(folder, ANALYSIS) as beside:
+        pq.write_table(table, beside)

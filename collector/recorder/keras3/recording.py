@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
@@ -13,6 +12,7 @@ import keras
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
+from ..guards import never_raises
 from ..identity import World
 from ..options import Options
 from ..session import Session
@@ -39,19 +39,6 @@ def stop_abandoned() -> None:
     for recording in list(_open):
         if recording.abandoned:
             recording.stop()
-
-
-def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
-    """Whatever fails inside ends the recording with one warning, and nothing else."""
-
-    @functools.wraps(method)
-    def guarded(self: "Recording", *args: Any, **kwargs: Any) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:
-            self.fail(error)
-
-    return guarded
 
 
 class Recording:
@@ -101,7 +88,7 @@ class Recording:
 
     # -- begin and end ---------------------------------------------------------------------------
 
-    @_never_raises
+    @never_raises
     def start(self) -> None:
         """Open the log, then put stamps and timers into the model."""
         world = world_of_training()
@@ -142,7 +129,7 @@ class Recording:
             logger.warning("stallscope: recording could not start, training goes on: %r", error)
         self._failed = True
 
-    @_never_raises
+    @never_raises
     def drain(self) -> None:
         """Turn calls that have ended into rows; from the flushing thread as well."""
         if self.running and self._stages is not None:
@@ -214,16 +201,16 @@ class Recording:
         timed = TimedFunction(function, self)  # type: ignore[arg-type]  # it is called alike
         model.train_function = timed
 
-    @_never_raises
+    @never_raises
     def _undo_one(self, undo: Callable[[], None]) -> None:
         undo()
 
-    @_never_raises
+    @never_raises
     def _finish(self) -> None:
         if self.running and self._stages is not None:
             self._stages.settle()
 
-    @_never_raises
+    @never_raises
     def _close(self) -> None:
         if self._session is not None:
             self._session.close(self._counted())
@@ -237,24 +224,24 @@ class Recording:
 
     # -- what Keras does between steps -----------------------------------------------------------
 
-    @_never_raises
+    @never_raises
     def epoch_begins(self, epoch: int) -> None:
         self.epoch = epoch
         self._epoch_began = read_clocks()[0]
 
-    @_never_raises
+    @never_raises
     def epoch_ends(self) -> None:
         self._interval(EPOCH, self._epoch_began, read_clocks()[0])
 
-    @_never_raises
+    @never_raises
     def validation_begins(self) -> None:
         self._validation_began = read_clocks()[0]
 
-    @_never_raises
+    @never_raises
     def validation_ends(self) -> None:
         self._interval(VALIDATION, self._validation_began, read_clocks()[0])
 
-    @_never_raises
+    @never_raises
     def _saved(self, begin: int, end: int) -> None:
         self._interval(CHECKPOINT, begin, end)
 
@@ -266,7 +253,7 @@ class Recording:
 
     # -- one call of the train function ----------------------------------------------------------
 
-    @_never_raises
+    @never_raises
     def before_call(self) -> None:
         if getattr(self.model, "history", None) is not self._history:
             # Another fit trains the model, without this callback: an exception ended the one before.
@@ -274,7 +261,7 @@ class Recording:
         elif self.running and self._stages is not None:
             self._stages.call_begins()
 
-    @_never_raises
+    @never_raises
     def called(self, call: Call) -> None:
         assert self._stages is not None
         self._calls += 1
@@ -284,12 +271,12 @@ class Recording:
             self._announced = news
             self._announce()
 
-    @_never_raises
+    @never_raises
     def cost_of_call(self, nanoseconds: int) -> None:
         assert self._session is not None
         self._session.cost.turn(nanoseconds)
 
-    @_never_raises
+    @never_raises
     def aborted(self, call: Call) -> None:
         assert self._stages is not None
         self._stages.call_aborted(call)

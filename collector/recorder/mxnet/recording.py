@@ -6,11 +6,12 @@ import functools
 import logging
 import os
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
+from ..guards import while_running
 from ..options import Options
 from ..pytorch.steps import StepAssembler, Turn
 from ..session import Session
@@ -22,20 +23,6 @@ logger = logging.getLogger("stallscope")
 
 # Recordings that nobody has closed yet.
 _open: List["Recording"] = []
-
-
-def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
-    """Whatever fails inside ends the recording with one warning, and nothing else."""
-
-    @functools.wraps(method)
-    def guarded(self: "Recording", *args: Any, **kwargs: Any) -> None:
-        if self.running:
-            try:
-                method(self, *args, **kwargs)
-            except Exception as error:
-                self.fail(error)
-
-    return guarded
 
 
 class Recording:
@@ -174,7 +161,7 @@ class Recording:
 
     # -- epochs, and what lies between steps ------------------------------------------------------
 
-    @_never_raises
+    @while_running
     def loop_begins(self, loop: object, loader: Any) -> None:
         self._end_turn_early()
         if self._loop is None:
@@ -182,31 +169,31 @@ class Recording:
             self._session.facts({"batches_per_epoch": _length(loader)})
         self._loop = loop
 
-    @_never_raises
+    @while_running
     def loop_ends(self, loop: object) -> None:
         """Python may only close a loop that was left when another one runs already."""
         if loop is self._loop:
             self.epoch_ends()
 
-    @_never_raises
+    @while_running
     def epoch_begins(self) -> None:
         self.epoch_ends()
         self._epoch += 1
         self._epoch_began = monotonic_ns()
 
-    @_never_raises
+    @while_running
     def epoch_ends(self) -> None:
         self._end_turn_early()
         began, self._epoch_began = self._epoch_began, None
         if began is not None:
             self._interval(EPOCH, began)
 
-    @_never_raises
+    @while_running
     def pause_begins(self) -> None:
         """Something besides training begins. A step whose gradients are reduced ends before it."""
         self._end_turn_early()
 
-    @_never_raises
+    @while_running
     def pause_ends(self, kind: str, began: int) -> None:
         self._interval(kind, began)
 
@@ -219,14 +206,14 @@ class Recording:
 
     # -- turns of the loop -----------------------------------------------------------------------
 
-    @_never_raises
+    @while_running
     def turn_begins(self) -> None:
         begin, clock = read_clocks()
         self._turn = Turn(self._epoch, begin, clock)
         self._reduces = False
         self._own_ns = monotonic_ns() - begin
 
-    @_never_raises
+    @while_running
     def data_is_there(self, batch: Any) -> None:
         turn = self._turn
         assert turn is not None
@@ -234,7 +221,7 @@ class Recording:
         turn.samples = self._options.batch_size or samples_in(batch)
         self._own_ns += monotonic_ns() - turn.data
 
-    @_never_raises
+    @while_running
     def turn_ends(self) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
@@ -245,19 +232,19 @@ class Recording:
             assert self._session is not None
             self._session.cost.turn(self._own_ns + monotonic_ns() - end)
 
-    @_never_raises
+    @while_running
     def no_turn(self) -> None:
         """The data has ended: what began was no turn."""
         self._turn = None
 
-    @_never_raises
+    @while_running
     def _end_turn_early(self) -> None:
         """The user has left the loop: it was a turn if gradients were reduced in it."""
         if self._turn is not None and self._reduces:
             self.turn_ends()
         self._turn = None
 
-    @_never_raises
+    @while_running
     def _reduction(self, before: List[Any], after: List[Any]) -> None:
         if self._turn is not None:
             self._reduces = True

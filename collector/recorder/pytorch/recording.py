@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from time import monotonic_ns
@@ -13,6 +12,7 @@ import torch
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
+from ..guards import while_running
 from ..learning_rate import Rates
 from ..options import Options
 from ..session import Session
@@ -45,20 +45,6 @@ _MOST_ORDERS = 8
 
 # Recordings that nobody has closed yet.
 _open: List["Recording"] = []
-
-
-def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
-    """Whatever fails inside ends the recording with one warning, and nothing else."""
-
-    @functools.wraps(method)
-    def guarded(self: "Recording", *args: Any, **kwargs: Any) -> None:
-        if self.running:
-            try:
-                method(self, *args, **kwargs)
-            except Exception as error:
-                self.fail(error)
-
-    return guarded
 
 
 class Recording:
@@ -207,7 +193,7 @@ class Recording:
 
     # -- epochs, and what lies between steps ------------------------------------------------------
 
-    @_never_raises
+    @while_running
     def loop_begins(self, loop: object, loader: Any) -> None:
         self._end_turn_early()
         if self._loop is None:
@@ -226,7 +212,7 @@ class Recording:
         told = {"loader_workers": workers, "batches_per_epoch": _length(loader)}
         self._session.facts({"batch_size": self._batch_size, **told})
 
-    @_never_raises
+    @while_running
     def loop_ends(self, loop: object, ends_epoch: bool) -> None:
         """Python may only close a loop that was left when another one runs already."""
         if loop is self._loop:
@@ -234,7 +220,7 @@ class Recording:
             if ends_epoch:
                 self.epoch_ends()
 
-    @_never_raises
+    @while_running
     def epoch_begins(self, number: Optional[int] = None) -> None:
         self.epoch_ends()
         begun_before = self._epoch >= 0
@@ -243,7 +229,7 @@ class Recording:
             self._tell_rate()
         self._epoch_began = monotonic_ns()
 
-    @_never_raises
+    @while_running
     def epoch_ends(self) -> None:
         self._end_turn_early()
         began, self._epoch_began = self._epoch_began, None
@@ -298,13 +284,13 @@ class Recording:
             told["reason"] = "the device gave no times any more: %s" % device.broken
         session.facts({"stamps": {**self._stamps, **told}})
 
-    @_never_raises
+    @while_running
     def pause_begins(self) -> None:
         """Something besides training begins. A step whose gradients are reduced ends before it."""
         if self._turn is not None and self._turn.reductions:
             self.turn_ends()
 
-    @_never_raises
+    @while_running
     def pause_ends(self, kind: str, began: int) -> None:
         self._interval(kind, began)
 
@@ -314,7 +300,7 @@ class Recording:
 
     # -- turns of the loop -----------------------------------------------------------------------
 
-    @_never_raises
+    @while_running
     def turn_begins(self) -> None:
         begin, clock = read_clocks()
         turn = self._turn = Turn(self._epoch, begin, clock)
@@ -322,7 +308,7 @@ class Recording:
         turn.begin_mark = self._gradients.stamp()
         self._own_ns = monotonic_ns() - begin
 
-    @_never_raises
+    @while_running
     def data_is_there(self, batch: Any) -> None:
         turn = self._turn
         assert turn is not None
@@ -331,7 +317,7 @@ class Recording:
         turn.samples = self._options.batch_size or samples_in(batch)
         self._own_ns += monotonic_ns() - turn.data
 
-    @_never_raises
+    @while_running
     def turn_ends(self) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
@@ -349,12 +335,12 @@ class Recording:
             assert self._session is not None
             self._session.cost.turn(self._own_ns + monotonic_ns() - end)
 
-    @_never_raises
+    @while_running
     def no_turn(self) -> None:
         """The data has ended: what began was no turn."""
         self._turn = None
 
-    @_never_raises
+    @while_running
     def _end_turn_early(self) -> None:
         """The user has left the loop: it was a turn if there were gradients in it."""
         turn = self._turn
@@ -362,7 +348,7 @@ class Recording:
             self.turn_ends()
         self._turn = None
 
-    @_never_raises
+    @while_running
     def _reduced(self, reduction: Reduction) -> None:
         if self._turn is not None:
             self._turn.reduced(reduction)
@@ -378,7 +364,7 @@ class Recording:
             found = sparse_gradients(self._optimizer, self._model, parameters, self._size)
             self._session.facts({"sparse_gradients": found})
 
-    @_never_raises
+    @while_running
     def _give_up(self) -> None:
         assert self._session is not None
         rows = self._assembler.give_up()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
@@ -11,6 +10,7 @@ from typing import Any, Callable, List, Optional, Tuple
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
 from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
+from ..guards import never_raises
 from ..identity import World, world_from_environment
 from ..learning_rate import Rates
 from ..options import Options
@@ -53,19 +53,6 @@ def stop_abandoned() -> None:
     for recording in list(_open):
         if recording.abandoned:
             recording.stop()
-
-
-def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
-    """Whatever fails inside ends the recording with one warning, and nothing else."""
-
-    @functools.wraps(method)
-    def guarded(self: "Recording", *args: Any, **kwargs: Any) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:
-            self.fail(error)
-
-    return guarded
 
 
 class Recording:
@@ -114,7 +101,7 @@ class Recording:
 
     # -- begin and end ---------------------------------------------------------------------------
 
-    @_never_raises
+    @never_raises
     def start(self) -> None:
         """Open the log, then put stamps and timers into the model."""
         model, optimizer = self.model, self._optimizer
@@ -166,7 +153,7 @@ class Recording:
             logger.warning("stallscope: recording could not start, training goes on: %r", error)
         self._failed = True
 
-    @_never_raises
+    @never_raises
     def drain(self, between_calls: bool = False) -> None:
         """Turn calls that have ended into rows; from the flushing thread as well."""
         if self.running and self._stream is not None:
@@ -222,24 +209,24 @@ class Recording:
         timed = TimedFunction(found if own else made, self)
         model.train_function = timed
 
-    @_never_raises
+    @never_raises
     def _undo_one(self, undo: Callable[[], None]) -> None:
         undo()
 
-    @_never_raises
+    @never_raises
     def _finish(self) -> None:
         if self.running:
             self._settle()
             self.drain()
 
-    @_never_raises
+    @never_raises
     def _close(self) -> None:
         if self._session is not None:
             self._session.close(passes_counted(self._optimizer) // self._passes)
 
     # -- what Keras does between steps -----------------------------------------------------------
 
-    @_never_raises
+    @never_raises
     def epoch_begins(self, epoch: int) -> None:
         # In front of the first one a checkpoint's rate may not have been broadcast yet.
         if self.epoch is not None and self.running and self._session is not None:
@@ -249,19 +236,19 @@ class Recording:
         self.epoch = epoch
         self._epoch_began = read_clocks()[0]
 
-    @_never_raises
+    @never_raises
     def epoch_ends(self) -> None:
         self._interval(EPOCH, self._epoch_began, read_clocks()[0])
 
-    @_never_raises
+    @never_raises
     def validation_begins(self) -> None:
         self._validation_began = read_clocks()[0]
 
-    @_never_raises
+    @never_raises
     def validation_ends(self) -> None:
         self._interval(VALIDATION, self._validation_began, read_clocks()[0])
 
-    @_never_raises
+    @never_raises
     def _saved(self, begin: int, end: int) -> None:
         self._interval(CHECKPOINT, begin, end)
 
@@ -274,7 +261,7 @@ class Recording:
 
     # -- one call of the train function ----------------------------------------------------------
 
-    @_never_raises
+    @never_raises
     def before_call(self) -> None:
         if getattr(self.model, "history", None) is not self._history:
             self._give_way()
@@ -288,19 +275,19 @@ class Recording:
                 # The last call of an epoch may run fewer steps than the others.
                 self.steps_of_next_call = steps_per_execution(self.model)
 
-    @_never_raises
+    @never_raises
     def called(self, call: Call) -> None:
         assert self._stream is not None
         self._stream.add(call)
         if self._news() != self._announced:
             self._announce()
 
-    @_never_raises
+    @never_raises
     def cost_of_call(self, nanoseconds: int) -> None:
         assert self._session is not None
         self._session.cost.turn(nanoseconds)
 
-    @_never_raises
+    @never_raises
     def aborted(self, call: Call) -> None:
         assert self._stream is not None
         self._stream.abort(call)
