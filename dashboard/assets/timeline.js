@@ -58,11 +58,16 @@
             gone: new AbortController(),
         });
         const ask = later(() => this.ask(), ASK_AFTER);
+        const tell = later(() => this.tell(), TELL_AFTER);
         this.askSoon = function () {
             this.stale = true;
+            this.busy(true);
             ask();
         };
-        this.tellSoon = later(() => this.tell(), TELL_AFTER);
+        this.tellSoon = function () {
+            this.busy(true);
+            tell();
+        };
         this.readout.textContent = HINT;
         window.stallscopeSave.drawnBy("timeline", {
             csv: () => this.csv(),
@@ -191,20 +196,30 @@
         }
         this.asking = true;
         this.stale = false;
-        this.node.setAttribute("aria-busy", "true");
+        this.busy(true);
+        let failed = "";
         try {
             this.took(timeline.decode(await this.fetched()));
         } catch (error) {
-            if (!this.gone.signal.aborted) {
-                this.say(error.message);
-            }
+            failed = error.message;
         }
         this.asking = false;
-        if (this.stale && !this.gone.signal.aborted) {
-            this.ask();
-        } else {
-            this.node.setAttribute("aria-busy", "false");
+        if (this.gone.signal.aborted) {
+            return;
         }
+        if (this.stale) {
+            this.ask();
+        } else if (failed) {
+            this.say(failed);
+            this.busy(false);
+        } else {
+            this.tellSoon();
+        }
+    };
+
+    // Until picture, words and address say the same.
+    Timeline.prototype.busy = function (is) {
+        this.node.setAttribute("aria-busy", String(is));
     };
 
     Timeline.prototype.fetched = async function () {
@@ -235,7 +250,6 @@
             this.base = answer;
         }
         this.drawSoon();
-        this.tellSoon();
     };
 
     // The address says what is looked at. Dash is not told: it would make the page anew.
@@ -272,6 +286,7 @@
         if (this.time !== null || this.row !== null) {
             this.sayPlace();
         }
+        this.busy(false);
     };
 
     Timeline.prototype.say = function (words) {

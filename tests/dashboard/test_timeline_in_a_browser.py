@@ -41,6 +41,7 @@ def address(made: Callable[[str], Run]) -> Iterator[str]:
 
 
 def drawn(page: Page) -> Page:
+    """Waits until picture, words and address say the same."""
     expect(page.locator("#timeline")).to_have_attribute("aria-busy", "false")
     return page
 
@@ -230,6 +231,7 @@ def test_a_trackpad_zooms_the_timeline_and_never_the_page(open_page: Open) -> No
     with moved(page):
         for _ in range(4):
             page.mouse.wheel(0, -10)
+        page.wait_for_function("kept.length === 5")
     page.keyboard.up("Control")
     first, last = steps(page)
     assert last - first == pytest.approx(240 * 0.67, rel=0.1)
