@@ -33,6 +33,14 @@ _BAR = (
     b"\b" * 82
     + b"\r %d/%d [=====>........................] - ETA: 3s - loss: 2.2800 - accuracy: 0.1000"
 )
+#: What is printed, by a name: what a launcher puts before lines, and one of these.
+KINDS = (
+    *((launcher, label, _OWN) for launcher, label in _LAUNCHERS.items()),
+    ("horovodrun, bars", b"[%d]<stdout>:", _BAR),
+    ("Open MPI 4, bars", b"[1,%d]<stdout>:", _BAR),
+    ("Open MPI 4, with times, bars", b"Sat Nov 21 02:28:01 2026[1,%d]<stdout>:", _BAR),
+    ("horovodrun, bars as lines", b"[%d]<stdout>:", _BAR_AS_LINES),
+)
 _ONE_REGEX = re.compile(rb"\[(?:\d+,)?(\d+)\]<(\w+)>:.*Epoch (\d+)/(\d+)")
 _STEPS = 125
 
@@ -44,14 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     print("| launcher | splitlines | a regex | taken apart | as lines | Keras's epochs |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    rows = [(launcher, label, _OWN) for launcher, label in _LAUNCHERS.items()]
-    rows += [
-        ("horovodrun, bars", b"[%d]<stdout>:", _BAR),
-        ("Open MPI 4, bars", b"[1,%d]<stdout>:", _BAR),
-        ("Open MPI 4, with times, bars", b"Sat Nov 21 02:28:01 2026[1,%d]<stdout>:", _BAR),
-        ("horovodrun, bars as lines", b"[%d]<stdout>:", _BAR_AS_LINES),
-    ]
-    for launcher, label, line in rows:
+    for launcher, label, line in KINDS:
         data = printed(label, line, options.megabytes * 1_000_000, options.ranks)
         bare = _seconds(data.splitlines)
         cells = [f"{len(data) / bare / 1e6:.0f} MB/s"]

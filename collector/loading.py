@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -24,6 +25,7 @@ from stallscope.run import (
     MeasuredInput,
     Problem,
     Run,
+    Series,
 )
 
 from .catalogue.manifests import MANIFEST
@@ -31,7 +33,13 @@ from .catalogue.manifests import MANIFEST
 #: Of the folder of a collected run.
 VERSION = 2
 INTERVALS = "intervals.parquet"
+SERIES = "series.parquet"
+#: A row per value; ``series`` is the number of its series in the manifest.
+SERIES_SCHEMA = pa.schema(
+    [("series", pa.int32()), ("wall_ns", pa.int64()), ("value", pa.float64())]
+)
 _TABLES = ("steps", "intervals")
+_LATER = (*_TABLES, "series")
 
 
 def load_run(
@@ -53,6 +61,7 @@ def load_run(
             **_but_for_tables(manifest),
             steps=_read_steps(path, manifest["files"], ranks, epochs),
             intervals=_read_intervals(path),
+            series=_read_series(path, manifest.get("series", [])),
         )
 
 
@@ -73,6 +82,7 @@ class RunOnDisk(Run):
             # Collected before manifests told it: then the tables are read at once.
             rows = manifest.get("rows")
             own = {"_path": path, "_files": manifest["files"], "_rows": rows, "_reading": Lock()}
+            own["_series"] = manifest.get("series", [])
             # The fields of a frozen dataclass; those that are missing are asked of __getattr__.
             vars(run).update(_but_for_tables(manifest), **own)
         return run
@@ -84,22 +94,30 @@ class RunOnDisk(Run):
         return self.steps.num_rows if known is None else int(known)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _TABLES:
+        if name not in _LATER:
             raise AttributeError(name)
         with self._reading:
             if name not in vars(self):
-                vars(self).update(self._tables())
+                vars(self).update(self._tables() if name in _TABLES else self._read_series())
         return vars(self)[name]
 
     def _tables(self) -> dict[str, pa.Table]:
-        path, files = self._path, self._files
-        with _told_as_damage(path):
-            if _manifest_of(path)["files"] != files:
+        with self._as_it_was():
+            steps = _read_steps(self._path, self._files, None, None)
+            return {"steps": steps, "intervals": _read_intervals(self._path)}
+
+    def _read_series(self) -> dict[str, tuple[Series, ...]]:
+        with self._as_it_was():
+            return {"series": _read_series(self._path, self._series)}
+
+    @contextmanager
+    def _as_it_was(self) -> Iterator[None]:
+        with _told_as_damage(self._path):
+            if _manifest_of(self._path)["files"] != self._files:
                 raise UnreadableError(
-                    f"{path}: this run was collected again meanwhile; open it again"
+                    f"{self._path}: this run was collected again meanwhile; open it again"
                 )
-            steps = _read_steps(path, files, None, None)
-            return {"steps": steps, "intervals": _read_intervals(path)}
+            yield
 
 
 @contextmanager
@@ -158,6 +176,18 @@ def _read_intervals(path: Path) -> pa.Table:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(INTERVALS_SCHEMA.names).cast(INTERVALS_SCHEMA).combine_chunks()
+
+
+def _read_series(path: Path, told: Sequence[dict[str, Any]]) -> tuple[Series, ...]:
+    if not told:
+        return ()
+    table = pq.read_table(path / SERIES, schema=SERIES_SCHEMA)
+    numbers, walls, values = (table[name].to_numpy() for name in SERIES_SCHEMA.names)
+    edges = np.searchsorted(numbers, np.arange(len(told) + 1))
+    return tuple(
+        Series(**one, wall_ns=walls[first:last], value=values[first:last])
+        for one, first, last in zip(told, edges[:-1], edges[1:], strict=True)
+    )
 
 
 def _check_sizes(path: Path, files: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.attempts import last_attempts
-from stallscope.run import Event, Log, MeasuredInput, Run
+from stallscope.run import Event, Log, MeasuredInput, Run, Series
 
 Key = tuple[int, int, int, int]
 
@@ -32,8 +32,13 @@ def is_one_job(one: Run, other: Run) -> bool:
 
 
 def merged(new: Run, old: Run) -> Run:
-    """The new run, with logs, measurements and events of the old one that it lacks."""
-    new = replace(new, input_times=_measurements(new, old), events=_events(new, old))
+    """The new run, with logs, measurements, events and series of the old one that it lacks."""
+    new = replace(
+        new,
+        input_times=_measurements(new, old),
+        events=_events(new, old),
+        series=_series(new, old),
+    )
     there = {key(log) for log in new.logs}
     lacking = [index for index, log in enumerate(old.logs) if key(log) not in there]
     if not lacking:
@@ -71,6 +76,11 @@ def _events(new: Run, old: Run) -> tuple[Event, ...]:
     # A log that tells events is read as a whole: what the new run has of it is all of it.
     told = {event.where for event in new.events}
     return (*new.events, *(event for event in old.events if event.where not in told))
+
+
+def _series(new: Run, old: Run) -> tuple[Series, ...]:
+    told = {series.where for series in new.series}
+    return (*new.series, *(series for series in old.series if series.where not in told))
 
 
 def _by_log(*tables: pa.Table) -> pa.Table:

@@ -5,6 +5,7 @@
                    steps/epochs-….parquet   one file per range of epochs, row groups of one log, or of
                                     several small ones: one rank or one epoch is read without most others
                    intervals.parquet
+                   series.parquet   what machines measured, where something told it
                    summary.json     what the analysis found, in short, for the catalogue
                    analysis.parquet all that it found; of large runs only
     STORE/.fetched/                 copies of logs that are far away
@@ -19,6 +20,7 @@ import itertools
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,13 +34,13 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from stallscope.errors import UnreadableError
-from stallscope.run import Run
+from stallscope.run import Run, Series
 from stallscope.safe_names import safe_name
 
 from .catalogue.checking import checksum
 from .catalogue.manifests import MANIFEST
 from .fetch import writing
-from .loading import INTERVALS, VERSION, load_run
+from .loading import INTERVALS, SERIES, SERIES_SCHEMA, VERSION, load_run
 from .merge import is_one_job, merged
 
 LOCK = ".lock"
@@ -74,6 +76,7 @@ def save_run(run: Run, store: Path) -> Path:
             try:
                 _write_steps(whole.steps, unfinished / "steps")
                 pq.write_table(whole.intervals, unfinished / INTERVALS)
+                _write_series(whole.series, unfinished / SERIES)
                 (unfinished / MANIFEST).write_text(
                     json.dumps(_manifest(whole, unfinished), indent=1)
                 )
@@ -132,6 +135,19 @@ def _write_steps(steps: pa.Table, folder: Path) -> None:
                 )
 
 
+def _write_series(series: Sequence[Series], path: Path) -> None:
+    """All values, series by series; nothing where there are none."""
+    if not series:
+        return
+    numbers = np.repeat(np.arange(len(series), dtype=np.int32), [len(one.value) for one in series])
+    columns = {
+        "series": numbers,
+        "wall_ns": np.concatenate([one.wall_ns for one in series]),
+        "value": np.concatenate([one.value for one in series]),
+    }
+    pq.write_table(pa.table(columns, SERIES_SCHEMA), path)
+
+
 def _row_groups(logs: npt.NDArray[np.int32]) -> list[int]:
     """Where row groups begin, and where the last one ends: only between the rows of two logs."""
     edges = np.flatnonzero(np.diff(logs, prepend=-1, append=-1)).tolist()
@@ -176,6 +192,10 @@ def _manifest(run: Run, folder: Path) -> dict[str, Any]:
         "problems": [asdict(problem) for problem in run.problems],
         "input_times": [asdict(measured) for measured in run.input_times],
         "events": [asdict(event) for event in run.events],
+        "series": [
+            {name: getattr(series, name) for name in ("name", "unit", "node", "rank", "where")}
+            for series in run.series
+        ],
         "files": {
             path.relative_to(folder).as_posix(): {
                 "size": path.stat().st_size,

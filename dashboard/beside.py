@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
-import io
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
+from threading import Lock, Thread
 from typing import TypeVar
 
 from stallscope.analysis.tensors import Tensors, tensors
 from stallscope.errors import UnreadableError
 from stallscope.parsers.autotune import AutotuneLog, is_autotune_log, read_autotune
-from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
+from stallscope.parsers.horovod_timeline import is_timeline, timeline_reader
+from stallscope.parsers.unpacking import is_packed, unpacking
 from stallscope.run import Run
 
 from .store.cache import Cache
 
-#: Of a longer timeline only the beginning is read: names and ticks are there.
-MOST_BYTES = 64 << 20
+# Longer timelines, and compressed ones, take seconds: nobody waits for them before seeing the page.
+_AWAITED_BYTES = 64 << 20
 _HEAD_BYTES = 4096
-_EVENT = b'{"ph": "'
+_TIMELINE_SUFFIXES = (".json", ".json.gz", ".json.bz2", ".json.xz", ".json.zst")
 # Files whose heads are looked at, folders of one run, and entries of one folder.
 _MOST_HEADS, _MOST_FOLDERS, _MOST_ENTRIES = 200, 64, 4096
 _OWN_FOLDERS = ("timeline", "autotune")
 _AUTOTUNE_SUFFIXES = (".csv", ".log", ".txt")
 
-_READ = Cache(8)
+_MOST_KEPT = 8
+_READ = Cache(_MOST_KEPT)
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TimelineSeen:
-    """A timeline, or its beginning."""
+    """A timeline that was read to its end."""
 
     path: Path
-    #: Bytes of the file, and those of them that were read.
+    #: Bytes of the file.
     size: int
-    read: int
     #: Wall clock, microseconds since 1970, at its time 0; None before Horovod 0.20.1.
     start_us: int | None
     tensors: Tensors
     #: Events that could not be read or do not fit together, and activities without an end.
     damaged: int
     unfinished: int
+
+
+@dataclass(frozen=True)
+class TimelineReading:
+    """A timeline that is being read."""
+
+    path: Path
+    #: Bytes of the file, and those of them that were read so far.
+    size: int
+    read: int
 
 
 @dataclass(frozen=True)
@@ -65,16 +79,22 @@ def folder_of(run: Run) -> Path | None:
         return None
 
 
-def timeline_beside(run: Run, most_bytes: int = MOST_BYTES) -> TimelineSeen | None:
+def timeline_beside(
+    run: Run, *, again: bool = True, awaited_bytes: int = _AWAITED_BYTES
+) -> TimelineSeen | TimelineReading | None:
     """The newest Horovod Timeline beside a run's logs; None without one.
+
+    A long one is read by a thread of its own, once for all who ask; whoever asks later gets it.
+
+    Args:
+        again: whether it is to be read again where it has changed since it was read last.
+        awaited_bytes: how long it may be for the caller to wait for it.
 
     Raises:
         UnreadableError: if there is one that cannot be read.
     """
-    path = _newest(run, (".json",), is_timeline)
-    if path is None:
-        return None
-    return _kept(path, lambda: _timeline(path, most_bytes), most_bytes)
+    path = _newest(run, _TIMELINE_SUFFIXES, is_timeline)
+    return None if path is None else _TIMELINES.of(path, again, awaited_bytes)
 
 
 def autotune_beside(run: Run) -> AutotuneSeen | None:
@@ -87,35 +107,90 @@ def autotune_beside(run: Run) -> AutotuneSeen | None:
     return None if path is None else _kept(path, lambda: AutotuneSeen(path, read_autotune(path)))
 
 
-def _kept(path: Path, make: Callable[[], T], *how: int) -> T:
+def _kept(path: Path, make: Callable[[], T]) -> T:
     try:
         now = path.stat()
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
-    return _READ.get((path, now.st_size, now.st_mtime_ns, *how), make)
+    return _READ.get((path, *_state(now)), make)
 
 
-def _timeline(path: Path, most_bytes: int) -> TimelineSeen:
-    try:
-        with path.open("rb") as file:
-            data = file.read(most_bytes)
-            size = max(os.fstat(file.fileno()).st_size, len(data))
-    except OSError as error:
-        raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
-    if size > len(data):
-        # The event that the limit cuts is not damaged.
-        data = data[: max(data.rfind(_EVENT), 0)] or data
-    reader = TimelineReader(str(path), io.BytesIO(data))
-    found = tensors(reader)
-    return TimelineSeen(
-        path,
-        size,
-        len(data) if size > most_bytes else size,
-        reader.start_us,
-        found,
-        reader.unreadable + reader.unmatched,
-        reader.unfinished,
-    )
+class _Work:
+    """One timeline, from the moment when its reading begins."""
+
+    def __init__(self, path: Path, state: os.stat_result) -> None:
+        self.state = _state(state)
+        self.future: Future[TimelineSeen] = Future()
+        self._path = path
+        self._size = state.st_size
+        self._file: BufferedReader | None = None
+        # Nobody who ends the dashboard waits for it.
+        Thread(target=self._run, name="timeline", daemon=True).start()
+
+    @property
+    def reading(self) -> TimelineReading:
+        try:
+            read = 0 if self._file is None else self._file.raw.tell()
+        except (OSError, ValueError):  # closed, or about to be: it is through
+            read = self._size
+        return TimelineReading(self._path, self._size, min(read, self._size))
+
+    def _run(self) -> None:
+        try:
+            self.future.set_result(self._seen())
+        except BaseException as error:  # whatever it is, nobody may wait for ever
+            self.future.set_exception(error)
+
+    def _seen(self) -> TimelineSeen:
+        try:
+            with self._path.open("rb") as self._file:
+                reader = timeline_reader(str(self._path), self._file)
+                found = tensors(reader)
+        except OSError as error:
+            raise UnreadableError(f"{self._path}: cannot be read: {error.strerror}") from None
+        return TimelineSeen(
+            self._path,
+            self._size,
+            reader.start_us,
+            found,
+            reader.unreadable + reader.unmatched,
+            reader.unfinished,
+        )
+
+
+class _Timelines:
+    """Timelines that were read, or are being read, by their paths."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._works: OrderedDict[Path, _Work] = OrderedDict()
+
+    def of(self, path: Path, again: bool, awaited_bytes: int) -> TimelineSeen | TimelineReading:
+        try:
+            now = path.stat()
+        except OSError as error:
+            raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
+        with self._lock:
+            work = self._works.get(path)
+            # One that grows is not begun anew before it was read.
+            changed = (
+                work is not None and again and work.future.done() and work.state != _state(now)
+            )
+            if work is None or changed:
+                work = self._works[path] = _Work(path, now)
+            self._works.move_to_end(path)
+            while len(self._works) > _MOST_KEPT:
+                self._works.popitem(last=False)
+        waits = now.st_size <= awaited_bytes and path.suffix == ".json"
+        return work.future.result() if waits or work.future.done() else work.reading
+
+
+_TIMELINES = _Timelines()
+
+
+def _state(state: os.stat_result) -> tuple[int, int]:
+    """What is another one once a file has changed."""
+    return state.st_size, state.st_mtime_ns
 
 
 def _newest(run: Run, suffixes: tuple[str, ...], known: Callable[[bytes], bool]) -> Path | None:
@@ -179,6 +254,10 @@ def _file(entry: os.DirEntry[str], suffixes: tuple[str, ...]) -> Iterator[tuple[
 def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
+            head = file.read(_HEAD_BYTES)
+            if is_packed(head):
+                file.seek(0)
+                head = unpacking(str(path), file, head).read(_HEAD_BYTES)
+            return head
     except OSError:
         return b""

@@ -8,14 +8,16 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from stallscope.run import Log, Problem
+from stallscope.run import Log, Problem, Series
 
 
 @dataclass(frozen=True)
 class Parsed:
     """What one file held: its log, steps and intervals (without the ``log`` column), and problems.
 
-    ``more`` are further logs in the same file: of other ranks, or of a further fit.
+    ``more`` are further logs in the same file: of other ranks, or of a further fit. ``series`` is what
+    the file tells of machines, ``series_problems`` what is missing of that: both count whatever becomes
+    of the log.
     """
 
     log: Log
@@ -24,6 +26,8 @@ class Parsed:
     intervals: pa.Table
     problems: tuple[Problem, ...] = field(default=())
     more: tuple[Parsed, ...] = field(default=())
+    series: tuple[Series, ...] = field(default=())
+    series_problems: tuple[Problem, ...] = field(default=())
 
 
 class Parser(ABC):

@@ -11,6 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -42,6 +44,9 @@ _OF_THE_RUN = (
 )
 
 
+_STEPS, _INTERVALS = (pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA))
+
+
 class Epoch(NamedTuple):
     """Nanoseconds on the log's clock."""
 
@@ -70,21 +75,52 @@ def epochs_log(
         run_id: where the log knows it; otherwise it is made of the place.
         end: nanoseconds on the log's clock at which the job ended, where that is known.
     """
-    log = Log(path, rank, 0, part, facts, ended, size)
-    row = {"generation": 0, "rank": rank, "step": None}
-    rows = [
-        {**row, "kind": "epoch", "epoch": number, "begin": begin, "end": until}
-        for number, begin, until in epochs
-    ]
+    rows = _rows(rank, epochs)
     if end is not None:
-        rows.append({**row, "kind": "end", "epoch": None, "begin": end, "end": end})
+        rows.append({**_row(rank), "kind": "end", "epoch": None, "begin": end, "end": end})
     return Parsed(
-        log=log,
+        log=Log(path, rank, 0, part, facts, ended, size),
         run_id=run_id,
-        steps=pa.schema(list(STEPS_SCHEMA)[1:]).empty_table(),
-        intervals=pa.Table.from_pylist(rows, pa.schema(list(INTERVALS_SCHEMA)[1:])),
+        steps=_no_rows(_STEPS),
+        intervals=_table(rows) if rows else _no_rows(_INTERVALS),
         problems=tuple(problems),
     )
+
+
+def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> list[Parsed]:
+    """Logs that were made without their epochs, with them.
+
+    Their tables are pieces of one: where every second line begins a fit, making one for each takes long.
+    """
+    table = _table(
+        [row for log, own in zip(logs, epochs, strict=True) for row in _rows(log.log.rank, own)]
+    )
+    ends = list(accumulate(map(len, epochs)))
+    return [
+        replace(log, intervals=table.slice(end - len(own), len(own)))
+        for log, own, end in zip(logs, epochs, ends, strict=True)
+    ]
+
+
+def _rows(rank: int, epochs: Sequence[Epoch]) -> list[dict[str, Any]]:
+    return [
+        {**_row(rank), "kind": "epoch", "epoch": number, "begin": begin, "end": end}
+        for number, begin, end in epochs
+    ]
+
+
+def _row(rank: int) -> dict[str, Any]:
+    return {"generation": 0, "rank": rank, "step": None}
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, _INTERVALS)
+
+
+@cache
+def _no_rows(schema: pa.Schema) -> pa.Table:
+    # Making any table of Arrow's loads pandas: not before one is wanted.
+    return schema.empty_table()
 
 
 def rank_in(path: str) -> tuple[int | None, str]:

@@ -46,7 +46,7 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
     runs = list(runs)
     if not events or not runs:
         return runs
-    spans = [_span(run) for run in runs]
+    spans = [span_of(run) for run in runs]
     for path in dict.fromkeys(event.where for event in events):
         own = [event for event in events if event.where == path]
         at = _run_of(path, own, runs, spans)
@@ -120,7 +120,7 @@ def _holds(span: tuple[int, int] | None, walls: Iterable[int], margin: int = _MA
     return span is not None and all(span[0] - margin <= wall <= span[1] + margin for wall in walls)
 
 
-def _span(run: Run) -> tuple[int, int] | None:
+def span_of(run: Run) -> tuple[int, int] | None:
     """Wall time, nanoseconds, of a run's first and last moment; None where no log ties it to UTC."""
     ends = [_last_by_log(table) for table in (run.steps, run.intervals)]
     walls: list[int] = []

@@ -17,7 +17,7 @@ from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
-from stallscope.run import Event, Log, Problem, Run
+from stallscope.run import Event, Log, Problem, Run, Series
 
 from .base import Parsed, Parser
 from .foreign import foreign_title
@@ -190,6 +190,7 @@ class _Looking:
         names = {seen.path for seen in self._files}
         logs = [log for run in runs for log in run.logs]
         used = {log.path for log in logs} | {event.where for run in runs for event in run.events}
+        used |= {series.where for run in runs for series in run.series}
         printed = [log for log in logs if log.path not in names]
         return [self._finished(seen, used, printed) for seen in self._files]
 
@@ -251,7 +252,9 @@ class _Looking:
             span=_span(own),
             precision=_PRECISION if has_steps else None if precision is None else str(precision),
             torn_lines=sum(one.log.torn for one in own),
-            notes=_without_place(problem for one in taken.logs for problem in one.problems),
+            # That MLflow knows no times is no note on what it knows of machines.
+            notes=_of_series(taken.logs[0].series)
+            or _without_place(problem for one in taken.logs for problem in one.problems),
         )
 
     def _sure(self, parser: Parser) -> Sure:
@@ -387,6 +390,21 @@ def _with_events(seen: FileSeen, events: Sequence[Event]) -> FileSeen:
         seen,
         span=seen.span or span,
         notes=(f"tells of events: {told}", *seen.notes),
+    )
+
+
+def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
+    """What a file tells of machines, and from when to when."""
+    if not series:
+        return ()
+    nodes = {one.node for one in series if one.node is not None}
+    of = f" of {len(nodes):,} nodes" if len(nodes) > 1 else ""
+    values = sum(len(one.value) for one in series)
+    first = min(int(one.wall_ns[0]) for one in series)
+    last = max(int(one.wall_ns[-1]) for one in series)
+    return (
+        f"tells what machines measured: {len(series):,} series{of}, {values:,} values from "
+        f"{_iso(first)}Z to {_iso(last)}Z",
     )
 
 

@@ -28,7 +28,7 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to
+from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to, with_epochs
 from .launcher_output import Line, Wanted, shown_lines
 from .stamps import Stamp
 
@@ -108,7 +108,8 @@ class KerasOutputParser(Parser):
             raise UnreadableError(
                 f"{path}: this looks like what Keras prints, and no epoch has ended in it"
             )
-        logs = [*_logs(path, found, len(data), ranks)]
+        made = [*_logs(path, found, len(data), ranks)]
+        logs = with_epochs([log for log, _ in made], [epochs for _, epochs in made])
         return replace(logs[0], more=tuple(logs[1:]))
 
 
@@ -260,8 +261,8 @@ def _one_stream_per_rank(outputs: dict[tuple[int | None, str], _Output]) -> dict
 
 def _logs(
     path: str, found: dict[int, _Output], size: int, ranks: Iterable[int]
-) -> Iterator[Parsed]:
-    """One log for each fit of each rank."""
+) -> Iterator[tuple[Parsed, list[Epoch]]]:
+    """One log for each fit of each rank, still without its epochs, and these."""
     stamped = all(_stamps_hold(output.epochs) for output in found.values())
     known = max(ranks, default=-1) + 1
     begins = {rank: _begins(output.epochs, stamped) for rank, output in found.items()}
@@ -278,16 +279,17 @@ def _logs(
             facts = _facts([epoch for epoch, _ in epochs], stamped, first)
             if known > 1:
                 facts["size"] = known
-            yield epochs_log(
+            log = epochs_log(
                 path,
                 rank=(rank_in(path)[0] or 0) if rank == _NOBODY else rank,
                 part=fit,
                 facts=facts,
-                epochs=_rows(path, epochs),
+                epochs=(),
                 ended=_all_there(epochs[-1][0]),
                 size=size,
                 problems=problems,
             )
+            yield log, _rows(path, epochs)
             size, problems = 0, []
 
 
@@ -409,6 +411,7 @@ _WANTED = Wanted(
     ),
     _may_matter,
     passing=b" - ETA: ",
+    within=_OF_INTEREST,
 )
 
 

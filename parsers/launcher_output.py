@@ -6,6 +6,7 @@ of it but what follows the last carriage return was written over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -46,6 +47,8 @@ class Wanted:
     chooses: Callable[[bytes], object] = bool
     #: Lines with this one are wanted, too, and of those that follow each other the last one is enough.
     passing: bytes = b""
+    #: What every wanted line has in it besides, where many others have one of the signs.
+    within: re.Pattern[bytes] | None = None
 
     def among(self, lines: bytes) -> list[tuple[int, int]]:
         """Where lines that may be wanted begin and end, in order."""
@@ -91,7 +94,11 @@ def shown_lines(
     Beyond the data this needs the memory of a block and of one line per rank.
     """
     streams: dict[tuple[int | None, str], _Stream] = {}
-    for rank, name, text, stamp in pieces(data, block_bytes):
+
+    def at_rest() -> bool:
+        return all(stream.at_rest for stream in streams.values())
+
+    for rank, name, text, stamp in pieces(data, block_bytes, wanted, at_rest):
         stream = streams.get((rank, name))
         if stream is None:
             stream = streams[rank, name] = _Stream(rank, name, wanted)
@@ -112,6 +119,11 @@ class _Stream:
         self._beginning = b""
         self._unfinished: list[bytes] = []
         self._length = 0
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it has had its first line, and has ended its last one."""
+        return not self._is_first and not self._unfinished
 
     def feed(self, text: bytes, stamp: bytes) -> list[Line]:
         """Take a piece that came at one time; the lines that end in it."""

@@ -18,15 +18,18 @@ lines without a label is the launcher's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from .stamps import CTIME, read_stamp
+from .thinning import Signs, Thinning
 
 #: Stamps with names of loggers are far shorter.
 LONGEST_PREFIX = 160
 BLOCK_BYTES = 4 << 20
+# Most ranks have printed something by then; before they have, no line may be left out.
+_FIRST_BLOCK_BYTES = 256 << 10
 # More ranks than any launcher has started; a damaged file may name any number of them.
 _MOST_STREAMS = 1 << 14
 # So many bytes at three places tell which labels a file has.
@@ -42,7 +45,7 @@ _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # A number and a colon are in many lines: only at their beginnings.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
 
-_CAPTURES = re.compile(rb"(?<!\\)\((?!\?)")
+_CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
 
 # How what stands before a tag may end: a time in words, or somebody's logger's prefix.
 _ENDS_OF_PREFIXES = tuple(b"%c" % byte for byte in b"0123456789]) -:>|\t")
@@ -101,8 +104,17 @@ def labels_of(data: bytes) -> Labels | None:
     return None
 
 
-def pieces(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
+def pieces(
+    data: bytes,
+    block_bytes: int = BLOCK_BYTES,
+    wanted: Signs | None = None,
+    at_rest: Callable[[], bool] = lambda: False,
+) -> Iterator[Piece]:
     """The pieces of all ranks, those of each stream in their order.
+
+    Args:
+        wanted: lines that have none of these signs may be left out.
+        at_rest: whether every stream has had its first line, and has ended its last one.
 
     Beyond the data this needs the memory of a block. What one stream has in a block with one stamp
     is one piece.
@@ -113,8 +125,12 @@ def pieces(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
             yield Piece(None, "", block, b"")
         return
     cutting = _Cutting(labels)
+    thinning = None if wanted is None or labels.logged else Thinning(*_one_line(labels), wanted)
     for block in _blocks(data, block_bytes):
-        yield from cutting.pieces_of(block)
+        if thinning is not None and cutting.begins_line and at_rest():
+            block = thinning.thinned(block, cutting.streams)
+        if block:
+            yield from cutting.pieces_of(block)
 
 
 def demultiplexed(data: bytes) -> dict[Whose, bytes]:
@@ -138,24 +154,24 @@ class _Cutting:
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
         # One group around the whole label: fewer texts to make of millions of labels.
-        self._whole = re.compile(
-            b"(" + _CAPTURES.sub(b"(?:", labels.tag.pattern) + b")", labels.tag.flags
-        )
-        self._streams: dict[bytes, Whose] = {}
+        self._whole = re.compile(b"(" + _uncaptured(labels.tag.pattern) + b")", labels.tag.flags)
+        #: Whose each label is that was met so far.
+        self.streams: dict[bytes, Whose] = {}
+        #: Whether the next block begins with a line.
+        self.begins_line = True
         self._whose = _NOBODY
-        self._begins_line = True
         # Times in words that were found to be some: each stands before thousands of labels.
         self._times: set[bytes] = set()
 
     def pieces_of(self, block: bytes) -> Iterator[Piece]:
         """The pieces of the next block."""
-        if self._labels.logged or not self._begins_line:
+        if self._labels.logged or not self.begins_line:
             found = self._one_by_one(block)
         else:
             found = self._joined(block)
         yield from found
-        self._begins_line = block.endswith(b"\n")
-        if self._begins_line and not self._labels.logged:
+        self.begins_line = block.endswith(b"\n")
+        if self.begins_line and not self._labels.logged:
             self._whose = _NOBODY
 
     def _joined(self, block: bytes) -> Iterator[Piece]:
@@ -172,7 +188,7 @@ class _Cutting:
             stamps = [stamp for _, stamp in cut]
         groups: _Groups = {}
         _put(groups, _NOBODY, b"", first)
-        streams = self._streams
+        streams = self.streams
         for label, text, stamp in zip(parts[1::2], texts, stamps, strict=True):
             whose = self._whose = streams.get(label) or self._stream_of(label)
             cut_at = text.find(b"\n") + 1
@@ -192,9 +208,9 @@ class _Cutting:
         at, stamp = 0, b""
         for found in labels.tag.finditer(block):
             begin = found.start()
-            if begin == 0 and labels.tag is _SLURM and not self._begins_line:
+            if begin == 0 and labels.tag is _SLURM and not self.begins_line:
                 continue
-            begins_line = self._begins_line or at > 0
+            begins_line = self.begins_line or at > 0
             text, next_stamp = _without_stamp(labels, block, at, begin, begins_line)
             if text:
                 yield from _own_and_nobodys(labels, self._whose, text, stamp)
@@ -206,12 +222,12 @@ class _Cutting:
             yield from _own_and_nobodys(labels, self._whose, block[at:], stamp)
 
     def _stream_of(self, label: bytes) -> Whose:
-        found = self._streams.get(label)
+        found = self.streams.get(label)
         if found is None:
-            if len(self._streams) >= _MOST_STREAMS:
+            if len(self.streams) >= _MOST_STREAMS:
                 return _NOBODY
             rank, stream = self._labels.tag.findall(label)[0]
-            found = self._streams[label] = (int(rank), stream.decode())
+            found = self.streams[label] = (int(rank), stream.decode())
         return found
 
     def _without_time(self, text: bytes) -> tuple[bytes, bytes]:
@@ -223,6 +239,23 @@ class _Cutting:
                 return text, b""
             self._times.add(time)
         return text[: len(text) - len(time)], time
+
+
+def _uncaptured(pattern: bytes) -> bytes:
+    return _CAPTURES.sub(b"(?:", pattern)
+
+
+def _one_line(labels: Labels) -> tuple[re.Pattern[bytes], Callable[[bytes], int]]:
+    """A line with a label at its beginning only, and what counts labels, or at least as many."""
+    tag = labels.tag
+    label = _uncaptured(tag.pattern)
+    stamp = rb"(?:\[?" + _uncaptured(CTIME) + rb"\]?)?" if labels.stamped else b""
+    line = re.compile(stamp + b"(" + label + rb")[^\n]*\n", tag.flags)
+    if tag is _SLURM:
+        return line, lambda block: block.count(b"\n")
+    if tag is _TAG:
+        return line, lambda block: block.count(_TAG_LITERAL)
+    return line, lambda block, every=re.compile(label): len(every.findall(block))
 
 
 def _put(groups: _Groups, whose: Whose, stamp: bytes, text: bytes) -> None:
@@ -277,10 +310,11 @@ def _blocks(data: bytes, block_bytes: int) -> Iterator[bytes]:
     """The data in pieces that end with a line, or else before what may be a label."""
     at = 0
     while at < len(data):
-        until = at + block_bytes
+        most = block_bytes if at else min(block_bytes, _FIRST_BLOCK_BYTES)
+        until = at + most
         if until < len(data):
             until = (data.rfind(b"\n", at, until) + 1) or data.rfind(b"[", at + 1, until)
-            until = until if until > at else at + block_bytes
+            until = until if until > at else at + most
         yield data[at:until]
         at = until
 

@@ -5,6 +5,8 @@ Lightning does it. When the first epoch began nobody has logged: it is left out.
 once per step, or once per so many, gives a mean, and no rows: what lay between two values is not known.
 Whether the steps of a metric are epochs is told by its name, by the number of epochs among the params,
 or by a validation metric that has a value at every one of them; otherwise it is said to be unknown.
+
+What MLflow measured of machines (``system/…``) tells nothing of epochs: it becomes series beside them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import Epoch, epochs_log
+from .system_metrics import system_series
 
 KNOWN_FROM = "MLflow's metrics"
 
@@ -80,6 +83,7 @@ class MlflowMetricsParser(Parser):
         problems = []
         if found.facts is None:
             problems.append(Problem(path, _nothing(told)))
+        series, missing = system_series(path, told)
         logs = [
             epochs_log(
                 path,
@@ -94,7 +98,7 @@ class MlflowMetricsParser(Parser):
             )
             for part, fit in enumerate(found.fits or ((),))
         ]
-        return replace(logs[0], more=tuple(logs[1:]))
+        return replace(logs[0], more=tuple(logs[1:]), series=series, series_problems=missing)
 
 
 class Value(NamedTuple):

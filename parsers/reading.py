@@ -9,7 +9,7 @@ from typing import Literal
 
 from stallscope.collector.sources.spark_layout import is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
-from stallscope.run import Event, MeasuredInput, Problem, Run, newest_first
+from stallscope.run import Event, MeasuredInput, Problem, Run, Series, newest_first
 
 from .autotune import is_autotune_log
 from .base import Parsed, Parser
@@ -22,6 +22,7 @@ from .input_times import is_input_times, parse_input_times, with_input_times
 from .kineto import KinetoParser, Trace, as_log, read_trace, trace_events, traces_as_runs
 from .log_records import LogRecords
 from .registry import HEAD_BYTES, recognise
+from .series import with_series
 from .step_log import StepLogParser
 
 Kind = Literal[
@@ -68,6 +69,8 @@ class Reading:
     traces: list[tuple[str, Trace]] = field(default_factory=list)
     #: What was said that happened.
     events: list[Event] = field(default_factory=list)
+    #: What machines measured of themselves, with the ids that its logs know.
+    series: list[tuple[str, Series]] = field(default_factory=list)
 
     def ahead(self, name: str, data: bytes) -> Parsed | None:
         """The log in a file that is a step log whatever else is read; to be called by any thread.
@@ -113,6 +116,8 @@ class Reading:
             return Taken(kind)
         one = parsed or parser.parse(name, data)
         logs = (one, *one.more)
+        self.series += [(one.run_id, series) for series in one.series]
+        self.problems += one.series_problems
         if coarse:
             self.epochs_only += [(where, log) for log in logs]
         else:
@@ -150,7 +155,8 @@ class Reading:
             except NotFoundError as error:
                 self.failures.append(error)
         runs = newest_first(group(where, parsed, self.problems)) if parsed else []
-        return with_events(with_input_times(runs, self.measured), self.events)
+        runs = with_events(with_input_times(runs, self.measured), self.events)
+        return with_series(runs, self.series)
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Logs that were only printed: ``sink="both"`` has written the others into files, too."""

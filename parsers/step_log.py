@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,8 +19,11 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 from .base import Parsed, Parser
 
 _MAGIC = b"#stallscope "
+_LINE_END = ord("\n")
 _KNOWN_VERSION = 1
 _WORTH_THREADS = 4 * 2**20
+# Of longer logs each thread takes so many: arrays of that size soon come from memory that is there.
+_ROWS_AT_ONCE = 2**20
 _REQUIRED = ("kind", "step", "begin_us", "end_us")
 _NUMBERS = (
     "step",
@@ -62,7 +67,7 @@ class StepLogParser(Parser):
                 facts.update(_facts(line))
             except ValueError:
                 bad_facts += 1
-        rows, bad_rows = _rows(path, table)
+        rows, bad_rows = _rows(path, data, table)
         torn += bad_facts + bad_rows
 
         log = Log(
@@ -95,17 +100,18 @@ def _header(path: str, line: bytes) -> dict[str, Any]:
         raise UnreadableError(f"{path}: the header's facts are torn or no JSON") from None
 
 
-def _apart(data: bytes, first: int, last: int) -> tuple[list[bytes], bytes]:
-    """Of the whole lines between two places those that begin with #, and all others."""
+def _apart(data: bytes, first: int, last: int) -> tuple[list[bytes], list[slice]]:
+    """Of the whole lines between two places those that begin with #, and where the others lie."""
     comments, others, at = [], [], first
-    # From a line's end to the next one's, so that the first line counts as any other.
-    begin = data.find(b"\n#", first - 1, last)
-    while begin >= 0:
-        end = data.index(b"\n", begin + 1, last) + 1
-        comments.append(data[begin + 1 : end])
-        others.append(memoryview(data)[at : begin + 1])
-        at, begin = end, data.find(b"\n#", end - 1, last)
-    return comments, b"".join([*others, memoryview(data)[at:last]])
+    mark = data.find(b"#", first, last)
+    while mark >= 0:
+        end = data.index(b"\n", mark, last) + 1
+        if data[mark - 1] == _LINE_END:
+            comments.append(data[mark:end])
+            others.append(slice(at, mark))
+            at = end
+        mark = data.find(b"#", end, last)
+    return comments, [one for one in (*others, slice(at, last)) if one.start < one.stop]
 
 
 def _facts(line: bytes) -> dict[str, Any]:
@@ -118,32 +124,52 @@ def _facts(line: bytes) -> dict[str, Any]:
     return facts
 
 
-def _rows(path: str, text: bytes) -> tuple[pa.Table, int]:
+def _rows(path: str, data: bytes, table: list[slice]) -> tuple[pa.Table, int]:
     """The rows as numbers, and how many lines were none."""
-    at = text.find(b"\n") + 1 or len(text)
-    columns = text[:at].decode("utf-8", "replace").strip().split(",")
+    start, stop = (table[0].start, table[0].stop) if table else (0, 0)
+    at = data.find(b"\n", start, stop) + 1 or stop
+    columns = data[start:at].decode("utf-8", "replace").strip().split(",")
+    bodies = _bodies(data, [slice(at, stop), *table[1:]])
     missing = [name for name in _REQUIRED if name not in columns]
-    if missing and text.strip():
+    if missing and (bodies or data[start:at].strip()):
         raise UnreadableError(f"{path}: the step log has no column {', '.join(missing)}")
     if len(set(columns)) < len(columns):
         raise UnreadableError(f"{path}: the step log has two columns of one name")
-    body = pa.py_buffer(text).slice(at)
-    if _BLANK.match(text, at):
+    if not bodies:
         return _typed(_empty(columns)), 0
     try:
         # Arrow's handler of bad rows cannot take what is no UTF-8, and a step log is ASCII.
-        if text.isascii():
-            return _read_csv(columns, body)
+        if all(np.frombuffer(body, np.int8).min() >= 0 for body in bodies):
+            return _read_all(columns, bodies)
     except pa.ArrowInvalid:
         # Something in a cell is no number. Rare enough to look at every line.
         pass
-    lines = [line for line in text[at:].splitlines() if line]
+    lines = [line for body in bodies for line in bytes(body).splitlines() if line]
     good = [line for line in lines if _well_formed(columns, line)]
     bad = len(lines) - len(good)
     if not good:
         return _typed(_empty(columns)), bad
     rows, more = _read_csv(columns, pa.py_buffer(b"\n".join(good) + b"\n"))
     return rows, bad + more
+
+
+def _bodies(data: bytes, places: list[slice]) -> list[memoryview]:
+    """The text there, without what is blank. Of much of it the longest piece is not copied."""
+    whole = memoryview(data)
+    split = [places]
+    if sum(place.stop - place.start for place in places) >= _WORTH_THREADS:
+        longest = max(range(len(places)), key=lambda at: places[at].stop - places[at].start)
+        split = [places[:longest], places[longest : longest + 1], places[longest + 1 :]]
+    bodies = [
+        whole[some[0]] if len(some) == 1 else memoryview(b"".join(whole[one] for one in some))
+        for some in split
+    ]
+    return [body for body in bodies if _BLANK.match(body) is None]
+
+
+def _read_all(columns: list[str], bodies: list[memoryview]) -> tuple[pa.Table, int]:
+    read = [_read_csv(columns, pa.py_buffer(body)) for body in bodies]
+    return pa.concat_tables([rows for rows, _ in read]), sum(bad for _, bad in read)
 
 
 def _read_csv(columns: list[str], body: pa.Buffer) -> tuple[pa.Table, int]:
@@ -207,7 +233,16 @@ def _typed(table: pa.Table) -> pa.Table:
 
 
 def _steps(log: Log, rows: pa.Table) -> pa.Table:
-    rows = rows.filter(pc.equal(rows["kind"], "step"))
+    if rows.num_rows <= _ROWS_AT_ONCE:
+        return _steps_among(log, rows)
+    starts = range(0, rows.num_rows, _ROWS_AT_ONCE)
+    with ThreadPoolExecutor(min(pa.cpu_count(), len(starts))) as pool:
+        pieces = [rows.slice(start, _ROWS_AT_ONCE) for start in starts]
+        return pa.concat_tables(pool.map(partial(_steps_among, log), pieces))
+
+
+def _steps_among(log: Log, rows: pa.Table) -> pa.Table:
+    rows = rows.select(_NUMBERS).filter(pc.equal(rows["kind"], "step"))
     begin = _nanoseconds(log, rows["begin_us"])
     stamp = {
         name: pc.add(begin, pc.multiply(rows[f"{name}_us"], 1000))
@@ -256,7 +291,7 @@ def _nanoseconds(log: Log, microseconds: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _constant(value: int, rows: pa.Table) -> pa.Array:
-    return pa.array(np.full(rows.num_rows, value, np.int64))
+    return pa.array(np.full(rows.num_rows, value, np.int32))
 
 
 def _place(path: str, facts: dict[str, Any], name: str) -> int:

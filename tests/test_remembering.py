@@ -25,8 +25,9 @@ from stallscope.collector.store import save_run
 from stallscope.parsers import read
 from stallscope.pictures.charts import charts_of
 from stallscope.remembering import Placed, analysed
-from stallscope.run import Run
+from stallscope.run import Run, Series
 from stallscope.simulate import Between, Clocks, Fault, Job, Noise, simulate
+from stallscope.wording.machines import evidence
 
 JOBS = {
     "a late rank on hosts with clocks of their own": Job(
@@ -99,6 +100,23 @@ def test_a_second_look_analyses_nothing(tmp_path: Path, counted: list[str]) -> N
     _assert_same(analysed(own, base, analyse=_noting(counted)), first)
     assert counted == ["base", "own"]
     assert not check_run(own.folder or tmp_path).notes  # the file is known there
+
+
+def test_what_machines_measured_needs_no_other_analysis(tmp_path: Path, counted: list[str]) -> None:
+    run = simulate(Job(run_id="own")).run
+    assert run.started_at is not None
+    walls = round(run.started_at.timestamp() * 1e9) + 10**9 * np.arange(1, 9)
+    cpu = Series("cpu_utilization", "%", None, None, "m.json", walls, np.arange(8.0))
+    folder = save_run(replace(run, series=(cpu,)), tmp_path)
+    manifest = check_run(folder).manifest or ""
+    said = [
+        evidence(analysed(Placed(own, folder, manifest), analyse=_noting(counted)))
+        for own in (load_run(folder), RunOnDisk.open(folder))
+    ]
+    assert counted == ["own"]
+    assert said[0].startswith("CPU utilization was ")
+    assert said[0] == said[1]
+    assert not check_run(folder).notes
 
 
 def test_another_baseline_is_another_analysis(tmp_path: Path, counted: list[str]) -> None:

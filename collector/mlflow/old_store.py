@@ -10,7 +10,7 @@ mlruns/EXPERIMENT/meta.yaml
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,8 @@ from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError
 
 from .artifacts import logs_among
 from .layout import LOGS
-from .metrics import KnownRun, as_file, worth_reading
+from .metrics import History, KnownRun, as_file, file_of, worth_reading
+from .system_metrics import histories_of
 
 _DEFAULT = "mlruns"
 _META = "meta.yaml"
@@ -78,12 +79,18 @@ class OldRun:
         artifacts = Files(place).files()
         logs = logs_among(artifacts)
         if any(one.name.startswith(f"{LOGS}/") for one in artifacts):
-            return logs
-        return [*logs, as_file(self._known(len(artifacts), len(logs)))]
+            known = self._known(0, 0, ())
+            return [*logs, *([file_of(known)] if known.system_metrics else [])]
+        known = self._known(len(artifacts), len(logs), worth_reading(self.metrics))
+        return [*logs, as_file(known)]
 
-    def _known(self, artifacts: int, possible_logs: int) -> KnownRun:
-        histories = dict(self._texts("metrics"))
-        names = sorted(self.metrics)
+    def _known(self, artifacts: int, possible_logs: int, names: Iterable[str]) -> KnownRun:
+        texts = dict(self._texts("metrics"))
+
+        def history(name: str) -> History:
+            return _history(texts[name])
+
+        machines, left_out = histories_of(texts, history)
         return KnownRun(
             where=self.where,
             run_id=self.id,
@@ -93,10 +100,12 @@ class OldRun:
             end_ms=self.meta.get("end_time"),
             params=self.params,
             training_data={},
-            metrics={name: _history(histories[name]) for name in worth_reading(names)},
-            metric_names=names,
+            metrics={name: history(name) for name in names},
+            metric_names=sorted(self.metrics),
             artifacts=artifacts,
             possible_logs=possible_logs,
+            system_metrics=machines,
+            system_metrics_left_out=left_out,
         )
 
     def _texts(self, kind: str) -> Iterator[tuple[str, str]]:
@@ -170,7 +179,7 @@ def _yaml(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _history(text: str) -> list[tuple[int, int, float]]:
+def _history(text: str) -> History:
     """The values in a metric's file; lines that are none are left out."""
     values = []
     for line in text.splitlines():

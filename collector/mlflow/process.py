@@ -1,9 +1,10 @@
 """The process beside training that uploads a rank's step logs while they grow.
 
 The recorder starts it, tells it over standard input which logs there are, one JSON array per line, and
-passes on as a warning what it prints. It wakes seldom: first after seconds, then ever later, so that a
-run of ten hours asks the server less than seventy times per rank. When its input ends, or the process
-that started it is gone, training is over: it uploads the rest and ends.
+passes on as a warning what it prints. It wakes seldom: first after seconds, then ever later, and in its
+rank's turn (``recorder/budgets.py``), so that a run of ten hours asks the server less than fifty times
+per rank. When its input ends, or the process that started it is gone, training is over: it uploads the
+rest and ends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import json
 import os
 import queue
-import random
 import shlex
 import sys
 import threading
@@ -20,17 +20,21 @@ import time
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.recorder.format import SUFFIX
+from stallscope.collector.recorder.budgets import (
+    FIRST_UPLOAD_REQUESTS,
+    FIRST_UPLOAD_SECONDS,
+    LONGEST_LAST_TURN_SECONDS,
+    UPLOAD_SECONDS,
+    next_pause_seconds,
+    turn_seconds,
+)
+from stallscope.collector.recorder.format import SUFFIX, header_facts
 from stallscope.collector.recorder.upload import ENDED, OVER, WATCH
 from stallscope.errors import MissingExtraError, StallscopeError
 
 from .chunks import LogUpload
 from .client import MlflowRun
 
-_FIRST_PAUSE_SECONDS = 5.0
-_LONGEST_PAUSE_SECONDS = 600.0
-# Ranks begin together; without a little difference they would ask the server together all day.
-_JITTER = 0.1
 # What has ended is uploaded at once, unless the next fit begins by then.
 _CALM_SECONDS = 3.0
 # How often to look whether the training process is there: forked workers may keep its pipe open.
@@ -97,10 +101,12 @@ class Uploading:
         self._open: set[Path] = set()
         self._diary: Path | None = None
         self._trouble = ""
-        self._pause = _FIRST_PAUSE_SECONDS
-        self._due = time.monotonic() + self._pause
+        # Rank and size; until a log has told them, those of one rank alone.
+        self._rank, self._size = 0, 1
+        self._pause = FIRST_UPLOAD_SECONDS
+        self._begun = time.monotonic()
+        self._due = self._begun + self._pause
         self._calm: float | None = None
-        self._random = random.Random(os.getpid())
 
     def run(self) -> None:
         """Upload until training is over, and then what is left."""
@@ -123,12 +129,26 @@ class Uploading:
         if word == WATCH:
             self._logs[path] = LogUpload(path.name, partial(_read, path))
             self._open.add(path)
-            self._diary = self._diary or path.with_name(path.name[: -len(SUFFIX)] + ".upload.log")
+            if self._diary is None:
+                self._diary = path.with_name(path.name[: -len(SUFFIX)] + ".upload.log")
+                self._take_turn(path)
             self._calm = None
         elif word == ENDED:
             self._open.discard(path)
             if not self._open:
-                self._calm = time.monotonic() + _CALM_SECONDS
+                self._calm = time.monotonic() + _CALM_SECONDS + self._last_turn()
+
+    def _take_turn(self, path: Path) -> None:
+        """Ranks begin together: each waits for its turn, and keeps the distance from then on."""
+        with contextlib.suppress(OSError, ValueError):
+            with path.open("rb") as file:
+                facts = header_facts(file.readline())
+            self._rank, self._size = int(facts.get("rank", 0)), int(facts.get("size", 1))
+        self._due += turn_seconds(self._rank, self._size, FIRST_UPLOAD_REQUESTS)
+
+    def _last_turn(self) -> float:
+        """How long to wait where all ranks have come to an end."""
+        return min(turn_seconds(self._rank, self._size), LONGEST_LAST_TURN_SECONDS)
 
     def _upload_regularly(self) -> None:
         told = bool(self._trouble)
@@ -137,12 +157,15 @@ class Uploading:
         self._calm = None
         now = time.monotonic()
         if now >= self._due:
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-            self._due = now + self._pause * (1 + _JITTER * self._random.random())
+            self._pause = next_pause_seconds(self._pause, now - self._begun, self._size)
+            self._due = now + self._pause
 
     def _upload_the_rest(self) -> None:
+        turn = self._last_turn()
+        if turn:
+            time.sleep(turn)
         give_up = time.monotonic() + _LAST_PATIENCE_SECONDS
-        pause = _FIRST_PAUSE_SECONDS
+        pause = FIRST_UPLOAD_SECONDS + turn
         if self._upload(whole_lines=False):
             return
         folders = " ".join(sorted({shlex.quote(str(path.parent)) for path in self._logs}))
@@ -156,7 +179,7 @@ class Uploading:
             time.sleep(pause)
             if self._upload(whole_lines=False):
                 return
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, UPLOAD_SECONDS)
 
     def _upload(self, whole_lines: bool) -> bool:
         """Whether the run has everything now; what has ended is forgotten then."""

@@ -91,11 +91,6 @@ def file_name(rank: int, generation: int, part: int) -> str:
     return "rank-%05d.%d.%d%s" % (rank, generation, part, SUFFIX)
 
 
-def file_name_pattern(rank: int, generation: int) -> str:
-    """For glob: the names of all parts."""
-    return "rank-%05d.%d.*%s" % (rank, generation, SUFFIX)
-
-
 def header(facts: Dict[str, Any]) -> str:
     return "#stallscope %d %s\n%s\n" % (VERSION, _json(facts), ",".join(COLUMNS))
 

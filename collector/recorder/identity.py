@@ -17,7 +17,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from .format import file_name_pattern, header_facts
+from .format import file_name, header_facts
 
 # Without any name of the job from a launcher, ranks that start within this time are taken as one job.
 _SAME_JOB_SECONDS = 600
@@ -143,14 +143,18 @@ def _has_log(log_dir: Path, rank: int, identity: RunIdentity) -> bool:
 
     Launchers' names come again: the port of a rendezvous is often the same for every job.
     """
-    for path in log_dir.glob(file_name_pattern(rank, identity.generation)):
+    # One name after the other: if every one of thousands of ranks listed the folder, that would be all
+    # that its disk does for a while.
+    for part in itertools.count():
         try:
-            with path.open("rb") as file:
+            with (log_dir / file_name(rank, identity.generation, part)).open("rb") as file:
                 if header_facts(file.readline()).get("run_id") == identity.run_id:
                     return True
-        except (OSError, ValueError):
+        except OSError:
+            return False
+        except ValueError:
             continue
-    return False
+    raise AssertionError("unreachable: itertools.count() does not end")
 
 
 def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:

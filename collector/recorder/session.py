@@ -34,10 +34,11 @@ from .format import (
     file_name,
     header,
 )
+from .guards import let_others_run
 from .identity import RunIdentity, World, join_run, launch_name, process_start_ns
 from .sampling import Sampler, Sampling
 from .sinks import FileSink, LoggingSink
-from .spool import SpooledSink, cannot_append, is_to_be_spooled
+from .spool import Copies, SpooledSink, cannot_append, is_to_be_spooled
 from .upload import ended, watch
 
 logger = logging.getLogger("stallscope")
@@ -46,9 +47,6 @@ Sink = Union[FileSink, LoggingSink, SpooledSink]
 
 # A process that records more parts than this into one folder is looping, not training.
 _MOST_PARTS = 100_000
-
-# A log that is copied as a whole is copied as often as this, and at the end of every epoch.
-_COPY_SECONDS = 300.0
 
 # A file system that takes longer than this to take the last lines must not hold the end of training.
 _PATIENCE_SECONDS = 5.0
@@ -110,10 +108,12 @@ class Session:
         self._part = self._written = 0
         self._last_step: Optional[int] = None
         self._sinks: List[Sink] = []
+        #: Whether what comes is written: looked at in every step, so it is no property.
+        self.recording = False
         self._spool: Optional[SpooledSink] = None
-        # When what was spooled was brought to its place.
-        self._copied = time.monotonic()
-        self._copy_is_due = self._copy_failed = False
+        # When what was spooled is brought to its place.
+        self._copies = Copies(world.rank, world.size, time.monotonic())
+        self._copy_failed = False
         # A deque: the training thread appends while the other one takes, without a lock.
         self._rows: Deque[Union[StepRow, IntervalRow, str]] = deque()
         self._write_lock = threading.Lock()
@@ -133,6 +133,7 @@ class Session:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             self._release()
             return
+        self.recording = True
         if self.path is not None:
             input_file.recorded_in(log_dir, _past[str(log_dir)].identity.run_id)
             if mlflow_run_id:
@@ -142,10 +143,6 @@ class Session:
         )
         self._thread.start()
         atexit.register(self.close)
-
-    @property
-    def recording(self) -> bool:
-        return bool(self._sinks) and not self._failed
 
     @property
     def closed(self) -> bool:
@@ -167,7 +164,7 @@ class Session:
             clock = read_clocks()[1]
         self._rows.append(IntervalRow(kind, self.next_step, epoch, begin, end, clock))
         if kind == EPOCH:
-            self._copy_is_due = True
+            self._copies.epoch_ended(time.monotonic())
 
     def facts(self, facts: Dict[str, Any]) -> None:
         """Facts that are only known after the start; later ones win over earlier ones."""
@@ -226,6 +223,7 @@ class Session:
             if self._failed:
                 return
             self._failed = True
+        self.recording = False
         self._rows.clear()
         logger.warning(
             "stallscope: %s; rank %d is no longer recorded, training goes on",
@@ -368,6 +366,7 @@ class Session:
         try:
             while self._rows:
                 lines.append(self._lines(self._rows.popleft()))
+                let_others_run(len(lines))
             if lines and self.recording:
                 self._write("".join(lines))
                 full = self._max_file_bytes and self._written > self._max_file_bytes
@@ -399,6 +398,7 @@ class Session:
             watch(self.path, self._mlflow_run_id)
 
     def _release(self) -> None:
+        self.recording = False
         sinks, self._sinks = self._sinks, []
         self._close(sinks)
 
@@ -429,14 +429,11 @@ class Session:
 
     def _copy_if_due(self) -> None:
         """Bring what was spooled to its place; where that fails, the next time does it."""
-        now = time.monotonic()
-        if self._spool is None or not (
-            self._copy_is_due or now - self._copied > max(_COPY_SECONDS, self._flush_seconds)
-        ):
+        if self._spool is None or not self._copies.is_due(time.monotonic()):
             return
-        self._copy_is_due, self._copied = False, now
         try:
             self._spool.publish()
+            self._go_on_if_full(self._spool)
         except OSError as error:
             if not self._copy_failed:
                 logger.warning(
@@ -446,6 +443,17 @@ class Session:
                     self._spool,
                 )
             self._copy_failed = True
+
+    def _go_on_if_full(self, spool: SpooledSink) -> None:
+        """Now, as the place has just taken a file: where it takes none, nothing more is recorded."""
+        with self._write_lock:
+            if spool.is_full and not self._closed:
+                try:
+                    self._go_on_in_another_file()
+                except OSError:
+                    # It goes on here, and that is tried again with the next copy.
+                    self._spool = spool
+                    raise
 
 
 def _counted_before(past: _Past) -> int:

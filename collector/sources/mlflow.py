@@ -17,7 +17,7 @@ from pathlib import Path
 from stallscope.collector.mlflow.artifacts import logs_among
 from stallscope.collector.mlflow.client import Artifact, MlflowRun
 from stallscope.collector.mlflow.layout import LOGS
-from stallscope.collector.mlflow.metrics import as_file, known_run
+from stallscope.collector.mlflow.metrics import as_file, known_run, of_machines
 from stallscope.collector.mlflow.old_store import OldStore
 
 from .base import Source, SourceFile
@@ -44,7 +44,7 @@ class MlflowArtifacts(Source):
         artifacts = _below(run, LOGS) or _below(run, "")
         logs = logs_among([self._file(run, artifact) for artifact in artifacts])
         if any(one.path.startswith(f"{LOGS}/") for one in artifacts):
-            return logs
+            return [*logs, *of_machines(run)]
         return [*logs, as_file(known_run(run, len(artifacts), len(logs)))]
 
     def _file(self, run: MlflowRun, artifact: Artifact) -> SourceFile:

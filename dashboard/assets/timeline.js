@@ -49,6 +49,8 @@
             time: null,
             hover: null,
             event: null,
+            gauge: head.shownGauge,
+            pointed: null,
             base: null,
             detail: null,
             asking: false,
@@ -231,6 +233,9 @@
             lanes: Math.max(1, Math.floor(this.plot.height / LOWEST_LANE)),
             columns: Math.max(16, Math.round(this.plot.width)),
         });
+        if (this.gauged()) {
+            query.set("gauge", this.gauged().key);
+        }
         if (this.head.baseline) {
             query.set("baseline", this.head.baseline);
         }
@@ -260,7 +265,7 @@
             return;
         }
         const query = new URLSearchParams(window.location.search);
-        for (const name of ["from", "to", "rank", "ranks", "show"]) {
+        for (const name of ["from", "to", "rank", "ranks", "show", "gauge"]) {
             query.delete(name);
         }
         const { head, view } = this;
@@ -277,6 +282,9 @@
         }
         if (this.lateness) {
             query.set("show", "lateness");
+        }
+        if (this.gauge > 0) {
+            query.set("gauge", this.gauged().key);
         }
         const search = query.toString();
         const address = this.path + (search ? "?" + search : "");
@@ -301,9 +309,52 @@
             this.say(timeline.eventSentence(this.event));
         } else if (place && place.lane >= 0 && place.cell >= 0) {
             const found = timeline.describe(this.head, place.answer, place.lane, place.cell);
-            this.say(timeline.sentence(found));
+            this.say([timeline.sentence(found), this.gaugeWords(place.time)].filter(Boolean).join(" "));
         } else {
-            this.say("Nothing was recorded here.");
+            this.say(["Nothing was recorded here.", this.gaugeWords(place.time)].filter(Boolean).join(" "));
+        }
+    };
+
+    // --- What machines measured ---
+
+    // The one that is shown; undefined where no machine has measured anything.
+    Timeline.prototype.gauged = function () {
+        return this.head.gauges[this.gauge];
+    };
+
+    Timeline.prototype.gaugeWords = function (time) {
+        return timeline.gaugeSentence(this.answerAt(time), this.gauged(), time);
+    };
+
+    Timeline.prototype.showGauge = function (number) {
+        const count = this.head.gauges.length;
+        if (count) {
+            this.gauge = (number + count) % count;
+            this.modes();
+            this.askSoon();
+            this.chose();
+        } else {
+            this.say("No machine has logged what it measured while this run was under way.");
+        }
+    };
+
+    // The time at a place in the gauge; null elsewhere.
+    Timeline.prototype.timeInGauge = function (x, y) {
+        const [top, bottom] = timeline.gaugeSpan(this.plot);
+        const inside = this.gauged() && x >= this.plot.left && y >= top && y <= bottom;
+        return inside ? this.placeAt(x, y).time : null;
+    };
+
+    Timeline.prototype.pointAtGauge = function (x, y) {
+        const time = this.timeInGauge(x, y);
+        if (time !== null) {
+            this.pointed = time;
+            this.tip.hidden = false;
+            this.tip.replaceChildren(
+                part("strong", "", timeline.clock(time, (this.view.end - this.view.begin) / this.plot.width)),
+                part("div", "", this.gaugeWords(time)),
+            );
+            this.placeTip(x, y);
         }
     };
 
@@ -377,7 +428,9 @@
         on(this.canvas, "pointerup", (event) => this.up(event));
         on(this.canvas, "pointercancel", (event) => this.pointers.delete(event.pointerId));
         on(this.canvas, "pointerleave", () => this.point(null));
-        on(document.getElementById("timeline-card"), "click", (event) => this.press(event));
+        const card = document.getElementById("timeline-card");
+        on(card, "click", (event) => this.press(event));
+        on(card, "change", (event) => this.choose(event.target));
         const sizes = new ResizeObserver(() => this.resize());
         sizes.observe(this.node);
         const schemes = new MutationObserver(() => this.drawSoon());
@@ -444,6 +497,7 @@
         if (!own) {
             this.point(this.placeIn(x, y), x, y);
             this.pointAtEvents(x, y);
+            this.pointAtGauge(x, y);
             return;
         }
         const other = [...this.pointers.values()].find((one) => one !== own);
@@ -526,6 +580,7 @@
 
     Timeline.prototype.point = function (place, x, y) {
         this.hover = place && place.cell >= 0 && place.lane >= 0 ? place : null;
+        this.pointed = place ? place.time : null;
         this.tip.hidden = !this.hover;
         this.canvas.style.cursor = this.hover
             ? this.hover.answer.stepsPerCell > 1
@@ -614,6 +669,8 @@
             End: () => this.step(this.head.span, false, true),
             n: () => this.goToLate(1),
             p: () => this.goToLate(-1),
+            m: () => this.showGauge(this.gauge + 1),
+            M: () => this.showGauge(this.gauge - 1),
             e: () => this.goToEvent(1),
             E: () => this.goToEvent(-1),
             s: () => this.do(this.lateness ? "stages" : "lateness"),
@@ -693,6 +750,12 @@
         }
     };
 
+    Timeline.prototype.choose = function (target) {
+        if (target.dataset.choose === "gauge") {
+            this.showGauge(target.selectedIndex);
+        }
+    };
+
     Timeline.prototype.do = function (action) {
         if (action === "stages" || action === "lateness") {
             this.lateness = action === "lateness";
@@ -721,6 +784,10 @@
                 button.disabled = !this.head.late.length;
             }
         }
+        const choice = document.querySelector("#timeline-card [data-choose]");
+        if (choice) {
+            choice.selectedIndex = this.gauge;
+        }
         for (const legend of document.querySelectorAll("#timeline-card [data-legend]")) {
             legend.hidden = (legend.dataset.legend === "lateness") !== this.lateness;
         }
@@ -741,7 +808,8 @@
         const left = narrow ? 46 : 170;
         this.width = width;
         const above = ABOVE + timeline.eventRoom(this.head);
-        this.height = above + height + BELOW;
+        this.foot = above + height + timeline.gaugeRoom(this.head);
+        this.height = this.foot + BELOW;
         this.narrow = narrow;
         this.ratio = Math.min(window.devicePixelRatio || 1, 2);
         this.plot = {
@@ -782,6 +850,7 @@
             page: one("page"),
             lane: one("lane"),
             line: one("line"),
+            range: one("range"),
             shade: one("shade"),
             dark: one("dark") === "1",
         };
@@ -813,6 +882,7 @@
         timeline.flags(draw, scene);
         timeline.events(draw, scene, this.event);
         timeline.steps(draw, scene);
+        timeline.gauge(draw, scene, this.gauged(), this.pointed ?? this.time);
         timeline.times(draw, scene);
         this.cursors(draw, scene);
     };
@@ -867,7 +937,7 @@
 
     Timeline.prototype.csv = async function () {
         await this.arrived();
-        const rows = timeline.rows(this.head, this.detail || this.base, this.view);
+        const rows = timeline.rows(this.head, this.detail || this.base, this.view, this.gauged());
         return window.stallscopeSave.csv(rows);
     };
 
@@ -888,6 +958,7 @@
             view: view,
             plot: plot,
             strip: this.strip,
+            foot: this.foot,
             width: this.width,
             height: this.height,
             narrow: this.narrow,

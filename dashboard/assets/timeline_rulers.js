@@ -52,10 +52,11 @@
     timeline.times = function (draw, scene) {
         const { plot, view, colours } = scene;
         const apart = nice(((view.end - view.begin) / plot.width) * 90);
-        const y = plot.bottom + 12;
+        const foot = scene.foot;
+        const y = foot + 12;
         for (let time = Math.ceil(view.begin / apart) * apart; time <= view.end; time += apart) {
             const x = scene.x(time);
-            vertical(draw, x, plot.bottom, plot.bottom + 4, colours.dimmed);
+            vertical(draw, x, foot, foot + 4, colours.dimmed);
             const words = timeline.clock(time, apart);
             const half = draw.measureText(words).width / 2;
             if (x - half >= 0 && x + half <= scene.width) {

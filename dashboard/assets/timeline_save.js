@@ -81,9 +81,10 @@
     const number = (value) => (value < 0 ? "" : value);
 
     // A line per lane and cell that can be seen: its head, then numbers; NaN is what was not measured.
-    // Where other logs tell of something, lines and a column of their own follow.
-    timeline.rows = function (head, answer, view) {
+    // What machines measured, and what other logs tell, are lines and columns of their own behind them.
+    timeline.rows = function (head, answer, view, gauge) {
         const event = head.events.length ? [""] : [];
+        const measured = gauge ? timeline.gaugeHeads(gauge) : [];
         const rows = [
             [
                 "ranks",
@@ -98,6 +99,7 @@
                 "later than the reference rank, ms",
                 "latest step, ms",
                 "last rank",
+                ...measured,
                 ...event.map(() => "other logs"),
             ],
         ];
@@ -126,10 +128,17 @@
                     answer.late[at],
                     answer.latest[at],
                     head.ranks[answer.last[cell]],
+                    ...measured.map(() => ""),
                     ...event,
                 ]);
             }
         }
-        return [...rows, ...timeline.eventRows(head, view, rows[0].length)];
+        const columns = rows[0].length;
+        const from = columns - event.length - measured.length;
+        return [
+            ...rows,
+            ...timeline.gaugeRows(answer, gauge, view, columns, from),
+            ...timeline.eventRows(head, view, columns),
+        ];
     };
 })();

@@ -14,6 +14,8 @@
         });
     }
 
+    timeline.digits = digits;
+
     // Milliseconds in the unit that reads well: 9.70 ms
     timeline.amount = function (milliseconds) {
         const size = Math.abs(milliseconds);

@@ -15,6 +15,7 @@ from stallscope.pictures.charts import TITLES, Chart, Segment, StackedArea, Stac
 from stallscope.pictures.compared_bars import ComparedBars
 from stallscope.pictures.heat_map import HeatMap
 from stallscope.pictures.over_runs import Level, OverRuns
+from stallscope.pictures.over_time import OverTime
 from stallscope.pictures.rates import EfficiencyLines, RateBars
 from stallscope.reports.csv_report import cell
 from stallscope.wording.numbers import finite
@@ -145,6 +146,16 @@ def _of_over_runs(chart: OverRuns) -> tuple[list[str], list[Row]]:
     return head, rows
 
 
+def _of_over_time(chart: OverTime) -> tuple[list[str], list[Row]]:
+    columns = chart.columns
+    head = [
+        "since the begin, s",
+        *(f"{name}, {chart.unit}" for name in ("mean", "least", "greatest")),
+    ]
+    values = (chart.x, columns.mean, columns.low, columns.high)
+    return head, list(zip(*(own.tolist() for own in values), strict=True))
+
+
 def _level(levels: Sequence[Level], run: int) -> float | None:
     """What the figure is about at a run, counted from 1; None where nothing was found."""
     for one in levels:
@@ -182,4 +193,5 @@ _KINDS: dict[type, Callable[[Any], tuple[list[str], list[Row]]]] = {
     RateBars: _of_rates,
     EfficiencyLines: _of_efficiencies,
     OverRuns: _of_over_runs,
+    OverTime: _of_over_time,
 }

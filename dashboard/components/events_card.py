@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stallscope.wording.events import NOT_KNOWN, TITLE
 from stallscope.wording.plain import plain
 
-from ..timeline.marks import MOST_MARKS, NOT_KNOWN, Mark
+from ..timeline.marks import MOST_MARKS, Mark
 from .data_table import data_card
 
 _COLUMNS = ("When", "What happened", "Of", "Log")
@@ -31,4 +32,4 @@ def events_card(marks: Sequence[Mark]) -> Any:
         (mark.when, mark.words, mark.who or "–", plain(mark.event.where))
         for mark in marks[:MOST_MARKS]
     ]
-    return data_card("What other logs tell", note, _COLUMNS, rows, text_columns=len(_COLUMNS))
+    return data_card(TITLE, note, _COLUMNS, rows, text_columns=len(_COLUMNS))

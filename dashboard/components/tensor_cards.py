@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+import dash_mantine_components as dmc
 import numpy as np
 import plotly.graph_objects as go
 
@@ -19,7 +20,8 @@ from stallscope.wording.numbers import amount, between, percent, significant
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted
 
-from ..beside import TimelineSeen
+from ..beside import TimelineReading, TimelineSeen
+from .aria import aria
 from .data_table import data_card
 from .drawn_card import drawn_card
 from .tables import words_card
@@ -32,12 +34,30 @@ _MOST_BARS = 24
 _ANOTHER_RUN_S = 3600
 
 
+def reading_card(seen: TimelineReading) -> Any:
+    """How far a timeline was read."""
+    said = f"{bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}"
+    return dmc.Card(
+        [
+            dmc.Title("Horovod Timeline", order=2, size="h4"),
+            dmc.Text(
+                f"Reading {plain(seen.path.name)}: {said}. The page goes on by itself.", size="sm"
+            ),
+            dmc.ProgressRoot(
+                dmc.ProgressSection(value=100 * seen.read / max(seen.size, 1), **aria(label=said)),
+                mt="xs",
+            ),
+        ],
+        withBorder=True,
+    )
+
+
 def timeline_card(seen: TimelineSeen, run: Run) -> Any:
     """What was read of the timeline, and what its time went to."""
     found = seen.tensors
     rows = [
         ("File", plain(seen.path.name)),
-        ("Read", _read(seen)),
+        ("Read", f"all of its {bytes_in_words(seen.size)}"),
         ("Begins", _begins(seen, run)),
         ("Covers", amount(found.span_ms, "ms")),
         ("Time in which tensors are negotiated", percent(found.negotiating)),
@@ -60,12 +80,6 @@ def timeline_card(seen: TimelineSeen, run: Run) -> Any:
             "are those in which any of them was at it.",
         )
     )
-
-
-def _read(seen: TimelineSeen) -> str:
-    if seen.read >= seen.size:
-        return f"all of its {bytes_in_words(seen.size)}"
-    return f"the first {bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}; not what follows"
 
 
 def _begins(seen: TimelineSeen, run: Run) -> str:

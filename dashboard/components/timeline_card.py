@@ -33,6 +33,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("End", "the end of the run"),
     ("N P", "the next and the previous late step"),
     ("E", "the next mark of other logs; with Shift the previous one"),
+    ("M", "below the lanes the next thing that machines measured; with Shift the previous one"),
     ("S", "stages or lateness"),
     ("Enter", "open the step; where a cell holds several, go closer to it"),
     ("?", "this list"),
@@ -64,6 +65,7 @@ def timeline_card(
             dmc.Text(sentence, c="dimmed", size="sm"),
             dmc.Group([_tools(bool(head["events"])), *jumps], gap="xs", mt="xs"),
             _legend(late),
+            _gauges(head["gauges"]),
             html.Div(
                 id="timeline",
                 className="timeline",
@@ -145,6 +147,21 @@ def _legend(late: str) -> Any:
             html.Div(between, className="timeline-legend"),
         ],
         className="legend timeline-legends",
+    )
+
+
+def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
+    """What is shown below the lanes, to be chosen; nothing where no machine has measured anything."""
+    if not gauges:
+        return None
+    options = [html.Option(one["label"], value=one["key"]) for one in gauges]
+    return html.Label(
+        [
+            "Below the lanes: ",
+            html.Select(options, className="timeline-button", **_data(choose="gauge")),
+            " (the mean, and from which to which single values go; blank where nothing was measured)",
+        ],
+        className="timeline-gauges",
     )
 
 

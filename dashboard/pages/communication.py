@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc
 
 from stallscope.analysis import Analysis
 from stallscope.errors import StallscopeError
@@ -19,7 +20,14 @@ from stallscope.wording.numbers import NOT_MEASURED, amount, interval, percent, 
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted, listed
 
-from ..beside import AutotuneSeen, TimelineSeen, autotune_beside, folder_of, timeline_beside
+from ..beside import (
+    AutotuneSeen,
+    TimelineReading,
+    TimelineSeen,
+    autotune_beside,
+    folder_of,
+    timeline_beside,
+)
 from ..components.aria import aria
 from ..components.autotune_card import autotune_cards
 from ..components.chart_card import chart_card
@@ -29,13 +37,17 @@ from ..components.tables import words_card
 from ..components.tensor_cards import (
     fusion_card,
     late_card,
+    reading_card,
     sizes_card,
     tensors_card,
     timeline_card,
 )
+from ..components.timeline_steps import timeline_steps_card
 from ..store import RunStore
 from .run_page import RunPage, Shown, side_by_side
 
+_EVERY_MS = 1000
+_TIMELINE, _TICK, _OF_RUN = "timeline-beside", "timeline-beside-tick", "timeline-beside-run"
 _ELSEWHERE = Path("/shared/folder")
 
 
@@ -56,10 +68,31 @@ class CommunicationPage(RunPage):
                 None if chart is None else chart_card("exposed", chart),
                 words_card(_reduced(analysis)),
             ),
-            *_of_timeline(timeline, analysis),
+            *_timeline_parts(timeline, shown),
             *([] if autotune is None else autotune_cards(autotune)),
             _howto(analysis, timeline, autotune),
         ]
+
+    def add_callbacks(self, app: Dash, store: RunStore) -> None:
+        @app.callback(
+            Output(_TIMELINE, "children"),
+            Output(_TICK, "disabled"),
+            Input(_TICK, "n_intervals"),
+            State(_OF_RUN, "data"),
+        )
+        def look(_ticks: int | None, run_id: str) -> Any:
+            return looked(store.analysis(run_id))
+
+
+def looked(analysis: Analysis) -> tuple[list[Any], bool]:
+    """What the page shows of a timeline that was being read, and whether that is all."""
+    try:
+        seen = timeline_beside(analysis.run, again=False)
+    except StallscopeError as error:
+        return [warnings_card([plain(str(error))])], True
+    if isinstance(seen, TimelineReading):
+        return [reading_card(seen)], False
+    return [part for part in _of_timeline(seen, analysis) if part is not None], True
 
 
 def _or_problem(read: Callable[[], Any], problems: list[str]) -> Any:
@@ -177,19 +210,34 @@ def _hidden(analysis: Analysis) -> str:
     )
 
 
+def _timeline_parts(seen: TimelineSeen | TimelineReading | None, shown: Shown) -> list[Any]:
+    if not isinstance(seen, TimelineReading):
+        return _of_timeline(seen, shown.analysis)
+    return [
+        dmc.Stack([reading_card(seen)], id=_TIMELINE),
+        dcc.Interval(id=_TICK, interval=_EVERY_MS),
+        dcc.Store(id=_OF_RUN, data=shown.run_id),
+    ]
+
+
 def _of_timeline(seen: TimelineSeen | None, analysis: Analysis) -> list[Any]:
     if seen is None:
         return []
     found = seen.tensors
     return [
         side_by_side(timeline_card(seen, analysis.run), fusion_card(found.fusion)),
+        timeline_steps_card(found.steps),
         tensors_card(found),
         sizes_card(found.fusion, analysis.run.size),
         late_card(found),
     ]
 
 
-def _howto(analysis: Analysis, timeline: TimelineSeen | None, autotune: AutotuneSeen | None) -> Any:
+def _howto(
+    analysis: Analysis,
+    timeline: TimelineSeen | TimelineReading | None,
+    autotune: AutotuneSeen | None,
+) -> Any:
     """The lines that record what is missing, and what each costs."""
     versions = analysis.run.fact("versions")
     if isinstance(versions, dict) and not versions.get("horovod", True):

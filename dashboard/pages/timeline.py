@@ -9,16 +9,18 @@ from dash import Dash
 from stallscope.analysis import Analysis
 from stallscope.analysis.lanes import Lanes
 from stallscope.analysis.one_step import late_steps
+from stallscope.pictures.over_time import machine_chart
 from stallscope.wording.numbers import amount, finite
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted, listed
 
+from ..components.chart_card import chart_card
 from ..components.events_card import events_card
 from ..components.notices import warnings_card
 from ..components.sentence_card import sentence_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
-from ..timeline import add_timeline_route, head, lanes_of, marks
+from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks
 from .run_page import RunPage, Shown
 
 # More buttons than these are a list, not a way.
@@ -37,8 +39,11 @@ class TimelinePage(RunPage):
         events = marks(analysis.run, lanes)
         if lanes is None:
             why = sentence_card("There are no stages to draw", analysis.bottleneck.evidence)
-            return [why, events_card(events)]
-        data = head(analysis, lanes, shown.run_id, shown.baseline_id, shown.query, events)
+            machines = machine_chart(analysis)
+            picture = None if machines is None else chart_card("machines", machines)
+            return [why, picture, events_card(events)]
+        gauges = gauges_of(analysis, lanes)
+        data = head(analysis, lanes, shown.run_id, shown.baseline_id, shown.query, events, gauges)
         return [
             timeline_card(
                 data,

@@ -45,7 +45,8 @@ def _tables_of(run: Run) -> int:
     if isinstance(run, RunOnDisk):
         # Whether or not they have been read already: nobody asks again when they are.
         return run.rows * _BYTES_PER_ROW
-    return int(run.steps.nbytes + run.intervals.nbytes)
+    series = sum(one.wall_ns.nbytes + one.value.nbytes for one in run.series)
+    return int(run.steps.nbytes + run.intervals.nbytes) + series
 
 
 def _arrays(analysis: Analysis) -> Iterator[npt.NDArray[np.generic]]:

@@ -1,8 +1,8 @@
 """What the timeline's script is told: the run at first, then whatever part of it is looked at."""
 
 from .head import head
-from .kept import lanes_of
+from .kept import gauges_of, lanes_of
 from .marks import marks
 from .route import add_timeline_route
 
-__all__ = ["add_timeline_route", "head", "lanes_of", "marks"]
+__all__ = ["add_timeline_route", "gauges_of", "head", "lanes_of", "marks"]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from stallscope.analysis.lanes import Floats, Lanes, View
 
+from .gauges import Gauge, columns_of
 from .places import names
 
 _S = 1e-9
@@ -26,7 +27,9 @@ _NONE = 65_535
 _ALIGNMENT = 8
 
 
-def answer(lanes: Lanes, begin: int, end: int, columns: int, view: View) -> bytes:
+def answer(
+    lanes: Lanes, begin: int, end: int, columns: int, view: View, gauge: Gauge | None = None
+) -> bytes:
     """What the timeline draws between two times (nanoseconds), on so many columns."""
     shortest = max(1, (end - begin) // max(columns, 1))
     head: dict[str, Any] = {
@@ -40,6 +43,9 @@ def answer(lanes: Lanes, begin: int, end: int, columns: int, view: View) -> byte
         "epochs": _epochs(lanes, view),
     }
     arrays = {**_per_cell(lanes, view), **_per_lane(head, view)}
+    if gauge is not None:
+        head["gauge"] = gauge.quantity.key
+        arrays.update(columns_of(gauge, begin, end, columns))
     return _packed(head, arrays)
 
 

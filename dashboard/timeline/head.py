@@ -18,6 +18,8 @@ from stallscope.wording.plain import plain
 
 from ..addresses import root, run_address, with_baseline
 from .answer import gaps_between
+from .gauges import Gauge
+from .gauges import as_head as gauges_as_head
 from .marks import Mark, as_head
 from .places import begin_of, end_of
 from .route import ADDRESS
@@ -39,6 +41,7 @@ def head(
     baseline_id: str | None,
     query: Mapping[str, str],
     events: Sequence[Mark] = (),
+    gauges: Sequence[Gauge] = (),
 ) -> dict[str, Any]:
     """All of it as JSON; ``query`` says what is looked at first."""
     named = {rank for one in analysis.stragglers for rank in one.ranks}
@@ -62,6 +65,8 @@ def head(
         "late": _late(analysis, lanes),
         "strip": _strip(lanes),
         "events": as_head(events, lanes),
+        "gauges": gauges_as_head(gauges),
+        "shownGauge": _shown_gauge(gauges, query.get("gauge")),
         "gaps": gaps_between(lanes, 0, lanes.span, lanes.span // _STRIP),
         "stages": [*LANE_STAGES, "allreduce"],
         "between": list(BETWEEN),
@@ -89,6 +94,12 @@ def _first_look(lanes: Lanes, query: Mapping[str, str]) -> dict[str, Any]:
         "row": row,
         "show": "lateness" if query.get("show") == "lateness" else "stages",
     }
+
+
+def _shown_gauge(gauges: Sequence[Gauge], key: str | None) -> int:
+    """The number of the gauge with this key; otherwise of the most telling one."""
+    keys = [gauge.quantity.key for gauge in gauges]
+    return keys.index(key) if key in keys else 0
 
 
 def _row(lanes: Lanes, rank: str | None) -> int | None:

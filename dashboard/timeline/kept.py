@@ -1,4 +1,4 @@
-"""Lanes of analyses, made once when somebody looks, and gone with their analysis."""
+"""Lanes and gauges of analyses, made once when somebody looks, and gone with their analysis."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.lanes import Lanes
 
 from ..store.cache import Cache
+from .gauges import Gauge, gauges
 
 _NAME = "_lanes"
+_GAUGES = "_gauges"
 
 
 def lanes_of(analysis: Analysis) -> Lanes | None:
@@ -22,3 +24,9 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
     # Of a run that grows, each state has an analysis of its own: nobody else is to hold its lanes.
     own: Cache = vars(analysis).setdefault(_NAME, Cache(math.inf))
     return own.get(_NAME, lambda: Lanes(ledger, hosts, longest_pause))
+
+
+def gauges_of(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
+    """What machines measured meanwhile, on the axis of the analysis' lanes."""
+    own: Cache = vars(analysis).setdefault(_GAUGES, Cache(math.inf))
+    return own.get(_GAUGES, lambda: gauges(analysis.run, lanes))

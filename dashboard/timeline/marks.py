@@ -1,8 +1,4 @@
-"""Where what other logs tell lies on the timeline's axis.
-
-Wall clocks tie it to the steps: that of the log that the axis is counted on, and that of whoever wrote
-the event. They agree as well as the hosts' clocks are set.
-"""
+"""Where what other logs tell lies on the timeline's axis."""
 
 from __future__ import annotations
 
@@ -12,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.analysis.alignment import Ints
 from stallscope.analysis.lanes import Lanes
 from stallscope.run import Event, Run
+from stallscope.wording.events import NOT_KNOWN, what, who
 from stallscope.wording.numbers import amount
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import listed
+
+from .axis import Axis
 
 _S = 1e-9
 # Marks on one axis and lines in one list: more of them nobody looks at one by one.
 MOST_MARKS = 500
-#: When an event was, where nobody tells.
-NOT_KNOWN = "not known"
-_LONGEST_WORDS = 300
 
 
 @dataclass(frozen=True)
@@ -39,14 +32,12 @@ class Mark:
 
     @property
     def words(self) -> str:
-        return plain(self.event.what)[:_LONGEST_WORDS]
+        return what(self.event)
 
     @property
     def who(self) -> str:
         """The ranks and hosts that it is about."""
-        ranks = listed("rank", self.event.ranks) if self.event.ranks else ""
-        hosts = ", ".join(plain(host) for host in self.event.hosts[:4])
-        return ", ".join(one for one in (ranks, hosts) if one)
+        return who(self.event)
 
 
 def marks(run: Run, lanes: Lanes | None) -> list[Mark]:
@@ -55,7 +46,7 @@ def marks(run: Run, lanes: Lanes | None) -> list[Mark]:
     Args:
         lanes: whose axis they lie on; None where there are none.
     """
-    axis = None if lanes is None else _Axis.of(run, lanes)
+    axis = None if lanes is None else Axis.of(run, lanes)
     ordered = sorted(run.events, key=lambda event: (event.wall_ns is None, event.wall_ns or 0))
     return [_mark(event, axis) for event in ordered]
 
@@ -77,44 +68,13 @@ def as_head(found: Sequence[Mark], lanes: Lanes) -> list[dict[str, Any]]:
     ][:MOST_MARKS]
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Wall time of the steps: nanoseconds since 1970."""
-
-    lanes: Lanes
-    #: Where the step, or what lies before it, begins, in ascending order; and where the step ends.
-    begin: Ints
-    end: Ints
-
-    @classmethod
-    def of(cls, run: Run, lanes: Lanes) -> _Axis | None:
-        """None where no wall clock ties the axis to UTC, or several do that have nothing in common."""
-        rank = lanes.ledger.ranks[0]
-        logs = [log for log in run.logs if log.rank == rank and log.wall_minus_monotonic]
-        if not logs or len({log.clock_domain for log in logs}) > 1:
-            return None
-        logs.sort(key=lambda log: log.anchor)
-        own = np.searchsorted([log.anchor for log in logs], lanes.ledger.reduced, "right") - 1
-        offset = np.array([log.wall_minus_monotonic for log in logs], np.int64)[np.maximum(own, 0)]
-        end = lanes.ledger.reduced + offset
-        return cls(lanes, np.maximum.accumulate(end - (lanes.end - lanes.gap_begin)), end)
-
-    def place(self, wall: int) -> int:
-        """Nanoseconds on the axis: below 0 before the first step, beyond the span after the last."""
-        step = max(int(np.searchsorted(self.begin, wall, "right")) - 1, 0)
-        at = int(self.lanes.end[step]) + wall - int(self.end[step])
-        if step + 1 < len(self.lanes):
-            # Time between clocks that have nothing in common has no length on the axis.
-            at = min(at, int(self.lanes.gap_begin[step + 1]))
-        return at
-
-
-def _mark(event: Event, axis: _Axis | None) -> Mark:
+def _mark(event: Event, axis: Axis | None) -> Mark:
     if event.wall_ns is None:
         return Mark(event, None, NOT_KNOWN)
     if axis is None:
         return Mark(event, None, f"{_utc(event.wall_ns)} UTC")
-    at, span = axis.place(event.wall_ns), axis.lanes.span
+    (at,) = axis.place(np.array([event.wall_ns])).tolist()
+    span = axis.lanes.span
     if at < 0:
         return Mark(event, None, f"{amount(-at / 1e6, 'ms')} before the first step")
     if at > span:

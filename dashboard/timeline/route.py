@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dash import Dash
@@ -15,7 +16,8 @@ from stallscope.errors import NotFoundError, StallscopeError, UsageError
 
 from ..store import RunStore
 from .answer import answer
-from .kept import lanes_of
+from .gauges import Gauge
+from .kept import gauges_of, lanes_of
 
 _log = logging.getLogger(__name__)
 
@@ -61,12 +63,15 @@ class _Asked:
     rows: tuple[int, int]
     lanes: int
     columns: int
+    #: The key of what machines measured; empty where nothing of it is looked at.
+    gauge: str
 
 
 def _part(store: RunStore, run_id: str, asked: Request) -> bytes:
     wanted = _asked(asked)
     baseline_id = asked.args.get("baseline") or None
-    lanes = lanes_of(store.analysis(run_id, baseline_id))
+    analysis = store.analysis(run_id, baseline_id)
+    lanes = lanes_of(analysis)
     if lanes is None:
         raise NotFoundError(f"the stages of run {run_id!r} were not measured")
     begin = max(0, min(round(wanted.begin * 1e9), lanes.span - 1))
@@ -79,7 +84,15 @@ def _part(store: RunStore, run_id: str, asked: Request) -> bytes:
         wanted.lanes,
         min(columns, _MOST_CELLS // wanted.lanes),
     )
-    return answer(lanes, begin, end, wanted.columns, view)
+    gauge = _gauge(wanted.gauge, gauges_of(analysis, lanes)) if wanted.gauge else None
+    return answer(lanes, begin, end, wanted.columns, view, gauge)
+
+
+def _gauge(key: str, there: Sequence[Gauge]) -> Gauge:
+    found = next((gauge for gauge in there if gauge.quantity.key == key), None)
+    if found is None:
+        raise NotFoundError(f"no machine has measured {key!r} while this run was under way")
+    return found
 
 
 def _asked(asked: Request) -> _Asked:
@@ -95,6 +108,7 @@ def _asked(asked: Request) -> _Asked:
         (int(rows[1]), int(rows[2])),
         _whole(asked, "lanes", _MOST_LANES),
         _whole(asked, "columns", _MOST_COLUMNS),
+        asked.args.get("gauge", ""),
     )
 
 

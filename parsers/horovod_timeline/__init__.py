@@ -21,7 +21,7 @@ sums do not; and once the response cache knows a tensor no rank is ticked any mo
 is told for the first negotiation of each tensor only.
 """
 
-from .files import is_timeline_file, open_timeline
+from .files import is_timeline_file, open_timeline, timeline_reader
 from .reader import TimelineReader, is_timeline
 from .rows import Activities, Batch, Ticks
 
@@ -33,4 +33,5 @@ __all__ = [
     "is_timeline",
     "is_timeline_file",
     "open_timeline",
+    "timeline_reader",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from .rows import Bools, Ints
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
+Index = npt.NDArray[np.int32]
 
 #: How an event begins.
 EVENT = b'{"ph": "'
@@ -71,17 +73,14 @@ class Texts:
             return start
         if int(length.max()) > _WIDE:
             return self._long(data, start, length)
-        coded = pa.array(_sums(words, start + length, length)).dictionary_encode()
-        index = coded.indices.to_numpy()
-        sums = coded.dictionary.to_pylist()
+        index, coded = _encoded(pa.uint64(), _sums(words, start + length, length))
+        sums = coded.to_pylist()
         if not self._by_sum.keys() >= set(sums):
             self._add(data, start, length, index, sums)
         codes: Ints = np.array([self._by_sum[one] for one in sums], np.int64)[index]
         return codes
 
-    def _add(
-        self, data: Bytes, start: Ints, length: Ints, index: npt.NDArray[np.int32], sums: list[int]
-    ) -> None:
+    def _add(self, data: Bytes, start: Ints, length: Ints, index: Index, sums: list[int]) -> None:
         first = np.zeros(len(sums), np.int64)
         first[index[::-1]] = np.arange(len(index))[::-1]
         for one, at in zip(sums, first.tolist(), strict=True):
@@ -157,7 +156,10 @@ class _Keys:
 def _keys(data: Bytes, words: Words, end: int) -> _Keys:
     # One look at every byte is enough: the keys of an event follow each other, colon by colon.
     colon = np.append(np.flatnonzero(data == ord(":")), [end + _COLON] * 3)
-    event = np.flatnonzero(words[np.maximum(colon - _EVENT_COLON, 0)] == _word(EVENT))
+    # Most colons are told apart by the letter before the quote.
+    event = np.flatnonzero(data[colon - 2] == EVENT[_EVENT_COLON - 2])
+    event = event[colon[event] >= _EVENT_COLON]
+    event = event[words[colon[event] - _EVENT_COLON] == _word(EVENT)]
     start = colon[event] - _EVENT_COLON
     kind = data[start + len(EVENT)]
     ends, marker = kind == ord("E"), kind == ord("i")
@@ -245,19 +247,25 @@ def _sums(words: Words, end: Ints, length: Ints) -> Words:
     return np.asarray(sums)
 
 
-def _different(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, list[bytes]]:
+def _different(data: Bytes, start: Ints, length: Ints) -> tuple[Index, list[bytes]]:
     """The texts at these places: per place an index, and every different text once."""
     if not len(start):
-        return start, []
+        return start.astype(np.int32), []
     width = max(int(length.max()), 1)
     letters = np.ndarray((len(data) - width, width), np.uint8, data, strides=(1, 1))[start]
     letters *= np.arange(width) < length[:, None]
-    rows = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(width), len(start), [None, pa.py_buffer(letters)]
-    )
-    coded = rows.dictionary_encode()
-    found = [text.rstrip(b"\0") for text in coded.dictionary.to_pylist()]
-    return coded.indices.to_numpy().astype(np.int64), found
+    index, texts = _encoded(pa.binary(width), letters)
+    return index, [text.rstrip(b"\0") for text in texts.to_pylist()]
+
+
+def _encoded(kind: pa.DataType, values: npt.NDArray[Any]) -> tuple[Index, pa.Array]:
+    """For each of these values its place among those that differ, and these."""
+    # Made of and into buffers: what asks Arrow for arrays of numpy loads pandas, which takes longer
+    # than most timelines do.
+    whole = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    coded = whole.dictionary_encode()
+    index = np.frombuffer(coded.indices.buffers()[1], np.int32, len(values))
+    return index, coded.dictionary
 
 
 def _sizes(data: Bytes, start: Ints, until: Ints) -> Ints:

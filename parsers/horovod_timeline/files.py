@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from stallscope.errors import NotFoundError, UnreadableError
 
@@ -22,14 +23,22 @@ def open_timeline(path: str | Path) -> Iterator[TimelineReader]:
     """
     try:
         with Path(path).open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            file.seek(0)
-            packed = is_packed(head)
-            yield TimelineReader(str(path), unpacking(str(path), file, head) if packed else file)
+            yield timeline_reader(str(path), file)
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file") from None
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def timeline_reader(name: str, file: BinaryIO) -> TimelineReader:
+    """A reader of a timeline in an open file, which may be compressed.
+
+    Raises:
+        UnreadableError: if it can be unpacked only with an extra that is not installed.
+    """
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    return TimelineReader(name, unpacking(name, file, head) if is_packed(head) else file)
 
 
 def is_timeline_file(path: Path) -> bool:

@@ -73,21 +73,21 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
     if not len(tensor):
         return tensor, tensor, tensor, 0
     order = _in_order(tensor)
-    up = begins[order]
-    own = tensor[order]
-    first = np.append(True, own[1:] != own[:-1])
-    group = np.cumsum(first) - 1
-    turn = np.where(up, 1, -1)
-    walk = np.cumsum(turn)
-    walk -= (walk - turn)[first][group]
-    # The lowest point so far of each group's own walk: every group is shifted below the one before.
-    shift = group * (2 * len(tensor) + 2)
-    lowest = np.minimum(np.minimum.accumulate(walk - shift) + shift, 0)
-    kept = lowest == np.where(first, 0, np.append(0, lowest[:-1]))
-    height = walk - lowest + ~up
-    unmatched = int(np.count_nonzero(~kept))
-    if unmatched:
-        order, up, group, height = order[kept], up[kept], group[kept], height[kept]
+    up, own = begins[order], tensor[order]
+    first = np.append(0, np.flatnonzero(own[1:] != own[:-1]) + 1)
+    lengths = np.diff(np.append(first, len(own)))
+    walk = np.cumsum(2 * up.view(np.int8) - 1, dtype=np.int64)
+    walk -= np.repeat(np.append(0, walk[first[1:] - 1]), lengths)
+    group = np.repeat(np.arange(len(first)), lengths)
+    height, unmatched = walk + ~up, 0
+    if int(walk.min()) < 0:
+        lowest = _lowest(walk, group)
+        # Where it goes below what was lowest before, an end has no begin.
+        before = np.append(0, lowest[:-1])
+        before[first] = 0
+        kept = lowest == before
+        unmatched = int(np.count_nonzero(~kept))
+        order, up, group, height = order[kept], up[kept], group[kept], (height - lowest)[kept]
 
     by_height = _in_order(group * (int(height.max(initial=0)) + 1) + height)
     position, up = order[by_height], up[by_height]
@@ -98,6 +98,13 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
     begin_of[end], level_of[end] = position[closed], height[by_height[closed]] - 1
     ends = np.flatnonzero(begin_of >= 0)
     return begin_of[ends], ends, level_of[ends], unmatched
+
+
+def _lowest(walk: Ints, group: Ints) -> Ints:
+    """The lowest point so far of each group's own walk, at most 0."""
+    # Every group is shifted below the one before it, so that one sweep does for all.
+    shift = group * (2 * len(walk) + 2)
+    return np.minimum(np.minimum.accumulate(walk - shift) + shift, 0)
 
 
 def _in_order(key: Ints) -> Ints:

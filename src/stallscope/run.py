@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
@@ -178,6 +180,27 @@ class Event:
     waited_ns: int = 0
 
 
+# Two are equal where they are the same one: arrays are not compared.
+@dataclass(frozen=True, eq=False)
+class Series:
+    """What a machine measured of itself over time, as a log beside the run's own tells it."""
+
+    #: As its log calls it, without unit and place: ``gpu_0_utilization``.
+    name: str
+    #: ``%``, ``MB``, ``W``, …; empty where the name does not tell it.
+    unit: str
+    #: The machine, as its log calls it, and the rank; None where that is not known.
+    node: str | None
+    rank: int | None
+    #: The file that tells it.
+    where: str
+    #: Wall time at which each value was logged: nanoseconds since 1970 in UTC, in ascending order. A
+    #: value is about the time since the one before it.
+    wall_ns: npt.NDArray[np.int64]
+    #: As many values, none of them missing.
+    value: npt.NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class Run:
     """Everything that was recorded of one job."""
@@ -192,6 +215,9 @@ class Run:
     input_times: tuple[MeasuredInput, ...] = field(default=())
     #: What other logs say that happened meanwhile.
     events: tuple[Event, ...] = field(default=())
+    #: What machines measured of themselves meanwhile. Not a default of the class: of a collected run it
+    #: is read when somebody asks.
+    series: tuple[Series, ...] = field(default_factory=tuple)
 
     @property
     def name(self) -> str:

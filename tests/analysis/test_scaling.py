@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.published import CURVES
-from stallscope.analysis.scaling import Series, scaling
+from stallscope.analysis.scaling import Series, held_out, scaling, track_record
+from stallscope.runs import open_run
 from stallscope.simulate import Fault, Job, Noise, Ring, simulate
 
 SIZES = (1, 2, 4, 8)
@@ -252,3 +254,63 @@ def test_published_curves_have_sources_and_efficiencies() -> None:
 
 def _in_order(sizes: Sequence[tuple[int, ...]]) -> None:
     assert all(list(one) == sorted(one) for one in sizes)
+
+
+def test_ranks_that_share_a_machine_may_gain_nothing_more() -> None:
+    (series,) = scaling([run(1), run(2, compute_ms=200.0), run(4, compute_ms=250.0)])
+    largest = series.points[-1].point.rate.value
+    for one in series.projection:
+        assert one.rate.ci95 is not None
+        assert one.rate.ci95[0] == pytest.approx(largest)
+        assert one.rate.value > largest
+    for one in healthy().projection:
+        assert one.rate.ci95 is not None
+        assert one.rate.ci95[0] > healthy().points[-1].point.rate.value
+
+
+def test_real_ranks_that_share_a_machine_are_within_the_interval() -> None:
+    """The sample runs: four ranks on two cores, projected from one and two."""
+    logs = Path(__file__).parents[2] / "sample_logs"
+    alone, two, four = (
+        analyse(open_run(str(logs / one))) for one in ("ranks-1", "clean", "ranks-4")
+    )
+    (series,) = scaling([alone, two])
+    projected = series.projection[0]
+    assert projected.ranks == 4
+    assert four.samples_per_second is not None
+    assert projected.rate.ci95 is not None
+    assert projected.rate.ci95[0] <= four.samples_per_second <= projected.rate.ci95[1]
+    assert projected.rate.value > 1.5 * four.samples_per_second
+
+
+def test_published_curves_lie_within_the_intervals_of_their_projections() -> None:
+    several = [curve for curve in CURVES if len(curve.processes) > 2]
+    assert {one.curve for one in held_out()} == set(several)
+    for one in held_out():
+        assert one.sizes == one.curve.processes[: len(one.sizes)]
+        assert one.ranks in one.curve.processes[len(one.sizes) :]
+        assert one.published == one.curve.efficiency[one.curve.processes.index(one.ranks)]
+        assert one.inside, one
+
+
+def test_what_is_projected_for_a_published_size_does_not_know_it() -> None:
+    vgg = next(one for one in held_out() if one.curve.name == "VGG-16, HorovodRunner")
+    assert (vgg.sizes, vgg.ranks) == ((1, 8), 16)
+    lost = 1 / vgg.curve.efficiency[1] - 1
+    # All bandwidth: a ring of 16 sends 15/16 of what it would send with more ranks than one can count.
+    assert vgg.projected.value == pytest.approx(1 / (1 + lost * (15 / 16) / (7 / 8)))
+    assert vgg.projected.ci95 is not None
+    # All latency, and a quarter beyond.
+    assert vgg.projected.ci95[0] == pytest.approx(1 / (1 + lost * 1.25 * 15 / 7))
+    assert vgg.error == pytest.approx(vgg.projected.value / vgg.published - 1)
+
+
+def test_a_second_size_makes_projections_better() -> None:
+    one, more = track_record(1, 1), track_record(2, 1)
+    assert one is not None
+    assert more is not None
+    assert (len(one.projections), one.inside, one.curves) == (3, 3, 3)
+    assert one.median > 2 * more.median
+    assert one.largest > 2 * abs(more.largest)
+    assert all(single.error > 0 for single in one.projections)
+    assert track_record(1, 9) is None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.step_logs import Job, write_job
@@ -14,7 +16,7 @@ from stallscope.collector.loading import RunOnDisk, load_run
 from stallscope.collector.store import collected_runs, save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
 from stallscope.parsers import read
-from stallscope.run import Event
+from stallscope.run import Event, Series
 from stallscope.runs import open_run, open_runs
 from stallscope.simulate import Job as SimulatedJob
 from stallscope.simulate import simulate
@@ -71,6 +73,58 @@ def test_events_are_kept_and_those_of_logs_that_have_gone_as_well(tmp_path: Path
     longer = replace(STALL, waited_ns=120)
     place = save_run(replace(run, events=(longer,)), tmp_path / "store")
     assert load_run(place).events == (longer, replace(STALL, where="other"))
+
+
+def cpu(*values: float, where: str = "metrics.mlflow.json") -> Series:
+    walls = np.arange(len(values), dtype=np.int64) * 10**9
+    return Series("cpu_utilization", "%", "node_0", None, where, walls, np.array(values))
+
+
+def plainly(series: Iterable[Series]) -> list[tuple[object, ...]]:
+    return [(*list(vars(one).values())[:-2], *one.wall_ns, *one.value) for one in series]
+
+
+def test_series_are_kept_and_read_when_somebody_asks(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", JOB)
+    own = (cpu(1.5, 2.5), replace(cpu(7.0), node=None, rank=3, name="x", unit=""))
+    place = save_run(replace(read(str(tmp_path / "logs"))[0], series=own), tmp_path / "store")
+    assert plainly(load_run(place).series) == plainly(own)
+    lazy = RunOnDisk.open(place)
+    assert plainly(lazy.series) == plainly(own)
+    # Tables are large, and were not asked for.
+    assert "steps" not in vars(lazy)
+
+
+def test_series_of_files_that_have_gone_are_kept_as_well(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", JOB)
+    run = read(str(tmp_path / "logs"))[0]
+    save_run(replace(run, series=(cpu(1.0), cpu(2.0, where="other"))), tmp_path / "store")
+    place = save_run(replace(run, series=(cpu(1.0, 3.0),)), tmp_path / "store")
+    now = (cpu(1.0, 3.0), cpu(2.0, where="other"))
+    assert plainly(load_run(place).series) == plainly(now)
+    place = save_run(run, tmp_path / "store")
+    assert plainly(load_run(place).series) == plainly(now)
+
+
+def test_runs_that_were_collected_before_have_none(tmp_path: Path) -> None:
+    place = collected(tmp_path)
+    manifest = json.loads((place / "manifest.json").read_text())
+    del manifest["series"]
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    assert load_run(place).series == RunOnDisk.open(place).series == ()
+
+
+def test_damaged_series_are_told(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", JOB)
+    run = replace(read(str(tmp_path / "logs"))[0], series=(cpu(1.0, 2.0),))
+    place = save_run(run, tmp_path / "store")
+    lazy = RunOnDisk.open(place)
+    file = place / "series.parquet"
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(UnreadableError, match="the collected run is damaged"):
+        load_run(place)
+    with pytest.raises(UnreadableError, match="the collected run is damaged"):
+        assert lazy.series
 
 
 def test_a_run_without_any_step_is_kept(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,8 +15,16 @@ import pytest
 from playwright.sync_api import expect
 from support.step_logs import write_job
 
+from stallscope.analysis import analyse
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.beside import autotune_beside, timeline_beside
+from stallscope.dashboard.beside import (
+    TimelineReading,
+    TimelineSeen,
+    autotune_beside,
+    timeline_beside,
+)
+from stallscope.dashboard.components.tensor_cards import reading_card
+from stallscope.dashboard.pages.communication import looked
 from stallscope.dashboard.routing import view_at
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
@@ -238,15 +248,78 @@ def test_logs_in_folders_below_have_their_own_timeline_first(tmp_path: Path) -> 
     }
 
 
-def test_of_a_long_timeline_the_beginning_is_read(folder: Path) -> None:
+def test_a_long_timeline_is_read_whole_while_the_page_is_there(folder: Path) -> None:
     (folder / "timeline.json").write_text(timeline_of(400))
     (run,) = read(str(folder))
     assert run.problems == ()
-    seen = timeline_beside(run, most_bytes=100_000)
+    seen = timeline_beside(run, awaited_bytes=0)
+    if isinstance(seen, TimelineReading):
+        assert 0 <= seen.read <= seen.size
+        card = reading_card(seen)
+        assert any("Reading timeline.json" in text for text in texts(card))
+    while isinstance(seen, TimelineReading):
+        seen = timeline_beside(run, awaited_bytes=0, again=False)
     assert seen is not None
-    assert seen.read <= 100_000 < seen.size
-    assert seen.damaged == 0
-    assert 100 < seen.tensors.negotiations < 400
+    assert (seen.damaged, seen.tensors.negotiations) == (0, 800)
+    parts, all_there = looked(analyse(run))
+    assert all_there
+    assert "Allreduces of each step" in [one for part in parts for one in texts(part)]
+
+
+def test_a_timeline_that_grows_is_read_again_by_who_opens_the_page(folder: Path) -> None:
+    path = folder / "timeline.json"
+    path.write_text(timeline_of(3))
+    (run,) = read(str(folder))
+    first = timeline_beside(run)
+    path.write_text(timeline_of(5))
+    assert timeline_beside(run, again=False) is first
+    again = timeline_beside(run)
+    assert isinstance(again, TimelineSeen)
+    assert again.tensors.negotiations == 10
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_a_compressed_timeline_is_read_whole(
+    folder: Path, ending: str, pack: Callable[[bytes], bytes]
+) -> None:
+    (folder / f"timeline.json.{ending}").write_bytes(pack(timeline_of(40).encode()))
+    (run,) = read(str(folder))
+    seen = timeline_beside(run)
+    while isinstance(seen, TimelineReading):
+        seen = timeline_beside(run, again=False)
+    assert seen is not None
+    assert seen.tensors.negotiations == 80
+    assert dict(_rows(_content(run), "Horovod Timeline")[1:])["File"] == f"timeline.json.{ending}"
+
+
+def test_a_damaged_packed_timeline_is_read_up_to_the_damage(folder: Path) -> None:
+    whole = lzma.compress(timeline_of(4000).encode())
+    (folder / "timeline.json.xz").write_bytes(whole[: len(whole) * 3 // 4])
+    (run,) = read(str(folder))
+    seen = timeline_beside(run)
+    while isinstance(seen, TimelineReading):
+        seen = timeline_beside(run, again=False)
+    assert seen is not None
+    assert 0 < seen.tensors.negotiations < 8000
+
+
+def test_every_step_has_its_parts_as_lines_and_as_a_table(folder: Path) -> None:
+    (folder / "timeline.json").write_text(timeline_of(401))
+    (run,) = read(str(folder))
+    content = _content(run)
+    lines = {line.name: line for line in charts(content)["timeline-steps"].data}
+    assert set(lines) == {"negotiation", "transfer"}
+    # Two steps and more make one point where there are many.
+    assert len(lines["transfer"].x) == 134
+    assert set(lines["transfer"].y) == {2.0}
+    assert any("Each point is the mean of 3 steps." in text for text in texts(content))
+    (table,) = [
+        one
+        for one in of_type(content, "Table")
+        if getattr(one, "data", {}).get("head", [""])[0] == "Step"
+    ]
+    assert table.data["body"][0][0] == "0"
+    assert len(table.data["body"]) == 134
 
 
 def test_far_from_any_folder_nothing_is_looked_for(folder: Path) -> None:
@@ -321,7 +394,18 @@ def test_a_thousand_tensors_and_hostile_names_are_text(folder: Path) -> None:
     assert len(rows) == 1002
     assert max(len(row[0]) for row in rows) <= 64
     assert SCRIPT in [row[0] for row in rows]
-    allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    allowed = {
+        "A",
+        "Button",
+        "Details",
+        "Div",
+        "Graph",
+        "Nav",
+        "Span",
+        "Store",
+        "Strong",
+        "Summary",
+    }
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (
             type(one).__name__ in allowed

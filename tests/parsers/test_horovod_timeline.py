@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import lzma
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -517,3 +519,14 @@ def test_times_of_any_length_are_read(digits: int) -> None:
     writer.event("B", at, "a", "ALLREDUCE")
     writer.event("E", at + 1, "a")
     assert [row[3:5] for row in parsed(writer.data).rows] == [(at, at + 1)]
+
+
+def test_reading_a_timeline_does_not_load_pandas(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    path.write_bytes(REAL)
+    program = (
+        "import sys; from stallscope.parsers.horovod_timeline import open_timeline\n"
+        "with open_timeline(sys.argv[1]) as reader: found = list(reader.batches())\n"
+        "assert len(found[0].activities) and 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)

@@ -156,3 +156,49 @@ def test_of_lines_that_pass_the_last_one_is_enough() -> None:
     assert found.count(b"Epoch 1/2") == 2
     assert found.count(b"9/9 - 4s") == 2
     assert found[-1] == b"1/9 - ETA: 3s"
+
+
+_TORN = (
+    b"[0]<stdout>:took 5s\n",
+    b"[1]<stdout>:nothing\n",
+    b"[1]<stdout>:1/9 - ETA: 3s",
+    b"[0]<stdout>:took ",
+    b"[0]<stdout>:\n",
+    b"[0]<stdout>:6[1]<stdout>:took[0]<stdout>:s\n",
+    b"the launcher's own line took 9s\n",
+    b"[2]<stderr>:gone\rtook 7s\n",
+    b"[2]<stderr>:took 8s\rgone\n",
+)
+
+
+@given(st.lists(st.sampled_from(_TORN), max_size=60), st.integers(20, 400))
+def test_no_wanted_line_is_lost_where_others_are_left_out(
+    pieces: list[bytes], block_bytes: int
+) -> None:
+    start = b"".join(b"[%d]<stdout>:first\n" % rank for rank in range(2))
+    data = start + b"".join(pieces) + b"\n"
+    wanted = Wanted((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
+    every, found = (
+        sorted(
+            (line for line in lines if line.text.endswith(b"s")),
+            key=lambda line: (str(line.rank), line.stream),
+        )
+        for lines in (shown_lines(data, block_bytes), shown_lines(data, block_bytes, wanted=wanted))
+    )
+    assert found == every
+
+
+@pytest.mark.parametrize("label", [b"[%d]<stdout>:", b"[%d] ", b"[default%d]:", b"%2d: "])
+def test_every_rank_keeps_its_last_passing_line(label: bytes) -> None:
+    one = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
+    texts = [b"first", *one * 40, b"5/9 - ETA: 2s"]
+    data = b"".join(label % rank + text + b"\n" for text in texts for rank in range(3))
+    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=b" - ETA: ")
+    found = list(shown_lines(data, 1000, wanted=wanted))
+    for rank in range(3):
+        own = [line.text for line in found if line.rank == rank]
+        assert own.count(b"Epoch 1/2") == own.count(b"9/9 - 4s") == 40
+        assert own[-1] == b"5/9 - ETA: 2s"
+        before = [own[at - 1] for at, text in enumerate(own) if text == b"9/9 - 4s"]
+        assert set(before) == {b"8/9 - ETA: 3s - loss"}
+        assert len(own) < len(texts) / 2

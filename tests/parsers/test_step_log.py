@@ -99,6 +99,19 @@ def test_later_facts_are_added(tmp_path: Path) -> None:
     assert run.steps.num_rows == 40
 
 
+def test_a_long_log_is_read_as_a_short_one() -> None:
+    header = b"#stallscope 1 {}\nkind,step,begin_us,ready_us,end_us\n"
+    rows = b"".join(b"step,%d,%d,3,7\n" % (n, 10 * n) for n in range(1100))
+    # Longer than what one thread takes, and than what is copied, with comments before and behind.
+    data = header + rows + b'#facts {"model": "net"}\n' + 1000 * rows + b"#facts {\n" + rows
+    found = StepLogParser().parse("long", data + b"epoch,1,5,,9\n")
+    assert found.steps["step"].to_pylist() == 1002 * [*range(1100)]
+    assert set(found.steps["end"].to_pylist()) == {(10 * n + 7) * 1000 for n in range(1100)}
+    assert found.intervals["kind"].to_pylist() == ["epoch"]
+    assert found.log.facts["model"] == "net"
+    assert found.log.torn == 1
+
+
 def test_unknown_columns_and_kinds_are_no_obstacle(tmp_path: Path) -> None:
     (path,) = write_job(tmp_path, replace(JOB, ranks=1))
     lines = path.read_text().splitlines()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis.stats import Mean
+from stallscope.machines import Columns
 from stallscope.pictures.charts import (
     Bar,
     Chart,
@@ -18,6 +19,7 @@ from stallscope.pictures.charts import (
 )
 from stallscope.pictures.compared_bars import ComparedBars
 from stallscope.pictures.heat_map import HeatMap, HeatMapRow
+from stallscope.pictures.over_time import OverTime
 from stallscope.pictures.palette import COLOURS
 from stallscope.pictures.plotly_figures import CONFIG, figure
 
@@ -195,7 +197,19 @@ COMPARED = ComparedBars(
 )
 
 
-@pytest.mark.parametrize("chart", [HEAT_MAP, COMPARED], ids=lambda chart: type(chart).__name__)
+OVER_TIME = OverTime(
+    "Busy",
+    "How busy.",
+    HOSTILE,
+    100.0,
+    np.arange(4.0),
+    Columns(*(np.array([5.0, np.nan, 7.0, 8.0]) + more for more in (-1.0, 0.0, 2.0))),
+)
+
+
+@pytest.mark.parametrize(
+    "chart", [HEAT_MAP, COMPARED, OVER_TIME], ids=lambda chart: type(chart).__name__
+)
 @pytest.mark.parametrize("dark", [False, True])
 def test_further_kinds_let_the_page_show_through_and_escape_what_logs_say(
     chart: Chart, dark: bool
@@ -257,3 +271,11 @@ def test_compared_bars_have_whiskers_and_what_was_not_measured_has_no_bar() -> N
         "19.0 ms",
     ]
     assert drawn.layout.yaxis.ticktext[0] == "<b>Input</b>"
+
+
+def test_a_mean_lies_within_its_range_and_breaks_off_where_nothing_was_measured() -> None:
+    high, low, mean = figure(OVER_TIME, dark=False).data
+    assert (list(high.y[2:]), list(mean.y[2:]), list(low.y[2:])) == ([9, 10], [7, 8], [6, 7])
+    assert np.isnan(mean.y[1])
+    assert not mean.connectgaps
+    assert low.fill == "tonexty"

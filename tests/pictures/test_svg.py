@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from stallscope.analysis.stats import Mean
+from stallscope.machines import Columns
 from stallscope.pictures.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.pictures.compared_bars import ComparedBars
 from stallscope.pictures.heat_map import HeatMap, HeatMapRow
+from stallscope.pictures.over_time import OverTime
 from stallscope.pictures.palette import COLOURS, HEAT
 from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.pictures.svg.axis import axis_over
@@ -47,6 +49,15 @@ def waterfall(start: float, *changes: float) -> Waterfall:
         tuple(map(Segment, STAGES, changes)),
         ("this run", start + sum(changes)),
     )
+
+
+def over_time(level: float, hole: bool = False) -> OverTime:
+    """A mean that stays within a range of ten; a hole in the middle where asked."""
+    mean = np.full(100, level)
+    if hole:
+        mean[40:60] = np.nan
+    columns = Columns(mean - 5, mean, mean + 5)
+    return OverTime("Busy", "How busy.", "%", 100.0, np.linspace(-5.0, 700.0, 100), columns)
 
 
 def heat(rows: int, columns: int, full: float = 10.0, hole: bool = False) -> HeatMap:
@@ -100,6 +111,9 @@ CHARTS = {
     "compared below zero": compared((Mean(-1.0, (-3.0, 1.0)), Mean(float("nan"), None))),
     "compared with nothing": compared((None, None, None)),
     "nothing compared": compared(),
+    "over time": over_time(80.0),
+    "over time with a hole": over_time(80.0, hole=True),
+    "over time, nothing at all": over_time(float("nan")),
 }
 
 everywhere = pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -386,6 +400,16 @@ def test_what_was_not_measured_has_no_bar() -> None:
     picture = drawn(compared((Mean(10.0, None), None)))
     assert len(boxes(picture, "input")) == 1
     assert "not measured" in texts(picture)
+
+
+def test_what_machines_measured_breaks_off_where_nothing_was() -> None:
+    def line(chart: OverTime) -> str:
+        (path,) = [one for one in drawn(chart).iter(f"{NS}path") if "curve" in one.get("class", "")]
+        return path.get("d", "")
+
+    assert line(over_time(80.0)).count("M") == 1
+    assert line(over_time(80.0, hole=True)).count("M") == 2
+    assert line(over_time(float("nan"))) == ""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

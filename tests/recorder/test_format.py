@@ -16,7 +16,6 @@ from stallscope.collector.recorder.format import (
     StepRow,
     facts_line,
     file_name,
-    file_name_pattern,
     header,
     header_facts,
 )
@@ -76,7 +75,6 @@ def test_file_names_sort_by_rank_generation_and_part() -> None:
     names = [file_name(*place) for place in places]
     assert names == sorted(names)
     assert names[3] == "rank-00012.0.0.steps.csv"
-    assert file_name_pattern(12, 0) == "rank-00012.0.*.steps.csv"
 
 
 microseconds = st.integers(0, 10**12)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -81,6 +83,21 @@ def test_another_log_of_the_rank_says_nothing(tmp_path: Path) -> None:
     leave_log(tmp_path, 1, RunIdentity("another run", 0))
     (tmp_path / file_name(1, 0, 1)).write_text("torn")
     assert join(tmp_path, 1) == first
+
+
+def test_a_rank_never_lists_a_folder_that_it_shares_with_thousands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = join(tmp_path, 0)
+    leave_log(tmp_path, 0, first)
+
+    def listed(*_: object) -> NoReturn:
+        raise AssertionError("the folder was listed")
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, listed)
+    assert join(tmp_path, 1) == first
+    assert join(tmp_path, 0) != first
 
 
 def test_the_same_run_id_is_the_run_and_again_a_further_generation(tmp_path: Path) -> None:

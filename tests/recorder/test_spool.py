@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from stallscope.collector.recorder import spool
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.session import Session
@@ -141,6 +143,52 @@ def test_a_log_that_cannot_be_brought_to_its_place_is_kept(
     assert str(kept) in caplog.text
     (run,) = read(str(kept))
     assert run.steps.num_rows == 1
+
+
+def test_what_is_copied_grows_with_the_run_and_not_with_its_square(
+    mount: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "COPIED_PART_BYTES", 10_000)
+    monkeypatch.setattr(spool, "SHORTEST_COPY_SECONDS", 0.0)
+    copied = []
+    copy = shutil.copyfile
+    monkeypatch.setattr(
+        shutil, "copyfile", lambda of, to: (copied.append(Path(of).stat().st_size), copy(of, to))
+    )
+    session = session_in(mount.folder, flush_seconds=0.01)
+    for epoch in range(60):
+        for number in range(100):
+            session.step(step(100 * epoch + number))
+        session.interval("epoch", epoch, 10, 20)
+        wait_until(lambda seen=epoch: len(copied) > seen)
+    session.close()
+    (run,) = read(mount.folder)
+    assert run.problems == ()
+    assert run.status == "completed"
+    assert run.steps["step"].to_pylist() == list(range(6_000))
+    whole = sum(log.stat().st_size for log in Path(mount.folder).glob("*.steps.csv"))
+    assert whole > 10 * 10_000
+    assert max(copied) < 3 * 10_000
+    # Copied as a whole each time, that would be thirty times what there is.
+    assert sum(copied) < 6 * whole
+
+
+def test_a_place_that_takes_no_further_file_gets_the_rest_in_the_one_it_has(
+    mount: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spool, "COPIED_PART_BYTES", 100)
+    session = session_in(mount.folder, flush_seconds=0.01)
+
+    def refused(*_: object) -> NoReturn:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(session, "_new_file", refused)
+    session.interval("epoch", 0, 10, 20)
+    wait_until(lambda: "Disk quota exceeded" in caplog.text)
+    session.step(step(0))
+    session.close()
+    (run,) = read(mount.folder)
+    assert (run.steps.num_rows, run.status) == (1, "completed")
 
 
 def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from stallscope.collector.recorder.clock import JUMP_NS
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.tf_keras.steps import LOST, Call, GraphStep, StepAssembler
-from stallscope.collector.recorder.tf_keras.stream import StepStream
+from stallscope.collector.recorder.tf_keras.stream import MOST_PENDING, StepStream
 
 CLOCK = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -224,9 +224,9 @@ def test_many_calls_are_drained_before_the_ring_runs_over() -> None:
     a = Stream()
     a.run(0)
     a.settle(0, 1)
-    for number in range(1, 64):
+    for number in range(1, MOST_PENDING):
         a.run(10 * number)
-    assert a.numbers == list(range(64))
+    assert a.numbers == list(range(MOST_PENDING))
 
 
 def test_a_step_that_is_running_is_left_for_later() -> None:

@@ -22,7 +22,7 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s step_ms ledger ranks steps epoch_times clocks communication "
-    "input bottleneck stragglers what_if changes findings warnings",
+    "input bottleneck stragglers what_if changes findings events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
@@ -50,6 +50,7 @@ KEYS = {
     "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated",
     "changes": "step before_ms after_ms entry by_ms rank",
     "findings": "code severity title evidence advice",
+    "events": "total listed",
 }
 
 #: The runs that have something under a key, where not all have.

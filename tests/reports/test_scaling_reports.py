@@ -187,3 +187,15 @@ def test_bars_are_named_where_they_stand() -> None:
     steps = steps_chart(series)
     assert steps is not None
     assert TITLES["allreduce"] in draw(steps, "key", WIDE)
+
+
+@pytest.mark.parametrize("report_format", ["html", "md"])
+def test_how_far_projections_were_off_stands_beside_them(report_format: str) -> None:
+    text = render(report_format, series_of("from one rank on"), OPTIONS)
+    assert (
+        "projections from two or more sizes on several ranks were off by a median of 10.4%" in text
+    )
+    text = render(report_format, series_of("hostile"), OPTIONS)
+    assert "projections from one size on several ranks were off by a median of 24.7%" in text
+    text = render(report_format, series_of("without stages"), OPTIONS)
+    assert "On published curves" not in text

@@ -54,8 +54,7 @@ class Door:
 def door(server: str) -> Iterator[Door]:
     """A door in front of a server, by its URL, as long as the block lasts."""
     handler = type("Handler", (_Handler,), {"server_url": server})
-    front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    front.daemon_threads = True
+    front = _Server(("127.0.0.1", 0), handler)
     opened = handler.door = Door(f"http://127.0.0.1:{front.server_port}")
     thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -66,6 +65,12 @@ def door(server: str) -> Iterator[Door]:
         front.shutdown()
         thread.join()
         front.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Many clients come at once; those that nobody lets in wait for seconds before they ask again.
+    request_queue_size = 256
 
 
 class _Handler(BaseHTTPRequestHandler):

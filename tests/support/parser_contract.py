@@ -81,6 +81,7 @@ def _mlflow(_: Path) -> bytes:
             metric_names=sorted(told["metrics"]),
             artifacts=0,
             possible_logs=0,
+            system_metrics={"system/a/cpu_utilization_percentage": ([told["start_ms"]], [12.5])},
         )
     ).read()
 

@@ -50,6 +50,15 @@ def test_gradients_are_reduced_when_they_are_ready(
     assert fit.facts["stamps"]["reason"] is None
 
 
+def test_where_other_parts_train_one_step_lacks_its_stamps(alone: Recorded) -> None:
+    fit = fit_of(alone, "other_parts_train")
+    missing = fit.steps["ready"].isna()
+    assert list(missing[missing].index) == [12]
+    hooks = alone.result("other_parts_train")["hooks"]
+    assert hooks[:12] == [1 + 6] * 7 + [1 + 2] * 5
+    assert hooks[13] == 1 + 6
+
+
 def test_recording_changes_nothing_and_needs_no_horovod(alone: Recorded) -> None:
     result = alone.result("one_process")
     assert result["weights"] == result["silent"]

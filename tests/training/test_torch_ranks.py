@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from training.launching import launch
 from training.recorded import (
+    RESOLUTION_NS,
     Fit,
     Recorded,
     check_gathered,
@@ -77,6 +79,22 @@ def test_every_stage_of_every_step_is_there(ranks: Recorded, case: str, steps: i
     check_ranks_together(ranks.run(case))
     ranks.clean(case)
     assert ranks.same_weights(case)
+
+
+def test_few_gradients_are_watched_and_the_last_one_is_seen_all_the_same(ranks: Recorded) -> None:
+    for rank, fit in enumerate(ranks.fits("another_gradient_comes_last")):
+        result = ranks.result("another_gradient_comes_last", rank)
+        check_steps(fit, 0, 60)
+        early = np.array(result["last"]) - fit.steps["ready"].to_numpy()
+        # Where the order changes, the gradient that used to be the last may count, once.
+        early[[20, 40]] = 0
+        assert early.max() <= RESOLUTION_NS
+        hooks = result["hooks"]
+        assert hooks[0] == hooks[20] == hooks[40] == 6
+        assert min(hooks[:20]) == min(hooks[20:40]) == 2
+        # It may always change again: from now on all are watched.
+        assert set(hooks[40:]) == {6}
+    ranks.clean("another_gradient_comes_last")
 
 
 @pytest.mark.parametrize("case", ["plain", "accumulation", "recorder_breaks"])
@@ -293,15 +311,26 @@ def test_a_rank_that_cannot_write_trains_on(
     assert ranks.same_weights(case)
 
 
-@pytest.mark.parametrize("case", ["recorder_breaks", "recorder_cannot_start"])
-def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(ranks: Recorded, case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "most"),
+    [
+        ("recorder_breaks", 4),
+        ("recorder_breaks_in_its_own_thread", 4),
+        ("recorder_cannot_start", 0),
+    ],
+)
+def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(
+    ranks: Recorded, case: str, most: int
+) -> None:
     for rank in range(2):
         one_warning(ranks, case, rank, "ZeroDivisionError('broken on purpose')")
         assert ranks.result(case, rank)["ours"] == []
     assert ranks.same_weights(case)
     [run] = read(str(ranks.logs(case)))
-    expected = 4 if case == "recorder_breaks" else 0
-    assert [len(fit.steps) for fit in fits_of(run)] == [expected] * 2
+    # What breaks in the recorder's own thread may take with it what has not been written yet.
+    fewest = 0 if case.endswith("thread") else most
+    assert all(fewest <= len(fit.steps) <= most for fit in fits_of(run))
+    assert len(run.ranks) == 2
     assert run.status == "open"
 
 

@@ -628,26 +628,106 @@ def disk_gets_full(case: Case) -> Any:
         return training.recorded(case, steps=MANY_STEPS, flush_seconds=0.02)
 
 
+class TwoOrders(nn.Module):
+    """Two layers that change places: the gradient of the front one comes last, and late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(11)
+        self.layers = nn.ModuleList([nn.Linear(INPUTS, INPUTS) for _ in range(2)])
+        self.head = nn.Linear(INPUTS, CLASSES)
+        self.swapped = False
+
+    def forward(self, inputs: Any) -> Any:
+        front, back = reversed(self.layers) if self.swapped else self.layers
+        return self.head(back(_Sleeps.apply(front(inputs), SLOW_SECONDS)))
+
+
+class Witness:
+    """Hooks of our own on all gradients, put there first: when the last one of every step was there."""
+
+    def __init__(self, net: Any) -> None:
+        self.last: list[int] = []
+        self._net = net
+        self._handles = [
+            parameter.register_post_accumulate_grad_hook(self._seen)
+            for parameter in net.parameters()
+        ]
+
+    def _seen(self, _: Any) -> None:
+        self.last[-1] = time.monotonic_ns()
+
+    def others(self) -> int:
+        """How many gradients somebody else has a hook on."""
+        return sum(len(one._post_accumulate_grad_hooks) - 1 for one in self._net.parameters())
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+@ranked
+def another_gradient_comes_last(case: Case) -> Any:
+    """Twice in an epoch the layers change places, and watched gradients are few in between."""
+    training = Training(TwoOrders())
+    witness, hooks = Witness(training.net), []
+    with training.logger(case) as log:
+        for number, batch in enumerate(log.watch(case.loader(60))):
+            training.net.swapped = 20 <= number < 40
+            witness.last.append(0)
+            training.step(batch)
+            hooks.append(witness.others())
+    witness.remove()
+    return training.seen(last=witness.last, hooks=hooks)
+
+
+@alone
+def other_parts_train(case: Case) -> Any:
+    """From one step on, none of the parameters trains that did before."""
+    training = Training(TwoOrders())
+    hooks = []
+    with training.logger(case) as log:
+        for number, (inputs, _) in enumerate(log.watch(case.loader(24))):
+            training.optimizer.zero_grad()
+            training.net.layers[number // 12](inputs).sum().backward()
+            training.optimizer.step()
+            hooks.append(len(training.ours()))
+    return training.seen(hooks=hooks)
+
+
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """Something inside the recorder raises in the fifth turn, when the first ones are on disk."""
+    from stallscope.collector.recorder.pytorch import gradients
+
+    return breaking(case, gradients.GradientClock, "forget", pause=0.5)
+
+
+@ranked
+def recorder_breaks_in_its_own_thread(case: Case) -> Any:
+    """The same of what is not done between the user's lines."""
     from stallscope.collector.recorder.pytorch import steps
 
-    original, turns = steps.StepAssembler.rows, []
+    return breaking(case, steps.StepAssembler, "rows", pause=0.0)
+
+
+def breaking(case: Case, owner: Any, name: str, pause: float) -> Any:
+    """A training in which the fifth call of the recorder's own method raises, after a pause."""
+    original, calls = getattr(owner, name), []
 
     def broken(self: Any, *args: Any) -> Any:
-        turns.append(1)
-        if len(turns) == 5:
-            time.sleep(0.5)
+        calls.append(1)
+        if len(calls) == 5:
+            time.sleep(pause)
             raise ZeroDivisionError("broken on purpose")
         return original(self, *args)
 
-    steps.StepAssembler.rows = broken
+    setattr(owner, name, broken)
     training = Training()
     try:
         result = training.recorded(case, flush_seconds=0.05)
     finally:
-        steps.StepAssembler.rows = original
+        setattr(owner, name, original)
     return {**result, "silent": Training().silent(case)}
 
 

@@ -15,7 +15,7 @@ from stallscope.parsers.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.events import events_in
 from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
 from stallscope.parsers.input_times import parse_input_times
-from stallscope.parsers.launcher_output import shown_lines
+from stallscope.parsers.launcher_output import Wanted, shown_lines
 from stallscope.parsers.launchers import demultiplexed
 from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
@@ -30,6 +30,7 @@ BETWEEN_FILES = b"\n==> next file <==\n"
 # Cuts what is small into many blocks.
 _BLOCK_BYTES = 61
 _SMALL = 1 << 16
+_WANTED = Wanted((b"s - ", b"Epoch "), passing=b" - ETA: ")
 _NAMES = (
     "log",
     "rank-00000.0.0.steps.csv",
@@ -80,6 +81,8 @@ def _launchers(data: bytes) -> None:
     streams = demultiplexed(data)
     assert sum(map(len, streams.values())) <= len(data)
     for block_bytes in _blocks(data):
+        every = {line.text for line in shown_lines(data, block_bytes)}
+        assert {line.text for line in shown_lines(data, block_bytes, wanted=_WANTED)} <= every
         for line in shown_lines(data, block_bytes):
             assert line.stamp is None or abs(line.stamp.ns) < 2**63
 

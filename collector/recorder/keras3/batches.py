@@ -33,9 +33,16 @@ class BatchClock:
 
         self._iterator, self._replaced = epoch_iterator, get_iterator
         epoch_iterator._get_iterator = get_iterator
+        running = getattr(epoch_iterator, "_current_iterator", None)
+        if running is not None:
+            # Early Keras 3 has already asked for one, to build the model by its first batch.
+            epoch_iterator._current_iterator = TimedBatches(running, self)
 
     def remove(self) -> None:
         iterator, self._iterator = self._iterator, None
+        running = getattr(iterator, "_current_iterator", None)
+        if isinstance(running, TimedBatches):
+            iterator._current_iterator = running.batches
         # Whoever has put something else there meanwhile meant it.
         if iterator is not None and vars(iterator).get("_get_iterator") is self._replaced:
             del iterator._get_iterator
@@ -55,7 +62,7 @@ class TimedBatches:
     """An iterator between two looks at the clock."""
 
     def __init__(self, batches: Any, clock: BatchClock) -> None:
-        self._batches = iter(batches)
+        self.batches = iter(batches)
         self._clock = clock
 
     def __iter__(self) -> Iterator[Any]:
@@ -63,7 +70,7 @@ class TimedBatches:
 
     def __next__(self) -> Any:
         begin = monotonic_ns()
-        batch = next(self._batches)
+        batch = next(self.batches)
         self._clock.fetched(begin, monotonic_ns(), batch)
         return batch
 

@@ -42,13 +42,14 @@ class TorchStages(FetchedInPython):
         super().install(epoch_iterator)
         if "ready" in self.placed and not self._compiled:
             self._gradients.hook(self._parameters)
+            self._gradients.watch_backwards()
 
     def remove(self) -> None:
         super().remove()
         self._gradients.remove()
 
     def call_begins(self) -> None:
-        self._gradients.last = None
+        self._gradients.forget()
 
     def call_ended(self, call: Call) -> None:
         assert call.end is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from time import monotonic_ns
 from typing import Any, Callable, List, Optional
 
 import keras
@@ -253,28 +254,34 @@ class Recording:
 
     # -- one call of the train function ----------------------------------------------------------
 
-    @never_raises
+    # These two run in every step, and have their guards inside.
+
     def before_call(self) -> None:
-        if getattr(self.model, "history", None) is not self._history:
-            # Another fit trains the model, without this callback: an exception ended the one before.
-            self.stop()
-        elif self.running and self._stages is not None:
-            self._stages.call_begins()
+        try:
+            if getattr(self.model, "history", None) is not self._history:
+                # Another fit trains the model, without this callback: an exception ended the one before.
+                self.stop()
+            elif self.running and self._stages is not None:
+                self._stages.call_begins()
+        except Exception as error:  # whatever it is, it may not reach training
+            self.fail(error)
 
-    @never_raises
-    def called(self, call: Call) -> None:
-        assert self._stages is not None
-        self._calls += 1
-        self._stages.call_ended(call)
-        news = (self._stages.placed, self._stages.reason)
-        if news != self._announced:
-            self._announced = news
-            self._announce()
-
-    @never_raises
-    def cost_of_call(self, nanoseconds: int) -> None:
-        assert self._session is not None
-        self._session.cost.turn(nanoseconds)
+    def called(self, call: Call, ns_before: int) -> None:
+        """A call has ended, around which recording has taken nanoseconds in front of it."""
+        stages, session = self._stages, self._session
+        assert stages is not None
+        assert session is not None
+        try:
+            self._calls += 1
+            stages.call_ended(call)
+            news = (stages.placed, stages.reason)
+            if news != self._announced:
+                self._announced = news
+                self._announce()
+            assert call.end is not None
+            session.cost.turn(ns_before + monotonic_ns() - call.end)
+        except Exception as error:
+            self.fail(error)
 
     @never_raises
     def aborted(self, call: Call) -> None:

@@ -124,7 +124,7 @@ class TrainerRecording(Recording):
     def _tell_samples(self, batch: Any) -> None:
         if self.running and self._turn is not None and self._turn.samples is None:
             try:
-                self._turn.samples = self._options.batch_size or samples_in(batch)
+                self._turn.samples = self._samples or samples_in(batch)
             except Exception as error:
                 self.fail(error)
 

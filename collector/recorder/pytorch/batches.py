@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 import torch
 
@@ -14,8 +14,20 @@ def samples_in(batch: Any) -> Optional[int]:
         return int(batch.shape[0]) if batch.dim() else None
     if isinstance(batch, torch.nn.utils.rnn.PackedSequence):
         return int(batch.batch_sizes[0])
-    if isinstance(batch, Mapping):
-        batch = batch.values()
-    elif not isinstance(batch, (list, tuple)):
-        return None
-    return next((found for found in map(samples_in, batch) if found is not None), None)
+    for member in _members(batch):
+        found = samples_in(member)
+        if found is not None:
+            return found
+    return None
+
+
+def _members(batch: Any) -> Iterable[Any]:
+    members: Iterable[Any] = ()
+    # What nearly all batches are comes first: to ask for the other kinds takes a microsecond.
+    if type(batch) in (tuple, list):
+        members = batch
+    elif isinstance(batch, Mapping):
+        members = batch.values()
+    elif isinstance(batch, (list, tuple)):
+        members = batch
+    return members

@@ -1,10 +1,16 @@
-"""When gradients are there: a hook on every parameter that notes the time, the last one counts.
+"""When gradients are there: a hook on a parameter notes the time, the last one counts.
 
 It runs when the parameter's gradient is complete, in front of the hook with which Horovod or
-DistributedDataParallel starts to reduce it, so that communication still overlaps backward. Unused
-parameters, several backward passes and reentrant checkpoints need no care: whatever came last was
-last. ``torch.autograd.graph.register_multi_grad_hook`` would fire once instead, but costs ten times as
-much and keeps all gradients until then, which makes autograd copy each of them.
+DistributedDataParallel starts to reduce it, so that communication still overlaps backward.
+``torch.autograd.graph.register_multi_grad_hook`` would fire once instead, but costs ten times as much
+and keeps all gradients until then, which makes autograd copy each of them.
+
+A hook costs a microsecond, and models have hundreds of parameters. So hooks are put on all of them,
+to see whose gradient comes first and whose last; where that is the same in pass after pass, these two
+keep theirs. Whether others have come behind them shows at the end of the backward pass: where that is
+later than usual, or the expected gradient was not the last, all have their hooks again, and are
+looked at anew. So a change of order costs one step the truth: there the gradient that used to be the
+last counts, or the end of the pass. A model of which now these, now those parts train keeps all hooks.
 
 On a CUDA device the hooks run before the work is done. There the last one takes a stamp of the stream
 that the gradient comes on. Which one is the last is known when as many have come as in the backward pass
@@ -15,11 +21,20 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic_ns
-from typing import Any, Callable, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
 
 from .cuda import CudaClock
+
+# Passes in which the same gradient comes last, until only that one is watched.
+_ALIKE = 8
+# How often it may have been another one after all, until all are watched for good.
+_MOST_SURPRISES = 2
+# From its last gradient to its end a pass may take so many times what is usual; less than so many
+# nanoseconds are no loss.
+_LONGER = 4
+_LEAST_NS = 200_000
 
 
 class GradientClock:
@@ -30,41 +45,64 @@ class GradientClock:
     """
 
     __slots__ = (
+        "_all",
         "_count",
         "_expected",
+        "_first",
         "_handles",
-        "_hooked",
+        "_kept",
+        "_latest",
+        "_surprises",
+        "_tails_ns",
+        "_usual_ns",
+        "_watched",
         "_watches",
         "device",
         "last",
         "mark",
         "on_gradient",
+        "watches_all",
     )
 
     def __init__(self, device: Optional[CudaClock] = None) -> None:
         self.device = device
         self.last: Optional[int] = None
         self.mark: Any = None
+        self.on_gradient: Optional[Callable[[], None]] = None
+        #: Whether every gradient is watched, however much alike backward passes are.
+        self.watches_all = device is not None or not _TELLS_WHOSE
         self._watches = False
         # Gradients of the backward pass that runs, and of the one before.
         self._count = self._expected = 0
-        self.on_gradient: Optional[Callable[[], None]] = None
-        self._handles: List[Any] = []
-        self._hooked: List[torch.Tensor] = []
+        # By their ids: parameters that train, and the handles of those that have a hook.
+        self._all: Dict[int, torch.Tensor] = {}
+        self._handles: Dict[int, Any] = {}
+        # Whose gradient came first in this pass, and whose was the last one up to now.
+        self._first: Optional[torch.Tensor] = None
+        self._latest: Optional[torch.Tensor] = None
+        # First and last of the passes before that have been alike, and their times from the last
+        # gradient to the end.
+        self._watched: Tuple[Any, Any] = (None, None)
+        # Those that alone have kept their hooks, now or before.
+        self._kept: Optional[Tuple[Any, Any]] = None
+        self._tails_ns: List[int] = []
+        self._usual_ns = self._surprises = 0
 
     def hook(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Put hooks on those that train and have none yet: layers get unfrozen between epochs."""
-        known = set(map(id, self._hooked))
+        """Put hooks on those that train: layers get unfrozen between epochs."""
         for parameter in parameters:
-            if parameter.requires_grad and id(parameter) not in known:
-                self._handles.append(_hook_on(parameter)(self._gradient_is_there))
-                self._hooked.append(parameter)
-                known.add(id(parameter))
+            if parameter.requires_grad:
+                self._all[id(parameter)] = parameter
+        self._kept = None
+        self._watch_all()
 
     def remove(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
-        self._hooked.clear()
+        for handle in self._handles.values():
+            handle.remove()
+        self._handles.clear()
+        self._all.clear()
+        self._first = self._latest = None
+        self._watched, self._kept = (None, None), None
 
     def stamp(self) -> Any:
         """The device's stamp of now; None without a device."""
@@ -72,6 +110,9 @@ class GradientClock:
 
     def forget(self) -> None:
         """A new turn begins: gradients of the last one say nothing about it."""
+        if self.last is None and self._is_thinned:
+            # There may have been some, of which nobody was told.
+            self._is_surprised()
         self.last = self.mark = None
         self._count = 0
         if self._watches:
@@ -80,14 +121,67 @@ class GradientClock:
 
     def watch_backwards(self) -> None:
         """See where backward passes end when nobody else does."""
-        if self.device is not None:
-            self._watches = True
-            self.on_gradient = self._backward_runs
+        self._watches = True
+        self.on_gradient = self._backward_runs
 
     def backward_is_over(self) -> None:
-        if self._count < self._expected:
-            self.mark = self.stamp()
-        self._expected, self._count = self._count, 0
+        """To be called behind the last gradient of a pass, and before anything waits for others."""
+        if self.device is not None:
+            if self._count < self._expected:
+                self.mark = self.stamp()
+            self._expected, self._count = self._count, 0
+        elif not self.watches_all:
+            # Whatever fails in here may not reach the backward pass.
+            try:
+                self._learn(monotonic_ns())
+            except Exception:
+                self.watches_all = True
+
+    def _learn(self, now: int) -> None:
+        behind_ns = now - (self.last or now)
+        first, last = self._watched
+        if not self._is_thinned:
+            if self._first is not first or self._latest is not last:
+                self._watched = (self._first, self._latest)
+                self._tails_ns.clear()
+            self._tails_ns.append(behind_ns)
+            if len(self._tails_ns) >= _ALIKE:
+                self._usual_ns = sorted(self._tails_ns)[_ALIKE // 2]
+                self._tails_ns.clear()
+                self._watch_two()
+        elif self._latest is not last:
+            self.last = now
+            self._is_surprised()
+        elif behind_ns > max(_LONGER * self._usual_ns, _LEAST_NS):
+            # Another gradient has come behind it, or, far more often, the machine was busy.
+            self._watch_all()
+
+    @property
+    def _is_thinned(self) -> bool:
+        return len(self._handles) < len(self._all)
+
+    def _is_surprised(self) -> None:
+        self._surprises += 1
+        self.watches_all = self.watches_all or self._surprises >= _MOST_SURPRISES
+        self._watch_all()
+
+    def _watch_all(self) -> None:
+        for key, parameter in self._all.items():
+            if key not in self._handles:
+                self._handles[key] = _hook_on(parameter)(self._gradient_is_there)
+        self._tails_ns.clear()
+
+    def _watch_two(self) -> None:
+        """Take the hooks from all but the first and the last."""
+        if self._kept is not None and self._kept[1] is not self._watched[1]:
+            self._surprises += 1
+            if self._surprises >= _MOST_SURPRISES:
+                self.watches_all = True
+                return
+        self._kept = self._watched
+        kept = set(map(id, self._kept))
+        for key in [key for key in self._handles if key not in kept]:
+            self._handles.pop(key).remove()
 
     def _backward_runs(self) -> None:
         self.on_gradient = None
@@ -97,18 +191,24 @@ class GradientClock:
         self.backward_is_over()
         self.on_gradient = self._backward_runs
 
-    def _gradient_is_there(self, _: torch.Tensor) -> None:
+    def _gradient_is_there(self, parameter: torch.Tensor) -> None:
         self.last = monotonic_ns()
+        self._latest = parameter
         if self.device is not None:
             self._count += 1
             if self._count >= self._expected:
                 self.mark = self.device.stamp()
         if self.on_gradient is not None:
+            self._first = parameter
             self.on_gradient()
 
 
+# Before torch 2.1 hooks run just before the gradient is added, and are told that instead of whose it is.
+_TELLS_WHOSE = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")
+
+
 def _hook_on(parameter: torch.Tensor) -> Any:
-    """Where hooks on its gradient are registered; before torch 2.1 they run just before it is added."""
+    """Where hooks on its gradient are registered."""
     return getattr(parameter, "register_post_accumulate_grad_hook", parameter.register_hook)
 
 

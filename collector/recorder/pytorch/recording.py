@@ -18,6 +18,7 @@ from ..options import Options
 from ..session import Session
 from .batches import samples_in
 from .cuda import CudaClock
+from .ended import EndedTurns
 from .facts import (
     cuda_device,
     device_types,
@@ -58,6 +59,8 @@ class Recording:
         self._optimizer = optimizer
         self._model = model
         self._options = options
+        #: In every batch, where the user has said so.
+        self._samples = options.batch_size
         self._session: Optional[Session] = None
         self._failed = False
         self._undo: List[Callable[[], None]] = []
@@ -95,6 +98,7 @@ class Recording:
     def stop(self) -> None:
         """Leave optimizer and model as they were found, write what is left and close the log."""
         self._end_turn_early()
+        self._settle()
         self._give_up()
         self.epoch_ends()
         if self in _open:
@@ -112,7 +116,7 @@ class Recording:
             self._session.fail("recording failed: %r" % error)
         elif not self._failed:
             logger.warning("stallscope: recording could not start, training goes on: %r", error)
-        self._failed = True
+        self._failed, self._turn = True, None
 
     def _take_over(self) -> None:
         for other in list(_open):
@@ -158,6 +162,8 @@ class Recording:
             "gradients_reduced": reduced,
             "stamps": self._stamps,
         }
+        self._assembler = StepAssembler(reductions.counts, self._single)
+        self._ended = EndedTurns(self._assembler, self._made)
         session = self._session = Session(
             options.log_dir,
             world,
@@ -174,7 +180,6 @@ class Recording:
             return
         self._first_step = session.next_step
         _open.append(self)
-        self._assembler = StepAssembler(reductions.counts, self._single)
         self._gradients = GradientClock(self._device)
         if self._device is not None:
             own = StepAssembler(reductions.counts, self._single)
@@ -263,7 +268,8 @@ class Recording:
             session.facts(found)
 
     def _before_flush(self) -> None:
-        """From the flushing thread, and at the end: what waits for a loop that runs, or for a device."""
+        """From the flushing thread, and at the end: what has waited for it, and for a device."""
+        self._settle()
         if self._pool is not None and self._turn is not None:
             self._pool.look()
         if self._late is not None and self._session is not None and self._session.closed:
@@ -295,45 +301,72 @@ class Recording:
         self._interval(kind, began)
 
     def _interval(self, kind: str, began: int) -> None:
-        assert self._session is not None
-        self._session.interval(kind, max(self._epoch, 0), began, monotonic_ns())
+        session, end = self._session, monotonic_ns()
+        assert session is not None
+        # The steps before it first: the row says which one comes next.
+        self._ended.settle()
+        session.interval(kind, max(self._epoch, 0), began, end)
 
     # -- turns of the loop -----------------------------------------------------------------------
 
-    @while_running
-    def turn_begins(self) -> None:
-        begin, clock = read_clocks()
-        turn = self._turn = Turn(self._epoch, begin, clock)
-        self._gradients.forget()
-        turn.begin_mark = self._gradients.stamp()
-        self._own_ns = monotonic_ns() - begin
+    # These three run in every step, between the user's own lines: they do what cannot wait, and
+    # have their guards inside.
 
-    @while_running
+    def turn_begins(self) -> None:
+        session = self._session
+        if session is None or not session.recording:
+            self._turn = None
+            return
+        try:
+            begin = monotonic_ns()
+            turn = self._turn = Turn(self._epoch, begin)
+            self._gradients.forget()
+            if self._device is not None:
+                turn.begin_mark = self._device.stamp()
+            self._own_ns = monotonic_ns() - begin
+        except Exception as error:
+            self.fail(error)
+
     def data_is_there(self, batch: Any) -> None:
         turn = self._turn
-        assert turn is not None
-        turn.data = monotonic_ns()
-        turn.data_mark = self._gradients.stamp()
-        turn.samples = self._options.batch_size or samples_in(batch)
-        self._own_ns += monotonic_ns() - turn.data
+        if turn is None:
+            return
+        try:
+            data = turn.data = monotonic_ns()
+            if self._device is not None:
+                turn.data_mark = self._device.stamp()
+            turn.samples = self._samples or samples_in(batch)
+            self._own_ns += monotonic_ns() - data
+        except Exception as error:
+            self.fail(error)
 
-    @while_running
     def turn_ends(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
+        turn = self._turn
+        if turn is None:
+            return
+        try:
             end = monotonic_ns()
-            if self._late is None:
-                self._emit(self._assembler.rows(turn, end, self._gradients.last))
+            self._turn = None
+            if self._late is not None:
+                self._ends_late(turn, end, self._late)
             else:
-                ended = self._late.ended(turn, end, self._gradients.mark)
-                rows = self._assembler.rows(turn, end, self._gradients.last)
-                self._late.add(ended, self._numbered(rows))
-                # Here, and in no other thread: while training captures a graph nobody may ask.
-                self._late.settle()
-            if self._assembler.lost_count:
-                self._give_up()
-            assert self._session is not None
-            self._session.cost.turn(self._own_ns + monotonic_ns() - end)
+                ready, own_ns = self._gradients.last, self._own_ns + monotonic_ns() - end
+                self._ended.add((turn, end, ready, own_ns))
+        except Exception as error:
+            self.fail(error)
+
+    def _ends_late(self, turn: Turn, end: int, late: LateSteps) -> None:
+        """The end of a turn of which a device knows the times."""
+        assert self._session is not None
+        turn.clock = read_clocks()[1]
+        ended = late.ended(turn, end, self._gradients.mark)
+        rows = self._assembler.rows(turn, end, self._gradients.last)
+        late.add(ended, self._numbered(rows))
+        # Here, and in no other thread: while training captures a graph nobody may ask.
+        late.settle()
+        if self._assembler.lost_count:
+            self._give_up()
+        self._session.cost.turn(self._own_ns + monotonic_ns() - end)
 
     @while_running
     def no_turn(self) -> None:
@@ -365,6 +398,10 @@ class Recording:
             self._session.facts({"sparse_gradients": found})
 
     @while_running
+    def _settle(self) -> None:
+        self._ended.settle()
+
+    @while_running
     def _give_up(self) -> None:
         assert self._session is not None
         rows = self._assembler.give_up()
@@ -377,6 +414,14 @@ class Recording:
             self._stamps = {**self._stamps, "placed": ["data"], "reason": reason}
             reduced = True if self._single else None
             self._session.facts({"gradients_reduced": reduced, "stamps": self._stamps})
+
+    def _made(self, rows: List[StepRow], own_ns: int) -> None:
+        """What a turn that has ended makes, in whatever thread settles."""
+        assert self._session is not None
+        self._session.cost.turn(own_ns)
+        self._emit(rows)
+        if self._assembler.lost_count:
+            self._give_up()
 
     def _emit(self, rows: List[StepRow]) -> None:
         assert self._session is not None

@@ -90,6 +90,9 @@ class DdpReductions(Reductions):
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
         self._gradients, self._report = gradients, report
+        if gradients is not None and self._model.find_unused_parameters:
+            # In every pass it may be another one that comes last.
+            gradients.watches_all = True
         self._handle = self._model.register_forward_pre_hook(_ForwardHook(self))
 
     def remove(self) -> None:

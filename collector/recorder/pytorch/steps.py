@@ -37,10 +37,10 @@ class Turn:
         "samples",
     )
 
-    def __init__(self, epoch: int, begin: int, clock: int) -> None:
+    def __init__(self, epoch: int, begin: int, clock: int = 0) -> None:
         self.epoch = epoch
         self.begin = begin
-        #: Wall minus monotonic clock.
+        #: Wall minus monotonic clock, as it was lately.
         self.clock = clock
         self.data: Optional[int] = None
         self.samples: Optional[int] = None

@@ -6,15 +6,14 @@ import logging
 import os
 from typing import Any, Dict, Optional, Union
 
-import tensorflow as tf
-
 from ..options import checked
+from .keras_2 import keras
 from .recording import Recording, recording_of, stop_abandoned
 
 logger = logging.getLogger("stallscope")
 
 
-class StepLogger(tf.keras.callbacks.Callback):  # type: ignore[misc]  # TensorFlow ships no types
+class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         model.fit(data, callbacks=[StepLogger("logs/run-42")])

@@ -10,6 +10,7 @@ import tensorflow as tf
 from ..facts import horovod_transports
 from ..identity import World
 from ..learning_rate import scaled_by_ranks
+from .keras_2 import keras_version
 from .optimizers import has_own_variables, innermost, passes_per_step
 
 _Fact = TypeVar("_Fact")
@@ -80,11 +81,6 @@ def why_no_stamps(model: Any, stages: bool) -> Optional[str]:
     if type(model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
         return "tf.distribute runs the train step in replicas"
     return None
-
-
-def keras_version() -> str:
-    """The version behind ``tf.keras``, which has an attribute of its own only in Keras 3."""
-    return str(getattr(tf.keras, "__version__", None) or _version("keras") or "2")
 
 
 def steps_per_execution(model: Any) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Optional
 import tensorflow as tf
 
 from .facts import known
+from .keras_2 import keras
 from .pipeline import operation_of, operations_of
 
 #: In which order samples come in later epochs: in a new one, in the one that they were shuffled into at
@@ -97,7 +98,7 @@ def _shuffled(seen: Dict[str, Any]) -> Optional[str]:
 def _shuffles_itself(data: Any) -> bool:
     """Whether a ``Sequence`` may come in another order after each epoch."""
     own = getattr(type(data), "on_epoch_end", None)
-    return own is not None and own is not tf.keras.utils.Sequence.on_epoch_end
+    return own is not None and own is not keras.utils.Sequence.on_epoch_end
 
 
 def _of_dataset(dataset: Any, cached: bool = False) -> Optional[str]:

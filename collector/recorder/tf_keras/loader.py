@@ -11,6 +11,7 @@ from ..identity import world_from_environment
 from ..measured import MeasuredInput
 from ..measuring import Loader, Stages, checked_folder, checked_steps, measure, name_of
 from .facts import horovod_world
+from .keras_2 import keras
 from .pipeline import stages_of
 
 
@@ -63,7 +64,7 @@ def _is_sequence(data: Any) -> bool:
     kinds = tuple(
         kind
         for name in ("Sequence", "PyDataset")
-        if (kind := getattr(tf.keras.utils, name, None)) is not None
+        if (kind := getattr(keras.utils, name, None)) is not None
     )
     return isinstance(data, kinds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from time import monotonic_ns
 from typing import Any, Callable, List, Optional, Tuple
 
 from ..clock import read_clocks
@@ -35,9 +36,10 @@ from .timing import TimedFunction, TimedSaving
 
 logger = logging.getLogger("stallscope")
 
-# Keras' tuner may raise the steps of a call to anything; those of one call must fit into the ring.
-_TUNED_CAPACITY = 4096
+# Keras' tuner may raise the steps of a call to anything.
 _TUNED = "autotune_steps_per_execution"
+# What comes to light with a call does so with the first ones; with later ones hardly ever.
+_FIRST_CALLS = 3
 
 # Recordings that nobody has stopped yet: an exception ends fit without a word to its callbacks.
 _open: List["Recording"] = []
@@ -74,6 +76,8 @@ class Recording:
         self._thread = threading.get_ident() if fit_frame(model) else None
         self._active = False
         self._failed = False
+        # Whether there is something to look after around calls.
+        self._begins = True
         self._batch_size = options.batch_size
         self._announced: Optional[Tuple[Any, ...]] = None
         self._graph_reduces: Optional[bool] = None
@@ -112,7 +116,7 @@ class Recording:
         self._passes = passes_per_step(optimizer)
         self._counted_before = passes_counted(optimizer)
         self._no_stamps = why_no_stamps(model, self._options.stages)
-        ring = None if self._no_stamps else StampRing(_capacity(model, tuned))
+        ring = None if self._no_stamps else StampRing(max(CAPACITY, 4 * steps_per_execution(model)))
         session = self._session = self._open_session(world)
         if not session.recording:
             return
@@ -216,6 +220,7 @@ class Recording:
     @never_raises
     def _finish(self) -> None:
         if self.running:
+            self._announce_news()
             self._settle()
             self.drain()
 
@@ -254,6 +259,8 @@ class Recording:
 
     def _interval(self, kind: str, begin: int, end: int) -> None:
         if self.running and self._session is not None:
+            # Batches of another shape may have been traced anew.
+            self._announce_news()
             self._settle()
             # The steps before it first: the row says which one comes next.
             self.drain()
@@ -261,31 +268,43 @@ class Recording:
 
     # -- one call of the train function ----------------------------------------------------------
 
-    @never_raises
+    # These two run in every step: they do what cannot wait, and have their guards inside.
+
     def before_call(self) -> None:
-        if getattr(self.model, "history", None) is not self._history:
-            self._give_way()
-        elif self.running and self._stream is not None:
-            if self._stream.calls_seen and not self._stream.settled:
-                self._settle()
-                self.drain(between_calls=True)
-            if self._stream.calls_seen == 1:
-                self._tell_weights()
+        try:
+            if getattr(self.model, "history", None) is not self._history:
+                self._give_way()
+            elif self._begins and self.running:
+                self._look_after_first_calls()
             if self._several_per_call:
                 # The last call of an epoch may run fewer steps than the others.
                 self.steps_of_next_call = steps_per_execution(self.model)
+        except Exception as error:  # whatever it is, it may not reach training
+            self.fail(error)
 
-    @never_raises
-    def called(self, call: Call) -> None:
-        assert self._stream is not None
-        self._stream.add(call)
-        if self._news() != self._announced:
-            self._announce()
+    def called(self, call: Call, ns_before: int) -> None:
+        """A call has ended, around which recording has taken nanoseconds in front of it."""
+        stream, session = self._stream, self._session
+        assert stream is not None
+        assert session is not None
+        try:
+            stream.add(call)
+            if self._begins:
+                self._announce_news()
+            assert call.end is not None
+            session.cost.turn(ns_before + monotonic_ns() - call.end)
+        except Exception as error:
+            self.fail(error)
 
-    @never_raises
-    def cost_of_call(self, nanoseconds: int) -> None:
-        assert self._session is not None
-        self._session.cost.turn(nanoseconds)
+    def _look_after_first_calls(self) -> None:
+        stream = self._stream
+        assert stream is not None
+        if stream.calls_seen and not stream.settled:
+            self._settle()
+            self.drain(between_calls=True)
+        if stream.calls_seen == 1:
+            self._tell_weights()
+        self._begins = stream.calls_seen < _FIRST_CALLS
 
     @never_raises
     def aborted(self, call: Call) -> None:
@@ -331,7 +350,7 @@ class Recording:
     # -- what is known only once the graph is traced ---------------------------------------------
 
     def _news(self) -> Tuple[Any, ...]:
-        """Changes whenever there is something to announce; looked at after every call."""
+        """Changes whenever there is something to announce."""
         instrumentation, stream = self._instrumentation, self._stream
         assert instrumentation is not None
         assert stream is not None
@@ -341,6 +360,10 @@ class Recording:
             instrumentation.trouble,
             stream.trouble,
         )
+
+    def _announce_news(self) -> None:
+        if self._stream is not None and self._stream.calls_seen and self._news() != self._announced:
+            self._announce()
 
     def _announce(self) -> None:
         instrumentation, stream, session = self._instrumentation, self._stream, self._session
@@ -387,10 +410,6 @@ class Recording:
         if reduced is False:
             return "the gradients are not reduced"
         return "the gradients are reduced elsewhere than in the optimizer"
-
-
-def _capacity(model: Any, tuned: bool) -> int:
-    return max(CAPACITY, 4 * steps_per_execution(model), _TUNED_CAPACITY if tuned else 0)
 
 
 def _code(function: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, List, Optional
 import tensorflow as tf
 
 from .steps import LOST, GraphStep
+from .stream import MOST_PENDING
 
 # Columns of one slot. What is 0 was not written in that step.
 DATA, READY, REDUCED, DONE, SAMPLES = range(5)
@@ -18,8 +19,8 @@ _COLUMNS = 5
 # Element 0 counts the steps that the graph has begun.
 _FIRST = 1
 
-#: Steps that the host may let pile up before it must read.
-CAPACITY = 128
+#: Steps that the graph may be ahead of who reads them.
+CAPACITY = 2 * MOST_PENDING
 
 
 class StampRing:

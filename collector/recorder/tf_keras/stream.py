@@ -7,13 +7,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Callable, Deque, List, Optional
 
 from ..format import StepRow
+from ..guards import let_others_run
 from .steps import Call, StepAssembler
 
 if TYPE_CHECKING:
     from .ring import StampRing
 
-# The ring is read once for so many calls; it holds twice as many.
-_MOST_PENDING = 64
+#: So many calls do not wait for the flushing thread.
+MOST_PENDING = 2048
 
 
 class StepStream:
@@ -58,7 +59,7 @@ class StepStream:
         if self.calls_seen == 1:
             self._check_first()
         self._calls.append(call)
-        if self._settled and (self._several_per_call or len(self._calls) >= _MOST_PENDING):
+        if self._settled and (self._several_per_call or len(self._calls) >= MOST_PENDING):
             self.drain(between_calls=True)
 
     def abort(self, call: Call) -> None:
@@ -111,8 +112,9 @@ class StepStream:
             self._give_up("calls of the train function ran train_step more or less than once")
             return self._assembler.host_rows(calls)
         rows: List[StepRow] = []
-        for call, step in zip(calls, steps):
+        for count, (call, step) in enumerate(zip(calls, steps), 1):
             rows += self._assembler.stamped_rows(call, [step])
+            let_others_run(count)
         return rows
 
     def _check_first(self) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Iterator, Tuple
 import numpy as np
 import tensorflow as tf
 
+from .keras_2 import keras
+
 _SEED = 20240229
 
 
@@ -29,7 +31,7 @@ def synthetic_like(data: Any) -> Any:
     generator = np.random.default_rng(_SEED)
     if isinstance(data, tf.data.Dataset):
         return _dataset_like(data, generator)
-    if isinstance(data, tf.keras.utils.Sequence):
+    if isinstance(data, keras.utils.Sequence):
         return _SyntheticSequence(_random_like(data[0], generator), len(data))
     if hasattr(data, "__next__"):
         return _endless(_random_like(_first(data), generator))
@@ -54,7 +56,7 @@ def _endless(batch: Any) -> Iterator[Any]:
         yield batch
 
 
-class _SyntheticSequence(tf.keras.utils.Sequence):  # type: ignore[misc]  # TensorFlow ships no types
+class _SyntheticSequence(keras.utils.Sequence):  # type: ignore[misc]  # Keras ships no types
     def __init__(self, batch: Any, batches: int) -> None:
         self._batch = batch
         self._batches = batches

@@ -23,23 +23,27 @@ class TimedFunction:
     def __init__(self, function: Callable[..., Any], recording: "Recording") -> None:
         self._function = function
         self._recording = recording
+        # Wall minus monotonic clock, at the end of the last call.
+        self._clock = read_clocks()[1]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recording = self._recording
         entered = monotonic_ns()
+        recording = self._recording
         recording.before_call()
         if not recording.running:
             return self._unrecorded()(*args, **kwargs)
         epoch, count = recording.epoch, recording.steps_of_next_call
-        begin, clock_begin = read_clocks()
+        # A clock that was set since the last call's end counts as set in this one.
+        clock_begin = self._clock
+        begin = monotonic_ns()
         try:
             outputs = self._function(*args, **kwargs)
         except BaseException:
             recording.aborted(Call(epoch, begin, None, clock_begin, clock_begin, count))
             raise
-        end, clock_end = read_clocks()
-        recording.called(Call(epoch, begin, end, clock_begin, clock_end, count))
-        recording.cost_of_call(begin - entered + monotonic_ns() - end)
+        end, self._clock = read_clocks()
+        call = Call(epoch, begin, end, clock_begin, self._clock, count)
+        recording.called(call, begin - entered)
         return outputs
 
     def __getattr__(self, name: str) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from stallscope.run import Log, Problem, Run
+from stallscope.run import Event, Log, Problem, Run, Series
 
 #: What stands where a name was.
 LEFT_OUT = "…"
@@ -39,7 +39,14 @@ def anonymous(run: Run) -> Run:
         Problem(_base(one.where, run, cleaned), cleaned(one.what)) for one in run.problems
     )
     name = str(run.fact("run_name") or run.id)
-    return replace(run, source=name, logs=logs, problems=problems)
+    return replace(
+        run,
+        source=name,
+        logs=logs,
+        problems=problems,
+        events=tuple(_event(one, run, cleaned) for one in run.events),
+        series=tuple(_series(one, run, cleaned) for one in run.series),
+    )
 
 
 def cleaner(run: Run) -> Callable[[str], str]:
@@ -47,8 +54,10 @@ def cleaner(run: Run) -> Callable[[str], str]:
     hosts = _aliases(run)
     known = {**hosts}
     for host, alias in hosts.items():
-        # A machine is also known by the first part of its name.
-        known.setdefault(host.partition(".")[0], alias)
+        # A machine is also known by the first part of its name; that of an address is any number.
+        first = host.partition(".")[0]
+        if not first.isdecimal():
+            known.setdefault(first, alias)
     paths = {log.path: PurePath(log.path).name for log in run.logs if "/" in log.path}
     known |= paths
     known |= {run.source: str(run.fact("run_name") or run.id)} if run.source else {}
@@ -68,9 +77,21 @@ def without_paths(text: str) -> str:
 
 
 def _aliases(run: Run) -> dict[str, str]:
-    """Names that sort as the hosts' own do: what depends on their order stays as it is."""
+    """Names that sort as the hosts' own do: what depends on their order stays as it is.
+
+    Of hosts that only other logs name, too.
+    """
     width = len(str(len(run.hosts)))
-    return {host: f"host-{number:0{width}d}" for number, host in enumerate(run.hosts, start=1)}
+    own = {host: f"host-{number:0{width}d}" for number, host in enumerate(run.hosts, start=1)}
+    short = {host.partition(".")[0]: alias for host, alias in own.items()}
+    told = {host for event in run.events for host in event.hosts}
+    told |= {series.node for series in run.series if series.node and series.rank is None}
+    others = sorted(host for host in told - own.keys() if host.partition(".")[0] not in short)
+    return {
+        **{host: f"other-host-{number}" for number, host in enumerate(others, start=1)},
+        **{host: short[host.partition(".")[0]] for host in told if host.partition(".")[0] in short},
+        **own,
+    }
 
 
 def _whole(name: str) -> str:
@@ -89,6 +110,20 @@ def _log(log: Log, cleaned: Callable[[str], str]) -> Log:
             for name, value in log.facts["settings"].items()
         }
     return replace(log, path=cleaned(PurePath(log.path).name), facts=facts)
+
+
+def _event(event: Event, run: Run, cleaned: Callable[[str], str]) -> Event:
+    return replace(
+        event,
+        where=_base(event.where, run, cleaned),
+        what=cleaned(event.what),
+        hosts=tuple(map(cleaned, event.hosts)),
+    )
+
+
+def _series(series: Series, run: Run, cleaned: Callable[[str], str]) -> Series:
+    node = None if series.node is None else cleaned(series.node)
+    return replace(series, where=_base(series.where, run, cleaned), node=node)
 
 
 def _value(value: Any, cleaned: Callable[[str], str]) -> Any:

@@ -19,6 +19,7 @@ from stallscope.wording.numbers import amount
 from .compared_bars import ComparedBars
 from .heat_map import HeatMap
 from .over_runs import OverRuns
+from .over_time import OverTime, machine_chart
 from .rates import EfficiencyLines, RateBars
 
 Floats = npt.NDArray[np.float64]
@@ -123,6 +124,7 @@ Chart = (
     | RateBars
     | EfficiencyLines
     | OverRuns
+    | OverTime
 )
 
 
@@ -290,6 +292,7 @@ def charts_of(analysis: Analysis) -> Sequence[Chart]:
         baseline_chart(analysis),
         ranks_chart(analysis),
         step_time_chart(analysis),
+        machine_chart(analysis),
         job_chart(analysis),
     )
     return [chart for chart in made if chart is not None]

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from stallscope.analysis import Analysis
 from stallscope.pictures.charts import Chart, charts_of
 from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
-from stallscope.wording import code, epochs, fixes, gains, verdicts
+from stallscope.wording import code, epochs, fixes, gains, machines, verdicts
 from stallscope.wording.numbers import amount
 from stallscope.wording.plain import plain
 
@@ -22,6 +22,7 @@ from .loader_tables import rates_table, stages_table
 from .tables import (
     baselines_table,
     epochs_table,
+    events_table,
     gains_table,
     job_table,
     ledger_table,
@@ -103,6 +104,7 @@ def _view(analysis: Analysis) -> dict[str, Any]:
         "analysis": analysis,
         "run": analysis.run,
         "bottleneck": analysis.bottleneck,
+        "machines": machines.evidence(analysis),
         "tone": kind if kind in _STAGE_KINDS else "unknown",
         "main_gain": gains.main_gain(analysis),
         "other_gains": gains.other_gains(analysis)[:_MOST_GAINS],
@@ -123,6 +125,7 @@ def _view(analysis: Analysis) -> dict[str, Any]:
         "rates": rates_table(analysis),
         "loader_stages": stages_table(analysis),
         "gains": gains_table(analysis),
+        "events": events_table(analysis),
         "ranks": ranks_table(analysis),
         "step": step_table(analysis),
         "job": job_table(analysis),

@@ -14,13 +14,18 @@ from stallscope.analysis.result import LedgerEntry, Straggler
 from stallscope.analysis.stats import Mean
 from stallscope.analysis.what_if import WhatIf
 from stallscope.collector.catalogue.values import moment
-from stallscope.run import MeasuredInput
+from stallscope.machines import between, figures_of
+from stallscope.run import Event, MeasuredInput, Run, Series
+from stallscope.wall_time import steady_wall
+from stallscope.wording.events import since_begin_s, worst
 from stallscope.wording.fixes import is_throughput
 
 from .base import Report, ReportOptions
 from .contents import job_parts, single_match
 
 SCHEMA_VERSION = 1
+# A Spark application may have had a hundred thousand tasks.
+_MOST_EVENTS = 1_000
 
 # No encoding of text can hold them.
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -54,6 +59,8 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "what_if": [_gain(gain) for gain in analysis.what_if],
         "changes": [asdict(change) for change in analysis.changes],
         "findings": [asdict(finding) for finding in analysis.findings],
+        "events": _events(analysis.run),
+        "machines": _machines(analysis),
         "warnings": analysis.warnings,
     }
     return {name: valid(value) for name, value in content.items()}
@@ -200,6 +207,42 @@ def _loader(one: MeasuredInput) -> dict[str, Any]:
         "error": one.error,
         "stages": [asdict(stage) for stage in one.stages],
         "no_stages": one.no_stages,
+    }
+
+
+def _events(run: Run) -> dict[str, Any]:
+    listed = worst(run.events, _MOST_EVENTS)
+    return {"total": len(run.events), "listed": [_event(one, run) for one in listed]}
+
+
+def _event(event: Event, run: Run) -> dict[str, Any]:
+    return {
+        "kind": event.kind,
+        "what": event.what,
+        "ranks": event.ranks,
+        "hosts": event.hosts,
+        "log": event.where,
+        "since_begin_s": since_begin_s(event, run),
+        "uncertainty_s": event.uncertainty_ns / 1e9,
+        "lasted_s": event.waited_ns / 1e9,
+    }
+
+
+def _machines(analysis: Analysis) -> list[dict[str, Any]]:
+    return [_series(one, analysis) for one in analysis.run.series]
+
+
+def _series(series: Series, analysis: Analysis) -> dict[str, Any]:
+    span = steady_wall(analysis)
+    steady = None if span is None else between([series], *span)
+    return {
+        "name": series.name,
+        "unit": series.unit,
+        "node": series.node,
+        "rank": series.rank,
+        "log": series.where,
+        "whole": asdict(figures_of(series.value)),
+        "steady": None if steady is None else asdict(steady),
     }
 
 

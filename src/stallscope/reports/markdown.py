@@ -10,6 +10,7 @@ from stallscope.analysis import Analysis
 from stallscope.wording.epochs import epoch_figures, ranks_and_hosts, steps_and_epochs
 from stallscope.wording.fixes import how_sure, saving, speedup
 from stallscope.wording.gains import main_gain
+from stallscope.wording.machines import evidence
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import basis, headline
 
@@ -20,6 +21,7 @@ from .tables import (
     Table,
     baselines_table,
     epochs_table,
+    events_table,
     gains_table,
     ledger_table,
     stragglers_table,
@@ -47,6 +49,7 @@ class MarkdownReport(Report):
             *table_lines(rates_table(analysis)),
             *table_lines(stages_table(analysis)),
             *_findings(analysis),
+            *table_lines(events_table(analysis)),
             *_context(analysis),
             *_warnings(analysis),
             f"<sub>Stallscope {escaped(options.version)}, "
@@ -70,6 +73,9 @@ def _verdict(analysis: Analysis) -> Iterator[str]:
     yield f"## {escaped(headline(analysis.bottleneck, analysis.stragglers))}"
     yield f"**{escaped(analysis.run.name)}**: {escaped(_about(analysis))}"
     yield escaped(analysis.bottleneck.evidence)
+    measured = evidence(analysis)
+    if measured:
+        yield escaped(measured)
     gain = main_gain(analysis)
     if gain is not None:
         yield (

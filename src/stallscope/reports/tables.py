@@ -9,7 +9,7 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.result import RankSummary
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES
-from stallscope.wording import stragglers
+from stallscope.wording import events, stragglers
 from stallscope.wording.cells import Cells
 from stallscope.wording.epochs import duration, job_total
 from stallscope.wording.fixes import saved, speedup, speedup_interval
@@ -35,6 +35,8 @@ EXTRAPOLATED = (
     "interval goes from all bandwidth to all latency where runs of one size only are known."
 )
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
+# More of them nobody reads one by one; the dashboard and JSON have them.
+_MOST_EVENTS = 50
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,26 @@ def gains_table(analysis: Analysis) -> Table | None:
         rows,
         note=note,
     )
+
+
+def events_table(analysis: Analysis) -> Table | None:
+    """What logs beside the run's own tell. None where they tell nothing."""
+    run = analysis.run
+    listed = events.worst(run.events, _MOST_EVENTS)
+    if not listed:
+        return None
+    rows = tuple(
+        (events.when(one, run), events.what(one), events.who(one) or NOTHING, one.where)
+        for one in listed
+    )
+    note = "Times count from the first log's begin, by the wall clocks of those who wrote the logs."
+    more = len(run.events) - len(listed)
+    if more:
+        note += (
+            f" {more:,} more of {len(run.events):,} are left out, those that are no trouble first."
+        )
+    columns = ("When", "What happened", "Of", "Log")
+    return Table(events.TITLE, columns, rows, words=frozenset(range(len(columns))), note=note)
 
 
 def ranks_table(analysis: Analysis) -> Table:

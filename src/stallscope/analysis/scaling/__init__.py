@@ -1,7 +1,19 @@
 """How jobs scale over numbers of ranks."""
 
+from .held_out import HeldOut, TrackRecord, held_out, track_record
 from .points import Point, Scaled
 from .projection import Projected
 from .series import Difference, Series, scaling
 
-__all__ = ["Difference", "Point", "Projected", "Scaled", "Series", "scaling"]
+__all__ = [
+    "Difference",
+    "HeldOut",
+    "Point",
+    "Projected",
+    "Scaled",
+    "Series",
+    "TrackRecord",
+    "held_out",
+    "scaling",
+    "track_record",
+]

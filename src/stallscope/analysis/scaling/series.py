@@ -20,7 +20,7 @@ from scipy import stats as scipy_stats
 from ..communication import CommunicationModel, fit_communication
 from ..result import Analysis
 from .points import FEWEST_REPEATS, Point, Scaled, held_against, points_of, work_of
-from .projection import Projected, communication_of, projection
+from .projection import CONTENTION, Projected, communication_of, projection, slower_compute
 
 # What makes two runs the same job, whatever their number of ranks.
 _SAME_JOB = ("framework", "model", "parameters", "optimizer", "backward_passes_per_step")
@@ -29,8 +29,6 @@ _BETTER_THE_SAME = ("versions", "threads")
 # Samples per step are counted; what is left of differences comes from uneven last batches.
 _SAME_WORK = 0.02
 _SIGNIFICANT = 0.05
-# Compute that takes so much longer on more ranks is worth a word.
-_CONTENTION = 0.1
 
 Kind = Literal["weak", "strong"]
 
@@ -167,11 +165,12 @@ def _warnings(
         yield "batch sizes are not known: every rank's step is taken for the same work"
     if kind == "strong" and not _same_in_total(points):
         yield "neither the batch per rank nor that of all ranks together is the same in all runs"
-    if single is not None and _slower_compute(points[-1], single) > _CONTENTION:
+    if single is not None and slower_compute(points[-1], single) > CONTENTION:
         yield (
-            f"compute takes {_slower_compute(points[-1], single):.0%} longer on "
+            f"compute takes {slower_compute(points[-1], single):.0%} longer on "
             f"{_ranks(points[-1].ranks)} than on one: ranks share cores, memory or buses; the "
-            "projection takes it as it is on the largest size"
+            "projection takes it as it is on the largest size, and its interval begins where more "
+            "ranks on the same machines get nothing more done"
         )
     for name in _BETTER_THE_SAME:
         if len({str(run.run.fact(name)) for run in runs}) > 1:
@@ -179,14 +178,6 @@ def _warnings(
     for run in runs:
         if run.run.missing_ranks:
             yield f"{run.run.name}: {len(run.run.missing_ranks)} of {run.run.size} ranks left no log"
-
-
-def _slower_compute(point: Point, single: Point) -> float:
-    """By which fraction compute of a sample takes longer than on one rank."""
-    if not point.entries_ms or not single.entries_ms:
-        return 0.0
-    own, alone = point.entries_ms["compute"].value, single.entries_ms["compute"].value
-    return own / point.work / (alone / single.work) - 1 if alone > 0 else 0.0
 
 
 def _same_in_total(points: Sequence[Point]) -> bool:

@@ -11,6 +11,7 @@ from ..charts import Chart, StackedArea, StackedBars, Waterfall
 from ..compared_bars import ComparedBars
 from ..heat_map import HeatMap
 from ..over_runs import OverRuns
+from ..over_time import OverTime
 from ..rates import EfficiencyLines, RateBars
 from .area import draw_area
 from .bars import draw_bars
@@ -19,6 +20,7 @@ from .efficiency_lines import draw_efficiency_lines
 from .heat_map import draw_heat_map
 from .look import Look, layout
 from .over_runs import draw_over_runs
+from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
 from .waterfall import draw_waterfall
 
@@ -43,6 +45,7 @@ _KINDS: dict[type, Callable[[Any, go.Figure, Look], None]] = {
     RateBars: draw_rate_bars,
     EfficiencyLines: draw_efficiency_lines,
     OverRuns: draw_over_runs,
+    OverTime: draw_over_time,
 }
 
 

@@ -6,6 +6,7 @@ from ..charts import Chart, StackedArea, StackedBars
 from ..compared_bars import ComparedBars
 from ..heat_map import HeatMap
 from ..over_runs import OverRuns
+from ..over_time import OverTime
 from ..rates import EfficiencyLines, RateBars
 from .area import draw_area
 from .bars import draw_bars
@@ -13,6 +14,7 @@ from .compared_bars import draw_compared_bars
 from .efficiency_lines import draw_efficiency_lines
 from .heat_map import draw_heat_map
 from .over_runs import draw_over_runs
+from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
 from .waterfall import draw_waterfall
 
@@ -43,4 +45,6 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> str:
         return draw_efficiency_lines(chart, key, width)
     if isinstance(chart, OverRuns):
         return draw_over_runs(chart, key, width)
+    if isinstance(chart, OverTime):
+        return draw_over_time(chart, key, width)
     return draw_waterfall(chart, key, width)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.published import CURVES
-from stallscope.analysis.scaling import Scaled, Series
+from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES
 from stallscope.wording.numbers import percent, plus_minus, significant
@@ -15,6 +15,7 @@ from stallscope.wording.verdicts import counted
 from ..tables import NOTHING, Table
 
 _WORTH_MENTIONING = 0.005
+_TIMES = {1: "twice the size", 2: "four times", 3: "eight times"}
 
 
 def title(series: Series) -> str:
@@ -60,6 +61,30 @@ def difference(series: Series) -> str:
     return f"Throughput per rank {word} between sizes by more than between repeats ({p})."
 
 
+def how_far_off(series: Series) -> str:
+    """How far such projections were off where the truth was published; empty without a projection."""
+    several = sum(one.point.ranks > 1 for one in series.points)
+    records = {doublings: track_record(several, doublings) for doublings in _TIMES}
+    known = {doublings: record for doublings, record in records.items() if record is not None}
+    if not series.projection or not known:
+        return ""
+    inside = sum(record.inside for record in known.values())
+    count = sum(len(record.projections) for record in known.values())
+    sizes = "one size" if several == 1 else "two or more sizes"
+    off = ", ".join(_off(_TIMES[doublings], record) for doublings, record in known.items())
+    return (
+        f"On published curves, projections from {sizes} on several ranks were off by {off}; {inside} of "
+        f"{count} lay within their interval, which was widened until they did."
+    )
+
+
+def _off(times: str, record: TrackRecord) -> str:
+    most = f"{record.largest:+.0%}"
+    if len(record.projections) == 1:
+        return f"{most} at {times}"
+    return f"a median of {percent(record.median)} at {times} (at most {most})"
+
+
 def rates_table(series: Series) -> Table:
     """Throughput and efficiency, size by size; projected sizes last."""
     unit = f"{series.unit}/s"
@@ -74,8 +99,9 @@ def rates_table(series: Series) -> Table:
         cells += [_ends(one.efficiency, percent), NOTHING, NOTHING]
         rows.append((*cells, NOTHING) if series.alone is not None else tuple(cells))
     note = (
-        "± is the 95% interval: of several runs from run to run, of a single one from step to step."
-    )
+        "± is the 95% interval: of several runs from run to run, of a single one from step to step. "
+        + how_far_off(series)
+    ).rstrip()
     return Table("Throughput and efficiency", tuple(columns), tuple(rows), note=note)
 
 

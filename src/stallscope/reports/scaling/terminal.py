@@ -17,7 +17,7 @@ from stallscope.pictures.palette import COLOURS
 from stallscope.wording.numbers import percent, significant
 from stallscope.wording.plain import plain
 
-from .contents import difference, headline, title
+from .contents import difference, headline, how_far_off, title
 
 _BAR = 22
 
@@ -28,6 +28,8 @@ def scaling_summary(series: Sequence[Series]) -> RenderableType:
     for one in series:
         parts += [Text(plain(title(one)), style="dim"), Text(plain(headline(one)), style="bold")]
         parts += [_rates(one)]
+        if one.projection:
+            parts.append(Text(f"* {plain(how_far_off(one))}", style="dim"))
         lost = _lost(one)
         if lost is not None:
             parts += [Text(), lost]

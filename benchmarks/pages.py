@@ -1,0 +1,219 @@
+"""Writes the tables of docs/scale.md and docs/scaling.md that are computed and not measured.
+
+python benchmarks/pages.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from pathlib import Path
+
+from stallscope.analysis.scaling import held_out
+from stallscope.collector.recorder.budgets import (
+    COPIED_PART_BYTES,
+    COPY_SECONDS,
+    FIRST_UPLOAD_REQUESTS,
+    FIRST_UPLOAD_SECONDS,
+    LONGEST_LAST_TURN_SECONDS,
+    next_pause_seconds,
+    shortest_pause_seconds,
+    turn_seconds,
+)
+from stallscope.collector.recorder.sampling import BLOCK
+from stallscope.wording.numbers import percent
+
+DOCS = Path(__file__).parents[1] / "docs"
+SIZES = (64, 512, 4_096, 10_000)
+#: The job that the page counts for; a row is a step of a rank, as the benchmarks have it.
+HOURS = 10
+STEPS_PER_SECOND = 5
+BYTES_PER_ROW = 51
+FLUSH_SECONDS = 1.0
+#: (sample_after, sample_one_in)
+SAMPLINGS = ((2_000, 20), (2_000, 200))
+
+# Of a collector in which nothing is, for every log and for every row: recording_scale.py's, on 256 ranks
+# and on 4,096 with 60 and with 400 steps.
+_MEMORY, _MEMORY_PER_LOG, _MEMORY_PER_ROW = 230e6, 31e3, 182
+# Sums of what is left out are written once a minute at least.
+_SKIPPED_ROWS = HOURS * 60
+_SECONDS = HOURS * 3_600
+_LOG_BYTES = _SECONDS * STEPS_PER_SECOND * BYTES_PER_ROW
+_ROWS_PER_SECOND = STEPS_PER_SECOND * BYTES_PER_ROW
+
+Row = tuple[str, Callable[[int], str]]
+
+
+def main() -> None:
+    for name, lines in {"scale": scale_table(), "scaling": projections_table()}.items():
+        path = DOCS / f"{name}.md"
+        path.write_text(with_table(path.read_text(), lines))
+
+
+def with_table(text: str, lines: Sequence[str]) -> str:
+    """A page with this table between its markers.
+
+    Raises:
+        ValueError: if the markers are not there.
+    """
+    begins, ends = "<!-- table -->\n", "<!-- /table -->"
+    before, begin, rest = text.partition(begins)
+    _, end, after = rest.partition(ends)
+    if not begin or not end:
+        raise ValueError(f"the page has no {begins.strip()} … {ends}")
+    return before + begin + "".join(f"{line}\n" for line in lines) + end + after
+
+
+def scale_table() -> list[str]:
+    """What all ranks of the job together leave and ask for, by their number."""
+    head = ["| | " + " | ".join(f"{size:,} ranks" for size in SIZES) + " |"]
+    head += ["| --- |" + " ---: |" * len(SIZES)]
+    return head + [
+        f"| {name} | " + " | ".join(value(size) for size in SIZES) + " |" for name, value in _ROWS
+    ]
+
+
+def projections_table() -> list[str]:
+    """Every projection on a published curve, and how far it was off."""
+    lines = [
+        "| curve | fitted to | projected to | efficiency projected | published | throughput off by | |",
+        "| --- | --- | ---: | --- | ---: | ---: | --- |",
+    ]
+    for one in held_out():
+        low, high = one.projected.ci95 or (one.projected.value, one.projected.value)
+        lines.append(
+            f"| {one.curve.name} | {', '.join(map(str, one.sizes))} | {one.ranks} | "
+            f"{percent(one.projected.value)} ({percent(low)} to {percent(high)}) | "
+            f"{percent(one.published)} | {one.error:+.0%} | {'inside' if one.inside else 'outside'} |"
+        )
+    return lines
+
+
+def uploads(size: int, seconds: float = _SECONDS) -> list[float]:
+    """The seconds at which the first rank uploads while it trains."""
+    pause = now = FIRST_UPLOAD_SECONDS
+    times = []
+    while now < seconds:
+        times.append(now)
+        pause = next_pause_seconds(pause, now, size)
+        now += pause
+    return times
+
+
+def requests_in_busiest_minute(size: int) -> int:
+    """Of MLflow's server, by all ranks while they train."""
+    own = uploads(size)
+    times = sorted(
+        time + turn_seconds(rank, size, FIRST_UPLOAD_REQUESTS)
+        for rank in range(size)
+        for time in (own[0], own[0], *own)
+    )
+    most = first = 0
+    for last, time in enumerate(times):
+        while times[first] <= time - 60:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def copy_seconds(size: int) -> float:
+    """What lies between two copies of a spooled log, where epochs are longer."""
+    return max(COPY_SECONDS, shortest_pause_seconds(size))
+
+
+def part_bytes(size: int) -> float:
+    """What a spooled log has grown to when it goes on in another file: it looks when it copies."""
+    grown = _ROWS_PER_SECOND * copy_seconds(size)
+    return ceil(COPIED_PART_BYTES / grown) * grown
+
+
+def copied_bytes(size: int) -> float:
+    """What a rank copies of its spooled log: every part again with each copy, until it is full."""
+    part, grown = part_bytes(size), _ROWS_PER_SECOND * copy_seconds(size)
+    return _LOG_BYTES / part * sum(grown * count for count in range(1, round(part / grown) + 1))
+
+
+def copied_bytes_without_parts(size: int) -> float:
+    """The same if the whole log were copied each time: it grows with the square of the run."""
+    copies = _SECONDS / copy_seconds(size)
+    return _LOG_BYTES * (copies + 1) / 2
+
+
+def rows_of_rank(sampling: tuple[int, int] | None) -> float:
+    """All its steps, or the first ones and blocks of the rest, with the step before each."""
+    steps = _SECONDS * STEPS_PER_SECOND
+    if sampling is None:
+        return steps
+    after, one_in = sampling
+    return after + (steps - after) / one_in * (BLOCK + 1) / BLOCK + _SKIPPED_ROWS
+
+
+def memory(size: int, sampling: tuple[int, int] | None) -> float:
+    """Bytes of a collector that reads the whole job."""
+    return _MEMORY + size * (_MEMORY_PER_LOG + rows_of_rank(sampling) * _MEMORY_PER_ROW)
+
+
+def _amount(value: float) -> str:
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+_ROWS: tuple[Row, ...] = (
+    ("**folder**: files, with `run.json`", lambda size: _count(size + 1)),
+    ("bytes", lambda size: _amount(size * _LOG_BYTES)),
+    ("writes per second", lambda size: _count(size / FLUSH_SECONDS)),
+    ("bytes per second", lambda size: _amount(size * _ROWS_PER_SECOND)),
+    (
+        "**mount that takes whole files**: files",
+        lambda size: _count(size * ceil(_LOG_BYTES / part_bytes(size)) + 1),
+    ),
+    ("copies per minute", lambda size: _count(size * 60 / copy_seconds(size))),
+    ("bytes copied", lambda size: _amount(size * copied_bytes(size))),
+    (
+        "as whole logs it would be",
+        lambda size: _amount(size * copied_bytes_without_parts(size)),
+    ),
+    ("bytes per second", lambda size: _amount(size * copied_bytes(size) / _SECONDS)),
+    ("**MLflow**: artifacts", lambda size: _count(size * (len(uploads(size)) + 1))),
+    (
+        "requests in ten hours",
+        lambda size: _count(size * (FIRST_UPLOAD_REQUESTS + len(uploads(size)))),
+    ),
+    ("in the busiest minute", lambda size: _count(requests_in_busiest_minute(size))),
+    (
+        "in the last hour, per minute",
+        lambda size: _count(size * sum(time >= _SECONDS - 3_600 for time in uploads(size)) / 60),
+    ),
+    (
+        "per second when training ends",
+        lambda size: _count(
+            size / max(1.0, min(shortest_pause_seconds(size), LONGEST_LAST_TURN_SECONDS))
+        ),
+    ),
+    ("requests that list it all", lambda size: _count(size + 3)),
+    (
+        "**bucket**: requests that list a folder of logs",
+        lambda size: _count(3 + ceil(size / 1_000)),
+    ),
+    ("requests that fetch what has grown, a look", lambda size: _count(2 * size)),
+    ("**collector**: rows", lambda size: _count(size * rows_of_rank(None))),
+    ("memory", lambda size: _amount(memory(size, None))),
+    *(
+        (
+            f"memory, `sample_after={after}, sample_one_in={one_in}`",
+            lambda size, sampling=(after, one_in): _amount(memory(size, sampling)),
+        )
+        for after, one_in in SAMPLINGS
+    ),
+)
+
+
+if __name__ == "__main__":
+    main()

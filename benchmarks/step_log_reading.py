@@ -1,0 +1,71 @@
+"""How fast a step log is read, against one bare ``pyarrow.csv.read_csv`` of the same bytes.
+
+Both get the bytes in memory, use the same threads and take turns; the ratio is that of the medians. The
+bare one makes a table of the columns as they are; ours has checked rows on one clock.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from figures import Figure, share_of
+
+from stallscope.parsers.step_log import StepLogParser
+
+_HEADER = b'#stallscope 1 {"rank": 0, "size": 1, "run_id": "long"}\n'
+_COLUMNS = b"kind,step,epoch,begin_us,data_us,ready_us,reduced_us,end_us,micro,samples,clock_us\n"
+_FACTS = b'#facts {"batch_size": 32}\n'
+_TURNS = 5
+_MOST = 1.5
+
+
+def figures(quick: bool) -> list[Figure]:
+    rows = 1_000_000 if quick else 10_000_000
+    data = log(rows)
+    own, bare = [], []
+    for _ in range(_TURNS):
+        bare.append(seconds(lambda: read_bare(data)))
+        own.append(seconds(lambda: StepLogParser().parse("long", data)))
+    name = f"step log of {rows:,} rows, {len(data) / 1e6:.0f} MB: time"
+    return [share_of(name, median(own), "s", "pyarrow.csv", median(bare), most=_MOST)]
+
+
+def log(rows: int) -> bytes:
+    """One rank's log of so many steps, as the recorder writes it."""
+    random = np.random.default_rng(1)
+    begin = 26_000 * np.arange(rows) + random.integers(0, 900, rows)
+    stamps = np.cumsum(random.integers(100, 9_000, (4, rows)), axis=0)
+    table = pa.table(
+        {
+            "kind": ["step"] * rows,
+            "step": np.arange(rows),
+            "epoch": np.arange(rows) // 1000,
+            "begin": begin,
+            **{f"stamp_{at}": stamp for at, stamp in enumerate(stamps)},
+            "micro": np.ones(rows, np.int64),
+            "samples": np.full(rows, 32),
+            "clock": np.full(rows, -1),
+        }
+    )
+    written = io.BytesIO()
+    options = pa.csv.WriteOptions(include_header=False, quoting_style="none")
+    pa.csv.write_csv(table, written, options)
+    return _HEADER + _COLUMNS + _FACTS + written.getvalue()
+
+
+def read_bare(data: bytes) -> None:
+    rows = pa.py_buffer(data).slice(len(_HEADER + _COLUMNS + _FACTS))
+    names = _COLUMNS.decode().strip().split(",")
+    pa.csv.read_csv(pa.BufferReader(rows), read_options=pa.csv.ReadOptions(column_names=names))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun

@@ -1,0 +1,103 @@
+"""Where the time of each step's allreduces goes, as a Horovod Timeline tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+import plotly.graph_objects as go
+from dash import html
+
+from stallscope.analysis.stats import Floats
+from stallscope.analysis.tensors import AllreduceSteps
+from stallscope.pictures.plotly_figures.look import Look
+from stallscope.reports.tables import NOTHING
+from stallscope.wording.cells import Cells
+from stallscope.wording.numbers import finite
+from stallscope.wording.verdicts import counted
+
+from .drawn_card import drawn_card
+from .swatch import labelled_swatch
+from .tables import TABLE_LOOK, scroller
+
+# More than that are told apart neither in a picture nor in a table.
+_MOST_POINTS = 200
+# What the parts are called, and the colours that they borrow: dashes tell them apart as well.
+_PARTS = (
+    ("negotiation", "negotiation", "imbalance", "dashdot"),
+    ("wait", "waiting for data and in queues", "input", "dot"),
+    ("copy", "copies to and from fusion buffers", "compute", "dash"),
+    ("transfer", "transfer", "allreduce", "solid"),
+)
+
+
+def timeline_steps_card(steps: AllreduceSteps) -> Any:
+    """Means of neighbouring steps, and their table behind one click. None without any step."""
+    if not len(steps):
+        return None
+    width = -(-len(steps) // _MOST_POINTS)
+    first = np.arange(0, len(steps), width)
+    every = {label: _means(getattr(steps, f"{name}_ms"), first) for name, label, _, _ in _PARTS}
+    # What has no activity in all of the timeline is not told, and none of it is no 0.
+    parts = {label: means for label, means in every.items() if np.nansum(means) > 0}
+    if not parts:
+        return None
+
+    def draw(drawn: go.Figure, look: Look) -> None:
+        for _, label, colour, dash in _PARTS:
+            if label in parts:
+                drawn.add_scatter(
+                    x=first,
+                    y=parts[label],
+                    name=label,
+                    mode="lines" if len(first) > 1 else "markers",
+                    line={"color": look.of(colour), "width": 2, "dash": dash},
+                    hovertemplate=f"step %{{x:,}}: {label} %{{y:.3g}} ms<extra></extra>",
+                )
+        drawn.update_xaxes(title="step of the timeline")
+        drawn.update_yaxes(title="ms")
+
+    rows = [
+        (int(at), *(finite(float(means[number])) for means in parts.values()))
+        for number, at in enumerate(first)
+    ]
+    of = "" if width == 1 else f" Each point is the mean of {width:,} steps."
+    return drawn_card(
+        "timeline-steps",
+        "Allreduces of each step",
+        f"{counted(len(steps), 'step')} as rank 0 went through them.{of} Times are those in which any "
+        "tensor was at it: they overlap, and do not add up.",
+        draw,
+        (("step", *(f"{label}_ms" for label in parts)), rows),
+        dmc.Group(
+            [labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts],
+            gap="md",
+            className="legend",
+        ),
+        _table(first, parts),
+    )
+
+
+def _means(values: Floats, first: np.ndarray[Any, np.dtype[np.int64]]) -> Floats:
+    """Over the steps from each of the first ones to the next."""
+    return np.add.reduceat(values.astype(np.float64), first) / np.diff(
+        np.append(first, len(values))
+    )
+
+
+def _table(first: np.ndarray[Any, np.dtype[np.int64]], parts: dict[str, Floats]) -> Any:
+    cells = Cells.for_all(value for means in parts.values() for value in means.tolist())
+    head = ["Step", *(f"{label.capitalize()}, {cells.unit}" for label in parts)]
+    rows = [
+        [f"{at:,}", *(_cell(cells, means[number]) for means in parts.values())]
+        for number, at in enumerate(first.tolist())
+    ]
+    table = dmc.Table(data={"head": head, "body": rows}, **TABLE_LOOK)
+    return html.Details(
+        [html.Summary("As a table"), scroller("Allreduces of each step", table, words=())]
+    )
+
+
+def _cell(cells: Cells, value: float) -> str:
+    return cells.plain(value) if np.isfinite(value) else NOTHING

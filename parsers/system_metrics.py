@@ -1,0 +1,91 @@
+"""What MLflow measured of machines, as series: ``system/NODE/gpu_0_utilization_percentage``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.run import Problem, Series
+
+_NAME = re.compile(r"system/(?:(.+)/)?([^/]+)", re.DOTALL)
+# What people call nodes where they tell ranks apart and not machines.
+_RANK = re.compile(r"rank[ ._-]?([0-9]{1,6})", re.IGNORECASE)
+_UNITS = {"percentage": "%", "megabytes": "MB", "gigabytes": "GB", "watts": "W"}
+# Further from now no run has been, and nanoseconds since 1970 are int64.
+_LATEST_MS = 2**42
+_LARGEST = 2.0**52
+
+Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+
+
+def system_series(
+    path: str, told: Mapping[str, Any]
+) -> tuple[tuple[Series, ...], tuple[Problem, ...]]:
+    """The series in what MLflow knows of a run, and what is missing of them.
+
+    Args:
+        path: of the file.
+        told: what it holds.
+    """
+    metrics = told.get("system_metrics")
+    found, damaged = [], 0
+    for name, history in metrics.items() if isinstance(metrics, dict) else ():
+        series = _series(path, name, history)
+        if series is None:
+            damaged += 1
+        elif len(series.value):
+            found.append(series)
+    problems = []
+    if damaged:
+        problems.append(Problem(path, f"{damaged:,} metric(s) of machines cannot be read"))
+    trouble = told.get("system_metrics_trouble")
+    if isinstance(trouble, str):
+        problems.append(Problem(path, f"metrics of machines were not read: {trouble}"))
+    left_out = told.get("system_metrics_left_out")
+    if isinstance(left_out, int) and left_out > 0:
+        what = (
+            f"MLflow has {left_out:,} more metric(s) of machines: only those that tell most were "
+            "asked for"
+        )
+        problems.append(Problem(path, what))
+    return tuple(found), tuple(problems)
+
+
+def _series(path: str, name: str, history: object) -> Series | None:
+    """None where it is none."""
+    parts, arrays = _NAME.fullmatch(name), _arrays(history)
+    if parts is None or arrays is None:
+        return None
+    node = parts[1]
+    rank = _RANK.fullmatch(node or "")
+    what, _, last = parts[2].rpartition("_")
+    known = what and last in _UNITS
+    return Series(
+        name=what if known else parts[2],
+        unit=_UNITS[last] if known else "",
+        node=node,
+        rank=None if rank is None else int(rank[1]),
+        where=path,
+        wall_ns=arrays[0],
+        value=arrays[1],
+    )
+
+
+def _arrays(history: object) -> Arrays | None:
+    """Times and values that can be used, in the order of time."""
+    if not isinstance(history, list) or len(history) != 2:
+        return None
+    try:
+        ms, value = (np.array(own, np.float64) for own in history)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if ms.ndim != 1 or ms.shape != value.shape:
+        return None
+    # What is no number compares as false.
+    usable = (ms >= 0) & (ms < _LATEST_MS) & (np.abs(value) < _LARGEST)
+    order = np.argsort(ms[usable], kind="stable")
+    return ms[usable][order].astype(np.int64) * 10**6, value[usable][order]

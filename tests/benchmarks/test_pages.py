@@ -1,0 +1,60 @@
+"""Tables of the docs that are computed: they are what the code says today."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.benchmarks import benchmark
+
+from stallscope.collector.recorder import budgets
+
+pages = benchmark("pages")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"), [("scale", pages.scale_table()), ("scaling", pages.projections_table())]
+)
+def test_the_page_has_the_table(name: str, lines: list[str]) -> None:
+    text = (pages.DOCS / f"{name}.md").read_text()
+    assert pages.with_table(text, lines) == text, "python benchmarks/pages.py writes it"
+
+
+def test_a_page_without_its_markers_says_so() -> None:
+    with pytest.raises(ValueError, match="<!-- table -->"):
+        pages.with_table("# Scale\n", [])
+
+
+def test_the_page_names_the_limits() -> None:
+    text = (pages.DOCS / "scale.md").read_text()
+    for sentence in (
+        f"every {budgets.COPY_SECONDS:.0f} s and at the ends of epochs",
+        f"never twice within {budgets.SHORTEST_COPY_SECONDS:.0f} s",
+        f"after {budgets.FIRST_UPLOAD_SECONDS:.0f} s, then",
+        f"up to {budgets.UPLOAD_SECONDS:.0f} s, or up to 1/{1 / budgets.UPLOAD_SHARE:.0f} of",
+        f"{budgets.REQUESTS_PER_SECOND:.0f} per second",
+        f"within {budgets.LONGEST_LAST_TURN_SECONDS:.0f} s",
+        f"at {budgets.COPIED_PART_BYTES >> 20} MiB",
+        f"{budgets.FIRST_UPLOAD_REQUESTS} requests (the run",
+    ):
+        assert sentence in text
+    chunks = [len(pages.uploads(64, hours * 3_600)) + 1 for hours in (10, 7 * 24)]
+    assert [f"{count} in" for count in chunks] == re.findall(r"\d+ in(?= 10 hours| a week)", text)
+
+
+@pytest.mark.parametrize("size", pages.SIZES)
+def test_all_ranks_together_keep_to_the_limit(size: int) -> None:
+    most = pages.requests_in_busiest_minute(size)
+    assert most <= 60 * budgets.REQUESTS_PER_SECOND * 1.01
+
+
+def test_what_is_copied_is_what_the_formula_says() -> None:
+    grown = pages.BYTES_PER_ROW * pages.STEPS_PER_SECOND * pages.copy_seconds(64)
+    copied, part = 0.0, 0.0
+    for _ in range(round(pages.HOURS * 3_600 / pages.copy_seconds(64))):
+        part += grown
+        copied += part
+        if part >= budgets.COPIED_PART_BYTES:
+            part = 0.0
+    assert pages.copied_bytes(64) == pytest.approx(copied, rel=0.05)
+    assert copied < pages.copied_bytes_without_parts(64) / 5

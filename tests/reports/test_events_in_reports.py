@@ -1,0 +1,155 @@
+"""What other logs tell stands in reports: when, what, of whom, and by which log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.batch.anonymous import anonymous
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.html import HtmlReport
+from stallscope.reports.json_report import document
+from stallscope.reports.markdown import MarkdownReport
+from stallscope.reports.tables import events_table
+from stallscope.run import Event
+
+from .cases import IMAGE, SCRIPT
+
+S = 10**9
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+STALL = Event("stall", "logs/stderr.txt", "tensors wait for rank 1: grad_a", (1,), ("beta",))
+
+Told = Callable[..., Analysis]
+
+
+@pytest.fixture
+def told(case: Callable[[str], Analysis]) -> Told:
+    """The analysis of two ranks whose neighbours' logs tell these events."""
+
+    def made(*events: Event) -> Analysis:
+        analysis = case("two ranks")
+        return replace(analysis, run=replace(analysis.run, events=events))
+
+    return made
+
+
+def wall(analysis: Analysis, seconds: float) -> int:
+    began = analysis.run.started_at
+    assert began is not None
+    return round(began.timestamp() * S + seconds * S)
+
+
+def rows(analysis: Analysis) -> list[tuple[str, ...]]:
+    table = events_table(analysis)
+    assert table is not None
+    return list(table.rows)
+
+
+def test_each_has_its_time_with_what_is_not_sure_of_it(told: Told) -> None:
+    at = wall(told(), 12.5)
+    analysis = told(
+        replace(STALL, ranks=(), hosts=(), local_ns=5),
+        replace(STALL, wall_ns=at, uncertainty_ns=S),
+        replace(STALL, wall_ns=at - 20 * S, ranks=()),
+    )
+    what, log = "tensors wait for rank 1: grad_a", "logs/stderr.txt"
+    assert rows(analysis) == [
+        ("7.50 s before the begin", what, "beta", log),
+        ("12.5 s after the begin, or up to 1.00 s later", what, "rank 1, beta", log),
+        ("not known", what, "–", log),
+    ]
+
+
+def test_trouble_goes_before_what_only_happened(told: Told) -> None:
+    at = wall(told(), 0)
+    quiet = [Event("executor_added", "app", f"{n} was added", wall_ns=at + n) for n in range(80)]
+    lost = Event("executor_lost", "app", "was lost", wall_ns=at + 79)
+    exited = Event("rank_exited", "out", "rank 0 exited with status 1")
+    analysis = told(*quiet, lost, exited)
+    found = rows(analysis)
+    assert [row[1] for row in found[-2:]] == ["was lost", "rank 0 exited with status 1"]
+    assert [row[1] for row in found[:2]] == ["0 was added", "1 was added"]
+    assert len(found) == 50
+    table = events_table(analysis)
+    assert table is not None
+    assert table.note.endswith("32 more of 82 are left out, those that are no trouble first.")
+
+
+def test_without_events_nothing_is_said(told: Told, options: ReportOptions) -> None:
+    assert events_table(told()) is None
+    for report in (HtmlReport(), MarkdownReport()):
+        assert "What other logs tell" not in report.render(told(), options)
+    assert document(told())["events"] == {"total": 0, "listed": []}
+
+
+def test_pages_have_them_as_text(told: Told, options: ReportOptions) -> None:
+    hostile = Event("stall", IMAGE, f"{SCRIPT} | `x`\u202e", hosts=(IMAGE,), wall_ns=1)
+    analysis = told(hostile, STALL)
+    page = HtmlReport().render(analysis, options)
+    assert "tensors wait for rank 1: grad_a" in page
+    assert SCRIPT not in page
+    assert "<img" not in page
+    assert "\\u202e" in page
+    text = MarkdownReport().render(analysis, options)
+    assert "### What other logs tell\n\n| When | What happened | Of | Log |" in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; \\| \\`x\\`" in text
+    assert "<script>" not in text
+
+
+def test_programs_get_numbers(told: Told) -> None:
+    analysis = told(replace(STALL, wall_ns=wall(told(), 3.5), uncertainty_ns=S, waited_ns=60 * S))
+    found = document(analysis)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
+    (event,) = found["events"]["listed"]
+    assert event["since_begin_s"] == pytest.approx(3.5, abs=1e-6)
+    assert event | {"since_begin_s": 3.5} == {
+        "kind": "stall",
+        "what": "tensors wait for rank 1: grad_a",
+        "ranks": [1],
+        "hosts": ["beta"],
+        "log": "logs/stderr.txt",
+        "since_begin_s": 3.5,
+        "uncertainty_s": 1.0,
+        "lasted_s": 60.0,
+    }
+
+
+def test_of_very_many_programs_get_those_that_count(told: Told) -> None:
+    many = [replace(STALL, kind="task_started", wall_ns=n) for n in range(5000)]
+    events = document(told(*many, STALL))["events"]
+    assert (events["total"], len(events["listed"])) == (5001, 1000)
+    assert events["listed"][-1]["kind"] == "stall"
+    assert events["listed"][-1]["since_begin_s"] is None
+
+
+def test_what_leaves_the_house_names_no_host(
+    case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    run = case("two hosts").run
+    assert run.hosts == ["alpha", "beta"]
+    event = Event(
+        "host_blacklisted",
+        "/vault/mpi/stderr",
+        "host beta.secret.example failed, as did gamma at 10.1.2.3, see /vault/x",
+        hosts=("beta.secret.example", "gamma"),
+        wall_ns=1,
+    )
+    analysis = analyse(anonymous(replace(run, events=(event,))))
+    (shown,) = analysis.run.events
+    assert shown.hosts == ("host-2", "other-host-1")
+    assert shown.where == "stderr"
+    texts = [
+        HtmlReport().render(analysis, options),
+        MarkdownReport().render(analysis, options),
+        json.dumps(document(analysis)),
+    ]
+    for text in texts:
+        assert "other-host-1" in text
+        for secret in ("beta", "gamma", "secret", "10.1.2.3", "vault"):
+            assert secret not in text

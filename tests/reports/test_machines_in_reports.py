@@ -1,0 +1,113 @@
+"""What machines measured stands beside the verdict, as evidence and picture, and decides nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.batch.anonymous import anonymous
+from stallscope.notebook import Shown
+from stallscope.reports.base import ReportOptions
+from stallscope.reports.html import HtmlReport
+from stallscope.reports.json_report import document
+from stallscope.reports.markdown import MarkdownReport
+from stallscope.run import Series
+
+from .cases import IMAGE, SCRIPT
+
+S = 10**9
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+SAID = "GPU utilization of 2 GPUs was "
+
+
+@pytest.fixture
+def measured(case: Callable[[str], Analysis]) -> Analysis:
+    """Two GPUs of two ranks, half of the time at 40 % and half at 60 %."""
+    run = case("two ranks").run
+    assert run.started_at is not None
+    walls = round(run.started_at.timestamp() * S) + (S // 10) * np.arange(1, 60, dtype=np.int64)
+    values = np.where(np.arange(59) % 2, 40.0, 60.0)
+    own = [
+        Series(f"gpu_{n}_utilization", "%", "node.secret", None, "/vault/m.json", walls, values)
+        for n in range(2)
+    ]
+    hostile = Series(f"{SCRIPT}_x", "", IMAGE, None, IMAGE, walls, values)
+    return analyse(replace(run, series=(*own, hostile)))
+
+
+def test_the_verdict_has_it_beside_its_evidence(measured: Analysis, options: ReportOptions) -> None:
+    page, text = (r.render(measured, options) for r in (HtmlReport(), MarkdownReport()))
+    for shown in (page, text):
+        assert SAID in shown
+        assert "% on average over the steady steps: " in shown
+        assert "values from 40.0% to 60.0%. The verdict does not rest on it." in shown
+
+
+def test_the_picture_stands_behind_that_of_step_times(
+    measured: Analysis, options: ReportOptions
+) -> None:
+    page = HtmlReport().render(measured, options)
+    titles = ["Step time over the run</h2>", "GPU utilization over the run</h2>"]
+    assert page.index(titles[0]) < page.index(titles[1])
+    assert len(Shown(measured).figures()) == len(Shown(replace_series(measured)).figures()) + 1
+
+
+def replace_series(analysis: Analysis) -> Analysis:
+    return analyse(replace(analysis.run, series=()))
+
+
+def test_without_machines_nothing_is_said(measured: Analysis, options: ReportOptions) -> None:
+    bare = replace_series(measured)
+    for report in (HtmlReport(), MarkdownReport()):
+        assert "utilization" not in report.render(bare, options)
+    assert document(bare)["machines"] == []
+
+
+def test_names_stay_text(measured: Analysis, options: ReportOptions) -> None:
+    only = replace(measured.run, series=(replace(measured.run.series[2], unit="%"),))
+    for report in (HtmlReport(), MarkdownReport()):
+        page = report.render(analyse(only), options)
+        assert SCRIPT not in page
+        assert "<img" not in page
+
+
+def test_programs_get_each_series(measured: Analysis) -> None:
+    found = document(measured)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
+    first, _, last = found["machines"]
+    assert first | {"whole": None, "steady": None} == {
+        "name": "gpu_0_utilization",
+        "unit": "%",
+        "node": "node.secret",
+        "rank": None,
+        "log": "/vault/m.json",
+        "whole": None,
+        "steady": None,
+    }
+    assert first["whole"] == {"mean": pytest.approx(50.17, abs=0.01)} | {
+        "low": 40.0,
+        "high": 60.0,
+        "values": 59,
+    }
+    assert 0 < first["steady"]["values"] < 59
+    assert last["name"] == f"{SCRIPT}_x"
+
+
+def test_what_leaves_the_house_names_no_node(measured: Analysis, options: ReportOptions) -> None:
+    analysis = analyse(anonymous(measured.run))
+    texts = [
+        HtmlReport().render(analysis, options),
+        MarkdownReport().render(analysis, options),
+        json.dumps(document(analysis)),
+    ]
+    for text in texts:
+        assert "secret" not in text
+        assert "vault" not in text
+    assert {series.node for series in analysis.run.series} == {"other-host-1", "other-host-2"}

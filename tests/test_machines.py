@@ -1,0 +1,218 @@
+"""What machines measured: quantities, columns of them, and words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import analyse
+from stallscope.machines import Quantity, between, over, quantities
+from stallscope.parsers import read
+from stallscope.pictures.over_time import machine_chart
+from stallscope.run import Run, Series
+from stallscope.wording.machines import evidence, label, of_whom, reading, scale, title
+
+S = 10**9
+
+
+def series(name: str, unit: str, *values: float, node: str | None = None, begin: int = 0) -> Series:
+    """A value every second."""
+    walls = begin + S * np.arange(len(values), dtype=np.int64)
+    return Series(
+        name, unit, node, None, "metrics.mlflow.json", walls, np.array(values, np.float64)
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder: Path = tmp_path_factory.mktemp("logs")
+    write_job(folder, Job(ranks=2, steps=300, tracing_ms=3000.0))
+    return read(str(folder))[0]
+
+
+def began(run: Run) -> int:
+    assert run.started_at is not None
+    return round(run.started_at.timestamp() * S)
+
+
+GPUS = [
+    series(f"gpu_{gpu}_utilization", "%", 10.0, 20.0, node=f"node_{node}")
+    for node in range(2)
+    for gpu in range(2)
+]
+
+
+def test_the_most_telling_come_first_and_all_together_before_each() -> None:
+    own = (
+        series("disk_usage", "MB", 5.0),
+        series("system_memory_usage", "MB", 5.0),
+        series("cpu_utilization", "%", 5.0),
+        *GPUS,
+    )
+    found = quantities(replace_series(own))
+    assert [(one.name, len(one.series)) for one in found] == [
+        ("gpu_utilization", 4),
+        ("cpu_utilization", 1),
+        ("disk_usage", 1),
+        ("system_memory_usage", 1),
+        *((f"gpu_{gpu}_utilization", 1) for _ in range(2) for gpu in range(2)),
+    ]
+    assert len({one.key for one in found}) == len(found)
+    assert found[0].key == "gpu_utilization/%"
+    assert found[4].key == "node_0/gpu_0_utilization/%"
+
+
+def replace_series(own: tuple[Series, ...]) -> Run:
+    """A run of which nothing is known but series."""
+    blank = Run("id", "source", (), None, None)
+    return replace(blank, series=own)
+
+
+def test_values_of_a_column_are_its_least_mean_and_greatest() -> None:
+    at, values = np.arange(0, 100, 10), np.arange(10.0)
+    found = over([at], [values], 0, 100, 2)
+    # A value at the edge of two columns is about the time before it.
+    assert (found.low.tolist(), found.high.tolist()) == ([1, 6], [5, 9])
+    assert found.mean.tolist() == [3, 7.5]
+
+
+def test_close_up_a_value_holds_since_the_one_before_it() -> None:
+    at, values = np.array([0, 10, 20, 50, 60]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    found = over([at], [values], 0, 60, 60)
+    assert found.mean[:10].tolist() == [2] * 10
+    assert found.mean[10:20].tolist() == [3] * 10
+    # Twenty is the longest distance at which something was measured all the time.
+    assert np.isnan(found.mean[20:30]).all()
+    assert found.mean[31:50].tolist() == [4] * 19
+    assert (found.low[:20] == found.high[:20]).all()
+
+
+def test_nothing_is_made_up_before_and_after() -> None:
+    at, values = np.arange(1000, 2000, 100), np.full(10, 7.0)
+    found = over([at], [values], 0, 4000, 40)
+    assert np.isnan(found.mean[:7]).all()
+    assert (found.mean[8:19] == 7).all()
+    assert np.isnan(found.mean[20:]).all()
+
+
+def test_each_series_counts_once_in_the_mean() -> None:
+    often, seldom = np.arange(0, 1000, 10), np.array([400, 900])
+    found = over([often, seldom], [np.full(100, 10.0), np.full(2, 30.0)], 0, 1000, 1)
+    assert (found.low[0], found.mean[0], found.high[0]) == (10, 20, 30)
+
+
+def test_a_single_value_is_where_it_was() -> None:
+    found = over([np.array([55])], [np.array([3.0])], 0, 100, 10)
+    assert np.flatnonzero(~np.isnan(found.mean)).tolist() == [5]
+
+
+@given(
+    st.lists(st.integers(0, 10**6), min_size=1, max_size=60).map(sorted),
+    st.integers(-(10**6), 10**6),
+    st.integers(1, 10**6),
+    st.integers(1, 50),
+)
+def test_columns_say_nothing_that_is_not_there(
+    times: list[int], begin: int, length: int, columns: int
+) -> None:
+    at, values = np.array(times), np.array(times, np.float64)
+    found = over([at], [values], begin, begin + length, columns)
+    edges = np.linspace(begin, begin + length, columns + 1).astype(np.int64)
+    for low, mean, high, left, right in zip(
+        found.low, found.mean, found.high, edges, edges[1:], strict=False
+    ):
+        inside = values[(at > left) & (at <= right)]
+        if len(inside):
+            assert (low, high) == (inside.min(), inside.max())
+            assert low - 1e-6 <= mean <= high + 1e-6
+        else:
+            assert np.isnan(mean) or (low == mean == high and mean in values and mean > right - 1)
+
+
+def test_figures_are_of_the_values_between() -> None:
+    own = series("cpu_utilization", "%", *range(10))
+    found = between([own, own], 2 * S, 4 * S)
+    assert found is not None
+    assert (found.mean, found.low, found.high, found.values) == (3, 2, 4, 6)
+    assert between([own], 20 * S, 30 * S) is None
+
+
+def one(*own: Series, whole: bool = False) -> Quantity:
+    return Quantity(own[0].name, own[0].unit, own, whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "words"),
+    [
+        ("gpu_0_utilization", "%", "GPU 0 utilization, %"),
+        ("network_receive", "MB", "Network, received in all, MB"),
+        ("temperature", "", "Temperature"),
+        ("\u202e<b>", "", "\\u202e<b>"),
+        ("_", "", "?"),
+    ],
+)
+def test_names_in_words(name: str, unit: str, words: str) -> None:
+    assert label(one(series(name, unit, 1.0))) == words
+
+
+def test_who_is_all_of_them() -> None:
+    together = Quantity("gpu_utilization", "%", tuple(GPUS), True)
+    assert label(together) == "GPU utilization, % (4 GPUs on 2 nodes)"
+    assert (title(together), of_whom(together)) == ("GPU utilization", "4 GPUs on 2 nodes")
+    assert label(one(GPUS[3])) == "GPU 1 utilization, % (node_1)"
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "shown"),
+    [
+        ("MB", 81_234.5, "81.2 GB"),
+        ("GB", 12.5, "12.5 GB"),
+        ("W", 312.4, "312 W"),
+        ("%", 4.25, "4.25%"),
+    ],
+)
+def test_values_read_well(unit: str, value: float, shown: str) -> None:
+    assert reading(value, scale(one(series("x", unit, value)))) == shown
+
+
+def test_evidence_is_of_the_steady_steps_and_no_verdict(run: Run) -> None:
+    # The first step takes three seconds, in which the GPU has nothing to do.
+    busy = series("gpu_0_utilization", "%", 0, 0, 0, 0, 60, 70, 80, 70, 60, 70, begin=began(run))
+    bare, measured = analyse(run), analyse(replace(run, series=(busy,)))
+    assert evidence(bare) == ""
+    assert evidence(measured) == (
+        "GPU 0 utilization was 68.3% on average over the steady steps: 6 values from 60.0% to 80.0%. "
+        "The verdict does not rest on it."
+    )
+    assert measured.bottleneck == bare.bottleneck
+    assert measured.findings == bare.findings
+
+
+def test_without_values_in_the_steady_steps_nothing_is_said_of_them(run: Run) -> None:
+    early = series("gpu_0_utilization", "%", 0.0, 0.0, begin=began(run))
+    assert evidence(analyse(replace(run, series=(early,)))) == ""
+
+
+def test_sizes_are_no_evidence(run: Run) -> None:
+    own = series("disk_usage", "%", *([5.0] * 12), begin=began(run))
+    assert evidence(analyse(replace(run, series=(own,)))) == ""
+
+
+def test_the_picture_counts_from_the_runs_begin(run: Run) -> None:
+    own = series("system_memory_usage", "MB", *([4000.0] * 12), begin=began(run))
+    chart = machine_chart(analyse(replace(run, series=(own,))))
+    assert chart is not None
+    assert (chart.title, chart.unit, chart.top) == ("System memory usage over the run", "GB", 4)
+    assert chart.x[0] > 0
+    assert chart.x[-1] == pytest.approx(11, abs=0.02)
+    assert np.nanmax(chart.columns.high) == 4
+    assert "4.00 GB to 4.00 GB in all. Measured by the machines themselves, every 1.00 s" in (
+        chart.sentence
+    )
+    assert machine_chart(analyse(run)) is None
