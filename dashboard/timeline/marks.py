@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.analysis.alignment import Ints
+from stallscope.analysis.blocks import Ints
 from stallscope.analysis.lanes import Lanes
 from stallscope.run import Event, Run
 from stallscope.wording.numbers import amount

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from stallscope.room import Room, in_memory
+
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
 STEPS_SCHEMA = pa.schema(
     [
@@ -196,6 +198,16 @@ class Run:
     @property
     def name(self) -> str:
         return str(self.fact("run_name") or self.id)
+
+    @property
+    def rows(self) -> int:
+        """Rows of ``steps``."""
+        return int(self.steps.num_rows)
+
+    @property
+    def room(self) -> Room:
+        """Where arrays with a number per row of ``steps`` lie."""
+        return in_memory
 
     @property
     def ranks(self) -> list[int]:

@@ -14,8 +14,8 @@ from .advice import Setup, advise
 from .alignment import AlignedSteps
 from .attribution import Attribution, attribute
 from .baseline import decompose, match_baseline, match_single
+from .blocks import NULL
 from .change_points import change_points
-from .clocks import NULL
 from .communication import Communication, communication
 from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from stallscope.run import Run
 
 from .alignment import AlignedSteps
-from .clocks import NULL
+from .blocks import NULL
 from .ledger import GAPS, Ledger
 from .sampled import skipped_time
 
@@ -98,7 +98,7 @@ def host_step_times(aligned: AlignedSteps) -> npt.NDArray[np.int64]:
 
     Nanoseconds; steps that are not consecutive, or begin an epoch or a session, are left out.
     """
-    begin = aligned.begin[:, 0] if aligned.begin.shape[1] else np.zeros(0, np.int64)
+    begin = aligned.cells.columns("begin", [0])[:, 0]
     usable = (np.diff(aligned.steps) == 1) & ~aligned.session_start[1:]
     usable &= aligned.epochs[1:] == aligned.epochs[:-1]
     usable &= (begin[1:] != NULL) & (begin[:-1] != NULL)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .alignment import Ints
+from .blocks import Ints
 from .ledger import Ledger
 from .stats import Floats
 
@@ -47,7 +47,7 @@ def lateness_map(ledger: Ledger, rows: Sequence[Sequence[int]]) -> LatenessMap:
     n = len(ledger)
     columns = min(n, MOST_COLUMNS, max(_MOST_CELLS // max(len(rows), 1), 1))
     edges = np.unique(np.linspace(0, n, columns + 1).astype(np.int64))
-    reference = ledger.of(ledger.arrival, ledger.reference)
+    reference = ledger.of("arrival", ledger.reference)
     cells = [_row(ledger, list(row), reference, edges) for row in rows]
     mean, latest, most, step, position = (np.array(part) for part in zip(*cells, strict=True))
     rank = np.array([np.asarray(row)[at] for row, at in zip(rows, position, strict=True)])

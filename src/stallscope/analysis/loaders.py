@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from .blocks import HeldCells
 from .ledger import Ledger, in_order
 from .what_if import ASSUMED_MS, some_of
 
@@ -64,7 +65,8 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
     reference, second, last = in_order(arrival, ledger.measured)
     # Who was last stays the last, although others may now be as late.
     second = np.where(second == ledger.critical, last, second)
-    return replace(ledger, arrival=arrival, input=fetch, reference=reference, second=second)
+    cells = ledger.cells.beside(HeldCells.of({"arrival": arrival, "input": fetch}))
+    return replace(ledger, cells=cells, reference=reference, second=second)
 
 
 def pace_unseen(ledger: Ledger, slow: Sequence[int]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats as scipy_stats
 
-from .clocks import NULL
+from .blocks import NULL
 from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .ledger import STAGES, Ledger

@@ -55,7 +55,7 @@ def variation(
     """
     if len(found.healthy) < 2:
         return None
-    rest = healed.last - ledger.of(ledger.arrival, ledger.reference)
+    rest = healed.last - (ledger.last - ledger.imbalance)
     if found.named_late is not None:
         rest = rest - (ledger.last - without_lateness(ledger, found.named_late))
     seen = any((one.pattern, one.stage) == ("rotating", _STAGE) for one in found.stragglers)
@@ -92,14 +92,12 @@ def _alike(ledger: Ledger, baseline: Ledger) -> bool:
 
 def _usual(ledger: Ledger, baseline: Ledger) -> Mean:
     """The baseline's imbalance; what is longer on all ranks may vary by as much more."""
-    longer = _mean_of_reference(ledger.arrival, ledger) / _mean_of_reference(
-        baseline.arrival, baseline
-    )
+    longer = _reference_arrives(ledger) / _reference_arrives(baseline)
     return mean_with_interval(baseline.imbalance).scaled(max(1.0, longer))
 
 
-def _mean_of_reference(stage: Ints, ledger: Ledger) -> float:
-    return float(ledger.of(stage, ledger.reference).mean())
+def _reference_arrives(ledger: Ledger) -> float:
+    return float((ledger.last - ledger.imbalance).mean())
 
 
 def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str:
@@ -107,7 +105,7 @@ def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str
     last = np.where(np.isin(ledger.critical, found.slow), ledger.second, ledger.critical)
     excess = {}
     for name in STAGES:
-        own = ledger.stage(name, last) - ledger.stage(name, ledger.reference)
+        own = ledger.of(name, last) - ledger.of(name, ledger.reference)
         usual = 0.0 if baseline is None else float(baseline.excess(name).mean())
         excess[name] = float(own.mean()) - usual
     return max(excess, key=lambda name: excess[name])

@@ -113,7 +113,7 @@ def last_without(ledger: Ledger, ranks: Sequence[int]) -> Ints:
     if not chosen:
         return ledger.last
     if len(chosen) == 1 and len(ledger.ranks) > 1:
-        next_to_last = ledger.of(ledger.arrival, ledger.second)
+        next_to_last = ledger.of("arrival", ledger.second)
         without = np.where(ledger.critical == chosen[0], next_to_last, ledger.last)
         return np.asarray(without, np.int64)
     rest = np.ones(len(ledger.ranks), bool)
