@@ -25,6 +25,11 @@ class Parsed:
     problems: tuple[Problem, ...] = field(default=())
     more: tuple[Parsed, ...] = field(default=())
 
+    @property
+    def rows(self) -> int:
+        """How many steps it held."""
+        return int(self.steps.num_rows)
+
 
 class Parser(ABC):
     """Reads one kind of log. A new kind is one file with one subclass, listed in ``registry.py``.
