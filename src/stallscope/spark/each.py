@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from stallscope import __version__, errors
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 _SCHEMA = "task long, found binary"
@@ -24,7 +23,7 @@ _NEEDED = (
 )
 
 
-def each(spark: Any, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+def each(spark: Any, function: Callable[..., R], tasks: Sequence[Any], *shared: Any) -> list[R]:
     """What a function gives for every task, in the order of the tasks, in which they also begin.
 
     A task may run more than once, where an executor is lost or is slow; one result of each counts.
@@ -33,6 +32,7 @@ def each(spark: Any, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
         spark: the session.
         function: of a module; what it gives is small, for all of it comes to the driver.
         tasks: what it is called with, once each.
+        shared: what it is given besides, the same for all.
 
     Raises:
         StallscopeError: if a task has raised one, or executors lack what it needs.
@@ -42,7 +42,7 @@ def each(spark: Any, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     from pyspark import cloudpickle
 
     dumps: Callable[[Any], bytes] = cloudpickle.dumps
-    packed = [dumps(task) for task in tasks]
+    packed, all_the_same = [dumps(task) for task in tasks], dumps(shared)
     version = __version__
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,7 +50,7 @@ def each(spark: Any, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield done(number, function, packed[number], version)
+                yield done(number, function, packed[number], all_the_same, version)
 
     rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, _SCHEMA)
     try:
@@ -61,14 +61,15 @@ def each(spark: Any, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
 
 
 def done(
-    number: int, function: Callable[[Any], Any], packed: bytes, version: str
+    number: int, function: Callable[..., Any], packed: bytes, shared: bytes, version: str
 ) -> pa.RecordBatch:
     """One task, on an executor."""
     if version != __version__:
         raise errors.UsageError(
             f"the driver has stallscope {version}, and an executor {__version__}: install the same one"
         )
-    found = pickle.dumps(function(pickle.loads(packed)), pickle.HIGHEST_PROTOCOL)
+    result = function(pickle.loads(packed), *pickle.loads(shared))
+    found = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
     arrays = [pa.array([number], pa.int64()), pa.array([found], pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, names=["task", "found"])
 
