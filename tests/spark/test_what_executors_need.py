@@ -15,7 +15,9 @@ import importlib.abc, pickle, sys
 class Only(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top not in sys.stdlib_module_names and top not in ("stallscope", "numpy", "pyarrow"):
+        if top in ("stallscope", "numpy", "pyarrow") or top.startswith("_"):
+            return
+        if top not in sys.stdlib_module_names:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Only())
