@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.room import in_memory, room_for
 from stallscope.run import (
     INTERVALS_SCHEMA,
     STEPS_SCHEMA,
@@ -27,6 +28,7 @@ from stallscope.run import (
 )
 
 from .catalogue.manifests import MANIFEST
+from .mapped_table import mapped_table
 
 #: Of the folder of a collected run.
 VERSION = 2
@@ -180,4 +182,10 @@ def _read_steps(
             chosen = isin if chosen is None else chosen & isin
     own = sorted(name for name in files if name.startswith("steps"))
     steps = ds.dataset([str(path / name) for name in own], schema=STEPS_SCHEMA, format="parquet")
-    return steps.to_table(filter=chosen).combine_chunks()
+    rows = steps.count_rows(filter=chosen)
+    room = room_for(rows)
+    if room is in_memory:
+        return steps.to_table(filter=chosen).combine_chunks()
+    # No further ahead than keeps a disk busy.
+    batches = steps.to_batches(filter=chosen, batch_readahead=4, fragment_readahead=1)
+    return mapped_table(STEPS_SCHEMA, batches, rows, room)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stallscope.room import Room, in_memory
+from stallscope.room import Room, room_for
 
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
 STEPS_SCHEMA = pa.schema(
@@ -207,7 +207,7 @@ class Run:
     @property
     def room(self) -> Room:
         """Where arrays with a number per row of ``steps`` lie."""
-        return in_memory
+        return room_for(self.steps.num_rows)
 
     @property
     def ranks(self) -> list[int]:

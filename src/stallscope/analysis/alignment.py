@@ -12,7 +12,7 @@ from stallscope.run import Run
 
 from .blocks import NULL, Array, Block, Bools, Cells, HeldCells, Ints
 from .clocks import Clocks, align_clocks
-from .side_by_side import side_by_side
+from .side_by_side import of_generation, side_by_side
 
 #: Stamps of a step, in their order.
 STAMPS = ("begin", "data", "ready", "reduced", "end")
@@ -79,7 +79,9 @@ class AlignedSteps:
 
 def align(run: Run, generation: int) -> AlignedSteps:
     """One generation's steps, with the hosts' clocks brought together."""
-    dense = side_by_side(run, generation, (*STAMPS, "samples"))
+    table = of_generation(run.steps, generation)
+    sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
+    dense = side_by_side(table, (*STAMPS, "samples"), run.room, sessions)
     last_log = {log.rank: log for log in run.logs if log.generation == generation}
     logs = [last_log[rank] for rank in dense.ranks]
     cells: Cells = HeldCells.of(dense.arrays, run.room)

@@ -133,18 +133,29 @@ class Cells(ABC):
         """A quantity of a few ranks: n × as many."""
         return np.concatenate(self.by_steps(_columns, name, np.asarray(ranks, np.int64)))
 
+    def gathered(self, kernel: Callable[..., Sequence[Array]], *args: Any) -> list[Array]:
+        """What a kernel finds of every step: of each of its results, whose last axis are the block's
+        steps, the blocks' ones one after the other.
+        """
+        parts = zip(*self.by_steps(kernel, *args), strict=True)
+        return [np.concatenate(part, axis=-1) for part in parts]
+
     def per_step(self, kernel: Callable[..., Array], *args: Any) -> Array:
         """What a kernel finds of every step, the blocks' results one after the other."""
         return np.concatenate(self.by_steps(kernel, *args))
 
     def summed(self, kernel: Callable[..., Any], *args: Any) -> Any:
         """What a kernel finds in blocks of steps, added up."""
-        found = self.by_steps(kernel, *args)
-        return sum(found[1:], start=found[0])
+        return added(self.by_steps(kernel, *args))
 
     def whole(self, name: str) -> Array:
         """A quantity of all cells, n × R: what shows or exports single cells reads it."""
         return self.columns(name, range(self.shape[1]))
+
+
+def added(parts: Sequence[Any]) -> Any:
+    """The sum of several results, at least one."""
+    return sum(parts[1:], start=parts[0])
 
 
 def _picked(block: Block, name: str, steps: Ints, ranks: Ints) -> Array:
@@ -159,6 +170,10 @@ def _rows(block: Block, name: str, steps: Ints) -> Array:
 
 def _columns(block: Block, name: str, ranks: Ints) -> Array:
     return np.asarray(block[name][:, ranks])
+
+
+def _same(block: Block, name: str) -> tuple[dict[str, Array], None]:
+    return {name: block[name]}, None
 
 
 class HeldCells(Cells):
@@ -245,6 +260,10 @@ class HeldCells(Cells):
     def whole(self, name: str) -> Array:
         if name == "other":
             return np.asarray(self.whole("arrival") - self.whole("input") - self.whole("compute"))
+        if len(self._held[name].parts) > 1:
+            # Put together once, for whoever asks for all of it asks again.
+            made, _ = self.made_by_steps(_same, name)
+            self._held[name] = _Rows.of(made.whole(name))
         return self._held[name].read(slice(0, self._shape[0]))
 
     def _steps(self) -> Iterator[Block]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from stallscope.run import Run
 
@@ -33,7 +34,7 @@ class Generations:
     def of(cls, run: Run) -> Generations:
         """Bring a run's ranks together."""
         # A log without any step yet is no world of its own.
-        numbers = np.unique(run.steps["generation"].to_numpy()).tolist()
+        numbers = sorted(pc.unique(run.steps["generation"]).to_pylist())
         worlds = [align(run, number) for number in numbers]
         ledgers = [build_ledger(world) for world in worlds]
         warm = [warm_up_steps(ledger) for ledger in ledgers]

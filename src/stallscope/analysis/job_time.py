@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from .alignment import AlignedSteps
 from .blocks import NULL
 from .ledger import GAPS, Ledger
 from .sampled import skipped_time
+from .side_by_side import in_parts
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,10 @@ def _span(run: Run) -> tuple[int, int]:
     own = [log.clock_domain == lowest.clock_domain for log in run.logs]
     began = min(log.process_start for log, here in zip(run.logs, own, strict=True) if here)
     ends = [began]
-    for table in (run.intervals, run.steps):
-        here = np.array(own)[table["log"].to_numpy()] if table.num_rows else np.zeros(0, bool)
+    for part in chain(in_parts(run.intervals), in_parts(run.steps)):
+        here = np.array(own)[part["log"].to_numpy()]
         if here.any():
-            ends.append(int(table["end"].to_numpy()[here].max()))
+            ends.append(int(part["end"].to_numpy()[here].max()))
     return began, max(ends)
 
 

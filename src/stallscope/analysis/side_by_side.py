@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.room import Room
-from stallscope.run import Run
 
 from .blocks import NULL, Array, Bools, Ints
 
-# Rows that are looked at together.
-_ROWS = 2**20
+#: Rows that are looked at together.
+ROWS = 2**20
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,24 @@ class SideBySide:
     arrays: dict[str, Array]
 
 
-def side_by_side(run: Run, generation: int, names: Sequence[str]) -> SideBySide:
-    """Some columns of a generation's steps, rank by rank."""
-    table = _of_generation(run.steps, generation)
+def side_by_side(
+    table: pa.Table, names: Sequence[str], room: Room, sessions: Ints | None = None
+) -> SideBySide:
+    """Some columns of a generation's steps, rank by rank.
+
+    Args:
+        table: its rows.
+        names: the columns.
+        room: where arrays may lie that are not the table's own memory.
+        sessions: per log the training session that it was recorded in; None where each has its own.
+    """
     rows = _Rows(table, _Numbers.of(table["step"]), _Numbers.of(table["rank"]))
-    facts = rows.read(_sessions(run))
+    facts = rows.read(sessions)
     shape = (len(rows.steps), len(rows.ranks))
     arrays = (
         {name: _as_it_lies(table[name], shape) for name in names}
         if facts.regular
-        else rows.scattered(names, run.room)
+        else rows.scattered(names, room)
     )
     return SideBySide(
         rows.steps.numbers,
@@ -54,20 +61,21 @@ def side_by_side(run: Run, generation: int, names: Sequence[str]) -> SideBySide:
     )
 
 
-def _of_generation(table: pa.Table, generation: int) -> pa.Table:
-    column = table["generation"]
-    if table.num_rows and pc.min_max(column).as_py() == {"min": generation, "max": generation}:
+def in_parts(table: pa.Table) -> Iterator[pa.Table]:
+    """A table's rows, so many at a time that what is made of them stays small."""
+    return (table.slice(begin, ROWS) for begin in range(0, table.num_rows, ROWS))
+
+
+def of_generation(table: pa.Table, generation: int) -> pa.Table:
+    """The rows of one generation; the table itself, or a part of it, where they follow each other."""
+    counts = [int((part["generation"].to_numpy() == generation).sum()) for part in in_parts(table)]
+    if sum(counts) == table.num_rows:
         return table
-    own = column.to_numpy() == generation
-    at = np.flatnonzero(own)
-    if len(at) and at[-1] - at[0] + 1 == len(at):
-        return table.slice(int(at[0]), len(at))
-    return table.filter(own)
-
-
-def _sessions(run: Run) -> Ints | None:
-    """Per log the training session that it was recorded in; None where each has its own."""
-    return np.array(run.sessions) if any(one.continues for one in run.logs) else None
+    first = pc.index(table["generation"], pa.scalar(generation, pa.int32())).as_py()
+    own = table.slice(first, sum(counts))
+    if pc.min_max(own["generation"]).as_py() == {"min": generation, "max": generation}:
+        return own
+    return table.filter(pc.equal(table["generation"], generation))
 
 
 def _as_it_lies(column: pa.ChunkedArray, shape: tuple[int, int]) -> Array:
@@ -95,8 +103,8 @@ class _Numbers:
         if last - first >= 2 * len(column) + cls._GAPS:
             return cls(np.sort(pc.unique(column).to_numpy()).astype(np.int64), None)
         present = np.zeros(last - first + 1, bool)
-        for begin in range(0, len(column), _ROWS):
-            present[column.slice(begin, _ROWS).to_numpy() - first] = True
+        for begin in range(0, len(column), ROWS):
+            present[column.slice(begin, ROWS).to_numpy() - first] = True
         return cls(np.flatnonzero(present) + first, np.cumsum(present) - 1)
 
     def __len__(self) -> int:
@@ -158,7 +166,7 @@ class _Rows:
         flat = {name: array.T.reshape(-1) for name, array in arrays.items()}
 
         def put(begin: int) -> None:
-            part = self.table.slice(begin, _ROWS)
+            part = self.table.slice(begin, ROWS)
             position = self._position(part)
             for name, array in flat.items():
                 array[position] = _filled(part[name])
@@ -168,7 +176,7 @@ class _Rows:
         return arrays
 
     def _begins(self) -> Iterator[int]:
-        return iter(range(0, self.table.num_rows, _ROWS))
+        return iter(range(0, self.table.num_rows, ROWS))
 
     def _position(self, part: pa.Table) -> Ints:
         rank = self.ranks.positions(part["rank"].to_numpy().astype(np.int64))
@@ -177,7 +185,7 @@ class _Rows:
     def _read_part(self, begin: int, sessions: Ints | None) -> _PartFacts:
         # With the row before it, which tells whether a session begins with its first one.
         before = min(begin, 1)
-        part = self.table.slice(begin - before, _ROWS + before)
+        part = self.table.slice(begin - before, ROWS + before)
         position = self._position(part)
         rank, row = np.divmod(position, len(self.steps))
         session = part["log"].to_numpy()

@@ -7,11 +7,13 @@ alike make each other wait is known from a baseline; without one, only a large p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from .blocks import Block, ranks_of
 from .ledger import STAGES, Ledger
 from .result import Straggler
 from .stats import Mean, mean_with_interval
@@ -121,8 +123,8 @@ def _longer(ledger: Ledger, baseline: Ledger | None, found: Found) -> tuple[Mean
     by_last = mean_with_interval(ledger.excess(_STAGE))
     if baseline is None or len(ledger) < 2 * _PARTS or len(baseline) < 2 * _PARTS:
         return by_last, 1.0
-    own = _moments(getattr(ledger, _STAGE)[:, list(found.healthy)])
-    usual = _moments(getattr(baseline, _STAGE))
+    own = _moments(ledger, found.healthy)
+    usual = _moments(baseline, range(len(baseline.ranks)))
     mean, variance = own.mean(axis=0) - usual.mean(axis=0)
     chance = np.sqrt(sum(parts.var(axis=0, ddof=1) / len(parts) for parts in (own, usual)))
     surely = bool((np.array([mean, variance]) > 2 * chance).all())
@@ -135,10 +137,17 @@ def _longer(ledger: Ledger, baseline: Ledger | None, found: Found) -> tuple[Mean
     return Mean(by, (by - 2 * float(sd), by + 2 * float(sd))), share
 
 
-def _moments(stage: Ints) -> Floats:
+def _moments(ledger: Ledger, ranks: Sequence[int]) -> Floats:
     """Parts of a run × (mean, mean variance between ranks)."""
-    parts = np.array_split(stage, _PARTS)
-    return np.array([(part.mean(), part.var(axis=1, ddof=1).mean()) for part in parts])
+    (moments,) = ledger.cells.gathered(_moments_of_steps, np.array(ranks, np.int64))
+    parts = np.array_split(moments, _PARTS, axis=1)
+    return np.array([part.mean(axis=1) for part in parts])
+
+
+def _moments_of_steps(block: Block, ranks: Ints) -> tuple[Floats]:
+    """(Mean, variance between ranks) × steps."""
+    stage = ranks_of(block[_STAGE], ranks)
+    return (np.array([stage.mean(axis=1), stage.var(axis=1, ddof=1)]),)
 
 
 def _jackknifed(moments: Floats, against: Floats) -> float:

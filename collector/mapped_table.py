@@ -1,0 +1,52 @@
+"""A table whose columns lie in arrays that somebody else makes room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.room import Room
+
+
+def mapped_table(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int, room: Room
+) -> pa.Table:
+    """Rows of whole numbers, put together batch by batch.
+
+    Args:
+        schema: of all batches.
+        batches: as many rows as told.
+        rows: how many.
+        room: makes the columns' arrays.
+    """
+    columns = [_Column(field.type, rows, room) for field in schema]
+    for batch in batches:
+        for column, values in zip(columns, batch.columns, strict=True):
+            column.put(values)
+    return pa.table([column.whole() for column in columns], schema=schema)
+
+
+class _Column:
+    def __init__(self, kind: pa.DataType, rows: int, room: Room) -> None:
+        self._kind, self._filled = kind, 0
+        self._values: npt.NDArray[np.generic] = room((rows, 1), kind.to_pandas_dtype())[:, 0]
+        # A bit each: they may stay in memory.
+        self._there: list[pa.Array] = []
+
+    def put(self, values: pa.Array) -> None:
+        own = slice(self._filled, self._filled + len(values))
+        self._there.append(pc.is_valid(values))
+        if values.null_count:
+            values = pc.fill_null(values, 0)
+        self._values[own] = values.to_numpy()
+        self._filled = own.stop
+
+    def whole(self) -> pa.Array:
+        there = pa.concat_arrays(self._there) if self._there else pa.array([], pa.bool_())
+        bits = None if pc.all(there).as_py() is not False else there.buffers()[1]
+        values = pa.py_buffer(self._values)
+        return pa.Array.from_buffers(self._kind, self._filled, [bits, values])
