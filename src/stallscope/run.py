@@ -207,7 +207,7 @@ class Run:
     @property
     def room(self) -> Room:
         """Where arrays with a number per row of ``steps`` lie."""
-        return room_for(self.steps.num_rows)
+        return room_for(self.rows)
 
     @property
     def ranks(self) -> list[int]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stallscope.run import Run
 
-from .blocks import NULL, Array, Block, Bools, Cells, HeldCells, Ints
+from .blocks import NULL, Array, Block, Bools, Cells, Ints
 from .clocks import Clocks, align_clocks
 from .side_by_side import of_generation, side_by_side
 
@@ -84,18 +84,17 @@ def align(run: Run, generation: int) -> AlignedSteps:
     dense = side_by_side(table, (*STAMPS, "samples"), run.room, sessions)
     last_log = {log.rank: log for log in run.logs if log.generation == generation}
     logs = [last_log[rank] for rank in dense.ranks]
-    cells: Cells = HeldCells.of(dense.arrays, run.room)
-    clocks = align_clocks(cells, [log.clock_domain for log in logs])
+    clocks = align_clocks(dense.cells, [log.clock_domain for log in logs])
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
-        intervals = _shifted(intervals, clocks, dense.steps)
+        intervals = _intervals_shifted(intervals, clocks, dense.steps)
     return AlignedSteps(
         generation=generation,
         steps=dense.steps,
         epochs=dense.epochs,
         ranks=dense.ranks,
         hosts=tuple(log.host for log in logs),
-        cells=on_one_clock(cells, clocks),
+        cells=on_one_clock(dense.cells, clocks),
         session_start=dense.session_start,
         intervals=intervals,
         clocks=clocks,
@@ -104,28 +103,30 @@ def align(run: Run, generation: int) -> AlignedSteps:
 
 def on_one_clock(cells: Cells, clocks: Clocks) -> Cells:
     """Stamps and samples with the stamps on one clock, and whether all of them were measured."""
-    made, _ = cells.made_by_steps(_on_one_clock, clocks)
-    return cells.beside(made)
+    made, _ = cells.made_by_steps(_measured, clocks)
+    cells = cells.beside(made)
+    return cells.seen_as(STAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
 
 
-def _on_one_clock(block: Block, clocks: Clocks) -> tuple[dict[str, Array], None]:
-    """The stamps without their clocks' offsets, and where all of them are there."""
-    stamps = {name: block[name] for name in STAMPS}
+def _measured(block: Block, clocks: Clocks) -> tuple[dict[str, Array], None]:
     measured = np.ones(block.shape[::-1], bool).T
-    for array in stamps.values():
-        measured &= array != NULL
+    for name in STAMPS:
+        measured &= block[name] != NULL
     for jump in clocks.jumps:
         # Within this step the clock was set: its stages hold the jump.
         if block.steps.start <= jump.at < block.steps.stop:
             own = clocks.of_rank == clocks.names.index(jump.clock)
             measured[jump.at - block.steps.start, own] = False
-    if len(clocks.names) > 1:
-        offset = clocks.offset[block.steps].T[clocks.of_rank].T
-        stamps = {
-            name: np.where(array == NULL, NULL, array - offset) for name, array in stamps.items()
-        }
-        return {**stamps, "measured": measured}, None
     return {"measured": measured}, None
+
+
+def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
+    """A stamp without its clock's offset."""
+    stamp = block[name]
+    shifted = stamp - clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
+    if stamp.size and stamp.min() == NULL:
+        shifted[stamp == NULL] = NULL
+    return shifted
 
 
 def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
@@ -142,7 +143,7 @@ def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
     )
 
 
-def _shifted(intervals: Intervals, clocks: Clocks, steps: Ints) -> Intervals:
+def _intervals_shifted(intervals: Intervals, clocks: Clocks, steps: Ints) -> Intervals:
     """The intervals on one clock."""
     at = np.clip(np.searchsorted(steps, intervals.step), 0, max(0, len(steps) - 1))
     known = len(steps) > 0

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.run import Run
 
@@ -41,6 +43,7 @@ from .result import (
     StepTime,
 )
 from .sampled import set_aside, skipped_steps, unlike_the_rest
+from .side_by_side import by_parts
 from .stats import Mean, mean_with_interval
 from .verdict import decide, without_steps
 
@@ -163,7 +166,7 @@ def _bottleneck(
 ) -> Bottleneck:
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
-        nothing = "no step was recorded" if not run.steps.num_rows else None
+        nothing = "no step was recorded" if not run.rows else None
         reason = nothing or stamps.get("reason") or "no step has all of its stamps on every rank"
         return Bottleneck(
             "insufficient_data", None, f"The stages of the steps were not measured: {reason}."
@@ -283,11 +286,16 @@ def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float
         # Ranks whose logs are missing work through as much as those that are there.
         per_step = float(samples / len(steady)) * run.size / len(steady.ranks)
     elif run.fact("batch_size") is not None:
-        turns = float(np.mean(run.steps["micro"].to_numpy()))
+        turns = sum(by_parts(run.steps, _turns)) / run.rows
         per_step = float(run.fact("batch_size")) * turns * run.size
     else:
         return None
     return per_step / (step.mean / 1e3)
+
+
+def _turns(part: pa.Table) -> int:
+    """Of the loop, in all rows."""
+    return int(pc.sum(part["micro"]).as_py())
 
 
 def _samples(block: Block) -> Ints:

@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from stallscope.run import Run
 
@@ -15,7 +16,7 @@ from .alignment import AlignedSteps
 from .blocks import NULL
 from .ledger import GAPS, Ledger
 from .sampled import skipped_time
-from .side_by_side import in_parts
+from .side_by_side import by_parts
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,15 @@ def _span(run: Run) -> tuple[int, int]:
     own = [log.clock_domain == lowest.clock_domain for log in run.logs]
     began = min(log.process_start for log, here in zip(run.logs, own, strict=True) if here)
     ends = [began]
-    for part in chain(in_parts(run.intervals), in_parts(run.steps)):
-        here = np.array(own)[part["log"].to_numpy()]
-        if here.any():
-            ends.append(int(part["end"].to_numpy()[here].max()))
+    for table in (run.intervals, run.steps):
+        ends += chain.from_iterable(by_parts(table, _last_end, np.array(own)))
     return began, max(ends)
+
+
+def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
+    """When the last row of some logs ended; nothing where there is none of them."""
+    here = logs[part["log"].to_numpy()]
+    return [int(part["end"].to_numpy()[here].max())] if here.any() else []
 
 
 def _trailing(world: AlignedSteps, ledger: Ledger) -> tuple[int, int]:

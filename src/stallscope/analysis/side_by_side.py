@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,10 @@ import pyarrow.compute as pc
 
 from stallscope.room import Room
 
-from .blocks import NULL, Array, Bools, Ints
+from .away import AwayTable
+from .blocks import NULL, Array, Bools, Cells, HeldCells, Ints
+
+T = TypeVar("T")
 
 #: Rows that are looked at together.
 ROWS = 2**20
@@ -29,8 +33,8 @@ class SideBySide:
     epochs: Ints
     #: Per step whether it is the first of all, or a rank's first one in another session.
     session_start: Bools
-    #: Columns by name, NULL where missing. They may be the table's own memory: not to be written to.
-    arrays: dict[str, Array]
+    #: Columns by name, NULL where missing.
+    cells: Cells
 
 
 def side_by_side(
@@ -44,6 +48,8 @@ def side_by_side(
         room: where arrays may lie that are not the table's own memory.
         sessions: per log the training session that it was recorded in; None where each has its own.
     """
+    if isinstance(table, AwayTable):
+        return table.side_by_side(names, sessions)
     rows = _Rows(table, _Numbers.of(table["step"]), _Numbers.of(table["rank"]))
     facts = rows.read(sessions)
     shape = (len(rows.steps), len(rows.ranks))
@@ -57,8 +63,30 @@ def side_by_side(
         tuple(rows.ranks.numbers.tolist()),
         facts.epochs,
         facts.session_start,
-        arrays,
+        # They may be the table's own memory, which nobody writes to.
+        HeldCells.of(arrays, room),
     )
+
+
+def by_parts(table: pa.Table | AwayTable, kernel: Callable[..., T], *args: Any) -> list[T]:
+    """What a kernel finds in parts of a table, log by log and with at least a row each.
+
+    Args:
+        table: steps that come log by log.
+        kernel: a function of a module over a part and ``args``.
+    """
+    if isinstance(table, AwayTable):
+        return table.by_parts(kernel, *args)
+    return [kernel(part, *args) for part in in_parts(table)]
+
+
+def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
+    """The rows of other logs than these."""
+    if isinstance(table, AwayTable):
+        return table.without_logs(logs)
+    if not logs:
+        return table
+    return table.filter(pc.invert(pc.is_in(table["log"], pa.array(logs, pa.int32()))))
 
 
 def in_parts(table: pa.Table) -> Iterator[pa.Table]:
@@ -68,6 +96,8 @@ def in_parts(table: pa.Table) -> Iterator[pa.Table]:
 
 def of_generation(table: pa.Table, generation: int) -> pa.Table:
     """The rows of one generation; the table itself, or a part of it, where they follow each other."""
+    if isinstance(table, AwayTable):
+        return table.of_generation(generation)
     counts = [int((part["generation"].to_numpy() == generation).sum()) for part in in_parts(table)]
     if sum(counts) == table.num_rows:
         return table

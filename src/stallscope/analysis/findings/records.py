@@ -18,11 +18,8 @@ import pyarrow.compute as pc
 from stallscope.run import Log, Run
 
 from ..advice import Setup
-from ..blocks import LATEST, NULL, Cells, HeldCells, Ints
-from ..side_by_side import in_parts, of_generation, side_by_side
-
-#: The only quantity of reductions.
-AT = "at"
+from ..blocks import LATEST, NULL, Cells, Ints
+from ..side_by_side import by_parts, of_generation, side_by_side, without_logs
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,12 @@ class Reductions:
     steps: Ints
     #: S steps × R ranks, nanoseconds on the rank's own clock, NULL where not measured.
     cells: Cells
-    #: False where no rank has stamps: then these are the ends of steps as the hosts saw them.
-    stamped: bool
+    #: What it is called there: ``reduced``, or ``end``, as the hosts saw it, where no rank has stamps.
+    stamp: str
+
+    @property
+    def stamped(self) -> bool:
+        return self.stamp == "reduced"
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ class Records:
 
     @cached_property
     def generation(self) -> int:
-        if self.run.steps.num_rows:
-            return int(pc.max(self.run.steps["generation"]).as_py())
-        return max(log.generation for log in self.run.logs)
+        logs = zip(self.run.logs, self.totals.rows.tolist(), strict=True)
+        with_steps = [log.generation for log, rows in logs if rows]
+        return max(with_steps or [log.generation for log in self.run.logs])
 
     @cached_property
     def logs(self) -> dict[int, Log]:
@@ -126,7 +127,7 @@ class Records:
     @cached_property
     def totals(self) -> Totals:
         logs = len(self.run.logs)
-        found = [_totals_of(part, logs) for part in in_parts(self.run.steps)]
+        found = by_parts(self.run.steps, _totals_of, logs)
         none = np.zeros(logs, np.int64)
         parts = zip(*(found or [(none,) * 5]), strict=True)
         rows, first, last, samples, counted = (np.stack(part) for part in parts)
@@ -161,19 +162,15 @@ class Records:
             for index, log in self.logs.items()
             if log.clock_domain != self.last_log[log.rank].clock_domain
         ]
-        table = of_generation(self.run.steps, self.generation)
-        if moved:
-            table = table.filter(pc.invert(pc.is_in(table["log"], pa.array(moved, pa.int32()))))
-        stamped = table["reduced"].null_count < table.num_rows
-        name = "reduced" if stamped else "end"
-        dense = side_by_side(table, [name], self.run.room)
+        table = without_logs(of_generation(self.run.steps, self.generation), moved)
+        stamp = "reduced" if any(by_parts(table, _has_reduced)) else "end"
+        dense = side_by_side(table, [stamp], self.run.room)
         clocks = tuple(self.last_log[rank].clock_domain for rank in dense.ranks)
-        cells = HeldCells.of({AT: dense.arrays[name]}, self.run.room)
-        return Reductions(dense.ranks, clocks, dense.steps, cells, stamped)
+        return Reductions(dense.ranks, clocks, dense.steps, dense.cells, stamp)
 
     def reduced_by(self, rank: int) -> Ints:
         """Of one rank (its position): per step, when it had reduced it."""
-        return self.reductions.cells.columns(AT, [rank])[:, 0]
+        return self.reductions.cells.columns(self.reductions.stamp, [rank])[:, 0]
 
     @cached_property
     def seconds(self) -> float:
@@ -188,6 +185,10 @@ class Records:
 
 def _numbers(column: pa.ChunkedArray) -> Ints:
     return np.asarray(pc.fill_null(column.cast(pa.int64()), NULL).to_numpy())
+
+
+def _has_reduced(part: pa.Table) -> bool:
+    return bool(part["reduced"].null_count < part.num_rows)
 
 
 def _totals_of(part: pa.Table, logs: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.ndimage import median_filter
 
 from ..blocks import LATEST, NULL, Block, Ints, ranks_of
 from ..result import Finding
-from .records import AT, Records, Reductions
+from ..side_by_side import by_parts
+from .records import Records, Reductions
 from .words import ranks_in_words
 
 # One step would do if no stamp were ever wrong.
@@ -86,12 +89,14 @@ class _Moments:
         clocks = np.array(reductions.clocks)
         names = sorted(set(reductions.clocks))
         ranks = [np.flatnonzero(clocks == name) for name in names]
-        return cls(names, ranks, *reductions.cells.gathered(_first_and_last, ranks))
+        return cls(
+            names, ranks, *reductions.cells.gathered(_first_and_last, reductions.stamp, ranks)
+        )
 
 
-def _first_and_last(block: Block, ranks: list[Ints]) -> tuple[Ints, Ints]:
+def _first_and_last(block: Block, stamp: str, ranks: list[Ints]) -> tuple[Ints, Ints]:
     """Clocks × steps, both of them."""
-    at = [ranks_of(block[AT], own) for own in ranks]
+    at = [ranks_of(block[stamp], own) for own in ranks]
     first = [_or_never(own).min(axis=1) for own in at]
     return np.array(first), np.array([own.max(axis=1) for own in at])
 
@@ -113,7 +118,7 @@ def _on_one_clock(records: Records, moments: _Moments, clock: int) -> _Apart | N
     ahead = np.searchsorted(earliest, latest) - 1
     last = int(np.argmax(ahead - np.arange(len(columns))))
     first = int(ahead[last])
-    front, behind = (reductions.cells.rows(AT, columns[[at]])[0, own] for at in (first, last))
+    front, behind = (_at(reductions, columns[at])[own] for at in (first, last))
     steps = reductions.steps[columns]
     return _Apart(
         int(steps[first] - steps[last]),
@@ -188,7 +193,16 @@ def _or_never(at: Ints) -> Ints:
 
 
 def _epoch_of(records: Records, rank: int, step: int) -> int | None:
-    rows = records.run.steps.filter(pc.equal(records.run.steps["step"], step))
-    rows = rows.filter(pc.equal(rows["rank"], rank))
-    epochs = rows["epoch"].to_pylist()
+    epochs = list(chain.from_iterable(by_parts(records.run.steps, _epochs_of, rank, step)))
     return epochs[-1] if epochs else None
+
+
+def _epochs_of(part: pa.Table, rank: int, step: int) -> list[int | None]:
+    rows = part.filter(pc.equal(part["step"], step))
+    found: list[int | None] = rows.filter(pc.equal(rows["rank"], rank))["epoch"].to_pylist()
+    return found
+
+
+def _at(reductions: Reductions, step: int) -> Ints:
+    """Per rank, when it had reduced the step at this position."""
+    return np.asarray(reductions.cells.rows(reductions.stamp, np.array([step]))[0])
