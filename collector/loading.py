@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.room import in_memory, room_for
+from stallscope.room import room_for
 from stallscope.run import (
     INTERVALS_SCHEMA,
     STEPS_SCHEMA,
@@ -28,7 +28,7 @@ from stallscope.run import (
 )
 
 from .catalogue.manifests import MANIFEST
-from .mapped_table import mapped_table
+from .putting_together import put_together
 
 #: Of the folder of a collected run.
 VERSION = 2
@@ -183,9 +183,6 @@ def _read_steps(
     own = sorted(name for name in files if name.startswith("steps"))
     steps = ds.dataset([str(path / name) for name in own], schema=STEPS_SCHEMA, format="parquet")
     rows = steps.count_rows(filter=chosen)
-    room = room_for(rows)
-    if room is in_memory:
-        return steps.to_table(filter=chosen).combine_chunks()
-    # No further ahead than keeps a disk busy.
+    # No further ahead than keeps all cores busy: what is decoded is copied at once and forgotten.
     batches = steps.to_batches(filter=chosen, batch_readahead=4, fragment_readahead=1)
-    return mapped_table(STEPS_SCHEMA, batches, rows, room)
+    return put_together(STEPS_SCHEMA, batches, rows, room_for(rows))

@@ -47,9 +47,11 @@ class Block:
 
     def __getitem__(self, name: str) -> Array:
         """Steps × ranks of a quantity; ``other`` is what is left of an arrival."""
-        if name == "other":
-            return np.asarray(self.read("arrival") - self.read("input") - self.read("compute"))
-        return self.read(name)
+        return _with_other(name, self.read)
+
+    def of(self, name: str, ranks: Ints) -> Array:
+        """The same of some of a block's ranks, by their places in it."""
+        return _with_other(name, lambda own: ranks_of(self.read(own), ranks))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -59,6 +61,12 @@ class Block:
         """Where in ascending positions of steps this block's own ones are."""
         low, high = np.searchsorted(ascending, (self.steps.start, self.steps.stop))
         return slice(int(low), int(high))
+
+
+def _with_other(name: str, read: Callable[[str], Array]) -> Array:
+    if name == "other":
+        return np.asarray(read("arrival") - read("input") - read("compute"))
+    return read(name)
 
 
 class Cells(ABC):
@@ -90,6 +98,10 @@ class Cells(ABC):
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Cells, list[T]]:
         """Quantities that a kernel makes of blocks of some steps, and what else it gives back."""
+
+    @abstractmethod
+    def seen_as(self, names: Sequence[str], kernel: Callable[..., Array], *args: Any) -> Cells:
+        """The same with quantities that a kernel makes, given their names, whenever they are read."""
 
     @abstractmethod
     def made_by_ranks(
@@ -165,11 +177,11 @@ def _picked(block: Block, name: str, steps: Ints, ranks: Ints) -> Array:
 
 def _rows(block: Block, name: str, steps: Ints) -> Array:
     own = steps[block.within(steps)] - block.steps.start
-    return np.asarray(block[name][own]) if len(own) else np.asarray(block[name][:0])
+    return _with_other(name, lambda one: np.take(block.read(one).T, own, axis=1).T)
 
 
 def _columns(block: Block, name: str, ranks: Ints) -> Array:
-    return np.asarray(block[name][:, ranks])
+    return block.of(name, ranks)
 
 
 def _same(block: Block, name: str) -> tuple[dict[str, Array], None]:
@@ -198,7 +210,8 @@ class HeldCells(Cells):
     @property
     def arrays(self) -> list[Array]:
         """What they are read from: some of it may be more than theirs, or another one's, too."""
-        return [part.array for held in self._held.values() for part in held.parts]
+        parts = (part for held in self._held.values() for part in held.parts)
+        return [part.source.array for part in parts if isinstance(part.source, _Stored)]
 
     def by_steps(self, kernel: Callable[..., T], *args: Any) -> list[T]:
         return _on_all_cores(lambda block: kernel(block, *args), list(self._steps()))
@@ -238,6 +251,14 @@ class HeldCells(Cells):
         _on_all_cores(one, list(zip(ends, blocks, strict=True)))
         return HeldCells.of(made.arrays, self._room)
 
+    def seen_as(self, names: Sequence[str], kernel: Callable[..., Array], *args: Any) -> Cells:
+        steps, ranks = self._shape
+        seen = {}
+        for name in names:
+            source = _Computed(self._read, kernel, (name, *args), ranks)
+            seen[name] = _Rows([_Part(source, slice(0, steps))])
+        return HeldCells({**self._held, **seen}, self._shape, self._room)
+
     def only(self, *names: str) -> Cells:
         return HeldCells({name: self._held[name] for name in names}, self._shape, self._room)
 
@@ -259,8 +280,8 @@ class HeldCells(Cells):
 
     def whole(self, name: str) -> Array:
         if name == "other":
-            return np.asarray(self.whole("arrival") - self.whole("input") - self.whole("compute"))
-        if len(self._held[name].parts) > 1:
+            return _with_other(name, self.whole)
+        if not self._held[name].lies_whole:
             # Put together once, for whoever asks for all of it asks again.
             made, _ = self.made_by_steps(_same, name)
             self._held[name] = _Rows.of(made.whole(name))
@@ -305,10 +326,44 @@ class _Made:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Some rows of an array."""
+class _Stored:
+    """An array of steps × ranks."""
 
     array: Array
+
+    def read(self, steps: slice, ranks: Ints | None) -> Array:
+        array = self.array[steps]
+        return array if ranks is None else ranks_of(array, ranks)
+
+    def pick(self, steps: Ints, ranks: Ints | None) -> Array:
+        # In the memory's order.
+        array = np.take(self.array.T, steps, axis=1).T
+        return array if ranks is None else ranks_of(array, ranks)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """What a kernel makes of others."""
+
+    of: Callable[[slice, Ints | None, str], Array]
+    kernel: Callable[..., Array]
+    args: tuple[Any, ...]
+    ranks: int
+
+    def read(self, steps: slice, ranks: Ints | None) -> Array:
+        own = np.arange(self.ranks) if ranks is None else ranks
+        return self.kernel(Block(steps, own, partial(self.of, steps, ranks)), *self.args)
+
+    def pick(self, steps: Ints, ranks: Ints | None) -> Array:
+        first = int(steps.min(initial=0))
+        return self.read(slice(first, int(steps.max(initial=0)) + 1), ranks)[steps - first]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows of what there is of a quantity."""
+
+    source: _Stored | _Computed
     at: slice | Ints
 
     def __len__(self) -> int:
@@ -316,22 +371,20 @@ class _Part:
 
     def read(self, rows: slice, ranks: Ints | None) -> Array:
         if isinstance(self.at, slice):
-            array = self.array[self.at.start + rows.start : self.at.start + rows.stop]
-        else:
-            # In the memory's order.
-            array = np.take(self.array.T, self.at[rows], axis=1).T
-        return array if ranks is None else ranks_of(array, ranks)
+            first = self.at.start
+            return self.source.read(slice(first + rows.start, first + rows.stop), ranks)
+        return self.source.pick(self.at[rows], ranks)
 
     def take(self, chosen: Bools) -> list[_Part]:
         at = np.flatnonzero(chosen)
         if not isinstance(self.at, slice):
-            return [_Part(self.array, self.at[at])]
+            return [_Part(self.source, self.at[at])]
         at += self.at.start
         pieces = np.split(at, np.flatnonzero(np.diff(at) != 1) + 1)
         if len(pieces) > _MOST_PIECES:
-            return [_Part(self.array, at)]
+            return [_Part(self.source, at)]
         filled = [piece for piece in pieces if len(piece)]
-        return [_Part(self.array, slice(int(own[0]), int(own[-1]) + 1)) for own in filled]
+        return [_Part(self.source, slice(int(own[0]), int(own[-1]) + 1)) for own in filled]
 
 
 def ranks_of(array: Array, ranks: Ints) -> Array:
@@ -350,7 +403,12 @@ class _Rows:
 
     @classmethod
     def of(cls, array: Array) -> _Rows:
-        return cls([_Part(array, slice(0, len(array)))])
+        return cls([_Part(_Stored(array), slice(0, len(array)))])
+
+    @property
+    def lies_whole(self) -> bool:
+        """Whether an array can be had without copying."""
+        return len(self.parts) == 1 and isinstance(self.parts[0].source, _Stored)
 
     def read(self, rows: slice, ranks: Ints | None = None) -> Array:
         found: list[Array] = []
@@ -368,7 +426,7 @@ class _Rows:
         for part, end in zip(self.parts, self._ends.tolist(), strict=True):
             parts += part.take(chosen[begin:end])
             begin = end
-        return _Rows(parts or [_Part(self.parts[0].array, slice(0, 0))])
+        return _Rows(parts or [_Part(self.parts[0].source, slice(0, 0))])
 
     def followed_by(self, other: _Rows) -> _Rows:
         return _Rows((*self.parts, *other.parts))

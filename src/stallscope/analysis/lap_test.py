@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats as scipy_stats
 
-from .blocks import Block, Bools, Cells, HeldCells, Ints, added, ranks_of
+from .blocks import Block, Bools, Cells, HeldCells, Ints, added
 from .ledger import Ledger
 from .stats import Floats, autocorrelation_time, robust_sd
 
@@ -68,7 +68,7 @@ def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> 
 
 
 def _measured(block: Block, ranks: Ints) -> Ints:
-    return np.asarray(ranks_of(block["measured"], ranks).sum(axis=0))
+    return np.asarray(block.of("measured", ranks).sum(axis=0))
 
 
 def slow_hosts(
@@ -176,7 +176,7 @@ def _slow(cells: Cells, tested: Ints, shares: Floats, blind_ns: float) -> SlowOn
 
 def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
     """Of laps' logarithms per step the mean; (the sum of what is above it, of its squares) × ranks."""
-    x = _log(ranks_of(block["arrival"], tested))
+    x = _log(block.of("arrival", tested))
     step_mean = x.mean(axis=1, dtype=np.float64)
     x -= step_mean.astype(np.float32)[:, None]
     squares = np.square(x, dtype=np.float64).sum(axis=0)
@@ -195,7 +195,7 @@ def _glaring(cells: Cells, tested: Ints, means: Floats) -> tuple[int, ...]:
 
 def _own_and_others(block: Block, tested: Ints, candidates: Ints) -> tuple[Ints, Floats]:
     """Candidates × steps: their laps, and the median of all others'."""
-    laps = ranks_of(block["arrival"], tested)
+    laps = block.of("arrival", tested)
     others = [np.median(np.delete(laps, rank, axis=1), axis=1) for rank in candidates]
     return laps[:, candidates].T, np.array(others)
 

@@ -116,7 +116,7 @@ def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     (peers,) = ledger.cells.gathered(_lower_medians, some)
     sample = np.unique(np.linspace(0, n - 1, min(n, _STEPS_FOR_USUAL)).astype(int))
     usual = [
-        _Usual.of(ledger.cells.rows(stage, sample)[:, ranks], peer[sample], smallest)
+        _Usual.of(ranks_of(ledger.cells.rows(stage, sample), ranks), peer[sample], smallest)
         for stage, peer in zip(STAGES, peers, strict=True)
     ]
     limits = np.array([own.limit(peer) for own, peer in zip(usual, peers, strict=True)])
@@ -172,7 +172,7 @@ class _Usual:
 def _lower_medians(block: Block, ranks: Ints) -> tuple[Ints]:
     """Stages × steps: the lower median of these ranks."""
     low = (len(ranks) - 1) // 2
-    values = (np.ascontiguousarray(ranks_of(block[stage], ranks)) for stage in STAGES)
+    values = (np.ascontiguousarray(block.of(stage, ranks)) for stage in STAGES)
     return (np.array([np.partition(one, low, axis=1)[:, low] for one in values]),)
 
 
@@ -180,10 +180,10 @@ def _late(
     block: Block, ranks: Ints, peers: Ints, usual: Sequence[Ints], limits: Ints
 ) -> list[tuple[Ints, Ints, Ints]]:
     """Per stage the steps, ranks and lateness of cells above the limit."""
-    measured = ranks_of(block["measured"], ranks)
+    measured = block.of("measured", ranks)
     found = []
     for stage, peer, own, limit in zip(STAGES, peers, usual, limits, strict=True):
-        by = ranks_of(block[stage], ranks) - peer[block.steps, None]
+        by = block.of(stage, ranks) - peer[block.steps, None]
         by -= own
         rank, step = np.nonzero(((by > limit[block.steps, None]) & measured).T)
         found.append((step + block.steps.start, ranks[rank], by[step, rank]))

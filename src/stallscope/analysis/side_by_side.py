@@ -197,7 +197,8 @@ class _Rows:
 
         def put(begin: int) -> None:
             part = self.table.slice(begin, ROWS)
-            position = self._position(part)
+            rank, row = self._position(part)
+            position = rank * len(self.steps) + row
             for name, array in flat.items():
                 array[position] = _filled(part[name])
 
@@ -208,26 +209,26 @@ class _Rows:
     def _begins(self) -> Iterator[int]:
         return iter(range(0, self.table.num_rows, ROWS))
 
-    def _position(self, part: pa.Table) -> Ints:
+    def _position(self, part: pa.Table) -> tuple[Ints, Ints]:
+        """Per row the position of its rank and of its step."""
         rank = self.ranks.positions(part["rank"].to_numpy().astype(np.int64))
-        return rank * len(self.steps) + self.steps.positions(part["step"].to_numpy())
+        return rank, self.steps.positions(part["step"].to_numpy())
 
     def _read_part(self, begin: int, sessions: Ints | None) -> _PartFacts:
         # With the row before it, which tells whether a session begins with its first one.
         before = min(begin, 1)
         part = self.table.slice(begin - before, ROWS + before)
-        position = self._position(part)
-        rank, row = np.divmod(position, len(self.steps))
+        rank, row = self._position(part)
         session = part["log"].to_numpy()
         if sessions is not None:
             session = sessions[session]
         changes = (session[1:] != session[:-1]) & (rank[1:] == rank[:-1])
         first = int(row.min())
         epochs = np.full(int(row.max()) - first + 1, -1, np.int64)
-        epoch = part["epoch"]
-        known = epoch.fill_null(-1).to_numpy() if epoch.null_count else epoch.to_numpy()
-        np.maximum.at(epochs, row - first, known.astype(np.int64, copy=False))
-        regular = position[0] == begin - before and bool((np.diff(position) == 1).all())
+        known = part["epoch"].fill_null(-1).to_numpy().astype(np.int64)
+        np.maximum.at(epochs, row - first, known)
+        expected = np.arange(begin - before, begin + len(part) - before)
+        regular = np.array_equal(rank * len(self.steps) + row, expected)
         return _PartFacts(first, epochs, row[1:][changes], regular)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats as scipy_stats
 
-from .blocks import NULL, Block, Bools, Ints, ranks_of
+from .blocks import NULL, Block, Bools, Ints
 from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .ledger import STAGES, Ledger
@@ -172,9 +172,8 @@ def _excess(
 
 def _beside_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
     """Per step whether most of the ranks measured it, and stages × steps of their excess."""
-    stages = [block[stage] for stage in STAGES]
-    means = [[ranks_of(one, own).mean(axis=1) for one in stages] for own in (ranks, peers)]
-    there = ranks_of(block["measured"], ranks).mean(axis=1) > 0.5
+    means = [[block.of(stage, own).mean(axis=1) for stage in STAGES] for own in (ranks, peers)]
+    there = block.of("measured", ranks).mean(axis=1) > 0.5
     return there, np.array(means[0]) - np.array(means[1])
 
 
@@ -211,7 +210,7 @@ def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float |
 
 def _samples(block: Block, *groups: Ints) -> Ints:
     """In how many cells they are missing, and the sums of each group of ranks."""
-    own = [ranks_of(block["samples"], ranks) for ranks in groups]
+    own = [block.of("samples", ranks) for ranks in groups]
     missing = sum(int((samples == NULL).sum()) for samples in own)
     return np.array([missing, *(samples.sum() for samples in own)])
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Block, ranks_of
+from .blocks import Block
 from .ledger import STAGES, Ledger
 from .result import Straggler
 from .stats import Mean, mean_with_interval
@@ -146,7 +146,7 @@ def _moments(ledger: Ledger, ranks: Sequence[int]) -> Floats:
 
 def _moments_of_steps(block: Block, ranks: Ints) -> tuple[Floats]:
     """(Mean, variance between ranks) × steps."""
-    stage = ranks_of(block[_STAGE], ranks)
+    stage = block.of(_STAGE, ranks)
     return (np.array([stage.mean(axis=1), stage.var(axis=1, ddof=1)]),)
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import NULL, Array, Block, ranks_of
+from .blocks import NULL, Array, Block
 from .lateness import LateCells
 from .ledger import Ledger
 from .stats import Mean, mean_with_interval
@@ -129,7 +129,7 @@ def others(ledger: Ledger, ranks: Sequence[int]) -> list[int]:
 
 
 def _last_of(block: Block, ranks: Ints) -> Ints:
-    return np.asarray(ranks_of(block["arrival"], ranks).max(axis=1, initial=NULL))
+    return np.asarray(block.of("arrival", ranks).max(axis=1, initial=NULL))
 
 
 def _quantiles(of: Ints, count: int) -> Ints:
@@ -253,6 +253,6 @@ def _as_baseline(block: Block, stage: str, quantiles: Ints) -> dict[str, Array]:
 
 def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:
     """When the last of these ranks would be ready if the stage took no more than is assumed."""
-    arrival, own = (ranks_of(block[name], ranks) for name in ("arrival", stage))
+    arrival, own = (block.of(name, ranks) for name in ("arrival", stage))
     better = arrival - np.maximum(own - int(ASSUMED_MS * 1e6), 0)
     return np.asarray(better.max(axis=1, initial=NULL))

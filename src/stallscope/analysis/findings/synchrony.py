@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.ndimage import median_filter
 
-from ..blocks import LATEST, NULL, Block, Ints, ranks_of
+from ..blocks import LATEST, NULL, Block, Ints
 from ..result import Finding
 from ..side_by_side import by_parts
 from .records import Records, Reductions
@@ -96,7 +96,7 @@ class _Moments:
 
 def _first_and_last(block: Block, stamp: str, ranks: list[Ints]) -> tuple[Ints, Ints]:
     """Clocks × steps, both of them."""
-    at = [ranks_of(block[stamp], own) for own in ranks]
+    at = [block.of(stamp, own) for own in ranks]
     first = [_or_never(own).min(axis=1) for own in at]
     return np.array(first), np.array([own.max(axis=1) for own in at])
 

@@ -1,4 +1,4 @@
-"""A table whose columns lie in arrays that somebody else makes room for."""
+"""A table of batches, in one piece, wherever there is room for its columns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from stallscope.room import Room
 
 
-def mapped_table(
+def put_together(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int, room: Room
 ) -> pa.Table:
-    """Rows of whole numbers, put together batch by batch.
+    """A table of whole numbers.
 
     Args:
         schema: of all batches.
