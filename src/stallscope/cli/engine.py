@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from stallscope.batch.units import Unit
+from stallscope.batch.worker import Reads
 from stallscope.collecting import HERE, Engine
 
 _ENGINES = ("local", "spark")
@@ -16,7 +18,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=_ENGINES,
         default=_ENGINES[0],
-        help="what reads the logs: this machine, or the Spark that is configured here "
+        help="what reads and computes: this machine, or the Spark that is configured here "
         "(default: %(default)s)",
     )
 
@@ -37,3 +39,22 @@ def collecting_engine(name: str) -> Iterator[Engine]:
         from stallscope.spark.collecting import OnSpark
 
         yield OnSpark(spark)
+
+
+@contextmanager
+def reading_engine(name: str) -> Iterator[Reads]:
+    """What reads the runs that are reported on, as long as the block lasts.
+
+    Raises:
+        MissingExtraError, UnreadableError: as ``collecting_engine``.
+    """
+    if name == "local":
+        yield Unit.read
+        return
+    from stallscope.spark.session import session
+
+    with session() as spark:
+        from stallscope.spark.reporting import far_runs
+
+        with far_runs(spark) as runs:
+            yield runs.read

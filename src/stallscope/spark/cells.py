@@ -222,6 +222,11 @@ class FarCells(Cells):
         )
         return self._of(found, (self._shape[0], sum(len(block.ranks) for block in blocks)))
 
+    def seen_as(self, names: Sequence[str], kernel: Callable[..., Array], *args: Any) -> Cells:
+        # Reading files twice costs more than writing them once.
+        made, _ = self.made_by_steps(_seen, tuple(names), kernel, args)
+        return self.beside(made)
+
     def only(self, *names: str) -> Cells:
         held = {name: self._held[name] for name in names}
         return FarCells(self._cluster, held, self._shape)
@@ -290,6 +295,12 @@ class _Far:
 
     def _read(self, name: str) -> Array:
         return self.held[name].read(self.steps.stop - self.steps.start, self.ranks)
+
+
+def _seen(
+    block: Block, names: Sequence[str], kernel: Callable[..., Array], args: tuple[Any, ...]
+) -> tuple[dict[str, Array], None]:
+    return {name: kernel(block, name, *args) for name in names}, None
 
 
 def _found(far: _Far, kernel: Callable[..., T], args: tuple[Any, ...]) -> T:
