@@ -34,19 +34,26 @@ class _Column:
     def __init__(self, kind: pa.DataType, rows: int, room: Room) -> None:
         self._kind, self._filled = kind, 0
         self._values: npt.NDArray[np.generic] = room((rows, 1), kind.to_pandas_dtype())[:, 0]
-        # A bit each: they may stay in memory.
-        self._there: list[pa.Array] = []
+        # A bit each, which may stay in memory; or how many there are, of which none is missing.
+        self._there: list[pa.Array | int] = []
 
     def put(self, values: pa.Array) -> None:
         own = slice(self._filled, self._filled + len(values))
-        self._there.append(pc.is_valid(values))
+        self._there.append(pc.is_valid(values) if values.null_count else len(values))
         if values.null_count:
             values = pc.fill_null(values, 0)
         self._values[own] = values.to_numpy()
         self._filled = own.stop
 
     def whole(self) -> pa.Array:
-        there = pa.concat_arrays(self._there) if self._there else pa.array([], pa.bool_())
-        bits = None if pc.all(there).as_py() is not False else there.buffers()[1]
         values = pa.py_buffer(self._values)
-        return pa.Array.from_buffers(self._kind, self._filled, [bits, values])
+        return pa.Array.from_buffers(self._kind, self._filled, [self._bits(), values])
+
+    def _bits(self) -> pa.Buffer | None:
+        """Which values are there, a bit each; None where all of them are."""
+        if all(isinstance(one, int) for one in self._there):
+            return None
+        parts = [
+            pa.array(np.ones(one, bool)) if isinstance(one, int) else one for one in self._there
+        ]
+        return pa.concat_arrays(parts).buffers()[1]

@@ -54,7 +54,7 @@ def on_disk(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
             held = mmap.mmap(file.fileno(), size)
     except OSError as error:
         raise UnwritableError(
-            f"{folder}: no room for {size / 1e9:.1f} GB of a run that does not fit into memory "
+            f"{folder}: no room for {size / 1e9:.3g} GB of a run that does not fit into memory "
             f"({error.strerror}): set TMPDIR to a folder with more, or {MEMORY} to more memory"
         ) from error
     return np.ndarray(shape[::-1], dtype, buffer=held).T
