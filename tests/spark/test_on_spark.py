@@ -1,11 +1,14 @@
-"""``collect --engine spark`` on real executors: what comes of it equals what one machine collects."""
+"""``--engine spark`` on real executors: what comes of it equals what one machine makes of the same."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import math
 import shutil
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +22,12 @@ from stallscope.collector.catalogue import Catalogue
 from stallscope.collector.catalogue.checking import check_run
 from stallscope.collector.loading import load_run
 from stallscope.collector.recorder.records import key_of, records
-from stallscope.collector.store import collected_runs
+from stallscope.collector.store import collected_runs, save_run
+from stallscope.parsers import read
 from stallscope.run import Run
 
 PROGRAM = Path(__file__).parent / "program.py"
+SHAPE: dict[str, Any] = {"ranks": 6, "steps": 300, "epochs": 2, "hosts": ("alpha", "beta")}
 JOB = Job(ranks=4, steps=200, epochs=2, hosts=("alpha", "beta"), clock_offset_ms=(0.0, 7000.0))
 KERAS = b"Epoch 1/2\n10/10 - 3s - loss: 0.5 - 3s/epoch - 300ms/step\nEpoch 2/2\n" + (
     b"10/10 - 2s - loss: 0.4 - 2s/epoch - 200ms/step\n"
@@ -36,8 +41,12 @@ class Outcome:
     status: int
     out: str
     err: str
-    spark: Path
-    local: Path
+    #: Executors that were killed meanwhile.
+    killed: int
+    spark: Path = Path()
+    local: Path = Path()
+    #: What one machine prints.
+    here: str = ""
 
     def runs(self) -> tuple[list[Run], list[Run]]:
         """What Spark has collected, and one machine."""
@@ -138,9 +147,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     commands["merged"] = collecting(folder, "merged")
     plain(folder / "killed" / "logs")
     commands["killed"] = [*collecting(folder, "killed"), "--read-as", "deadly_parser:Deadly"]
-    (folder / "commands.json").write_text(
-        json.dumps([[*words, "--engine", "spark"] for words in commands.values()])
-    )
+    entries: list[dict[str, Any]] = [
+        {"words": [*words, "--engine", "spark"]} for words in commands.values()
+    ]
+    for name, words in reports(folder / "runs").items():
+        kill = str(folder / "runs") if name == "slow" else None
+        commands[name] = words
+        entries.append({"words": [*words, "--engine", "spark"], "kill": kill})
+    (folder / "commands.json").write_text(json.dumps(entries))
     note = folder / "executor-killed"
     run_on_spark(PROGRAM, folder, STALLSCOPE_TEST_KILLED=str(note))
     assert note.exists()
@@ -152,12 +166,34 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     }
 
 
+def reports(store: Path) -> dict[str, list[str]]:
+    """Reports on collected runs: a slow rank on hosts of their own clocks, a restart with fewer ranks
+    that validate in between and lack some rows.
+    """
+    slow = Job(**SHAPE, slow={(3, "compute"): 30.0}, clock_offset_ms=(0.0, 70_000.0), run_id="slow")
+    folder = store.with_name("reported")
+    write_job(folder / "slow", slow)
+    first = replace(slow, run_id="restarted", slow={})
+    write_job(folder / "restarted", first)
+    second = replace(first, ranks=5, generation=1, first_step=250, validation_ms=300.0, seed=3)
+    for path in write_job(folder / "restarted", second):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(line for number, line in enumerate(lines) if number % 40 != 39))
+    runs = [read(str(folder / name))[0] for name in ("slow", "restarted")]
+    return {run.id: ["report", str(save_run(run, store)), "--format", "json"] for run in runs}
+
+
 def collecting(folder: Path, case: str, logs: str = "logs") -> list[str]:
     return ["collect", str(folder / case / logs), "--to", str(folder / case / "spark")]
 
 
 def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
     """The same on one machine."""
+    if words[0] == "report":
+        said = io.StringIO()
+        with redirect_stdout(said):
+            main(list(words))
+        return Outcome(**told, here=said.getvalue())
     store = Path(words[3])
     local = store.with_name("local")
     main(["collect", words[1], "--to", str(local)])
@@ -209,3 +245,31 @@ def test_without_logs_it_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
     assert (outcome.status, outcome.out) == (2, "")
     assert "no logs in 1 file(s)" in outcome.err
     assert not collected_runs(outcome.spark)
+
+
+@pytest.mark.parametrize("name", ["slow", "restarted"])
+def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], name: str) -> None:
+    outcome = outcomes[name]
+    assert outcome.status == 0, outcome.err
+    equal(json.loads(outcome.out), json.loads(outcome.here))
+
+
+def test_an_executor_that_is_lost_changes_no_figure(outcomes: dict[str, Outcome]) -> None:
+    (document,) = json.loads(outcomes["slow"].out)
+    assert (outcomes["slow"].killed, document["bottleneck"]["ranks"]) == (1, [3])
+
+
+def equal(one: Any, other: Any) -> None:
+    """Counts and words exactly, other numbers to 1e-9."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            equal(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            equal(first, second)
+    elif isinstance(one, float):
+        assert math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    else:
+        assert one == other

@@ -39,11 +39,12 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
         settings: variables that executors have, too.
     """
     own = {"PYTHONPATH": str(program.parent), **settings}
+    on_executors = {**own, "PYTHONPATH": f"{program.parent}/executors:{program.parent}"}
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        **{f"spark.executorEnv.{name}": value for name, value in own.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in on_executors.items()},
     }
     words = [f"--conf {name}={value}" for name, value in options.items()]
     done = subprocess.run(

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import median_filter
 
 from .blocks import LATEST, NULL, Cells
 from .completions import OfClocks
+from .later import ndimage
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -214,7 +214,7 @@ def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
         # Around the middle value, so that the filter's own type holds every digit.
         middle = own[len(own) // 2]
         size = min(_WINDOW, len(own))
-        smooth[begin:end] = middle + median_filter(own - middle, size=size, mode="nearest")
+        smooth[begin:end] = middle + ndimage.median_filter(own - middle, size=size, mode="nearest")
     return smooth
 
 

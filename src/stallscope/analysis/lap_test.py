@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats as scipy_stats
 
 from .blocks import Block, Bools, Cells, HeldCells, Ints, added
+from .later import scipy_stats
 from .ledger import Ledger
 from .stats import Floats, autocorrelation_time, robust_sd
 

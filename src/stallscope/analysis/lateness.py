@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
-from scipy import stats as scipy_stats
 
 from .blocks import Block, ranks_of
 from .lap_test import ALPHA
+from .later import optimize, scipy_stats
 from .ledger import STAGES, Ledger
 from .stats import Floats
 
@@ -43,7 +43,7 @@ _LEAST_SEEN = 0.3
 _FOREVER_NS = 3e18
 # Quantiles of the lower half say what is usual even where half of the values are late.
 _LOW, _LOWER = 0.20, 0.05
-_LOW_TO_SD = 1 / float(scipy_stats.norm.ppf(_LOW) - scipy_stats.norm.ppf(_LOWER))
+_LOW_TO_SD = 1 / (NormalDist().inv_cdf(_LOW) - NormalDist().inv_cdf(_LOWER))
 
 
 @dataclass(frozen=True)

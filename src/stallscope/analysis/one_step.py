@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.ndimage import median_filter
 
 from .blocks import Ints
+from .later import ndimage
 from .ledger import GAPS, STAGES, Ledger
 from .result import Analysis
 from .stats import robust_sd
@@ -110,7 +110,7 @@ def late_steps(analysis: Analysis) -> Ints:
         return np.zeros(0, np.int64)
     imbalance = steady.imbalance.astype(np.float64)
     # Around it: a rank that has become slow for good is no surprise in every further step.
-    over = imbalance - median_filter(imbalance, size=_WINDOW, mode="nearest")
+    over = imbalance - ndimage.median_filter(imbalance, size=_WINDOW, mode="nearest")
     smallest = _SMALLEST_SHARE * float(np.median(steady.total))
     late = over > max(_LATE_SDS * robust_sd(over), smallest)
     return np.asarray(np.flatnonzero(~analysis.warm_up)[late])

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats as scipy_stats
 
 from .blocks import NULL, Block, Bools, Ints
 from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
+from .later import scipy_stats
 from .ledger import STAGES, Ledger
 from .result import Straggler
 from .stats import Floats, mean_with_interval

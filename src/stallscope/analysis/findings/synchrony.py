@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.ndimage import median_filter
 
 from ..blocks import LATEST, NULL, Block, Ints
+from ..later import ndimage
 from ..result import Finding
 from ..side_by_side import by_parts
 from .records import Records, Reductions
@@ -161,7 +161,7 @@ def _between_hosts(reductions: Reductions, moments: _Moments) -> str | None:
         return None
     sampled = common[np.linspace(0, len(common) - 1, min(len(common), _SAMPLED_STEPS)).astype(int)]
     at = at[:, sampled] - at[:, sampled[:1]]
-    apart = median_filter(at - at[0], size=(1, _SMOOTHED_STEPS), mode="nearest")
+    apart = ndimage.median_filter(at - at[0], size=(1, _SMOOTHED_STEPS), mode="nearest")
     change = np.diff(apart, axis=1)
     # A machine that is paused, or whose clock is set, jumps; hosts that train apart move all the time.
     jumps = np.argpartition(np.abs(change), -_FORGIVEN_JUMPS, axis=1)[:, -_FORGIVEN_JUMPS:]
