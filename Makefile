@@ -44,7 +44,7 @@ services-side: $(VENV)/.ready
 
 test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
 	@# Those have wheels for Python 3.11, which the training side has.
-	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,test tools/lowest-requirements.txt
+	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not horovod and not frameworks and not browser and not services and not extras" $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
@@ -118,7 +118,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,ssh,zstd,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,zstd,test,dev
 	@touch $@
 
 .PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-env soak scorecard fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean

@@ -24,13 +24,13 @@ class Timed(Protocol):
     @property
     def ours(self) -> float: ...
     @property
-    def pandas(self) -> float: ...
+    def pandas(self) -> float | None: ...
 
 
 def picture(timed: Sequence[Timed]) -> str:
     """An SVG file of its own."""
     bottom, right = _TOP + _HEIGHT, WIDE - _MARGIN
-    exponents = [math.log10(getattr(one, name)) for one in timed for name, *_ in _LINES]
+    exponents = [math.log10(seconds) for name, *_ in _LINES for _, seconds in _known(timed, name)]
     low, high = math.floor(min(exponents)), math.ceil(max(exponents))
     first, last = math.log10(timed[0].rows), math.log10(timed[-1].rows)
 
@@ -51,12 +51,13 @@ def picture(timed: Sequence[Timed]) -> str:
         x = x_of(one.rows)
         parts.append(text(f"{one.rows:,}", x, bottom + 18, class_="tick", text_anchor="middle"))
     for name, label, colour in _LINES:
-        points = [(x_of(one.rows), y_of(getattr(one, name)), one) for one in timed]
-        path = " ".join(f"{coordinate(x)},{coordinate(y)}" for x, y, _ in points)
+        known = _known(timed, name)
+        points = [(x_of(rows), y_of(seconds)) for rows, seconds in known]
+        path = " ".join(f"{coordinate(x)},{coordinate(y)}" for x, y in points)
         style = "fill:none;stroke-width:3"
         parts.append(element("polyline", points=path, class_=f"fill-{colour}", style=style))
-        for x, y, one in points:
-            said = tooltip(f"{label}, {one.rows:,} rows: {getattr(one, name):.3g} s")
+        for (x, y), (rows, seconds) in zip(points, known, strict=True):
+            said = tooltip(f"{label}, {rows:,} rows: {seconds:.3g} s")
             parts.append(element("circle", said, cx=x, cy=y, r=4.5, class_=f"fill-{colour}"))
     middle = (_LEFT + right) / 2
     parts.append(
@@ -70,9 +71,16 @@ def picture(timed: Sequence[Timed]) -> str:
     return svg[:begin] + style + svg[begin:] + "\n"
 
 
+def _known(timed: Sequence[Timed], name: str) -> list[tuple[int, float]]:
+    """Rows and seconds of one line."""
+    return [(one.rows, getattr(one, name)) for one in timed if getattr(one, name) is not None]
+
+
 def _chart(timed: Sequence[Timed]) -> StackedBars:
     """The picture's title and sentence: what it says to who cannot see it."""
     said = "; ".join(
-        f"{one.rows:,} rows: {one.ours:.3g} s, pandas {one.pandas:.3g} s" for one in timed
+        f"{one.rows:,} rows: {one.ours:.3g} s"
+        + ("" if one.pandas is None else f", pandas {one.pandas:.3g} s")
+        for one in timed
     )
     return StackedBars("Seconds for the ledger of a run", f"{said}.", "s", (Bar("", ()),))

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.room import room_for
 from stallscope.run import (
     INTERVALS_SCHEMA,
     STEPS_SCHEMA,
@@ -29,6 +30,7 @@ from stallscope.run import (
 )
 
 from .catalogue.manifests import MANIFEST
+from .putting_together import put_together
 
 #: Of the folder of a collected run.
 VERSION = 2
@@ -40,6 +42,8 @@ SERIES_SCHEMA = pa.schema(
 )
 _TABLES = ("steps", "intervals")
 _LATER = (*_TABLES, "series")
+# Of a row group that is larger all the same, Arrow decodes a part at a time.
+_ROWS_AT_A_TIME = 2**20
 
 
 def load_run(
@@ -210,4 +214,15 @@ def _read_steps(
             chosen = isin if chosen is None else chosen & isin
     own = sorted(name for name in files if name.startswith("steps"))
     steps = ds.dataset([str(path / name) for name in own], schema=STEPS_SCHEMA, format="parquet")
-    return steps.to_table(filter=chosen).combine_chunks()
+    rows = steps.count_rows(filter=chosen)
+    return put_together(STEPS_SCHEMA, _batches(steps, chosen), rows, room_for(rows))
+
+
+def _batches(steps: ds.Dataset, chosen: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+    """All rows, in their order; so few of them at a time that what is decoded stays small."""
+    for fragment in steps.get_fragments(filter=chosen):
+        rows = np.array([group.num_rows for group in fragment.row_groups], np.int64)
+        part = (np.cumsum(rows) - rows) // _ROWS_AT_A_TIME
+        for own in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(part)) + 1):
+            groups = fragment.subset(row_group_ids=own.tolist())
+            yield from groups.to_batches(schema=STEPS_SCHEMA, filter=chosen)

@@ -4,6 +4,7 @@
     STORE/<run id>/manifest.json    what the run is, its logs with their facts, checksums
                    steps/epochs-….parquet   one file per range of epochs, row groups of one log, or of
                                     several small ones: one rank or one epoch is read without most others
+                   steps/logs-….parquet     where a cluster has written them: one file per range of logs
                    intervals.parquet
                    series.parquet   what machines measured, where something told it
                    summary.json     what the analysis found, in short, for the catalogue
@@ -20,11 +21,11 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,27 +39,62 @@ from stallscope.run import Run, Series
 from stallscope.safe_names import safe_name
 
 from .catalogue.checking import checksum
-from .catalogue.manifests import MANIFEST
+from .catalogue.manifests import MANIFEST, ListedFile
 from .fetch import writing
 from .loading import INTERVALS, SERIES, SERIES_SCHEMA, VERSION, load_run
 from .merge import is_one_job, merged
+from .step_files import write_rows
 
 LOCK = ".lock"
 # A row group of fewer rows costs more than it saves; more files than this are a burden of their own.
 _ROWS_PER_GROUP = 4096
 _MOST_FILES = 64
-# Logs of fewer rows share a row group: a thousand small ones take longer to read than their bytes.
-_ROWS_OF_SEVERAL_LOGS = 65_536
-# Times differ by little from row to row: a third of the bytes, and no dictionary that ends too large.
-_DELTA = "DELTA_BINARY_PACKED"
-_TIMES = ("step", "begin", "data", "ready", "reduced", "end")
 
 
-def save_run(run: Run, store: Path) -> Path:
+@dataclass(frozen=True)
+class Written:
+    """A run whose steps are on disk."""
+
+    #: The run, with what was noticed on the way.
+    run: Run
+    rows: int
+    #: By name relative to the run's folder.
+    files: Mapping[str, ListedFile]
+
+
+class Steps(Protocol):
+    """Who reads and writes the steps of collected runs."""
+
+    def load(self, folder: Path) -> Run:
+        """A run that was collected before.
+
+        Raises:
+            UnreadableError: if it is damaged.
+        """
+
+    def write(self, run: Run, folder: Path) -> Written:
+        """Write the steps of a run into ``steps`` of a folder that is not there yet."""
+
+
+class _InMemory:
+    """Steps of runs that are in the memory of this process."""
+
+    def load(self, folder: Path) -> Run:
+        return load_run(folder)
+
+    def write(self, run: Run, folder: Path) -> Written:
+        _write_steps(run.steps, folder / "steps")
+        return Written(run, run.steps.num_rows, listed(folder, "steps/*.parquet"))
+
+
+def save_run(run: Run, store: Path, steps: Steps | None = None) -> Path:
     """Write a run into a store.
 
     Logs that an earlier collection of the same run brought and this one lacks are kept; another job
     of the same id gets a folder of its own.
+
+    Args:
+        steps: who reads and writes them, where they are not in this process.
 
     Returns:
         The run's folder.
@@ -66,19 +102,20 @@ def save_run(run: Run, store: Path) -> Path:
     Raises:
         UnwritableError: if the disk does not take it; what was there before is as it was.
     """
+    steps = steps or _InMemory()
     with writing(store):
         store.mkdir(parents=True, exist_ok=True)
         # Of two collectors that save one run at once, the second sees what the first has brought.
         with FileLock(store / LOCK):
-            place, old = _place(run, store)
+            place, old = _place(run, store, steps)
             whole = run if old is None else merged(run, old)
             unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
             try:
-                _write_steps(whole.steps, unfinished / "steps")
+                written = steps.write(whole, unfinished)
                 pq.write_table(whole.intervals, unfinished / INTERVALS)
                 _write_series(whole.series, unfinished / SERIES)
                 (unfinished / MANIFEST).write_text(
-                    json.dumps(_manifest(whole, unfinished), indent=1)
+                    json.dumps(_manifest(written, unfinished), indent=1)
                 )
                 _move(unfinished, place)
             except BaseException:
@@ -87,7 +124,7 @@ def save_run(run: Run, store: Path) -> Path:
     return place
 
 
-def _place(run: Run, store: Path) -> tuple[Path, Run | None]:
+def _place(run: Run, store: Path, steps: Steps) -> tuple[Path, Run | None]:
     """The folder for a run, and what is there of it already."""
     name = safe_name(run.id)
     if name != run.id:
@@ -98,7 +135,7 @@ def _place(run: Run, store: Path) -> tuple[Path, Run | None]:
         if not is_collected(place):
             return place, None
         try:
-            old = load_run(place)
+            old = steps.load(place)
         except UnreadableError:
             return place, None  # damaged: this is the collecting again that its message asks for
         if old.id == run.id and is_one_job(run, old):
@@ -123,16 +160,7 @@ def _write_steps(steps: pa.Table, folder: Path) -> None:
     epochs = pc.fill_null(steps["epoch"], -1).to_numpy()
     for first, last, rows in _epoch_ranges(epochs, len(np.unique(steps["log"].to_numpy()))):
         own = steps if rows is None else steps.take(pa.array(rows)).combine_chunks()
-        with pq.ParquetWriter(
-            folder / f"epochs-{first:06d}-{last:06d}.parquet",
-            steps.schema,
-            use_dictionary=[name for name in steps.schema.names if name not in _TIMES],
-            column_encoding=dict.fromkeys(_TIMES, _DELTA),
-        ) as writer:
-            for begin, end in itertools.pairwise(_row_groups(own["log"].to_numpy())):
-                writer.write_table(
-                    own.slice(begin, end - begin), row_group_size=max(1, end - begin)
-                )
+        write_rows(own, folder / f"epochs-{first:06d}-{last:06d}.parquet")
 
 
 def _write_series(series: Sequence[Series], path: Path) -> None:
@@ -146,16 +174,6 @@ def _write_series(series: Sequence[Series], path: Path) -> None:
         "value": np.concatenate([one.value for one in series]),
     }
     pq.write_table(pa.table(columns, SERIES_SCHEMA), path)
-
-
-def _row_groups(logs: npt.NDArray[np.int32]) -> list[int]:
-    """Where row groups begin, and where the last one ends: only between the rows of two logs."""
-    edges = np.flatnonzero(np.diff(logs, prepend=-1, append=-1)).tolist()
-    begins = edges[:1]
-    for begin, end in itertools.pairwise(edges):
-        if end - begins[-1] > _ROWS_OF_SEVERAL_LOGS and begin > begins[-1]:
-            begins.append(begin)
-    return [*begins, *edges[-1:]] if len(logs) else [0, 0]
 
 
 def _epoch_ranges(
@@ -180,7 +198,9 @@ def _epoch_ranges(
     return ranges
 
 
-def _manifest(run: Run, folder: Path) -> dict[str, Any]:
+def _manifest(written: Written, folder: Path) -> dict[str, Any]:
+    run = written.run
+    files = {**listed(folder, "*.parquet"), **written.files}
     return {
         "stallscope_collected": VERSION,
         "run_id": run.id,
@@ -188,7 +208,7 @@ def _manifest(run: Run, folder: Path) -> dict[str, Any]:
         "source": run.source,
         "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "logs": [{**asdict(log), "facts": dict(log.facts)} for log in run.logs],
-        "rows": run.steps.num_rows,
+        "rows": written.rows,
         "problems": [asdict(problem) for problem in run.problems],
         "input_times": [asdict(measured) for measured in run.input_times],
         "events": [asdict(event) for event in run.events],
@@ -196,13 +216,15 @@ def _manifest(run: Run, folder: Path) -> dict[str, Any]:
             {name: getattr(series, name) for name in ("name", "unit", "node", "rank", "where")}
             for series in run.series
         ],
-        "files": {
-            path.relative_to(folder).as_posix(): {
-                "size": path.stat().st_size,
-                "sha256": checksum(path),
-            }
-            for path in sorted(folder.rglob("*.parquet"))
-        },
+        "files": {name: asdict(file) for name, file in sorted(files.items())},
+    }
+
+
+def listed(folder: Path, pattern: str) -> dict[str, ListedFile]:
+    """The files of a folder as manifests have them."""
+    return {
+        path.relative_to(folder).as_posix(): ListedFile(path.stat().st_size, checksum(path))
+        for path in folder.glob(pattern)
     }
 
 

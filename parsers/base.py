@@ -29,6 +29,11 @@ class Parsed:
     series: tuple[Series, ...] = field(default=())
     series_problems: tuple[Problem, ...] = field(default=())
 
+    @property
+    def rows(self) -> int:
+        """How many steps it held."""
+        return int(self.steps.num_rows)
+
 
 class Parser(ABC):
     """Reads one kind of log. A new kind is one file with one subclass, listed in ``registry.py``.

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from stallscope.attempts import last_attempts
+from stallscope.attempts import last_attempts, recorded_again
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
@@ -61,13 +61,7 @@ def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, .
     problems = [problem for p in group for problem in p.problems]
     logs = tuple(p.log for p in group)
     steps, repeated = last_attempts(steps)
-    for rank, count in repeated.items():
-        problems.append(
-            Problem(
-                f"rank {rank}",
-                f"{count} step(s) were recorded by more than one attempt; the last attempt counts",
-            )
-        )
+    problems += recorded_again(repeated)
     return Run(run_id, source, logs, steps, intervals, (*problems, *shared))
 
 

@@ -36,6 +36,11 @@ class LogRecords:
     _beginnings: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _broken_off: list[tuple[str, bytes]] = field(default_factory=list)
 
+    @property
+    def looked(self) -> bool:
+        """Whether any file was looked through."""
+        return bool(self._beginnings)
+
     def add(self, path: str, data: bytes) -> bool:
         """Take the records out of a file; whether there were any."""
         self._beginnings[_folder(path)].append(data[:_LONGEST_LINE].partition(b"\n")[0])

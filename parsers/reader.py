@@ -7,10 +7,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from stallscope.collector.sources.base import Source, SourceFile, lies_beside_logs
-from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Run
@@ -35,48 +34,80 @@ _PROCESSORS = min(4, os.cpu_count() or 1)
 T = TypeVar("T")
 
 
-def read(source: str | Source, *, read_as: str | None = None) -> list[Run]:
+class Reads(Protocol):
+    """Who opens files and hands them to parsers."""
+
+    def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
+        """Read files into a reading.
+
+        Args:
+            local: whether reading them is as cheap as reading a copy.
+        """
+
+    def records_logs(self, reading: Reading) -> list[Parsed]:
+        """The step logs whose records were found."""
+
+
+class _Here:
+    """This process."""
+
+    def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
+        def ahead(file: SourceFile) -> tuple[bytes, Parsed | None]:
+            data = unpacked(file.where, file.read())
+            return data, reading.ahead(file.name, data)
+
+        for file, found in _in_turn(files, ahead, _PROCESSORS if local else _AT_ONCE):
+            try:
+                reading.take(file.name, file.where, *found())
+            except (UnreadableError, NotFoundError) as error:
+                reading.failed(file.name, error)
+
+    def records_logs(self, reading: Reading) -> list[Parsed]:
+        return reading.records_logs()
+
+
+def read(
+    source: str | Source, *, read_as: str | None = None, reads: Reads | None = None
+) -> list[Run]:
     """The runs at a place, the newest first.
 
     Args:
         source: a folder, a file, a URL that fsspec can open, an MLflow run, or a place that is open.
         read_as: the name of a parser that is to read every file, whatever it looks like, or where
             to import it from.
+        reads: who opens the files, where this process does not.
 
     Raises:
         NotFoundError: if nothing is there, or no file of a kind that a parser knows.
         UnreadableError: if something is there and none of it can be read.
     """
-    place = open_source(source) if isinstance(source, str) else source
+    place, reads = _opened(source), reads or _Here()
     files = place.files()
     logs = [file for file in files if not is_no_log(file)]
     reading = Reading(by_name(read_as) if read_as else None)
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
-
-    def ahead(file: SourceFile) -> tuple[bytes, Parsed | None]:
-        data = unpacked(file.where, file.read())
-        return data, reading.ahead(file.name, data)
-
-    def read_all(chosen: list[SourceFile]) -> None:
-        for file, found in _in_turn(chosen, ahead, _PROCESSORS if place.local else _AT_ONCE):
-            try:
-                reading.take(file.name, file.where, *found())
-            except (UnreadableError, NotFoundError) as error:
-                reading.failed(file.name, error)
-
-    read_all([file for file in logs if not is_event_log(file.name)])
-    records = reading.records_logs()
+    reads.read(reading, [f for f in logs if not is_event_log(f.name)], local=place.local)
+    records = reads.records_logs(reading)
     made = bool(reading.parsed or reading.traces or reading.epochs_only or records)
     if made and reading.forced is None:
         # Event logs make no run: without one they are not even opened.
-        read_all([file for file in logs if is_event_log(file.name)])
+        reads.read(reading, [f for f in logs if is_event_log(f.name)], local=place.local)
     runs = reading.runs(place.where, records)
     if runs:
         return runs
     if reading.failures:
         raise reading.failures[0]
     raise NotFoundError(_nothing_in(place.where, files))
+
+
+def _opened(source: str | Source) -> Source:
+    if isinstance(source, Source):
+        return source
+    # Machines that only read what others have listed need nothing that opens places.
+    from stallscope.collector.sources.registry import open_source
+
+    return open_source(source)
 
 
 def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:

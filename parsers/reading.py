@@ -124,6 +124,16 @@ class Reading:
             self.parsed += logs
         return Taken("log", parser, logs)
 
+    def add(self, other: Reading) -> None:
+        """Take over what another one has read, but for the records of printed logs."""
+        self.parsed += other.parsed
+        self.epochs_only += other.epochs_only
+        self.problems += other.problems
+        self.failures += other.failures
+        self.measured += other.measured
+        self.traces += other.traces
+        self.events += other.events
+
     def failed(self, name: str, error: StallscopeError) -> None:
         """Damaged, or gone since the files were listed: the others are read all the same."""
         self.failures.append(error)
@@ -160,8 +170,8 @@ class Reading:
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Logs that were only printed: ``sink="both"`` has written the others into files, too."""
-        files = {_key(one): one.steps.num_rows for one in self.parsed}
-        return [one for one in records if one.steps.num_rows > files.get(_key(one), -1)]
+        files = {_key(one): one.rows for one in self.parsed}
+        return [one for one in records if one.rows > files.get(_key(one), -1)]
 
 
 def _key(one: Parsed) -> tuple[str, int, int, int]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.blocks import HeldCells
 from stallscope.analysis.recalled_ledger import RecalledLedger
 from stallscope.collector.loading import RunOnDisk
 from stallscope.run import STEPS_SCHEMA, Run
@@ -53,6 +54,8 @@ def _arrays(analysis: Analysis) -> Iterator[npt.NDArray[np.generic]]:
     for ledger in (analysis.ledger, analysis.steady):
         if ledger is not None:
             yield from (one for one in vars(ledger).values() if isinstance(one, np.ndarray))
+            cells = vars(ledger).get("cells")
+            yield from cells.arrays if isinstance(cells, HeldCells) else ()
 
 
 def _owner(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.analysis.alignment import Ints
+from stallscope.analysis.blocks import Ints
 from stallscope.analysis.lanes import Lanes
 from stallscope.run import Run
 from stallscope.wall_time import reduced_at

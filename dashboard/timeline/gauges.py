@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.analysis.alignment import Ints
+from stallscope.analysis.blocks import Ints
 from stallscope.analysis.lanes import Lanes
 from stallscope.machines import Quantity, over, quantities
 from stallscope.run import Run

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from stallscope.run import Problem
 
 Ints: TypeAlias = npt.NDArray[np.integer[npt.NBitBase]]
 
@@ -31,6 +34,17 @@ def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
         steps.filter(pa.array(keep)).combine_chunks(),
         dict(zip(ranks.tolist(), counts.tolist(), strict=True)),
     )
+
+
+def recorded_again(repeated: Mapping[int, int]) -> list[Problem]:
+    """What to say of steps that were left out, by rank."""
+    return [
+        Problem(
+            f"rank {rank}",
+            f"{count} step(s) were recorded by more than one attempt; the last attempt counts",
+        )
+        for rank, count in sorted(repeated.items())
+    ]
 
 
 def _ascend(step: Ints, rank: Ints, generation: Ints) -> bool:

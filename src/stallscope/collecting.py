@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from stallscope import __version__
 from stallscope.collector.catalogue import Catalogue, Entry, baseline_for, single_rank_for
@@ -21,6 +22,25 @@ from stallscope.remembering import Placed, analysed
 from stallscope.run import Run
 
 _SEEN = "seen.json"
+
+
+class Engine(Protocol):
+    """What reads logs, writes collected runs and lists them."""
+
+    def near(self, place: Source, store: Path, progress: Progress) -> Source:
+        """A place as it is read: itself, or a copy."""
+
+    def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
+        """Bring the runs at a place into a store; their folders."""
+
+    def opened(self, folder: Path) -> Run:
+        """A run of the store."""
+
+    def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
+        """Enter runs into the store's catalogue.
+
+        To be called when all that is collected together is there: baselines may come in any order.
+        """
 
 
 @dataclass(frozen=True)
@@ -38,6 +58,7 @@ def collect(
     *,
     read_as: str | None = None,
     progress: Progress = lambda _new, _total: None,
+    engine: Engine | None = None,
 ) -> Collected:
     """Bring a job's logs into a store.
 
@@ -45,23 +66,45 @@ def collect(
         places: where the logs are: one place, or the hosts of one job.
         read_as: the name of a parser that is to read every file.
         progress: told about bytes that are fetched.
+        engine: who does it, where this process does not.
 
     Raises:
         NotFoundError, UnreadableError: if there is nothing, or nothing that can be read.
         UnwritableError: if the store does not take it.
     """
-    near = [place if place.local else fetch(place, store, progress) for place in places]
+    engine = engine or HERE
+    near = [engine.near(place, store, progress) for place in places]
     whole = near[0] if len(near) == 1 else Several(near)
     files = whole.files()
     seen = _Seen(place_of(whole, store) / _SEEN, fingerprint(files, read_as))
     folders = seen.folders(store)
     if folders:
-        return Collected(tuple((load_run(folder), folder) for folder in folders), True)
+        return Collected(tuple((engine.opened(folder), folder) for folder in folders), True)
     # Read exactly the files whose states were noted: what is written meanwhile comes next time.
-    folders = [save_run(run, store) for run in read(_Listed(whole, files), read_as=read_as)]
+    folders = engine.saved(_Listed(whole, files), store, read_as)
     seen.note(folders)
     # What the store has of a run may be more than what came with this source.
-    return Collected(tuple((load_run(folder), folder) for folder in folders), False)
+    return Collected(tuple((engine.opened(folder), folder) for folder in folders), False)
+
+
+class _Here:
+    """This process."""
+
+    def near(self, place: Source, store: Path, progress: Progress) -> Source:
+        return place if place.local else fetch(place, store, progress)
+
+    def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
+        return [save_run(run, store) for run in read(place, read_as=read_as)]
+
+    def opened(self, folder: Path) -> Run:
+        return load_run(folder)
+
+    def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
+        list_runs(runs, store)
+
+
+#: The engine that needs nothing else.
+HERE: Engine = _Here()
 
 
 def list_runs(runs: Iterable[tuple[Run, Path]], store: Path) -> None:

@@ -73,7 +73,7 @@ def analysed(
         with suppress(*_NOT_AS_WRITTEN):
             return recalled(found, own.run, base, alone)
     made = analyse(own.run, base, alone)
-    if own.run.steps.num_rows >= _ROWS:
+    if own.run.rows >= _ROWS:
         _remember(made, _identity(own, baseline, single), own.folder)
     return made
 

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stallscope.room import Room, room_for
+
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
 STEPS_SCHEMA = pa.schema(
     [
@@ -222,6 +224,16 @@ class Run:
     @property
     def name(self) -> str:
         return str(self.fact("run_name") or self.id)
+
+    @property
+    def rows(self) -> int:
+        """Rows of ``steps``."""
+        return int(self.steps.num_rows)
+
+    @property
+    def room(self) -> Room:
+        """Where arrays with a number per row of ``steps`` lie."""
+        return room_for(self.rows)
 
     @property
     def ranks(self) -> list[int]:

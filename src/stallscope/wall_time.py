@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.alignment import Ints
+from stallscope.analysis.blocks import Ints
 from stallscope.analysis.ledger import Ledger
 
 from .run import Run

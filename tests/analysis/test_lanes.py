@@ -44,7 +44,7 @@ def whole(lanes: Lanes, most_lanes: int = 10_000, most_cells: int = 10_000) -> V
 def expected(ledger: Ledger, ranks: np.ndarray, steps: slice) -> np.ndarray:
     """Means of the stages and of lateness over what the ranks have measured, ms; NaN without any."""
     measured = ledger.measured[steps][:, ranks]
-    late = ledger.arrival - ledger.of(ledger.arrival, ledger.reference)[:, None]
+    late = ledger.arrival - ledger.of("arrival", ledger.reference)[:, None]
     values = [*(getattr(ledger, name) for name in LANE_STAGES), late]
     if not measured.any():
         return np.full(len(values), np.nan)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.blocks import HeldCells
 from stallscope.analysis.lateness import late_cells
 from stallscope.analysis.ledger import Ledger
 from stallscope.analysis.loaders import with_loaders_at_work
@@ -140,5 +141,7 @@ def test_where_inputs_vary_by_any_factor_nothing_is_surely_late() -> None:
     # One batch in ten is there at once, the others take 0.1 s.
     there = np.arange(len(ledger)) % 10 == 0
     fetch = np.where(there[:, None], 0, 100_000_000) + np.zeros((1, 2), np.int64)
-    cells = late_cells(replace(ledger, input=fetch), [0, 1])
+    cells = late_cells(
+        replace(ledger, cells=ledger.cells.beside(HeldCells.of({"input": fetch}))), [0, 1]
+    )
     assert not cells.of_stage("input").sure.any()

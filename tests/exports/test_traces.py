@@ -64,7 +64,7 @@ def test_slices_say_step_epoch_length_and_lateness(name: str, tmp_path: Path) ->
     run = simulated()
     trace = decoded(run, name, tmp_path)
     ledger = build_ledger(align(run, 0))
-    late = ledger.arrival - ledger.of(ledger.arrival, ledger.reference)[:, None]
+    late = ledger.arrival - ledger.of("arrival", ledger.reference)[:, None]
     bars, args = trace.slices["host-1", "rank 2"], trace.args["host-1", "rank 2"]
     chosen = [own for bar, own in zip(bars, args, strict=True) if bar[0] == "Compute"]
     assert [own["step"] for own in chosen] == list(range(160))

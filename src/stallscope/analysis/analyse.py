@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.run import Run
 
@@ -14,8 +15,8 @@ from .advice import Setup, advise
 from .alignment import AlignedSteps
 from .attribution import Attribution, attribute
 from .baseline import decompose, match_baseline, match_single
+from .blocks import NULL, Block, Ints
 from .change_points import change_points
-from .clocks import NULL
 from .communication import Communication, communication
 from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find
@@ -27,7 +28,7 @@ from .findings.slow_steps import step_findings
 from .generations import Generations
 from .input_times import InputRates, input_rates
 from .job_time import host_step_times, job_time
-from .ledger import Ledger
+from .ledger import STAGES, Ledger
 from .result import (
     ENTRIES,
     Analysis,
@@ -42,6 +43,7 @@ from .result import (
     StepTime,
 )
 from .sampled import set_aside, skipped_steps, unlike_the_rest
+from .side_by_side import by_parts
 from .stats import Mean, mean_with_interval
 from .verdict import decide, without_steps
 
@@ -164,7 +166,7 @@ def _bottleneck(
 ) -> Bottleneck:
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
-        nothing = "no step was recorded" if not run.steps.num_rows else None
+        nothing = "no step was recorded" if not run.rows else None
         reason = nothing or stamps.get("reason") or "no step has all of its stamps on every rank"
         return Bottleneck(
             "insufficient_data", None, f"The stages of the steps were not measured: {reason}."
@@ -235,8 +237,7 @@ def _rank_summaries(world: AlignedSteps, steady: Ledger | None) -> tuple[RankSum
     means: dict[str, list[float | None]] = {}
     nothing: list[float | None] = [None] * len(world.ranks)
     if steady is not None:
-        for name in ("input", "compute", "wait", "other"):
-            means[name] = _means(getattr(steady, name), steady)
+        means |= _means(steady)
         allreduce = float(steady.allreduce.mean()) / 1e6
         means["allreduce"] = [allreduce] * len(world.ranks)
         critical = np.bincount(steady.critical, minlength=len(world.ranks)) / len(steady)
@@ -258,28 +259,49 @@ def _rank_summaries(world: AlignedSteps, steady: Ledger | None) -> tuple[RankSum
     )
 
 
-def _means(stage: npt.NDArray[np.int64], steady: Ledger) -> list[float | None]:
-    """Per rank, milliseconds over the steps that it measured; None where it measured none."""
-    if steady.measured.all():
-        return [float(mean) for mean in stage.mean(axis=0) / 1e6]
-    count = steady.measured.sum(axis=0)
-    total = np.where(steady.measured, stage, 0).sum(axis=0)
-    return [float(t) / n / 1e6 if n else None for t, n in zip(total, count, strict=True)]
+def _means(steady: Ledger) -> dict[str, list[float | None]]:
+    """Of stages and waiting, per rank: milliseconds over its measured steps; None without any."""
+    count, *sums = steady.cells.summed(_sums, steady.last).tolist()
+    return {
+        name: [t / n / 1e6 if n else None for t, n in zip(total, count, strict=True)]
+        for name, total in zip((*STAGES, "wait"), sums, strict=True)
+    }
+
+
+def _sums(block: Block, last: Ints) -> Ints:
+    """(Measured steps, nanoseconds of each stage, of waiting) × ranks."""
+    measured = block["measured"]
+    times = [*(block[name] for name in STAGES), last[block.steps, None] - block["arrival"]]
+    if not measured.all():
+        times = [np.where(measured, one, 0) for one in times]
+    return np.array([measured.sum(axis=0), *(one.sum(axis=0) for one in times)])
 
 
 def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float | None:
     """Samples per second of all ranks together, over the steady steps."""
     if step is None or not step.mean:
         return None
-    if steady is not None and (steady.samples != NULL).all():
+    missing, samples = (1, 0) if steady is None else steady.cells.summed(_samples)
+    if steady is not None and not missing:
         # Ranks whose logs are missing work through as much as those that are there.
-        per_step = float(steady.samples.sum(axis=1).mean()) * run.size / len(steady.ranks)
+        per_step = float(samples / len(steady)) * run.size / len(steady.ranks)
     elif run.fact("batch_size") is not None:
-        turns = float(np.mean(run.steps["micro"].to_numpy()))
+        turns = sum(by_parts(run.steps, _turns)) / run.rows
         per_step = float(run.fact("batch_size")) * turns * run.size
     else:
         return None
     return per_step / (step.mean / 1e3)
+
+
+def _turns(part: pa.Table) -> int:
+    """Of the loop, in all rows."""
+    return int(pc.sum(part["micro"]).as_py())
+
+
+def _samples(block: Block) -> Ints:
+    """In how many cells they are missing, and their sum."""
+    samples = block["samples"]
+    return np.array([(samples == NULL).sum(), samples.sum()])
 
 
 def _gap(
@@ -310,17 +332,26 @@ def _coverage(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger
     skipped = skipped_steps(run)
     steps = sum(len(world.steps) for world in worlds) + skipped
     used = sum(len(ledger) for ledger in ledgers)
-    complete = sum(int(ledger.measured.all(axis=1).sum()) for ledger in ledgers)
+    complete = sum(int(ledger.cells.summed(_complete)) for ledger in ledgers)
     return Coverage(steps, complete, used - complete, skipped + set_aside(run, worlds, ledgers))
+
+
+def _complete(block: Block) -> int:
+    return int(block["measured"].all(axis=1).sum())
 
 
 def _lacks_most(ledgers: Sequence[Ledger]) -> tuple[int, int]:
     """The rank whose stamps are missing in most steps of the ledgers, and in how many."""
     lacking: dict[int, int] = {}
     for ledger in ledgers:
-        for rank, count in zip(ledger.ranks, (~ledger.measured).sum(axis=0).tolist(), strict=True):
+        counts = ledger.cells.summed(_lacking).tolist()
+        for rank, count in zip(ledger.ranks, counts, strict=True):
             lacking[rank] = lacking.get(rank, 0) + count
     return max(lacking.items(), key=lambda item: item[1])
+
+
+def _lacking(block: Block) -> Ints:
+    return np.asarray((~block["measured"]).sum(axis=0))
 
 
 def _communication(

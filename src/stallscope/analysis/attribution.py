@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .ledger import Ledger
+from .ledger import Ledger, mean_over_ranks
 from .loaders import pace_unseen, with_loaders_at_work
 from .result import Straggler
 from .stats import mean_with_interval
@@ -147,7 +147,7 @@ def _unsure(stage: str, ledger: Ledger, baseline: Ledger | None) -> float:
     """Half the interval of what a stage is held against, nanoseconds."""
     if baseline is None or not len(baseline):
         return 0.0
-    mean = mean_with_interval(getattr(baseline, stage).mean(axis=1))
+    mean = mean_with_interval(baseline.cells.per_step(mean_over_ranks, stage))
     mean = ledger.as_sure_as_clocks(stage, baseline.as_sure_as_clocks(stage, mean))
     return 0.0 if mean.ci95 is None else (mean.ci95[1] - mean.ci95[0]) / 2
 

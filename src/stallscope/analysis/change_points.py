@@ -8,8 +8,8 @@ each part is looked at alone.
 from __future__ import annotations
 
 import numpy as np
-from scipy.ndimage import median_filter
 
+from .later import ndimage
 from .ledger import Ledger
 from .result import ENTRIES, ChangePoint
 from .stats import Floats, autocorrelation_time, robust_sd
@@ -40,7 +40,7 @@ def _without_outliers(series: Floats) -> Floats:
     """Single slow steps, cut down: they are no change of regime."""
     if len(series) < 2 * _SHORTEST:
         return series
-    middle = median_filter(series, size=2 * _SHORTEST + 1, mode="nearest")
+    middle = ndimage.median_filter(series, size=2 * _SHORTEST + 1, mode="nearest")
     limit = _FAR_SDS * robust_sd(series - middle)
     return np.asarray(np.clip(series, middle - limit, middle + limit))
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import median_filter
+
+from .blocks import LATEST, NULL, Cells
+from .completions import OfClocks
+from .later import ndimage
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-#: Stands for "not measured" in arrays of int64.
-NULL = np.iinfo(np.int64).min
 
 # Long enough to average over completion jitter, short enough to follow slewed clocks.
 _WINDOW = 51
@@ -112,51 +112,55 @@ class Clocks:
         return 0.0 if self.violated is None or not len(self.violated) else self.violated.mean()
 
 
-def align_clocks(ready: Ints, reduced: Ints, domains: Sequence[str]) -> Clocks:
+def align_clocks(stamps: Cells, domains: Sequence[str]) -> Clocks:
     """Bring the clocks of a job's ranks together.
 
     Args:
-        ready: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
-        reduced: the same.
+        stamps: ``ready`` and ``reduced``, nanoseconds, each rank on its own clock, ``NULL`` where not
+            measured.
         domains: per rank, the name of its clock.
     """
     names = tuple(dict.fromkeys(domains))
     of_rank = np.array([names.index(name) for name in domains])
-    steps = len(reduced)
-    skew = np.array([_skew(reduced[:, of_rank == c]) for c in range(len(names))])
-    seen = bool(np.isfinite(skew).any())
+    seen = OfClocks.of(stamps, of_rank, len(names))
+    skew = seen.skew(of_rank)
     if len(names) == 1:
         clocks = Clocks(
             "one clock",
             names,
             of_rank,
-            np.zeros((steps, 1), np.int64),
+            np.zeros((stamps.shape[0], 1), np.int64),
             np.zeros(1),
             np.zeros(1),
-            seen,
+            bool(np.isfinite(skew).any()),
         )
     else:
-        clocks = _from_completions(reduced, names, of_rank, skew)
-    clocks = _checked(clocks, ready, reduced)
+        clocks = _from_completions(seen.completion, names, of_rank, skew)
+    clocks = _checked(clocks, seen.ready, seen.reduced)
     if clocks.method == "completions" and clocks.violations > _BROKEN:
-        return _checked(_every_step(clocks, reduced), ready, reduced)
+        # Here every rank is a clock, and all of their completions are needed at once.
+        ready, reduced = (stamps.whole(name) for name in ("ready", "reduced"))
+        earliest = np.where(reduced == NULL, LATEST, reduced)
+        return _checked(_every_step(clocks, reduced), ready, earliest)
     return clocks
 
 
-def _from_completions(reduced: Ints, names: tuple[str, ...], of_rank: Ints, skew: Floats) -> Clocks:
-    completion = [_completion(reduced[:, of_rank == c]) for c in range(len(names))]
-    offset = np.zeros((len(reduced), len(names)), np.int64)
+def _from_completions(
+    completion: Ints, names: tuple[str, ...], of_rank: Ints, skew: Floats
+) -> Clocks:
+    steps = len(completion)
+    offset = np.zeros((len(names), steps), np.int64).T
     statistical = np.zeros(len(names))
     jumps: list[ClockJump] = []
     for c in range(1, len(names)):
-        known = np.flatnonzero((completion[0] != NULL) & (completion[c] != NULL))
+        known = np.flatnonzero((completion[:, 0] != NULL) & (completion[:, c] != NULL))
         if not len(known):
             statistical[c] = np.inf
             continue
-        difference = completion[c][known] - completion[0][known]
+        difference = completion[known, c] - completion[known, 0]
         set_at = _jumps(difference)
         smooth = _running_median(difference, set_at)
-        nearest = np.clip(np.searchsorted(known, np.arange(len(reduced))), 0, len(known) - 1)
+        nearest = np.clip(np.searchsorted(known, np.arange(steps)), 0, len(known) - 1)
         offset[:, c] = smooth[nearest]
         scatter = _MAD_TO_SD * float(np.median(np.abs(difference - smooth)))
         statistical[c] = scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
@@ -179,35 +183,6 @@ def _from_completions(reduced: Ints, names: tuple[str, ...], of_rank: Ints, skew
         bool(np.isfinite(skew).any()),
         jumps=_whose(jumps, completion, names),
     )
-
-
-def _completion(reduced: Ints) -> Ints:
-    """Per step the median over a clock's ranks that measured it; NULL where none did."""
-    measured = reduced != NULL
-    whole = measured.all(axis=1)
-    result = np.full(len(reduced), NULL)
-    if reduced.shape[1] == 1:
-        return reduced[:, 0].copy()
-    if whole.any():
-        # The mean of the two middle values as int64: floats would lose nanoseconds.
-        low, high = (reduced.shape[1] - 1) // 2, reduced.shape[1] // 2
-        part = np.partition(np.ascontiguousarray(reduced), sorted({low, high}), axis=1)
-        result = np.where(whole, part[:, low] + (part[:, high] - part[:, low]) // 2, NULL)
-    partly = np.flatnonzero(measured.any(axis=1) & ~whole)
-    if len(partly):
-        own = np.sort(np.where(measured[partly], reduced[partly], np.iinfo(np.int64).max), axis=1)
-        result[partly] = own[np.arange(len(own)), (measured[partly].sum(axis=1) - 1) // 2]
-    return result
-
-
-def _skew(reduced: Ints) -> float:
-    """How far the completions of one clock's ranks typically lie apart; NaN with a single rank."""
-    measured = (reduced != NULL).all(axis=1)
-    if reduced.shape[1] < 2 or not measured.any():
-        return float("nan")
-    if not measured.all():
-        reduced = reduced[measured]
-    return float(np.median(reduced.max(axis=1) - reduced.min(axis=1)))
 
 
 def _jumps(difference: Ints) -> list[int]:
@@ -239,20 +214,20 @@ def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
         # Around the middle value, so that the filter's own type holds every digit.
         middle = own[len(own) // 2]
         size = min(_WINDOW, len(own))
-        smooth[begin:end] = middle + median_filter(own - middle, size=size, mode="nearest")
+        smooth[begin:end] = middle + ndimage.median_filter(own - middle, size=size, mode="nearest")
     return smooth
 
 
 def _whose(
-    jumps: list[ClockJump], completion: list[Ints], names: tuple[str, ...]
+    jumps: list[ClockJump], completion: Ints, names: tuple[str, ...]
 ) -> tuple[ClockJump, ...]:
     """Puts a jump down to the reference's clock where that one's own time moved."""
     found: dict[tuple[str, int], ClockJump] = {}
     for jump in jumps:
         if jump.at == 0:
             continue
-        own = _own_change(completion[names.index(jump.clock)], jump.at)
-        reference = _own_change(completion[0], jump.at)
+        own = _own_change(completion[:, names.index(jump.clock)], jump.at)
+        reference = _own_change(completion[:, 0], jump.at)
         if reference is not None and own is not None and abs(reference) > abs(own):
             jump = replace(jump, clock=names[0], ms=-jump.ms)
         found.setdefault((jump.clock, jump.at), jump)
@@ -296,35 +271,30 @@ def _step_scatter(offset: Ints) -> float:
 
 
 def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
-    """Adds what causality says: no rank is reduced before the last one is ready."""
-    count = len(clocks.names)
-    latest = np.iinfo(np.int64).max
-    last = np.full((len(ready), count), NULL)
-    first = np.full((len(ready), count), latest)
-    for c in range(count):
-        own = clocks.of_rank == c
-        top = ready[:, own].max(axis=1, initial=NULL)
-        low = reduced[:, own]
-        bottom = low.min(axis=1, initial=latest)
-        if (bottom == NULL).any():
-            bottom = np.where(low == NULL, latest, low).min(axis=1, initial=latest)
-        last[:, c] = np.where(top == NULL, NULL, top - clocks.offset[:, c])
-        first[:, c] = np.where(bottom == latest, latest, bottom - clocks.offset[:, c])
-    everybody, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=latest)
-    known = (everybody != NULL) & (earliest != latest)
+    """Adds what causality says: no rank is reduced before the last one is ready.
+
+    Args:
+        clocks: the clocks.
+        ready: S × C, the latest of each clock's ranks, ``NULL`` where none was.
+        reduced: S × C, the earliest of each clock's ranks, ``LATEST`` where none was.
+    """
+    last = np.where(ready == NULL, NULL, ready - clocks.offset)
+    first = np.where(reduced == LATEST, LATEST, reduced - clocks.offset)
+    everybody, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=LATEST)
+    known = (everybody != NULL) & (earliest != LATEST)
     finite = np.isfinite(clocks.statistical + clocks.systematic)
     widest = (2 * clocks.statistical + clocks.systematic)[finite].max(initial=0.0)
     violated = known & (earliest < everybody - int(_ROUNDING + widest))
-    bound = _bound(first, last, everybody, earliest) if count > 1 and known.any() else None
+    several = len(clocks.names) > 1 and known.any()
+    bound = _bound(first, last, everybody, earliest) if several else None
     return replace(clocks, violated=violated, bound=bound)
 
 
 def _bound(first: Ints, last: Ints, everybody: Ints, earliest: Ints) -> float:
     """The room that causality leaves to the clock that has most of it, nanoseconds."""
-    latest = np.iinfo(np.int64).max
     most = 0.0
     for c in range(first.shape[1]):
-        known = (first[:, c] != latest) & (last[:, c] != NULL) & (everybody != NULL)
+        known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (everybody != NULL)
         if known.any():
             later = np.quantile(earliest[known] - last[known, c], 0.01)
             sooner = np.quantile(first[known, c] - everybody[known], 0.01)

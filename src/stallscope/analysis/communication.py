@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
-from scipy import stats as scipy_stats
 
+from .later import optimize, scipy_stats
 from .ledger import Ledger
 from .stats import Floats, Mean, mean_with_interval
 from .what_if import WhatIf, what_if

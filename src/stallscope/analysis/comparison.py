@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats as scipy_stats
 
 from stallscope.run import Run
 
 from .baseline import COMPARED
+from .later import scipy_stats
 from .result import ENTRIES, Analysis
 from .stats import Mean
 

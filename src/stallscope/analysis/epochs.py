@@ -46,7 +46,7 @@ class EpochTimes:
 def epoch_times(run: Run) -> EpochTimes | None:
     """What a run's logs of epochs tell; None for a run that has steps, or neither."""
     precision = run.fact("precision")
-    if run.steps.num_rows or precision is None:
+    if run.rows or precision is None:
         return None
     epochs = _epochs(run)
     mean = _mean(epochs, run.fact("first_epoch"))

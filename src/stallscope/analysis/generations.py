@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.run import Run
 
 from .alignment import AlignedSteps, align
 from .ledger import Ledger, build_ledger, concatenated, of_last_world
+from .side_by_side import by_parts
 from .warmup import warm_up_steps
 
 
@@ -33,7 +36,7 @@ class Generations:
     def of(cls, run: Run) -> Generations:
         """Bring a run's ranks together."""
         # A log without any step yet is no world of its own.
-        numbers = np.unique(run.steps["generation"].to_numpy()).tolist()
+        numbers = sorted(set().union(*by_parts(run.steps, _generations)))
         worlds = [align(run, number) for number in numbers]
         ledgers = [build_ledger(world) for world in worlds]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
@@ -48,6 +51,10 @@ class Generations:
         pairs = zip(self.worlds, self.ledgers, strict=True)
         with_ledger = [world for world, ledger in pairs if len(ledger)]
         return next(reversed(with_ledger or self.worlds), None)
+
+
+def _generations(part: pa.Table) -> set[int]:
+    return set(pc.unique(part["generation"]).to_pylist())
 
 
 def _steady(ledger: Ledger | None, warm_up: npt.NDArray[np.bool_]) -> Ledger | None:

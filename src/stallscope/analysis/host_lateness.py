@@ -31,7 +31,7 @@ def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, .
         ledger: steady steps.
         hosts: per rank of the ledger, its host.
     """
-    reference = ledger.of(ledger.arrival, ledger.reference)
+    reference = ledger.last - ledger.imbalance
     critical = np.bincount(ledger.critical, minlength=len(ledger.ranks)) / max(len(ledger), 1)
     on: dict[str, list[int]] = {}
     for position, host in enumerate(hosts):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from stallscope.run import Run
 
 from .alignment import AlignedSteps
-from .clocks import NULL
+from .blocks import NULL
 from .ledger import GAPS, Ledger
 from .sampled import skipped_time
+from .side_by_side import by_parts
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,14 @@ def _span(run: Run) -> tuple[int, int]:
     began = min(log.process_start for log, here in zip(run.logs, own, strict=True) if here)
     ends = [began]
     for table in (run.intervals, run.steps):
-        here = np.array(own)[table["log"].to_numpy()] if table.num_rows else np.zeros(0, bool)
-        if here.any():
-            ends.append(int(table["end"].to_numpy()[here].max()))
+        ends += chain.from_iterable(by_parts(table, _last_end, np.array(own)))
     return began, max(ends)
+
+
+def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
+    """When the last row of some logs ended; nothing where there is none of them."""
+    here = logs[part["log"].to_numpy()]
+    return [int(part["end"].to_numpy()[here].max())] if here.any() else []
 
 
 def _trailing(world: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
@@ -98,7 +105,7 @@ def host_step_times(aligned: AlignedSteps) -> npt.NDArray[np.int64]:
 
     Nanoseconds; steps that are not consecutive, or begin an epoch or a session, are left out.
     """
-    begin = aligned.begin[:, 0] if aligned.begin.shape[1] else np.zeros(0, np.int64)
+    begin = aligned.cells.columns("begin", [0])[:, 0]
     usable = (np.diff(aligned.steps) == 1) & ~aligned.session_start[1:]
     usable &= aligned.epochs[1:] == aligned.epochs[:-1]
     usable &= (begin[1:] != NULL) & (begin[:-1] != NULL)

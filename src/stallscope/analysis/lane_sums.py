@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .alignment import Ints
+from .blocks import Ints
 from .ledger import Ledger
 
 Floats = npt.NDArray[np.float32]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .alignment import Ints
+from .blocks import Ints
 from .lane_sums import LANE_STAGES, Floats, LaneSums
 from .ledger import GAPS, Ledger
 from .stats import robust_sd

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats as scipy_stats
 
+from .blocks import Block, Bools, Cells, HeldCells, Ints, added
+from .later import scipy_stats
 from .ledger import Ledger
 from .stats import Floats, autocorrelation_time, robust_sd
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 #: Rank, host and burst tests share a false-alarm rate of 2 %.
 ALPHA = 0.02 / 3
@@ -62,8 +61,14 @@ def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> 
         ledger: steady steps.
         blind_ns: nobody is named for less; the completion skew where clocks were aligned by it.
     """
-    shares = ledger.measured[:, tested].mean(axis=0) if len(ledger) else np.ones(len(tested))
-    return _slow(ledger.arrival[:, tested], np.asarray(shares), blind_ns)
+    ranks = np.array(tested, np.int64)
+    measured = ledger.cells.summed(_measured, ranks)
+    shares = measured / len(ledger) if len(ledger) else np.ones(len(ranks))
+    return _slow(ledger.cells, ranks, shares, blind_ns)
+
+
+def _measured(block: Block, ranks: Ints) -> Ints:
+    return np.asarray(block.of("measured", ranks).sum(axis=0))
 
 
 def slow_hosts(
@@ -76,13 +81,13 @@ def slow_hosts(
         return (), None
     own = np.array(hosts)
     columns = [np.flatnonzero(own == name) for name in names]
-    found = _slow(_medians(ledger.arrival, columns), np.ones(len(names)), blind_ns)
+    found = _slow_medians(ledger.cells, columns, blind_ns)
     if not found.named:
         return (), found
     # One very slow rank lifts its host's median a little: every host is tested without its slowest, too.
-    means = np.log(np.maximum(ledger.arrival, 1), dtype=np.float32).mean(axis=0, dtype=np.float64)
+    means = ledger.cells.summed(_logarithms) / len(ledger)
     fewer = [_without_slowest(ranks, means) for ranks in columns]
-    again = _slow(_medians(ledger.arrival, fewer), np.ones(len(names)), blind_ns)
+    again = _slow_medians(ledger.cells, fewer, blind_ns)
     slow = tuple(
         names[index]
         for index in found.named
@@ -91,15 +96,37 @@ def slow_hosts(
     return slow, found
 
 
-def _medians(arrival: Ints, columns: Sequence[Ints]) -> Ints:
-    """n × hosts: per step the lower median over each host's ranks."""
-    medians = np.empty((len(columns), len(arrival)), np.int64)
-    for index, ranks in enumerate(columns):
-        laps = np.ascontiguousarray(arrival[:, ranks])
+def _slow_medians(cells: Cells, columns: Sequence[Ints], blind_ns: float) -> SlowOnes:
+    """The test on the medians over each host's ranks."""
+    medians = np.concatenate(cells.by_steps(_medians, columns), axis=1)
+    of_hosts = HeldCells.of({"arrival": medians.T})
+    return _slow(of_hosts, np.arange(len(columns)), np.ones(len(columns)), blind_ns)
+
+
+def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
+    """Hosts × steps: per step the lower median over each host's ranks."""
+    arrival = block["arrival"].T
+    medians = np.empty((len(columns), arrival.shape[1]), np.int64)
+    sizes = np.array([len(ranks) for ranks in columns])
+    for size in np.unique(sizes).tolist():
+        # Hosts of as many ranks at once.
+        own = np.flatnonzero(sizes == size).tolist()
+        laps = arrival[np.concatenate([columns[host] for host in own])]
         # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
-        low = (laps.shape[1] - 1) // 2
-        medians[index] = np.partition(laps, low, axis=1)[:, low]
-    return medians.T
+        low = (size - 1) // 2
+        laps = laps.reshape(len(own), size, -1)
+        medians[own] = np.partition(laps, low, axis=1)[:, low]
+    return medians
+
+
+def _logarithms(block: Block) -> Floats:
+    """Per rank the sum of its laps' logarithms."""
+    return np.asarray(_log(block["arrival"]).sum(axis=0, dtype=np.float64))
+
+
+def _log(laps: Ints) -> npt.NDArray[np.float32]:
+    # Single precision: a millionth of a lap is all that is lost.
+    return np.log(np.maximum(laps, 1), dtype=np.float32)
 
 
 def _without_slowest(ranks: Ints, means: Floats) -> Ints:
@@ -112,26 +139,29 @@ def _most_are_slow(means: Floats, own: Bools) -> bool:
     return bool((over > np.log1p(INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
-def _slow(laps: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
+def _slow(cells: Cells, tested: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
     """The test.
 
     Args:
-        laps: steps × ranks, nanoseconds.
+        cells: ``arrival`` are the laps, nanoseconds.
+        tested: positions of the ranks that are tested.
         shares: per rank the share of its steps that were measured; in the others peers stand in.
     """
-    n, ranks = laps.shape
+    n, ranks = cells.shape[0], len(tested)
     if ranks < 2 or n < FEWEST_INDEPENDENT:
         return SlowOnes((), 1.0, too_few_steps=True)
-    # Single precision: a millionth of a lap is all that is lost.
-    x = np.log(np.maximum(laps, 1), dtype=np.float32)
-    step_mean = x.mean(axis=1, dtype=np.float64)
-    own = x - step_mean.astype(np.float32)[:, None]
-    means = own.mean(axis=0, dtype=np.float64) / shares
-    tau = _tau(x)
-    sigma = _sigma(own)
+    of_steps, of_ranks = zip(*cells.by_steps(_moments, tested), strict=True)
+    step_mean, (sums, squares) = np.concatenate(of_steps), added(of_ranks)
+    means = sums / n / shares
+    chosen = np.unique(np.linspace(0, ranks - 1, min(ranks, _RANKS_FOR_TAU)).astype(int))
+    some = _log(cells.columns("arrival", tested[chosen]))
+    tau = _tau(some)
+    sigma = _sigma(np.sqrt((squares - sums**2 / n) / (n - 1)))
+    if ranks == 2:
+        sigma = _sigma(_detrended(some - step_mean.astype(np.float32)[:, None]).std(axis=0, ddof=1))
     independent = n / tau
     if independent < FEWEST_INDEPENDENT:
-        glaring = _glaring(laps, means)
+        glaring = _glaring(cells, tested, means)
         return SlowOnes(glaring, tau, too_few_steps=not glaring)
     excess = means - _median_of_others(means)
     scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
@@ -144,41 +174,60 @@ def _slow(laps: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
     return SlowOnes(named, tau, too_few_steps=False)
 
 
-def _glaring(laps: Ints, means: Floats) -> tuple[int, ...]:
+def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
+    """Of laps' logarithms per step the mean; (the sum of what is above it, of its squares) × ranks."""
+    x = _log(block.of("arrival", tested))
+    step_mean = x.mean(axis=1, dtype=np.float64)
+    x -= step_mean.astype(np.float32)[:, None]
+    squares = np.square(x, dtype=np.float64).sum(axis=0)
+    return step_mean, np.array([x.sum(axis=0, dtype=np.float64), squares])
+
+
+def _glaring(cells: Cells, tested: Ints, means: Floats) -> tuple[int, ...]:
     """Ranks whose fast laps are far slower than the others' slow ones: no test is needed for that."""
-    named = []
-    for rank in np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2).tolist():
-        others = np.median(np.delete(laps, rank, axis=1), axis=1)
-        if np.quantile(laps[:, rank], 0.05) > _GLARING * np.quantile(others, 0.95):
-            named.append(rank)
-    return tuple(named)
+    candidates = np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2)
+    if not len(candidates):
+        return ()
+    own, others = cells.gathered(_own_and_others, tested, candidates)
+    fast, slow = np.quantile(own, 0.05, axis=1), np.quantile(others, 0.95, axis=1)
+    return tuple(candidates[fast > _GLARING * slow].tolist())
 
 
-def _tau(x: npt.NDArray[np.float32]) -> float:
-    """Steps after which a median rank's laps, less what all ranks share, forget themselves."""
-    n, ranks = x.shape
-    chosen = np.unique(np.linspace(0, ranks - 1, min(ranks, _RANKS_FOR_TAU)).astype(int))
-    some = x[:, chosen].astype(np.float64)
+def _own_and_others(block: Block, tested: Ints, candidates: Ints) -> tuple[Ints, Floats]:
+    """Candidates × steps: their laps, and the median of all others'."""
+    laps = block.of("arrival", tested)
+    others = [np.median(np.delete(laps, rank, axis=1), axis=1) for rank in candidates]
+    return laps[:, candidates].T, np.array(others)
+
+
+def _tau(some: npt.NDArray[np.float32]) -> float:
+    """Steps after which a median rank's laps, less what all ranks share, forget themselves.
+
+    Args:
+        some: logarithms of the laps of some ranks, n × ranks.
+    """
+    x = some.astype(np.float64)
+    ranks = x.shape[1]
     # A rank that becomes ever slower moves the mean of a few ranks, and would pass for everybody's
     # long memory; their median it does not move.
-    shared = np.median(some, axis=1) if ranks > 2 else some.mean(axis=1)
-    own = some - shared[:, None]
+    shared = np.median(x, axis=1) if ranks > 2 else x.mean(axis=1)
+    own = x - shared[:, None]
     own -= own.mean(axis=0)
     if ranks == 2:
         # With two ranks the difference of the pair is all there is; a drift would inflate τ.
-        trend = np.arange(n) - (n - 1) / 2
-        own -= np.outer(trend, trend @ own / (trend @ trend))
+        own = _detrended(own)
     return float(np.median([autocorrelation_time(series) for series in own.T]))
 
 
-def _sigma(own: npt.NDArray[np.float32]) -> float:
+def _detrended(own: npt.NDArray[Any]) -> Floats:
+    n = len(own)
+    trend = np.arange(n) - (n - 1) / 2
+    return np.asarray(own - np.outer(trend, trend @ own / (trend @ trend)), np.float64)
+
+
+def _sigma(sigmas: Floats) -> float:
     """The standard deviation of the median rank's laps, without what all ranks share."""
-    n, ranks = own.shape
-    if ranks == 2:
-        trend = (np.arange(n) - (n - 1) / 2).astype(np.float64)
-        some = own.astype(np.float64)
-        own = (some - np.outer(trend, trend @ some / (trend @ trend))).astype(np.float32)
-    sigmas = own.std(axis=0, ddof=1, dtype=np.float64)
+    ranks = len(sigmas)
     return float(np.median(sigmas)) * float(np.sqrt(ranks / (ranks - 1)))
 
 

@@ -9,14 +9,15 @@ rank to rank name nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
-from scipy import stats as scipy_stats
 
+from .blocks import Block, ranks_of
 from .lap_test import ALPHA
+from .later import optimize, scipy_stats
 from .ledger import STAGES, Ledger
 from .stats import Floats
 
@@ -42,7 +43,7 @@ _LEAST_SEEN = 0.3
 _FOREVER_NS = 3e18
 # Quantiles of the lower half say what is usual even where half of the values are late.
 _LOW, _LOWER = 0.20, 0.05
-_LOW_TO_SD = 1 / float(scipy_stats.norm.ppf(_LOW) - scipy_stats.norm.ppf(_LOWER))
+_LOW_TO_SD = 1 / (NormalDist().inv_cdf(_LOW) - NormalDist().inv_cdf(_LOWER))
 
 
 @dataclass(frozen=True)
@@ -110,14 +111,25 @@ class LateCells:
 def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     """Cells in which a stage of a tested rank took far longer than its peers' and than usual."""
     smallest = _SMALLEST_SHARE * float(ledger.total.mean())
-    whole = len(tested) == len(ledger.ranks)
+    ranks, n = np.array(tested, np.int64), len(ledger)
+    some = ranks[np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))]
+    (peers,) = ledger.cells.gathered(_lower_medians, some)
+    sample = np.unique(np.linspace(0, n - 1, min(n, _STEPS_FOR_USUAL)).astype(int))
+    usual = [
+        _Usual.of(ranks_of(ledger.cells.rows(stage, sample), ranks), peer[sample], smallest)
+        for stage, peer in zip(STAGES, peers, strict=True)
+    ]
+    limits = np.array([own.limit(peer) for own, peer in zip(usual, peers, strict=True)])
+    late = ledger.cells.by_steps(_late, ranks, peers, [own.usual for own in usual], limits)
     parts = []
-    for index, stage in enumerate(STAGES):
-        values = getattr(ledger, stage)
-        found = _late(values if whole else values[:, list(tested)], smallest)
-        rank = np.asarray(tested)[found.rank]
-        there = ledger.measured[found.step, rank]
-        parts.append(replace(found, rank=rank, stage=np.full(len(found), index)).take(there))
+    for index, (own, found) in enumerate(zip(usual, zip(*late, strict=True), strict=True)):
+        step, rank, by = (np.concatenate(one) for one in zip(*found, strict=True))
+        order = np.lexsort((step, rank))
+        step, rank, by = step[order], rank[order], by[order]
+        peer = peers[index, step]
+        sure, noise = by > own.limit(peer, _LATE_SDS), own.noise(peer)
+        stage = np.full(len(step), index)
+        parts.append(LateCells(step, rank, stage, by, sure, limits[index, step], noise))
     return joined(parts)
 
 
@@ -127,34 +139,55 @@ def joined(parts: Sequence[LateCells]) -> LateCells:
     return LateCells(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _late(values: Ints, smallest: float) -> LateCells:
-    """Late cells of one stage; ``rank`` is the position among the values' columns."""
-    n, ranks = values.shape
-    some = np.unique(np.linspace(0, ranks - 1, min(ranks, _PEERS)).astype(int))
-    low = (len(some) - 1) // 2
-    peer = np.partition(np.ascontiguousarray(values[:, some]), low, axis=1)[:, low]
-    sample = np.unique(np.linspace(0, n - 1, min(n, _STEPS_FOR_USUAL)).astype(int))
-    # Of two ranks one is the peer, and the other may be late in half of the steps.
-    at = 0.5 if ranks > 2 else 0.25
-    usual = np.quantile(values[sample] - peer[sample, None], at, axis=0).astype(np.int64)
-    spread = _spread(values[sample], peer[sample], smallest)
+@dataclass(frozen=True)
+class _Usual:
+    """How a stage usually is: per rank against its peers, and by how much it varies."""
 
-    def limit(sds: float) -> Ints:
+    usual: Ints
+    #: The standard deviation of its logarithm.
+    spread: float
+    smallest: float
+
+    @classmethod
+    def of(cls, values: Ints, peer: Ints, smallest: float) -> _Usual:
+        # Of two ranks one is the peer, and the other may be late in half of the steps.
+        at = 0.5 if values.shape[1] > 2 else 0.25
+        usual = np.quantile(values - peer[:, None], at, axis=0).astype(np.int64)
+        return cls(usual, _spread(values, peer, smallest), smallest)
+
+    def limit(self, peer: Ints, sds: float | None = None) -> Ints:
+        """Nanoseconds from which on a stage is late where the peer's takes so long."""
+        if sds is None:
+            # So many that chance makes one of the ranks late in one step of a hundred.
+            chance = float(scipy_stats.norm.isf(_CHANCE_PER_STEP / len(self.usual)))
+            sds = min(_LATE_SDS, chance)
         # So many SDs of the logarithm above the peer; stages of next to nothing vary by large factors.
-        above = (np.maximum(peer, 0) + smallest) * np.expm1(sds * spread)
-        return np.asarray(np.clip(above, smallest, _FOREVER_NS), np.int64)
+        above = (np.maximum(peer, 0) + self.smallest) * np.expm1(sds * self.spread)
+        return np.asarray(np.clip(above, self.smallest, _FOREVER_NS), np.int64)
 
-    # So many that chance makes one of the ranks late in one step of a hundred.
-    hardly_chance = min(_LATE_SDS, float(scipy_stats.norm.isf(_CHANCE_PER_STEP / ranks)))
-    by = values - peer[:, None]
-    by -= usual
-    rank, step = np.nonzero((by > limit(hardly_chance)[:, None]).T)
-    lateness = by[step, rank]
-    sure = lateness > limit(_LATE_SDS)[step]
-    from_here = limit(hardly_chance)[step]
-    noise = spread * (np.maximum(peer, 0) + smallest)[step]
-    stage = np.zeros(len(step), np.int64)
-    return LateCells(step, rank, stage, lateness, sure, from_here, noise)
+    def noise(self, peer: Ints) -> Floats:
+        return np.asarray(self.spread * (np.maximum(peer, 0) + self.smallest))
+
+
+def _lower_medians(block: Block, ranks: Ints) -> tuple[Ints]:
+    """Stages × steps: the lower median of these ranks."""
+    low = (len(ranks) - 1) // 2
+    values = (np.ascontiguousarray(block.of(stage, ranks)) for stage in STAGES)
+    return (np.array([np.partition(one, low, axis=1)[:, low] for one in values]),)
+
+
+def _late(
+    block: Block, ranks: Ints, peers: Ints, usual: Sequence[Ints], limits: Ints
+) -> list[tuple[Ints, Ints, Ints]]:
+    """Per stage the steps, ranks and lateness of cells above the limit."""
+    measured = block.of("measured", ranks)
+    found = []
+    for stage, peer, own, limit in zip(STAGES, peers, usual, limits, strict=True):
+        by = block.of(stage, ranks) - peer[block.steps, None]
+        by -= own
+        rank, step = np.nonzero(((by > limit[block.steps, None]) & measured).T)
+        found.append((step + block.steps.start, ranks[rank], by[step, rank]))
+    return found
 
 
 def _spread(values: Ints, peer: Ints, smallest: float) -> float:

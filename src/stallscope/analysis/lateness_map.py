@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .alignment import Ints
+from .blocks import LATEST, NULL, Block, Ints
 from .ledger import Ledger
 from .stats import Floats
 
@@ -47,8 +47,10 @@ def lateness_map(ledger: Ledger, rows: Sequence[Sequence[int]]) -> LatenessMap:
     n = len(ledger)
     columns = min(n, MOST_COLUMNS, max(_MOST_CELLS // max(len(rows), 1), 1))
     edges = np.unique(np.linspace(0, n, columns + 1).astype(np.int64))
-    reference = ledger.of(ledger.arrival, ledger.reference)
-    cells = [_row(ledger, list(row), reference, edges) for row in rows]
+    reference = ledger.of("arrival", ledger.reference)
+    parts = ledger.cells.by_ranks(_of_ranks, reference, edges)
+    of_ranks = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    cells = [_row(*(part[list(row)] for part in of_ranks)) for row in rows]
     mean, latest, most, step, position = (np.array(part) for part in zip(*cells, strict=True))
     rank = np.array([np.asarray(row)[at] for row, at in zip(rows, position, strict=True)])
     return LatenessMap(tuple(map(tuple, rows)), edges, mean, latest, most, step, rank)
@@ -86,28 +88,34 @@ def rows_of_ranks(
     return rows
 
 
-def _row(
-    ledger: Ledger, row: list[int], reference: Ints, edges: Ints
-) -> tuple[Floats, Floats, Floats, Ints, Ints]:
-    """A row's cells: the mean, that of the latest rank, and the maximum with its step's and rank's
-    positions.
+def _of_ranks(block: Block, reference: Ints, edges: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Ranks × columns: how many steps are known, by how much the rank was late in all of them and in
+    its latest one, and the position of that.
     """
     # Rank by rank, as it lies in memory.
-    late = ledger.arrival.T[row] - reference
-    there = ledger.measured.T[row]
+    late, there = block["arrival"].T - reference, block["measured"].T
     begin, counts = edges[:-1], np.diff(edges)
     known = np.add.reduceat(there.astype(np.int64), begin, axis=1)
     total = np.add.reduceat(np.where(there, late, 0), begin, axis=1)
-    of_ranks = np.where(known > 0, total / np.maximum(known, 1) / 1e6, -np.inf).max(axis=0)
-    known, total = known.sum(axis=0), total.sum(axis=0)
-    late = np.where(there, late, np.iinfo(np.int64).min)
-    latest, rank = late.max(axis=0), late.argmax(axis=0)
-    most = np.maximum.reduceat(latest, begin)
-    at = np.flatnonzero(latest == np.repeat(most, counts))
+    late = np.where(there, late, NULL)
+    most = np.maximum.reduceat(late, begin, axis=1)
     # The first of a column's steps that are as late.
-    column = np.searchsorted(edges, at, side="right") - 1
-    step = at[np.unique(column, return_index=True)[1]]
+    as_late = late == np.repeat(most, counts, axis=1)
+    steps = np.where(as_late, np.arange(late.shape[1]), LATEST)
+    return known, total, most, np.minimum.reduceat(steps, begin, axis=1)
+
+
+def _row(
+    known: Ints, total: Ints, most: Ints, step: Ints
+) -> tuple[Floats, Floats, Floats, Ints, Ints]:
+    """A row's cells, from those of its ranks: the mean, that of the latest rank, and the maximum with
+    its step's and rank's positions.
+    """
+    of_ranks = np.where(known > 0, total / np.maximum(known, 1) / 1e6, -np.inf).max(axis=0)
+    known, total, latest = known.sum(axis=0), total.sum(axis=0), most.max(axis=0)
+    step = np.where(most == latest, step, LATEST)
+    rank = step.argmin(axis=0)
     nothing = known == 0
     mean = np.where(nothing, np.nan, total / np.maximum(known, 1) / 1e6)
     latest_rank = np.where(nothing, np.nan, of_ranks)
-    return mean, latest_rank, np.where(nothing, np.nan, most / 1e6), step, rank[step]
+    return mean, latest_rank, np.where(nothing, np.nan, latest / 1e6), step.min(axis=0), rank

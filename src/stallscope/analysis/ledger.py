@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .alignment import AlignedSteps, Bools, Ints
-from .clocks import NULL
-from .stats import Mean, mean_with_interval
+from .alignment import AlignedSteps
+from .blocks import LATEST, NULL, Array, Block, Bools, Cells, Ints
+from .stats import Floats, Mean, mean_with_interval
 
 #: Stages of a rank's own work in a step, in the order in which ``cause`` counts them.
 STAGES = ("input", "compute", "other")
@@ -31,14 +31,13 @@ GAPS = ("validation", "checkpoint", "epoch_gap")
 
 # With one of so many ranks missing, the missing one is rarely the one that came last.
 _RANKS_PER_MISSING = 8
+# What is looked up of the reference and the critical rank of each step.
+_OF_ROLES = ("arrival", "input", "compute")
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """n steps of one generation (or several, one after the other) × R ranks, int64 nanoseconds.
-
-    Arrays of n × R lie in memory rank by rank.
-    """
+    """n steps of one generation (or several, one after the other), int64 nanoseconds."""
 
     ranks: tuple[int, ...]
     steps: Ints
@@ -47,14 +46,10 @@ class Ledger:
     reduced: Ints
     #: The whole step, without what was cut out.
     total: Ints
-    #: Per rank: n × R. ``arrival`` is when its gradients were ready, counted from the step's begin.
-    input: Ints
-    compute: Ints
-    arrival: Ints
-    #: n × R: false where the rank lacks a stamp and the reference rank's figures stand in for it.
-    measured: Bools
-    #: n × R samples, NULL where not known.
-    samples: Ints
+    #: What is known of every rank in every step, n × R: ``input``, ``compute``, and ``arrival``, when
+    #: its gradients were ready, counted from the step's begin; ``measured``, false where the rank lacks
+    #: a stamp and the reference rank's figures stand in for it; ``samples``, NULL where not known.
+    cells: Cells
     allreduce: Ints
     #: Positions in ``ranks`` of the critical rank, of the one that came next to last (the critical
     #: one itself where it is alone), and of the reference rank.
@@ -72,9 +67,34 @@ class Ledger:
         return len(self.steps)
 
     @property
+    def input(self) -> Ints:
+        """n × R."""
+        return self.cells.whole("input")
+
+    @property
+    def compute(self) -> Ints:
+        """n × R."""
+        return self.cells.whole("compute")
+
+    @property
+    def arrival(self) -> Ints:
+        """n × R."""
+        return self.cells.whole("arrival")
+
+    @property
+    def measured(self) -> Bools:
+        """n × R."""
+        return self.cells.whole("measured")
+
+    @property
+    def samples(self) -> Ints:
+        """n × R."""
+        return self.cells.whole("samples")
+
+    @property
     def other(self) -> Ints:
         """n × R: from R(i−1) to the rank's begin."""
-        return self.arrival - self.input - self.compute
+        return self.cells.whole("other")
 
     @property
     def wait(self) -> Ints:
@@ -84,23 +104,20 @@ class Ledger:
     @cached_property
     def last(self) -> Ints:
         """Per step, when the last rank's gradients were ready, counted from the step's begin."""
-        return self.of(self.arrival, self.critical)
+        return self._of_role("arrival", "critical")
 
     @property
     def imbalance(self) -> Ints:
         """Per step, by how much the critical rank was later than the reference rank."""
-        return self.last - self.of(self.arrival, self.reference)
+        return self.last - self._of_role("arrival", "reference")
 
-    def stage(self, name: str, rank: Ints) -> Ints:
-        """Per step, a stage of the rank at this position."""
-        if name == "other":
-            own = self.of(self.arrival, rank)
-            return own - self.of(self.input, rank) - self.of(self.compute, rank)
-        return self.of(getattr(self, name), rank)
+    def of(self, name: str, rank: Ints) -> Ints:
+        """Per step, a quantity of ``cells`` or a stage of the rank at this position."""
+        return self.cells.at(name, np.arange(len(self)), rank)
 
     def excess(self, name: str) -> Ints:
         """Per step, by how much a stage of the critical rank exceeds the reference rank's."""
-        return self.stage(name, self.critical) - self.stage(name, self.reference)
+        return self._of_role(name, "critical") - self._of_role(name, "reference")
 
     @property
     def cause(self) -> Ints:
@@ -110,8 +127,26 @@ class Ledger:
     def entry(self, name: str) -> Ints:
         """One entry of the ledger, per step: input, compute, other, imbalance or allreduce."""
         if name in STAGES:
-            return self.stage(name, self.reference)
+            return self._of_role(name, "reference")
         return self.imbalance if name == "imbalance" else self.allreduce
+
+    def _of_role(self, name: str, role: str) -> Ints:
+        """Per step, what ``of`` gives of the critical or the reference rank."""
+        own = self._roles[role]
+        if name == "other":
+            return own["arrival"] - own["input"] - own["compute"]
+        return own[name]
+
+    @cached_property
+    def _roles(self) -> dict[str, dict[str, Ints]]:
+        """Looked up at once: nearly everything that is said of a step is about these ranks."""
+        found = np.concatenate(
+            self.cells.by_steps(_of_roles, self.reference, self.critical), axis=-1
+        )
+        return {
+            role: dict(zip(_OF_ROLES, own, strict=True))
+            for role, own in zip(("reference", "critical"), found, strict=True)
+        }
 
     def mean_ms(self, name: str) -> Mean:
         """The mean of an entry, milliseconds, with its interval."""
@@ -127,41 +162,24 @@ class Ledger:
         """The same for some of the steps."""
         return Ledger(**{name: _rows(value, chosen) for name, value in _fields(self).items()})
 
-    def of(self, stage: Ints, rank: Ints) -> Ints:
-        """Per step, one rank's value of an n × R array."""
-        return np.asarray(stage[np.arange(len(stage)), rank])
-
 
 def build_ledger(aligned: AlignedSteps) -> Ledger:
     """The ledger of all steps that (nearly) every rank measured and whose predecessor any rank did."""
     ranks = len(aligned.ranks)
-    reduced_first = earliest(aligned.reduced)
+    found = aligned.cells.by_steps(_ends)
+    first, last_ready, there = (np.concatenate(parts) for parts in zip(*found, strict=True))
     # Stamps that break causality must not make time negative, nor let it count twice.
-    ended = np.maximum(reduced_first, aligned.ready.max(axis=1, initial=NULL))
-    ended = np.where(reduced_first == NULL, NULL, ended)
+    ended = np.where(first == NULL, NULL, np.maximum(first, last_ready))
     origin = _origins(aligned, ended)
-    missing = ranks - aligned.measured.sum(axis=1)
+    missing = ranks - there
     chosen = (missing * _RANKS_PER_MISSING <= ranks) & (missing < max(ranks, 1)) & (origin != NULL)
-    cuts = _cuts(aligned, ended)
-    begin, data, ready = (
-        _rows(array, chosen) for array in (aligned.begin, aligned.data, aligned.ready)
-    )
-    measured = _rows(aligned.measured, chosen)
+    cuts = _cuts(aligned, ended).of(chosen)
+    stamps = aligned.cells.take(chosen)
     start, reduced = origin[chosen], ended[chosen]
-    arrival = ready - start[:, None]
-    for rank_and_step, cut in cuts.nonzero(chosen):
-        arrival[rank_and_step] -= cut
-    fetch, compute = data - begin, ready - data
-    reference, second, critical = in_order(arrival, measured)
-    holes = np.nonzero(~measured) if not measured.all() else None
-    if holes is not None:
-        ready = np.where(measured, ready, NULL)
-        stand_in = (holes[0], reference[holes[0]])
-        for array in (arrival, fetch, compute):
-            array[holes] = array[stand_in]
-    steps = np.arange(len(start))
-    last = arrival[steps, critical] if ranks else np.zeros(0, np.int64)
-    allreduce = reduced - ready.max(axis=1, initial=NULL)
+    made, parts = stamps.made_by_steps(_taken_apart, start, cuts)
+    of_steps = (np.concatenate(own) for own in zip(*parts, strict=True))
+    reference, second, critical, last, last_ready, latest = of_steps
+    allreduce = reduced - last_ready
     total = last + allreduce
     return Ledger(
         ranks=aligned.ranks,
@@ -169,19 +187,58 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         epochs=aligned.epochs[chosen],
         reduced=reduced,
         total=total,
-        input=fetch,
-        compute=compute,
-        arrival=arrival,
-        measured=measured,
-        samples=_rows(aligned.samples, chosen),
+        cells=stamps.only("measured", "samples").beside(made),
         allreduce=allreduce,
         critical=critical,
         second=second,
         reference=reference,
-        gaps=_gaps(reduced - start - total, cuts.of(chosen, ready)),
+        gaps=_gaps(reduced - start - total, cuts.of_ranks(latest)),
         session_start=aligned.session_start[chosen],
         boundary_sd=aligned.clocks.by_chance,
     )
+
+
+def mean_over_ranks(block: Block, name: str) -> Floats:
+    """A kernel: per step, the mean over all ranks."""
+    return np.asarray(block[name].mean(axis=1))
+
+
+def _of_roles(block: Block, *roles: Ints) -> Ints:
+    """Roles × quantities × steps."""
+    arrays = [block[name] for name in _OF_ROLES]
+    at = np.arange(block.shape[0])
+    if not len(block.ranks):
+        return np.zeros((len(roles), len(arrays), 0), np.int64)
+    return np.array([[array[at, role[block.steps]] for array in arrays] for role in roles])
+
+
+def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
+    """Per step: the first rank reduced, the last one ready, and how many ranks measured it."""
+    last = block["ready"].max(axis=1, initial=NULL)
+    return earliest(block["reduced"]), last, block["measured"].sum(axis=1)
+
+
+def _taken_apart(
+    block: Block, start: Ints, cuts: Cuts
+) -> tuple[dict[str, Array], tuple[Ints, ...]]:
+    """Stages of every rank, and per step what is said of all of them."""
+    begin, data, ready, measured = (block[name] for name in ("begin", "data", "ready", "measured"))
+    arrival = ready - start[block.steps, None]
+    own = block.within(cuts.at)
+    arrival[cuts.at[own] - block.steps.start] -= cuts.ns[own].sum(axis=1)
+    fetch, compute = data - begin, ready - data
+    reference, second, critical = in_order(arrival, measured)
+    if not measured.all():
+        ready = np.where(measured, ready, NULL)
+        holes = np.nonzero(~measured)
+        stand_in = (holes[0], reference[holes[0]])
+        for array in (arrival, fetch, compute):
+            array[holes] = array[stand_in]
+    at = np.arange(len(ready))
+    last = arrival[at, critical] if len(block.ranks) else np.zeros(0, np.int64)
+    latest = ready[cuts.at[own] - block.steps.start].argmax(axis=1) if len(block.ranks) else at[:0]
+    per_step = (reference, second, critical, last, ready.max(axis=1, initial=NULL), latest)
+    return {"arrival": arrival, "input": fetch, "compute": compute}, per_step
 
 
 def of_last_world(ledgers: Sequence[Ledger]) -> list[int]:
@@ -203,32 +260,29 @@ def concatenated(ledgers: Sequence[Ledger]) -> Ledger | None:
         else value
         for name, value in _fields(ledgers[-1]).items()
     }
-    return Ledger(**joined)
+    cells = ledgers[0].cells.followed_by([ledger.cells for ledger in ledgers[1:]])
+    return Ledger(**{**joined, "cells": cells})
 
 
 def _fields(ledger: Ledger) -> dict[str, Any]:
     return {name: getattr(ledger, name) for name in Ledger.__dataclass_fields__}
 
 
-def _rows(array: Any, chosen: Bools) -> Any:
-    """Some of the steps of an array, in the memory's order; a view where they follow each other."""
-    if not isinstance(array, np.ndarray):
-        return array
-    at = np.flatnonzero(chosen)
-    if len(at) and at[-1] - at[0] + 1 == len(at):
-        return array[at[0] : at[-1] + 1]
-    return np.compress(chosen, array.T, axis=-1).T
+def _rows(value: Any, chosen: Bools) -> Any:
+    """Some of the steps of a ledger's field."""
+    if isinstance(value, Cells):
+        return value.take(chosen)
+    return value[chosen] if isinstance(value, np.ndarray) else value
 
 
 def earliest(reduced: Ints) -> Ints:
     """Per step the earliest ``reduced`` of any rank that measured it; NULL where none did."""
-    first = reduced.min(axis=1, initial=np.iinfo(np.int64).max)
+    first = reduced.min(axis=1, initial=LATEST)
     holes = first == NULL
     if holes.any():
         own = reduced[holes]
-        latest = np.iinfo(np.int64).max
-        filled = np.where(own == NULL, latest, own).min(axis=1, initial=latest)
-        first[holes] = np.where(filled == latest, NULL, filled)
+        filled = np.where(own == NULL, LATEST, own).min(axis=1, initial=LATEST)
+        first[holes] = np.where(filled == LATEST, NULL, filled)
     return np.asarray(first)
 
 
@@ -237,10 +291,10 @@ def _origins(aligned: AlignedSteps, ended: Ints) -> Ints:
     origin = np.full(len(aligned.steps), NULL)
     follows = np.diff(aligned.steps) == 1
     origin[1:][follows] = ended[:-1][follows]
-    for at in np.flatnonzero(aligned.session_start):
-        begin = aligned.begin[at]
-        known = begin[begin != NULL]
-        origin[at] = known.min() if len(known) else NULL
+    at = np.flatnonzero(aligned.session_start)
+    begin = aligned.cells.rows("begin", at)
+    first = np.where(begin == NULL, LATEST, begin).min(axis=1, initial=LATEST)
+    origin[at] = np.where(first == LATEST, NULL, first)
     return origin
 
 
@@ -268,35 +322,30 @@ def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class _Cuts:
+class Cuts:
     """What lies between a rank's last step and this one; there is nothing in most steps."""
 
     #: Positions of the steps with cuts, ascending, and per kind (as in GAPS) their nanoseconds × R.
     at: Ints
     ns: Ints
+    #: Steps in all.
+    steps: int
 
-    def nonzero(self, chosen: Bools) -> list[tuple[tuple[int, slice], Ints]]:
-        """Where in the chosen steps something is cut out of the ranks' arrivals, and how much."""
+    def of(self, chosen: Bools) -> Cuts:
+        """The cuts of some of the steps."""
+        own = chosen[self.at]
         position = np.cumsum(chosen) - 1
-        return [
-            ((int(position[at]), slice(None)), self.ns[index].sum(axis=0))
-            for index, at in enumerate(self.at)
-            if chosen[at]
-        ]
+        return Cuts(position[self.at[own]], self.ns[own], int(chosen.sum()))
 
-    def of(self, chosen: Bools, ready: Ints) -> Ints:
-        """n × 3: the cuts of the rank that came last, by kind."""
-        result = np.zeros((len(ready), len(GAPS)), np.int64)
-        position = np.cumsum(chosen) - 1
-        for index, at in enumerate(self.at):
-            if chosen[at]:
-                own = int(position[at])
-                result[own] = self.ns[index][:, ready[own].argmax()]
+    def of_ranks(self, rank: Ints) -> Ints:
+        """n × 3: by kind, the cuts of one rank (its position) in each of the steps that have any."""
+        result = np.zeros((self.steps, len(GAPS)), np.int64)
+        result[self.at] = self.ns[np.arange(len(self.at)), :, rank]
         return result
 
 
-def _cuts(aligned: AlignedSteps, ended: Ints) -> _Cuts:
-    steps, ranks = aligned.begin.shape
+def _cuts(aligned: AlignedSteps, ended: Ints) -> Cuts:
+    steps, ranks = aligned.cells.shape
     intervals = aligned.intervals
     # At the end of an epoch everything between two steps is the epoch's, not the step's.
     boundary = np.zeros(steps, bool)
@@ -306,7 +355,8 @@ def _cuts(aligned: AlignedSteps, ended: Ints) -> _Cuts:
     position = np.where(there, position, 0)
     if steps:
         there &= aligned.steps[position] == intervals.step
-        there &= aligned.begin[position, intervals.rank_index] != NULL
+        begins = aligned.cells.at("begin", position, intervals.rank_index)
+        there &= begins != NULL
         there &= ~aligned.session_start[position]
         there &= ended[position - 1] != NULL
     at = np.union1d(position[there], np.flatnonzero(boundary)).astype(np.int64)
@@ -316,16 +366,16 @@ def _cuts(aligned: AlignedSteps, ended: Ints) -> _Cuts:
         where = (position[chosen], intervals.rank_index[chosen])
         # What began before the step before was reduced, or outlasts this one's begin, is not between.
         low = np.maximum(intervals.begin[chosen], ended[where[0] - 1])
-        high = np.minimum(intervals.end[chosen], aligned.begin[where])
+        high = np.minimum(intervals.end[chosen], begins[chosen])
         entry = (np.searchsorted(at, where[0]), index, where[1])
         np.add.at(ns, entry, np.maximum(high - low, 0))
-    for entry_at in np.flatnonzero(boundary[at]):
-        step = at[entry_at]
-        between = aligned.begin[step] - aligned.end[step - 1]
-        known = (aligned.begin[step] != NULL) & (aligned.end[step - 1] != NULL)
-        rest = np.maximum(between - ns[entry_at, :2].sum(axis=0), 0)
-        ns[entry_at, 2] = np.where(known, rest, 0)
-    return _Cuts(at, ns)
+    entries = np.flatnonzero(boundary[at])
+    begin = aligned.cells.rows("begin", at[entries])
+    end = aligned.cells.rows("end", at[entries] - 1)
+    known = (begin != NULL) & (end != NULL)
+    rest = np.maximum(begin - end - ns[entries, :2].sum(axis=1), 0)
+    ns[entries, 2] = np.where(known, rest, 0)
+    return Cuts(at, ns, steps)
 
 
 def _gaps(gap: Ints, own: Ints) -> Ints:

@@ -14,18 +14,15 @@ by one. A loader that makes its batch when asked to takes what it takes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from .blocks import Array, Block, Bools, Ints, added
 from .ledger import Ledger, in_order
+from .stats import Floats
 from .what_if import ASSUMED_MS, some_of
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 # A rank starves in a step whose input is so much of a step, and more than a dispatch needs.
 _STARVING = 0.05
@@ -49,22 +46,16 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
     Args:
         ledger: steady steps.
     """
-    starves, follows = _starves(ledger), _follows(ledger)
-    pairs = _pairs(starves, follows)
-    starving = _some_starve(starves, pairs)
-    if len(starving) < 2 or _run_ahead(ledger, starving, pairs) is False:
+    starving = _some_starve(ledger)
+    if len(starving) < 2 or _run_ahead(ledger, starving) is False:
         return ledger
-    arrival, fetch = ledger.arrival.copy(order="K"), ledger.input.copy(order="K")
-    wait, step = ledger.wait, float(ledger.total.mean())
-    for rank in starving.tolist():
-        at_work = _at_work(ledger, rank, starves[:, rank], pairs[:, rank], wait[:, rank], step)
-        longer = np.where(follows[1:], at_work, 0)
-        arrival[1:, rank] += longer
-        fetch[1:, rank] += longer
-    reference, second, last = in_order(arrival, ledger.measured)
+    step = float(ledger.total.mean())
+    made = ledger.cells.made_by_ranks(_held_to_pace, _Steps.of(ledger), starving, ledger.last, step)
+    cells = ledger.cells.beside(made)
+    reference, second, last = cells.gathered(_order)
     # Who was last stays the last, although others may now be as late.
     second = np.where(second == ledger.critical, last, second)
-    return replace(ledger, arrival=arrival, input=fetch, reference=reference, second=second)
+    return replace(ledger, cells=cells, reference=reference, second=second)
 
 
 def pace_unseen(ledger: Ledger, slow: Sequence[int]) -> bool:
@@ -78,32 +69,56 @@ def pace_unseen(ledger: Ledger, slow: Sequence[int]) -> bool:
     """
     if not slow:
         return False
-    starves = _starves(ledger)
-    pairs = _pairs(starves, _follows(ledger))
-    starving = _some_starve(starves, pairs)
+    starving = _some_starve(ledger)
     own = np.intersect1d(starving, slow)
-    return len(own) == len(starving) > 0 and _run_ahead(ledger, own, pairs) is not False
+    return len(own) == len(starving) > 0 and _run_ahead(ledger, own) is not False
 
 
-def _starves(ledger: Ledger) -> Bools:
-    """n × R: whether the rank waits for its batch."""
-    step = float(ledger.total.mean()) if len(ledger) else 0.0
-    return np.asarray(ledger.input > max(ASSUMED_MS * 1e6, _STARVING * step))
+@dataclass(frozen=True)
+class _Steps:
+    """What kernels have to know of the steps."""
+
+    #: What a rank's input has to exceed for it to starve.
+    least: float
+    follows: Bools
+    total: Ints
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> _Steps:
+        step = float(ledger.total.mean()) if len(ledger) else 0.0
+        return cls(max(ASSUMED_MS * 1e6, _STARVING * step), _follows(ledger), ledger.total)
+
+    def starves(self, fetch: Ints) -> tuple[Bools, Bools]:
+        """Whether ranks wait for their batches: in each step, and in it and in the one before it."""
+        starves = fetch > self.least
+        pairs = np.zeros_like(starves)
+        pairs[1:] = starves[1:] & starves[:-1] & self.follows[1:, None]
+        return starves, pairs
+
+    def elsewhere(self, arrival: Ints, fetch: Ints, compute: Ints) -> Ints:
+        """For all steps but the first: from getting the batch before to asking for this one."""
+        rest = self.total[:, None] - (arrival - compute)
+        return np.asarray(rest[:-1] + (arrival - fetch - compute)[1:])
 
 
-def _pairs(starves: Bools, follows: Bools) -> Bools:
-    """n × R: whether the rank starves in this step and in the one before it."""
-    pairs = np.zeros_like(starves)
-    pairs[1:] = starves[1:] & starves[:-1] & follows[1:, None]
-    return pairs
-
-
-def _some_starve(starves: Bools, pairs: Bools) -> Ints:
+def _some_starve(ledger: Ledger) -> Ints:
     """Positions of the ranks that starve often enough to show their loaders' pace."""
-    if not len(starves):
+    if not len(ledger):
         return np.zeros(0, np.int64)
-    often = starves.mean(axis=0) >= _FEWEST_SHARE
-    return np.flatnonzero(often & (pairs.sum(axis=0) >= _FEWEST_PAIRS))
+    found = ledger.cells.by_ranks(_count_starving, _Steps.of(ledger))
+    starves, pairs = (np.concatenate(counts) for counts in zip(*found, strict=True))
+    often = starves / len(ledger) >= _FEWEST_SHARE
+    return np.flatnonzero(often & (pairs >= _FEWEST_PAIRS))
+
+
+def _count_starving(block: Block, steps: _Steps) -> tuple[Ints, Ints]:
+    """Per rank, how often it starves, and how often twice in a row."""
+    starves, pairs = steps.starves(block["input"])
+    return starves.sum(axis=0), pairs.sum(axis=0)
+
+
+def _order(block: Block) -> tuple[Ints, Ints, Ints]:
+    return in_order(block["arrival"], block["measured"])
 
 
 def _follows(ledger: Ledger) -> Bools:
@@ -114,58 +129,83 @@ def _follows(ledger: Ledger) -> Bools:
     return follows & ~ledger.session_start & ~ledger.gaps.any(axis=1)
 
 
+def _held_to_pace(
+    block: Block, steps: _Steps, starving: Ints, last: Ints, step: float
+) -> dict[str, Array]:
+    """Arrivals and inputs of ranks, of which those that starve are held to their loaders' pace."""
+    arrival, fetch, compute = (block[name] for name in ("arrival", "input", "compute"))
+    arrival, fetch = arrival.copy(order="K"), fetch.copy(order="K")
+    starves, pairs = steps.starves(fetch)
+    elsewhere = steps.elsewhere(arrival, fetch, compute)
+    wait = last[:, None] - arrival
+    for at in np.flatnonzero(np.isin(block.ranks, starving)).tolist():
+        spent, own, waited = (array[:, at] for array in (elsewhere, fetch, wait))
+        at_work = _at_work(spent, own, starves[:, at], pairs[:, at], waited, step)
+        longer = np.where(steps.follows[1:], at_work, 0)
+        arrival[1:, at] += longer
+        fetch[1:, at] += longer
+    return {"arrival": arrival, "input": fetch}
+
+
 def _at_work(
-    ledger: Ledger, rank: int, starves: Bools, pairs: Bools, wait: Ints, step: float
+    elsewhere: Ints, fetch: Ints, starves: Bools, pairs: Bools, wait: Ints, step: float
 ) -> Ints:
     """For all steps but the first: how much longer the rank's own loader would have kept it."""
-    elsewhere = _elsewhere(ledger, rank)
     # While it starves its loader is at work all the time, that of waiting for others included.
     longer = np.where(starves[1:], wait[:-1], 0)
-    pace = float(np.median((elsewhere + ledger.input[1:, rank])[pairs[1:]]))
+    pace = float(np.median((elsewhere + fetch[1:])[pairs[1:]]))
     if pace <= _AT_MOST_OF_A_STEP * step:
         # In a step that is not kept up by others, elsewhere is compute, allreduce and other.
-        ahead = int(pace) - (elsewhere - wait[:-1]) - ledger.input[1:, rank]
+        ahead = int(pace) - (elsewhere - wait[:-1]) - fetch[1:]
         longer = np.where(starves[1:], longer, np.maximum(ahead, 0))
     return np.asarray(np.minimum(longer, wait[1:]))
 
 
-def _elsewhere(ledger: Ledger, rank: int) -> Ints:
-    """For all steps but the first: from getting the batch before to asking for this one."""
-    arrival, fetch, compute = (
-        array[:, rank] for array in (ledger.arrival, ledger.input, ledger.compute)
-    )
-    rest = ledger.total - (arrival - compute)
-    return np.asarray(rest[:-1] + (arrival - fetch - compute)[1:])
-
-
-def _run_ahead(ledger: Ledger, starving: Ints, pairs: Bools) -> bool | None:
+def _run_ahead(ledger: Ledger, starving: Ints) -> bool | None:
     """Whether input shrinks by what was spent elsewhere before it; None where that cannot be told."""
-    elsewhere, before, now = [], [], []
-    for rank in some_of(starving.tolist()):
-        at = np.flatnonzero(pairs[:, rank])
-        elsewhere.append(_centred(_elsewhere(ledger, rank)[at - 1]))
-        # What the input before took is held fixed: a slow loader shortens its rank's waiting, too.
-        before.append(_centred(ledger.input[at - 1, rank]))
-        now.append(_centred(ledger.input[at, rank]))
-    slope, error = _slope(*(np.concatenate(parts) for parts in (elsewhere, before, now)))
+    some, steps = some_of(starving.tolist()), _Steps.of(ledger)
+    products = added(ledger.cells.by_ranks(_products, steps, ranks=some))
+    gram = products[:2, :2]
+    if np.linalg.matrix_rank(gram) < 2:
+        return None
+    inverse = np.linalg.inv(gram)
+    slopes = inverse @ products[:2, 2]
+    # Each pair with its own scatter (White 1980): stalls are rare and long.
+    meat = added(ledger.cells.by_ranks(_scatter, steps, slopes, ranks=some))
+    slope, error = float(slopes[0]), float(np.sqrt((inverse @ meat @ inverse)[0, 0]))
     if slope - _STANDARD_ERRORS * error > -_RUNS_AHEAD:
         return False
     return True if slope + _STANDARD_ERRORS * error < -_RUNS_AHEAD else None
 
 
+def _pairs(block: Block, steps: _Steps) -> Iterator[Floats]:
+    """Of each rank its pairs of steps in which it starves × (elsewhere between them, the input before,
+    the input that follows), each around its mean.
+    """
+    fetch = block["input"]
+    _, pairs = steps.starves(fetch)
+    elsewhere = steps.elsewhere(block["arrival"], fetch, block["compute"])
+    for own, spent, starved in zip(fetch.T, elsewhere.T, pairs.T, strict=True):
+        at = np.flatnonzero(starved)
+        # What the input before took is held fixed: a slow loader shortens its rank's waiting, too.
+        yield np.stack(
+            [_centred(values) for values in (spent[at - 1], own[at - 1], own[at])], axis=1
+        )
+
+
+def _products(block: Block, steps: _Steps) -> Floats:
+    """3 × 3: sums over pairs of the products of what ``_pairs`` gives."""
+    return sum((own.T @ own for own in _pairs(block, steps)), start=np.zeros((3, 3)))
+
+
+def _scatter(block: Block, steps: _Steps, slopes: Floats) -> Floats:
+    """2 × 2: the same of the first two, weighted by the squares of what the slopes leave."""
+    result = np.zeros((2, 2))
+    for own in _pairs(block, steps):
+        design, left = own[:, :2], own[:, 2] - own[:, :2] @ slopes
+        result += (design * (left**2)[:, None]).T @ design
+    return result
+
+
 def _centred(values: Ints) -> Floats:
     return np.asarray(values - values.mean())
-
-
-def _slope(x: Floats, beside: Floats, y: Floats) -> tuple[float, float]:
-    """The slope of y over x with ``beside`` held fixed, and its standard error; (0, ∞) without any."""
-    design = np.stack([x, beside], axis=1)
-    gram = design.T @ design
-    if np.linalg.matrix_rank(gram) < 2:
-        return 0.0, float("inf")
-    inverse = np.linalg.inv(gram)
-    slopes = inverse @ (design.T @ y)
-    residuals = y - design @ slopes
-    # Each pair with its own scatter (White 1980): stalls are rare and long.
-    meat = (design * (residuals**2)[:, None]).T @ design
-    return float(slopes[0]), float(np.sqrt((inverse @ meat @ inverse)[0, 0]))

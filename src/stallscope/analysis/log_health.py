@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.run import Log, Run
 
 from .advice import number
+from .side_by_side import in_parts, of_generation
 
 Ints = npt.NDArray[np.int64]
 
@@ -55,7 +58,9 @@ class Unplaced:
 
 def rank_logs(run: Run) -> tuple[RankLogs, ...]:
     """Every rank that trained, by its number."""
-    counts = np.bincount(run.steps["log"].to_numpy(), minlength=len(run.logs))
+    counts = np.zeros(len(run.logs), np.int64)
+    for part in in_parts(run.steps):
+        counts += np.bincount(part["log"].to_numpy(), minlength=len(run.logs))
     recorded = _steps_by_generation(run)
     costs = run.recorder_cost
     own: dict[int, list[int]] = {rank: [] for rank in range(run.size)}
@@ -122,14 +127,15 @@ def _of_rank(
 
 def _steps_by_generation(run: Run) -> dict[int, int]:
     """How many different steps the ranks of each generation recorded together."""
-    generation, step = (run.steps[name].to_numpy() for name in ("generation", "step"))
-    return {int(one): _different(step[generation == one]) for one in np.unique(generation).tolist()}
+    numbers = pc.unique(run.steps["generation"]).to_pylist()
+    return {one: _different(of_generation(run.steps, one)["step"]) for one in sorted(numbers)}
 
 
-def _different(step: Ints) -> int:
-    first = int(step.min())
-    if int(step.max()) - first > _FURTHEST_APART:
-        return len(np.unique(step))
-    seen = np.zeros(int(step.max()) - first + 1, bool)
-    seen[step - first] = True
+def _different(step: pa.ChunkedArray) -> int:
+    span = pc.min_max(step).as_py()
+    if span["max"] - span["min"] > _FURTHEST_APART:
+        return int(pc.count_distinct(step).as_py())
+    seen = np.zeros(span["max"] - span["min"] + 1, bool)
+    for chunk in step.chunks:
+        seen[chunk.to_numpy() - span["min"]] = True
     return int(seen.sum())

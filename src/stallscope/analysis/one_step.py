@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.ndimage import median_filter
 
-from .alignment import Ints
+from .blocks import Ints
+from .later import ndimage
 from .ledger import GAPS, STAGES, Ledger
 from .result import Analysis
 from .stats import robust_sd
@@ -110,7 +110,7 @@ def late_steps(analysis: Analysis) -> Ints:
         return np.zeros(0, np.int64)
     imbalance = steady.imbalance.astype(np.float64)
     # Around it: a rank that has become slow for good is no surprise in every further step.
-    over = imbalance - median_filter(imbalance, size=_WINDOW, mode="nearest")
+    over = imbalance - ndimage.median_filter(imbalance, size=_WINDOW, mode="nearest")
     smallest = _SMALLEST_SHARE * float(np.median(steady.total))
     late = over > max(_LATE_SDS * robust_sd(over), smallest)
     return np.asarray(np.flatnonzero(~analysis.warm_up)[late])
@@ -140,8 +140,8 @@ def _at(analysis: Analysis, ledger: Ledger, at: int, times: int) -> OneStep:
         reference=own.ranks[reference],
         imbalance=float(own.imbalance[0]) * _MS,
         cause=cause,
-        stage=float(own.stage(cause, own.critical)[0]) * _MS,
-        on_reference=float(own.stage(cause, own.reference)[0]) * _MS,
+        stage=float(own.of(cause, own.critical)[0]) * _MS,
+        on_reference=float(own.of(cause, own.reference)[0]) * _MS,
         usually=_usual(analysis.steady, cause, last),
         waited_rank_s=float(own.wait[0][measured].sum()) / 1e9,
         late=at in late_steps(analysis),
@@ -169,5 +169,5 @@ def _ranks(analysis: Analysis, own: Ledger) -> tuple[RankInStep, ...]:
 def _usual(steady: Ledger | None, stage: str, rank: int) -> float | None:
     if steady is None or not steady.measured[:, rank].any():
         return None
-    values = steady.stage(stage, np.full(len(steady), rank))
+    values = steady.of(stage, np.full(len(steady), rank))
     return float(np.median(values[steady.measured[:, rank]])) * _MS

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .alignment import Ints
+from .blocks import Ints
 from .ledger import Ledger
 from .result import ENTRIES
 
 #: Fields of a ledger that have a number per step and rank.
-PER_RANK = ("input", "compute", "arrival", "measured", "samples")
+PER_RANK = ("cells",)
 _BYTES_PER_RANK = 4 * 8 + 1
 
 

@@ -18,11 +18,11 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats as scipy_stats
 
 from stallscope.run import Run
 
 from .comparison import Difference, differences
+from .later import scipy_stats
 from .result import ENTRIES, Analysis
 from .stats import Floats, Mean
 

@@ -6,18 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
 from stallscope.run import Run
 
 from .alignment import AlignedSteps
-from .clocks import NULL
-from .ledger import Ledger, earliest
+from .blocks import NULL, Block, Bools, Ints
+from .ledger import Ledger, earliest, mean_over_ranks
 from .stats import mean_with_interval
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 #: The kind of rows that stand for steps that were not recorded one by one.
 SKIPPED = "skipped"
@@ -89,13 +85,17 @@ def skipped_time(run: Run, world: AlignedSteps) -> tuple[int, int, int]:
     on validation and on checkpoints before the last one that is."""
     if sampling_of(run) is None or not len(world.steps):
         return 0, 0, 0
-    ended = earliest(world.reduced)
+    ended = world.cells.per_step(_reduced_first)
     known = (ended[1:] != NULL) & (ended[:-1] != NULL) & ~world.session_start[1:]
     at = np.flatnonzero((np.diff(world.steps) > 1) & known)
     begin, end = ended[at], ended[at + 1]
     between = [_within(world, kind, begin, end) for kind in _PAUSES]
     steps = int((end - begin).sum()) - sum(between) + _behind_the_last(run, world, int(ended[-1]))
     return steps, between[0], between[1]
+
+
+def _reduced_first(block: Block) -> Ints:
+    return earliest(block["reduced"])
 
 
 def _behind_the_last(run: Run, world: AlignedSteps, last: int) -> int:
@@ -138,7 +138,7 @@ def unlike_the_rest(run: Run, steady: Ledger) -> str | None:
         return None
     stages = {"input": sums["data"], "compute": sums["ready"] - sums["data"]}
     for name, skipped in stages.items():
-        mean = mean_with_interval(getattr(kept, name).mean(axis=1))
+        mean = mean_with_interval(kept.cells.per_step(mean_over_ranks, name))
         rest = skipped / sums["steps"]
         if mean.ci95 is None:
             continue

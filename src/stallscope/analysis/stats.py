@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft
-from scipy import stats as scipy_stats
+
+from .later import fft, scipy_stats
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from scipy import stats as scipy_stats
 
-from .clocks import NULL
+from .blocks import NULL, Block, Bools, Ints
 from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
+from .later import scipy_stats
 from .ledger import STAGES, Ledger
 from .result import Straggler
-from .stats import mean_with_interval
-from .what_if import mean_saved, some_of, without_faulty, without_lateness
-
-Ints = npt.NDArray[np.int64]
+from .stats import Floats, mean_with_interval
+from .what_if import mean_saved, others, some_of, without_faulty, without_lateness
 
 # Lateness that costs less of a step is not worth a name; lateness that moves around, a mention.
 _BURSTS_WORTH = 0.01
@@ -145,8 +142,8 @@ def _persistent(
 ) -> Straggler:
     """A rank (or a host's ranks) that is slow all the time, or ever more."""
     own = set(ranks)
-    peers = some_of([rank for rank in healthy if rank not in own] or _others(ledger, ranks))
-    excess = {stage: _excess(ledger, stage, ranks, peers) for stage in STAGES}
+    peers = some_of([rank for rank in healthy if rank not in own] or others(ledger, ranks))
+    there, excess = _excess(ledger, ranks, peers)
     stage = max(excess, key=lambda name: float(excess[name].mean()))
     healed = without_faulty(replayed, ranks)
     return Straggler(
@@ -155,25 +152,29 @@ def _persistent(
         hosts=hosts,
         stage=stage,
         excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
-        late_share=float(np.isin(ledger.critical, list(ranks))[_there(ledger, ranks)].mean()),
+        late_share=float(np.isin(ledger.critical, list(ranks))[there].mean()),
         cost_ms=mean_saved(healed.saved(replayed), healed.fixed).scaled(1e-6),
         work=_work(ledger, ranks, peers),
     )
 
 
 def _excess(
-    ledger: Ledger, stage: str, ranks: Sequence[int], peers: Sequence[int]
-) -> npt.NDArray[np.float64]:
-    """By how much a stage of these ranks takes longer than their peers', in the steps they measured."""
-    values = getattr(ledger, stage)
-    excess = values[:, list(ranks)].mean(axis=1) - values[:, list(peers)].mean(axis=1)
-    return np.asarray(excess[_there(ledger, ranks)])
+    ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]
+) -> tuple[Bools, dict[str, Floats]]:
+    """Per step whether these ranks' own figures are there, and no stand-ins; and in those steps, by how
+    much each stage of theirs takes longer than their peers'.
+    """
+    own = np.array(ranks, np.int64), np.array(peers, np.int64)
+    there, excess = ledger.cells.gathered(_beside_peers, *own)
+    there = there if there.any() else ~there
+    return there, {stage: one[there] for stage, one in zip(STAGES, excess, strict=True)}
 
 
-def _there(ledger: Ledger, ranks: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Per step whether these ranks' own figures are there, and no stand-ins."""
-    there = ledger.measured[:, list(ranks)].mean(axis=1) > 0.5
-    return np.asarray(there if there.any() else ~there)
+def _beside_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
+    """Per step whether most of the ranks measured it, and stages × steps of their excess."""
+    means = [[block.of(stage, own).mean(axis=1) for stage in STAGES] for own in (ranks, peers)]
+    there = block.of("measured", ranks).mean(axis=1) > 0.5
+    return there, np.array(means[0]) - np.array(means[1])
 
 
 def _of(hosts: Sequence[str], name: str) -> list[int]:
@@ -182,13 +183,12 @@ def _of(hosts: Sequence[str], name: str) -> list[int]:
 
 def _now_and_then(ledger: Ledger, ranks: Sequence[int]) -> bool:
     """Whether these are slow on average for a few late steps, and in most steps like the others."""
-    peers = some_of(_others(ledger, ranks))
-    stages = [_excess(ledger, stage, ranks, peers) for stage in STAGES]
-    excess = max(stages, key=lambda series: float(series.mean()))
+    _, stages = _excess(ledger, ranks, some_of(others(ledger, ranks)))
+    excess = max(stages.values(), key=lambda series: float(series.mean()))
     return bool(np.median(excess) < _FEW_LATE_STEPS * excess.mean()) and not _ramps(excess)
 
 
-def _ramps(excess: npt.NDArray[np.float64]) -> bool:
+def _ramps(excess: Floats) -> bool:
     """Whether an excess grows steadily from next to nothing, as throttling and leaks make it."""
     if len(excess) < _FEWEST_STEPS_FOR_RAMP:
         return False
@@ -200,15 +200,19 @@ def _ramps(excess: npt.NDArray[np.float64]) -> bool:
 
 def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
     """How many times its peers' samples a rank works through in a step, where it is more."""
-    own, theirs = ledger.samples[:, list(ranks)], ledger.samples[:, list(peers)]
-    if (own == NULL).any() or (theirs == NULL).any() or not theirs.any():
+    samples = [np.array(own, np.int64) for own in (ranks, peers)]
+    missing, *sums = ledger.cells.summed(_samples, *samples)
+    if missing or not sums[1]:
         return None
-    ratio = float(own.mean() / theirs.mean())
+    ratio = float(sums[0] / len(ranks) / (sums[1] / len(peers)))
     return ratio if ratio > _MORE_WORK else None
 
 
-def _others(ledger: Ledger, ranks: Sequence[int]) -> list[int]:
-    return [rank for rank in range(len(ledger.ranks)) if rank not in set(ranks)]
+def _samples(block: Block, *groups: Ints) -> Ints:
+    """In how many cells they are missing, and the sums of each group of ranks."""
+    own = [block.of("samples", ranks) for ranks in groups]
+    missing = sum(int((samples == NULL).sum()) for samples in own)
+    return np.array([missing, *(samples.sum() for samples in own)])
 
 
 @dataclass(frozen=True)

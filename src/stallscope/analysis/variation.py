@@ -7,11 +7,13 @@ alike make each other wait is known from a baseline; without one, only a large p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from .blocks import Block
 from .ledger import STAGES, Ledger
 from .result import Straggler
 from .stats import Mean, mean_with_interval
@@ -55,7 +57,7 @@ def variation(
     """
     if len(found.healthy) < 2:
         return None
-    rest = healed.last - ledger.of(ledger.arrival, ledger.reference)
+    rest = healed.last - (ledger.last - ledger.imbalance)
     if found.named_late is not None:
         rest = rest - (ledger.last - without_lateness(ledger, found.named_late))
     seen = any((one.pattern, one.stage) == ("rotating", _STAGE) for one in found.stragglers)
@@ -92,14 +94,12 @@ def _alike(ledger: Ledger, baseline: Ledger) -> bool:
 
 def _usual(ledger: Ledger, baseline: Ledger) -> Mean:
     """The baseline's imbalance; what is longer on all ranks may vary by as much more."""
-    longer = _mean_of_reference(ledger.arrival, ledger) / _mean_of_reference(
-        baseline.arrival, baseline
-    )
+    longer = _reference_arrives(ledger) / _reference_arrives(baseline)
     return mean_with_interval(baseline.imbalance).scaled(max(1.0, longer))
 
 
-def _mean_of_reference(stage: Ints, ledger: Ledger) -> float:
-    return float(ledger.of(stage, ledger.reference).mean())
+def _reference_arrives(ledger: Ledger) -> float:
+    return float((ledger.last - ledger.imbalance).mean())
 
 
 def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str:
@@ -107,7 +107,7 @@ def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str
     last = np.where(np.isin(ledger.critical, found.slow), ledger.second, ledger.critical)
     excess = {}
     for name in STAGES:
-        own = ledger.stage(name, last) - ledger.stage(name, ledger.reference)
+        own = ledger.of(name, last) - ledger.of(name, ledger.reference)
         usual = 0.0 if baseline is None else float(baseline.excess(name).mean())
         excess[name] = float(own.mean()) - usual
     return max(excess, key=lambda name: excess[name])
@@ -123,8 +123,8 @@ def _longer(ledger: Ledger, baseline: Ledger | None, found: Found) -> tuple[Mean
     by_last = mean_with_interval(ledger.excess(_STAGE))
     if baseline is None or len(ledger) < 2 * _PARTS or len(baseline) < 2 * _PARTS:
         return by_last, 1.0
-    own = _moments(getattr(ledger, _STAGE)[:, list(found.healthy)])
-    usual = _moments(getattr(baseline, _STAGE))
+    own = _moments(ledger, found.healthy)
+    usual = _moments(baseline, range(len(baseline.ranks)))
     mean, variance = own.mean(axis=0) - usual.mean(axis=0)
     chance = np.sqrt(sum(parts.var(axis=0, ddof=1) / len(parts) for parts in (own, usual)))
     surely = bool((np.array([mean, variance]) > 2 * chance).all())
@@ -137,10 +137,17 @@ def _longer(ledger: Ledger, baseline: Ledger | None, found: Found) -> tuple[Mean
     return Mean(by, (by - 2 * float(sd), by + 2 * float(sd))), share
 
 
-def _moments(stage: Ints) -> Floats:
+def _moments(ledger: Ledger, ranks: Sequence[int]) -> Floats:
     """Parts of a run × (mean, mean variance between ranks)."""
-    parts = np.array_split(stage, _PARTS)
-    return np.array([(part.mean(), part.var(axis=1, ddof=1).mean()) for part in parts])
+    (moments,) = ledger.cells.gathered(_moments_of_steps, np.array(ranks, np.int64))
+    parts = np.array_split(moments, _PARTS, axis=1)
+    return np.array([part.mean(axis=1) for part in parts])
+
+
+def _moments_of_steps(block: Block, ranks: Ints) -> tuple[Floats]:
+    """(Mean, variance between ranks) × steps."""
+    stage = block.of(_STAGE, ranks)
+    return (np.array([stage.mean(axis=1), stage.var(axis=1, ddof=1)]),)
 
 
 def _jackknifed(moments: Floats, against: Floats) -> float:

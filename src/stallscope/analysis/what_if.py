@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from .blocks import NULL, Array, Block
 from .lateness import LateCells
 from .ledger import Ledger
 from .stats import Mean, mean_with_interval
@@ -102,9 +104,11 @@ def what_if(
     return WhatIf(fix, mean.scaled(1e-6), speedup(mean.value), ci95, mostly_ms=mostly)
 
 
-def windows(steps: int) -> int:
-    """Into how many parts a run is cut for its replay."""
-    return max(1, min(_WINDOWS, steps // _FEWEST_STEPS_PER_WINDOW))
+def windows(steps: int) -> list[int]:
+    """Where the parts begin into which a run is cut for its replay, and where the last one ends."""
+    parts = max(1, min(_WINDOWS, steps // _FEWEST_STEPS_PER_WINDOW))
+    sizes = [len(part) for part in np.array_split(np.zeros(steps, bool), parts)]
+    return [0, *np.cumsum(sizes).tolist()]
 
 
 def last_without(ledger: Ledger, ranks: Sequence[int]) -> Ints:
@@ -113,46 +117,37 @@ def last_without(ledger: Ledger, ranks: Sequence[int]) -> Ints:
     if not chosen:
         return ledger.last
     if len(chosen) == 1 and len(ledger.ranks) > 1:
-        next_to_last = ledger.of(ledger.arrival, ledger.second)
+        next_to_last = ledger.of("arrival", ledger.second)
         without = np.where(ledger.critical == chosen[0], next_to_last, ledger.last)
         return np.asarray(without, np.int64)
-    rest = np.ones(len(ledger.ranks), bool)
-    rest[chosen] = False
-    return np.asarray(ledger.arrival[:, rest].max(axis=1, initial=np.iinfo(np.int64).min))
+    return ledger.cells.per_step(_last_of, np.array(others(ledger, ranks), np.int64))
 
 
-def healed(ledger: Ledger, faulty: Sequence[int]) -> Ints:
-    """n × len(faulty) arrivals of faulty ranks as healthy ones.
+def others(ledger: Ledger, ranks: Sequence[int]) -> list[int]:
+    """Positions of all other ranks."""
+    return [rank for rank in range(len(ledger.ranks)) if rank not in set(ranks)]
 
-    Quantile mapping: a faulty rank's k-th smallest arrival becomes the matching quantile of the
-    healthy ranks' pooled ones, in place, so that what is common to all ranks in a step stays.
-    Subtracting the mean excess instead fails on bursts.
+
+def _last_of(block: Block, ranks: Ints) -> Ints:
+    return np.asarray(block.of("arrival", ranks).max(axis=1, initial=NULL))
+
+
+def _quantiles(of: Ints, count: int) -> Ints:
+    """So many quantiles of all values, ascending."""
+    ordered = np.sort(of, axis=None)
+    return np.asarray(ordered[((np.arange(count) + 0.5) / count * len(ordered)).astype(int)])
+
+
+def _mapped(values: Ints, quantiles: Ints, edges: Sequence[int]) -> Ints:
+    """In every part, every column's k-th smallest value replaced by the k-th of the part's quantiles.
+
+    In place, so that what is common to all ranks in a step stays. Subtracting the mean excess instead
+    fails on bursts.
     """
-    chosen = list(faulty)
-    healthy = [rank for rank in range(len(ledger.ranks)) if rank not in set(chosen)]
-    if not healthy:
-        return ledger.arrival[:, chosen]
-    peers = ledger.arrival[:, some_of(healthy)]
-    own = ledger.arrival[:, chosen]
-    parts = windows(len(ledger))
-    return np.concatenate(
-        [
-            mapped(mine, theirs)
-            for mine, theirs in zip(
-                np.array_split(own, parts), np.array_split(peers, parts), strict=True
-            )
-        ]
-    )
-
-
-def mapped(values: Ints, to: Ints) -> Ints:
-    """Every column's k-th smallest value replaced by the matching quantile of all values of ``to``."""
-    n = len(values)
-    ordered = np.sort(to, axis=None)
-    quantiles = ordered[((np.arange(n) + 0.5) / n * len(ordered)).astype(int)]
-    result = np.empty_like(values)
-    for column, target in zip(values.T, result.T, strict=True):
-        target[np.argsort(column)] = quantiles
+    result = np.empty(values.shape[::-1], np.int64).T
+    for begin, end in pairwise(edges):
+        for column, target in zip(values[begin:end].T, result[begin:end].T, strict=True):
+            target[np.argsort(column)] = quantiles[begin:end]
     return result
 
 
@@ -163,36 +158,65 @@ def some_of(ranks: Sequence[int]) -> list[int]:
 
 
 def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Replay:
-    """The steps as they would be if the faulty ranks were like their peers."""
-    healthy = some_of([rank for rank in range(len(ledger.ranks)) if rank not in set(faulty)])
+    """The steps as they would be if the faulty ranks were like their peers.
+
+    Quantile mapping: a faulty rank's k-th smallest arrival becomes the matching quantile of the
+    healthy ranks' pooled ones.
+    """
+    healthy = some_of(others(ledger, faulty))
     if not len(faulty) or not healthy:
         return Replay(ledger.last, np.zeros(len(ledger)))
-    as_healthy = healed(ledger, faulty)
-    rest = last_without(ledger, faulty)
-    last = np.maximum(rest, as_healthy.max(axis=1))
-    decides = _shares(as_healthy, last)
-    peers = ledger.arrival[:, healthy].mean(axis=1)
-    return Replay(np.asarray(last, np.int64), (as_healthy - peers[:, None]) @ decides)
+    edges, peers = windows(len(ledger)), ledger.cells.columns("arrival", healthy)
+    quantiles = np.concatenate(
+        [_quantiles(peers[begin:end], end - begin) for begin, end in pairwise(edges)]
+    )
+    as_healthy = ledger.cells.made_by_ranks(_as_healthy, quantiles, edges, ranks=list(faulty))
+    latest, who = as_healthy.gathered(_latest, "arrival")
+    last = np.maximum(last_without(ledger, faulty), latest)
+    decides = _shares(who[latest == last], len(faulty), len(ledger))
+    fixed = as_healthy.per_step(_put_in, "arrival", decides, peers.mean(axis=1))
+    return Replay(np.asarray(last, np.int64), fixed)
 
 
-def _shares(arrival: Ints, last: Ints) -> Floats:
-    """Per column, in which share of the steps it is the last one."""
-    if not len(arrival):
-        return np.zeros(arrival.shape[1])
-    at = np.argmax(arrival, axis=1)
-    decided = at[arrival[np.arange(len(at)), at] == last]
-    return np.bincount(decided, minlength=arrival.shape[1]) / len(arrival)
+def _as_healthy(block: Block, quantiles: Ints, edges: Sequence[int]) -> dict[str, Array]:
+    return {"arrival": _mapped(block["arrival"], quantiles, edges)}
+
+
+def _latest(block: Block, name: str) -> tuple[Ints, Ints]:
+    """Per step the greatest value, and the position of the first rank that has it."""
+    values = block[name]
+    return values.max(axis=1, initial=NULL), np.asarray(np.argmax(values, axis=1))
+
+
+def _put_in(block: Block, name: str, decides: Floats, instead_of: Floats) -> Floats:
+    """What was put in, above what it was taken from, weighted by how often it decides who is last."""
+    return np.asarray((block[name] - instead_of[block.steps, None]) @ decides)
+
+
+def _shares(who: Ints, ranks: int, steps: int) -> Floats:
+    """Per rank, in which share of the steps it is the last one."""
+    return np.bincount(who, minlength=ranks) / max(steps, 1)
 
 
 def without_lateness(ledger: Ledger, cells: LateCells) -> Ints:
     """Per step, when the last rank would be ready if these cells had not been late."""
     last = ledger.last.copy()
-    at, row = np.unique(cells.step, return_inverse=True)
-    if len(at):
-        arrival = ledger.arrival[at]
-        np.subtract.at(arrival, (row, cells.rank), cells.by)
-        last[at] = arrival.max(axis=1)
+    order = np.argsort(cells.step, kind="stable")
+    late = (cells.step[order], cells.rank[order], cells.by[order])
+    at, without = ledger.cells.gathered(_not_late, *late)
+    last[at] = without
     return last
+
+
+def _not_late(block: Block, step: Ints, rank: Ints, by: Ints) -> tuple[Ints, Ints]:
+    """Steps with late cells, and when the last rank would be ready without."""
+    own = block.within(step)
+    at, row = np.unique(step[own], return_inverse=True)
+    if not len(at):
+        return at, at
+    arrival = block["arrival"][at - block.steps.start]
+    np.subtract.at(arrival, (row, rank[own]), by[own])
+    return at, arrival.max(axis=1)
 
 
 def with_stage_of(
@@ -203,19 +227,32 @@ def with_stage_of(
     Without a baseline it may take ASSUMED_MS. Ranks that are none of ``healthy`` have faults of
     their own: in ``healed_last`` they are healed already.
     """
-    chosen = list(healthy)
-    arrival = ledger.arrival[:, chosen]
-    own = getattr(ledger, stage)[:, chosen]
+    chosen = np.array(healthy, np.int64)
     fixed = np.zeros(len(ledger))
     if baseline is not None and len(baseline):
-        peers = getattr(baseline, stage)[:, some_of(range(len(baseline.ranks)))]
-        put_in = mapped(own, peers)
-        better = arrival - own + put_in
-        fixed = put_in @ _shares(better, better.max(axis=1, initial=np.iinfo(np.int64).min))
+        peers = baseline.cells.columns(stage, some_of(range(len(baseline.ranks))))
+        quantiles = _quantiles(peers, len(ledger))
+        replayed = ledger.cells.made_by_ranks(_as_baseline, stage, quantiles, ranks=list(healthy))
+        better, who = replayed.gathered(_latest, "arrival")
+        decides = _shares(who, len(chosen), len(ledger))
+        fixed = replayed.per_step(_put_in, "stage", decides, np.zeros(len(ledger)))
     else:
-        better = arrival - np.maximum(own - int(ASSUMED_MS * 1e6), 0)
+        better = ledger.cells.per_step(_without_excess, stage, chosen)
     if len(chosen) == len(ledger.ranks):
-        return Replay(np.asarray(better.max(axis=1)), fixed)
+        return Replay(better, fixed)
     # A healed rank arrives with the healthy ones: it gains what they do.
-    gained = arrival.max(axis=1) - better.max(axis=1)
+    gained = ledger.cells.per_step(_last_of, chosen) - better
     return Replay(np.asarray(healed_last - gained), fixed)
+
+
+def _as_baseline(block: Block, stage: str, quantiles: Ints) -> dict[str, Array]:
+    own = block[stage]
+    put_in = _mapped(own, quantiles, [0, len(own)])
+    return {"stage": put_in, "arrival": block["arrival"] - own + put_in}
+
+
+def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:
+    """When the last of these ranks would be ready if the stage took no more than is assumed."""
+    arrival, own = (block.of(name, ranks) for name in ("arrival", stage))
+    better = arrival - np.maximum(own - int(ASSUMED_MS * 1e6), 0)
+    return np.asarray(better.max(axis=1, initial=NULL))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,9 @@ from .anonymous import anonymous
 from .settings import Settings
 from .sketch import Sketch, sketch, sketched
 from .units import Unit
+
+#: Reads the run at a place, as the parser of a name does if one is told.
+Reads = Callable[[Unit, str | None], Run]
 
 # Baselines of so many jobs are held at once; those of one job follow each other.
 _MOST_BASELINES = 4
@@ -84,8 +87,8 @@ class Done:
 class Worker:
     """Reads, takes apart and reports runs, one at a time."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, reads: Reads = Unit.read) -> None:
+        self._settings, self._reads = settings, reads
         self._held: dict[Unit, Run] = {}
         self._baselines: OrderedDict[Unit, Analysis] = OrderedDict()
 
@@ -100,7 +103,7 @@ class Worker:
         if known is not None and known.fingerprint == state:
             return replace(known, unit=unit, near=unit)
         if not settings.many:
-            run = self._held[unit] = unit.read(settings.read_as)
+            run = self._held[unit] = self._reads(unit, settings.read_as)
             return Known(unit, unit, sketch(run), state)
         run = unit.head(settings.read_as)
         near = unit
@@ -175,7 +178,7 @@ class Worker:
         return self._baselines[unit]
 
     def _read(self, unit: Unit) -> Run:
-        return self._held.get(unit) or unit.read(self._settings.read_as)
+        return self._held.get(unit) or self._reads(unit, self._settings.read_as)
 
     def _named(self, run: Run) -> Run:
         return anonymous(run) if self._settings.anonymous else run

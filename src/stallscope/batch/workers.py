@@ -18,7 +18,8 @@ import pyarrow as pa
 from stallscope.errors import StallscopeError
 
 from .settings import Settings
-from .worker import Worker
+from .units import Unit
+from .worker import Reads, Worker
 
 # Each process has the next run waiting for it, and no more than that.
 _WAITING_PER_PROCESS = 2
@@ -41,10 +42,10 @@ class Workers:
     To be used in a ``with`` statement.
     """
 
-    def __init__(self, settings: Settings, jobs: int) -> None:
+    def __init__(self, settings: Settings, jobs: int, reads: Reads = Unit.read) -> None:
         self._settings = settings
         self._jobs = jobs
-        self._here = Worker(settings) if jobs == 1 else None
+        self._here = Worker(settings, reads) if jobs == 1 else None
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Workers:

@@ -18,7 +18,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from stallscope.collecting import Collected, collect, list_runs
+from stallscope.collecting import Collected, Engine, collect
 from stallscope.collector.fetch import Progress as Fetching
 from stallscope.collector.sources.base import Source
 from stallscope.collector.sources.registry import open_source
@@ -26,6 +26,7 @@ from stallscope.errors import StallscopeError
 from stallscope.run import Run
 from stallscope.wording.numbers import amount
 
+from .engine import add_engine, collecting_engine
 from .main import FAILED, FINE
 
 # Following takes no more of the machine than this share, however large a run has grown.
@@ -67,17 +68,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
     )
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.to.startswith("mlflow:"):
         return _upload(options.sources, options.to.removeprefix("mlflow:"))
+    with collecting_engine(options.engine) as engine:
+        return _collect(options, engine)
+
+
+def _collect(options: argparse.Namespace, engine: Engine) -> int:
     jobs = _jobs(options.sources, options.hosts)
     store = Path(options.to)
     done: dict[int, Collected] = {}
     while True:
         began = time.monotonic()
-        failed = _round(jobs, store, options.read_as, done)
+        failed = _round(jobs, store, options.read_as, done, engine)
         if not options.follow or (len(done) == len(jobs) and all(map(_has_ended, done.values()))):
             return FAILED if failed else FINE
         took = time.monotonic() - began
@@ -85,14 +92,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _round(
-    jobs: Sequence[Sequence[Source]], store: Path, read_as: str | None, done: dict[int, Collected]
+    jobs: Sequence[Sequence[Source]],
+    store: Path,
+    read_as: str | None,
+    done: dict[int, Collected],
+    engine: Engine,
 ) -> bool:
     """Collect every job once; whether one of them failed."""
     failed = False
     new: list[tuple[Run, Path]] = []
     for number, places in enumerate(jobs):
         try:
-            collected = _collected(places, store, read_as)
+            collected = _collected(places, store, read_as, engine)
         except StallscopeError as error:
             failed = True
             print(f"stallscope: {error}", file=sys.stderr)
@@ -103,7 +114,7 @@ def _round(
             new += collected.runs
         done[number] = collected
     if new:
-        list_runs(new, store)
+        engine.list_runs(new, store)
     return failed
 
 
@@ -121,14 +132,16 @@ def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
     return [[open_source(source)] for source in sources]
 
 
-def _collected(places: Sequence[Source], store: Path, read_as: str | None) -> Collected:
+def _collected(
+    places: Sequence[Source], store: Path, read_as: str | None, engine: Engine
+) -> Collected:
     with _progress() as progress:
-        return collect(places, store, read_as=read_as, progress=progress)
+        return collect(places, store, read_as=read_as, progress=progress, engine=engine)
 
 
 def _tell(collected: Collected) -> None:
     for one, folder in collected.runs:
-        steps = amount(float(one.steps.num_rows), "rows")
+        steps = amount(float(one.rows), "rows")
         state = "unchanged" if collected.unchanged else "collected"
         print(f"{folder}: {state}, {len(one.ranks)} of {one.size} rank(s), {steps}, {one.status}")
         for problem in one.problems[:_PROBLEMS]:

@@ -24,6 +24,7 @@ from stallscope.reports import registry
 from stallscope.runs import store_of
 
 from . import github, mlflow_runs, output
+from .engine import add_engine, reading_engine
 from .main import FAILED, FINE
 from .opening import watching
 from .report_settings import jobs_of, settings_of
@@ -73,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", metavar="N", help="processes that work side by side (as many as processors)"
     )
+    add_engine(parser)
     parser.add_argument(
         "--anonymous", action="store_true", help="leave out names of hosts, and paths"
     )
@@ -99,7 +101,10 @@ def run(options: argparse.Namespace) -> int:
         mlflow_runs.checked_count(options.to, len(units))
         settings = settings.of(len(units))
         alone = alone_in(settings.out) if settings.resumable else nullcontext()
-        with alone, Workers(settings, jobs_of(options, len(units))) as workers:
+        jobs = jobs_of(options, len(units))
+        with alone, reading_engine(options.engine) as reads, Workers(
+            settings, jobs, reads
+        ) as workers:
             batch = Batch(settings, workers, watching, options.force)
             return _reported(batch, units, baselines, since, options)
 

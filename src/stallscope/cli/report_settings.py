@@ -89,6 +89,8 @@ def jobs_of(options: argparse.Namespace, count: int) -> int:
         UsageError: if it was said, and is no number.
     """
     text = options.jobs
+    if options.engine != "local":
+        return 1  # executors do the work; one driver tells them
     if text is None:
         return min(_processors(), max(1, count // _RUNS_PER_PROCESS))
     if not text.isdecimal() or not 0 < int(text) <= _MOST_JOBS:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from stallscope.analysis.alignment import Bools, Ints
-from stallscope.analysis.clocks import NULL
+from stallscope.analysis.blocks import NULL, Bools, Ints
 
 from .selection import Selection
 from .worlds import World

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.analysis.alignment import Bools, Ints
+from stallscope.analysis.blocks import Bools, Ints
 from stallscope.errors import UsageError
 from stallscope.wording.verdicts import listed
 

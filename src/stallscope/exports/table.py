@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stallscope import __version__
-from stallscope.analysis.alignment import Bools, Ints
-from stallscope.analysis.clocks import NULL
+from stallscope.analysis.blocks import NULL, Bools, Ints
 from stallscope.wording.plain import plain
 
 from .raw_slices import next_begin

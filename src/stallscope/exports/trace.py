@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.analysis.alignment import Ints
-from stallscope.analysis.clocks import NULL
+from stallscope.analysis.blocks import NULL, Ints
 from stallscope.analysis.lane_sums import LANE_STAGES
 from stallscope.analysis.ledger import GAPS, Ledger
 from stallscope.analysis.result import ChangePoint
@@ -176,7 +175,7 @@ def _job_events(world: World, at: Ints, begin: Ints, end: Ints) -> Iterator[Even
     """What is about all ranks: the steps, what lies before them, and the counters."""
     ledger = world.ledger
     rate = _rates(world, at)
-    imbalance = (ledger.last - ledger.of(ledger.arrival, ledger.reference))[at].tolist()
+    imbalance = (ledger.last - ledger.of("arrival", ledger.reference))[at].tolist()
     for index, one in enumerate(at.tolist()):
         step, epoch = int(ledger.steps[one]), _known(int(ledger.epochs[one]))
         low, high, late = int(begin[one]), int(end[one]), imbalance[index]

@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from stallscope.analysis.alignment import AlignedSteps, Ints, align
+from stallscope.analysis.alignment import AlignedSteps, align
+from stallscope.analysis.blocks import NULL, Ints
 from stallscope.analysis.change_points import change_points
-from stallscope.analysis.clocks import NULL
 from stallscope.analysis.ledger import Ledger, build_ledger, concatenated, of_last_world
 from stallscope.analysis.result import ChangePoint
 from stallscope.analysis.warmup import warm_up_steps

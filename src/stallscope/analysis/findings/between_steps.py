@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..advice import checkpoints_on_rank_0, in_words, shared_validation
+from ..blocks import NULL, Ints
 from ..result import Finding
-from .records import NULL, Ints, Records
+from .records import Records
 from .words import counted, ranks_in_words
 
 # What costs less of the job is not worth a change.
@@ -118,7 +119,7 @@ def _waited(records: Records, alone: _Alone) -> Ints:
     """Nanoseconds by which another rank's next reduction came later for it, per step."""
     reductions = records.reductions
     other = next(rank for rank in reductions.ranks if rank != alone.rank)
-    at = reductions.at[reductions.ranks.index(other)]
+    at = records.reduced_by(reductions.ranks.index(other))
     known = (at[1:] != NULL) & (at[:-1] != NULL) & (np.diff(reductions.steps) == 1)
     if not known.any():
         return np.zeros(0, np.int64)

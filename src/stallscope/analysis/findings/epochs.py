@@ -9,8 +9,9 @@ import numpy as np
 from stallscope.run import Run
 
 from ..advice import in_words, sharding
+from ..blocks import NULL
 from ..result import Finding
-from .records import NULL, Epochs, Records
+from .records import Epochs, Records
 
 # As many steps, give or take a last batch.
 _AS_MANY = 0.05

@@ -18,25 +18,26 @@ import pyarrow.compute as pc
 from stallscope.run import Log, Run
 
 from ..advice import Setup
-
-Ints = npt.NDArray[np.int64]
-
-#: Stands for "not measured" in arrays of int64.
-NULL = np.iinfo(np.int64).min
+from ..blocks import LATEST, NULL, Cells, Ints
+from ..side_by_side import by_parts, of_generation, side_by_side, without_logs
 
 
 @dataclass(frozen=True)
 class Reductions:
-    """When each rank had reduced each step: R ranks × S steps, nanoseconds on the rank's own clock."""
+    """When each rank had reduced each step."""
 
     ranks: tuple[int, ...]
     #: Per rank, the name of its clock.
     clocks: tuple[str, ...]
     steps: Ints
-    #: NULL where not measured.
-    at: Ints
-    #: False where no rank has stamps: then these are the ends of steps as the hosts saw them.
-    stamped: bool
+    #: S steps × R ranks, nanoseconds on the rank's own clock, NULL where not measured.
+    cells: Cells
+    #: What it is called there: ``reduced``, or ``end``, as the hosts saw it, where no rank has stamps.
+    stamp: str
+
+    @property
+    def stamped(self) -> bool:
+        return self.stamp == "reduced"
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ class Records:
 
     @cached_property
     def generation(self) -> int:
-        if self.run.steps.num_rows:
-            return int(pc.max(self.run.steps["generation"]).as_py())
-        return max(log.generation for log in self.run.logs)
+        logs = zip(self.run.logs, self.totals.rows.tolist(), strict=True)
+        with_steps = [log.generation for log, rows in logs if rows]
+        return max(with_steps or [log.generation for log in self.run.logs])
 
     @cached_property
     def logs(self) -> dict[int, Log]:
@@ -125,32 +126,17 @@ class Records:
 
     @cached_property
     def totals(self) -> Totals:
-        table, logs = self.run.steps, len(self.run.logs)
+        logs = len(self.run.logs)
+        found = by_parts(self.run.steps, _totals_of, logs)
         none = np.zeros(logs, np.int64)
-        if not table.num_rows:
-            return Totals(none, none, none, none, none)
-        # Rows come log by log: sums over stretches of one log are far cheaper than over rows.
-        log = table["log"].to_numpy()
-        starts = np.flatnonzero(np.diff(log, prepend=-1))
-        of = log[starts]
-
-        def summed(values: Ints) -> Ints:
-            return np.bincount(of, np.add.reduceat(values, starts), logs).astype(np.int64)
-
-        rows = np.bincount(of, np.diff(starts, append=len(log)), logs).astype(np.int64)
-        first, last = np.full(logs, np.iinfo(np.int64).max), none.copy()
-        np.minimum.at(first, of, np.minimum.reduceat(_numbers(table["step"]), starts))
-        np.maximum.at(last, of, np.maximum.reduceat(_numbers(table["end"]), starts))
-        samples = table["samples"]
-        counted = rows
-        if samples.null_count:
-            counted = summed(pc.is_valid(samples).cast(pa.int64()).to_numpy())
+        parts = zip(*(found or [(none,) * 5]), strict=True)
+        rows, first, last, samples, counted = (np.stack(part) for part in parts)
         return Totals(
-            rows,
-            np.where(rows > 0, first, 0),
-            last,
-            summed(pc.fill_null(samples, 0).to_numpy()),
-            counted,
+            rows.sum(axis=0),
+            np.where(rows.any(axis=0), first.min(axis=0), 0),
+            last.max(axis=0),
+            samples.sum(axis=0),
+            counted.sum(axis=0),
         )
 
     @cached_property
@@ -170,22 +156,21 @@ class Records:
 
     @cached_property
     def reductions(self) -> Reductions:
-        ranks = {rank: row for row, rank in enumerate(self.ranks)}
-        row_of = np.full(len(self.run.logs), -1)
-        for index, log in self.logs.items():
-            # A rank that moved to another host has two clocks; its last one counts.
-            if log.clock_domain == self.last_log[log.rank].clock_domain:
-                row_of[index] = ranks[log.rank]
-        row = row_of[self.run.steps["log"].to_numpy()]
-        table = self.run.steps
-        if len(row) and row.min() < 0:
-            table, row = table.filter(pa.array(row >= 0)), row[row >= 0]
-        stamped = table["reduced"].null_count < table.num_rows
-        steps, column = _columns(table["step"].to_numpy(), len(ranks))
-        at = np.full((len(ranks), len(steps)), NULL)
-        at[row, column] = _numbers(table["reduced" if stamped else "end"])
-        clocks = tuple(self.last_log[rank].clock_domain for rank in ranks)
-        return Reductions(tuple(ranks), clocks, steps, at, stamped)
+        # A rank that moved to another host has two clocks; its last one counts.
+        moved = [
+            index
+            for index, log in self.logs.items()
+            if log.clock_domain != self.last_log[log.rank].clock_domain
+        ]
+        table = without_logs(of_generation(self.run.steps, self.generation), moved)
+        stamp = "reduced" if any(by_parts(table, _has_reduced)) else "end"
+        dense = side_by_side(table, [stamp], self.run.room)
+        clocks = tuple(self.last_log[rank].clock_domain for rank in dense.ranks)
+        return Reductions(dense.ranks, clocks, dense.steps, dense.cells, stamp)
+
+    def reduced_by(self, rank: int) -> Ints:
+        """Of one rank (its position): per step, when it had reduced it."""
+        return self.reductions.cells.columns(self.reductions.stamp, [rank])[:, 0]
 
     @cached_property
     def seconds(self) -> float:
@@ -202,13 +187,26 @@ def _numbers(column: pa.ChunkedArray) -> Ints:
     return np.asarray(pc.fill_null(column.cast(pa.int64()), NULL).to_numpy())
 
 
-def _columns(step: Ints, ranks: int) -> tuple[Ints, Ints]:
-    """The steps, ascending, and the position of each row's step among them."""
-    if not len(step):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    first, last = int(step.min()), int(step.max())
-    if (last - first) * ranks < 2 * len(step) + 10_000:
-        return np.arange(first, last + 1), step - first
-    # Numbers far apart, as in a log with a damaged one, must not cost memory.
-    steps, column = np.unique(step, return_inverse=True)
-    return steps, column
+def _has_reduced(part: pa.Table) -> bool:
+    return bool(part["reduced"].null_count < part.num_rows)
+
+
+def _totals_of(part: pa.Table, logs: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Per log: its rows in this part, the first step, the last end, samples, and how many are known."""
+    # Rows come log by log: sums over stretches of one log are far cheaper than over rows.
+    log = part["log"].to_numpy()
+    starts = np.flatnonzero(np.diff(log, prepend=-1))
+    of = log[starts]
+
+    def summed(values: Ints) -> Ints:
+        return np.bincount(of, np.add.reduceat(values, starts), logs).astype(np.int64)
+
+    rows = np.bincount(of, np.diff(starts, append=len(log)), logs).astype(np.int64)
+    first, last = np.full(logs, LATEST), np.zeros(logs, np.int64)
+    np.minimum.at(first, of, np.minimum.reduceat(_numbers(part["step"]), starts))
+    np.maximum.at(last, of, np.maximum.reduceat(_numbers(part["end"]), starts))
+    samples = part["samples"]
+    counted = rows
+    if samples.null_count:
+        counted = summed(pc.is_valid(samples).cast(pa.int64()).to_numpy())
+    return rows, first, last, summed(pc.fill_null(samples, 0).to_numpy()), counted

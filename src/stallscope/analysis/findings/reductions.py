@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..advice import Advice
+from ..blocks import NULL
 from ..result import Finding
-from .records import NULL, Records
+from .records import Records
 from .settings import one_of, settings_found
 
 # A cycle that is longer than this share of a step keeps gradients waiting for long.
@@ -166,7 +167,7 @@ def _setting(records: Records, name: str) -> float | None:
 
 def _typical_step_ms(records: Records) -> float | None:
     """The median time from one step's end to the next one's on the lowest rank."""
-    at = records.reductions.at[0] if len(records.reductions.at) else np.zeros(0, np.int64)
+    at = records.reduced_by(0) if records.reductions.ranks else np.zeros(0, np.int64)
     known = at[at != NULL]
     return float(np.median(np.diff(known))) / 1e6 if len(known) > 1 else None
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import median_filter
 
+from ..later import ndimage
 from ..ledger import Ledger
 from ..result import ChangePoint, Finding
 from ..stats import robust_sd
@@ -34,7 +34,7 @@ def step_findings(ledger: Ledger, changes: tuple[ChangePoint, ...]) -> Iterator[
     if len(ledger) < _WINDOW:
         return
     total = ledger.total.astype(np.float64)
-    usual = median_filter(total, size=_WINDOW, mode="nearest")
+    usual = ndimage.median_filter(total, size=_WINDOW, mode="nearest")
     over = total - usual
     slow = over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
     if not slow.any():

@@ -12,18 +12,20 @@ have moved apart.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.ndimage import median_filter
 
+from ..blocks import LATEST, NULL, Block, Ints
+from ..later import ndimage
 from ..result import Finding
-from .records import NULL, Ints, Records, Reductions
+from ..side_by_side import by_parts
+from .records import Records, Reductions
 from .words import ranks_in_words
-
-_NEVER = np.iinfo(np.int64).max
 
 # One step would do if no stamp were ever wrong.
 _SEVERAL_STEPS = 3
@@ -56,11 +58,10 @@ def ranks_apart(records: Records) -> Iterator[Finding]:
     reductions = records.reductions
     if len(reductions.ranks) < 2 or not len(reductions.steps):
         return
-    clocks = np.array(reductions.clocks)
-    names = sorted(set(reductions.clocks))
-    found = [_on_one_clock(records, np.flatnonzero(clocks == name)) for name in names]
+    moments = _Moments.of(reductions)
+    found = [_on_one_clock(records, moments, clock) for clock in range(len(moments.names))]
     most = max(filter(None, found), default=None)
-    evidence = _in_words(records, most) if most else _between_hosts(reductions, clocks, names)
+    evidence = _in_words(records, most) if most else _between_hosts(reductions, moments)
     if evidence:
         yield Finding(
             "ranks_apart",
@@ -73,16 +74,43 @@ def ranks_apart(records: Records) -> Iterator[Finding]:
         )
 
 
-def _on_one_clock(records: Records, own: Ints) -> _Apart | None:
-    """The moment at which these ranks were furthest apart; None if they never were."""
+@dataclass(frozen=True)
+class _Moments:
+    """Clocks × steps: when a clock's first and last rank had reduced it; LATEST and NULL if none had."""
+
+    names: list[str]
+    #: Per clock, the positions of its ranks.
+    ranks: list[Ints]
+    earliest: Ints
+    latest: Ints
+
+    @classmethod
+    def of(cls, reductions: Reductions) -> _Moments:
+        clocks = np.array(reductions.clocks)
+        names = sorted(set(reductions.clocks))
+        ranks = [np.flatnonzero(clocks == name) for name in names]
+        return cls(
+            names, ranks, *reductions.cells.gathered(_first_and_last, reductions.stamp, ranks)
+        )
+
+
+def _first_and_last(block: Block, stamp: str, ranks: list[Ints]) -> tuple[Ints, Ints]:
+    """Clocks × steps, both of them."""
+    at = [block.of(stamp, own) for own in ranks]
+    first = [_or_never(own).min(axis=1) for own in at]
+    return np.array(first), np.array([own.max(axis=1) for own in at])
+
+
+def _on_one_clock(records: Records, moments: _Moments, clock: int) -> _Apart | None:
+    """The moment at which a clock's ranks were furthest apart; None if they never were."""
+    own = moments.ranks[clock]
     if len(own) < 2:
         return None
     reductions = records.reductions
-    at = reductions.at if len(own) == len(reductions.at) else reductions.at[own]
-    columns = np.flatnonzero(at.max(axis=0) != NULL)
-    latest = at.max(axis=0)[columns]
+    columns = np.flatnonzero(moments.latest[clock] != NULL)
+    latest = moments.latest[clock, columns]
     # From here on: when the first rank had reduced this step or a later one.
-    earliest = np.minimum.accumulate(_earliest(at)[columns][::-1])[::-1]
+    earliest = np.minimum.accumulate(moments.earliest[clock, columns][::-1])[::-1]
     several = _several(records)
     apart = np.count_nonzero(latest[:-several] > earliest[several:])
     if apart < max(1, _FEWEST_APART * len(columns)):
@@ -90,13 +118,12 @@ def _on_one_clock(records: Records, own: Ints) -> _Apart | None:
     ahead = np.searchsorted(earliest, latest) - 1
     last = int(np.argmax(ahead - np.arange(len(columns))))
     first = int(ahead[last])
-    behind = own[at[:, columns[last]].argmax()]
-    front = own[_or_never(at[:, columns[first]]).argmin()]
+    front, behind = (_at(reductions, columns[at])[own] for at in (first, last))
     steps = reductions.steps[columns]
     return _Apart(
         int(steps[first] - steps[last]),
-        (reductions.ranks[behind], int(steps[last])),
-        (reductions.ranks[front], int(steps[first])),
+        (reductions.ranks[own[behind.argmax()]], int(steps[last])),
+        (reductions.ranks[own[_or_never(front).argmin()]], int(steps[first])),
         tuple(reductions.ranks[index] for index in own),
         apart / len(columns),
     )
@@ -124,19 +151,17 @@ def _several(records: Records) -> int:
     return max(_SEVERAL_STEPS, min(_STEPS_AHEAD_OF_DEVICE, longest + 1))
 
 
-def _between_hosts(
-    reductions: Reductions, clocks: npt.NDArray[np.str_], names: list[str]
-) -> str | None:
+def _between_hosts(reductions: Reductions, moments: _Moments) -> str | None:
     """The sentence about two hosts that moved apart; None where none did."""
-    each = {name: _earliest(reductions.at[clocks == name]) for name in names}
-    names = [name for name in names if each[name].min() != _NEVER]
-    at = np.stack([each[name] for name in names or each])
-    common = np.flatnonzero((at != _NEVER).all(axis=0))
+    there = (moments.earliest != LATEST).any(axis=1)
+    names = [name for name, known in zip(moments.names, there, strict=True) if known]
+    at, clocks = moments.earliest[there], reductions.clocks
+    common = np.flatnonzero((at != LATEST).all(axis=0))
     if len(names) < 2 or len(common) <= _SMOOTHED_STEPS:
         return None
     sampled = common[np.linspace(0, len(common) - 1, min(len(common), _SAMPLED_STEPS)).astype(int)]
     at = at[:, sampled] - at[:, sampled[:1]]
-    apart = median_filter(at - at[0], size=(1, _SMOOTHED_STEPS), mode="nearest")
+    apart = ndimage.median_filter(at - at[0], size=(1, _SMOOTHED_STEPS), mode="nearest")
     change = np.diff(apart, axis=1)
     # A machine that is paused, or whose clock is set, jumps; hosts that train apart move all the time.
     jumps = np.argpartition(np.abs(change), -_FORGIVEN_JUMPS, axis=1)[:, -_FORGIVEN_JUMPS:]
@@ -144,7 +169,8 @@ def _between_hosts(
     moved = np.cumsum(change, axis=1)
     beyond = np.abs(moved) / 1e9 - _TOLERANCE_SECONDS - _DRIFT * at[0, 1:] / 1e9
     host, place = np.unravel_index(beyond.argmax(), beyond.shape)
-    step_ns = max(1.0, float(at[0, -1]) / max(1, int(sampled[-1] - sampled[0])))
+    steps = reductions.steps[sampled]
+    step_ns = max(1.0, float(at[0, -1]) / max(1, int(steps[-1] - steps[0])))
     lag = abs(int(moved[host, place]))
     if beyond[host, place] <= 0 or lag < _SEVERAL_STEPS * step_ns:
         return None
@@ -156,23 +182,27 @@ def _between_hosts(
         for name in pair
     )
     return (
-        f"By step {reductions.steps[sampled[place + 1]]:,}, {slow} had fallen {lag / 1e9:.1f} s behind "
+        f"By step {steps[place + 1]:,}, {slow} had fallen {lag / 1e9:.1f} s behind "
         f"{fast} on another host, about {lag / step_ns:,.0f} steps. Ranks that reduce their gradients "
         "together are never more than one apart, and no clocks drift like that."
     )
 
 
-def _earliest(at: Ints) -> Ints:
-    """Per step the earliest moment of any rank; _NEVER where no rank has it."""
-    return np.asarray(_or_never(at).min(axis=0))
-
-
 def _or_never(at: Ints) -> Ints:
-    return np.where(at == NULL, _NEVER, at)
+    return np.where(at == NULL, LATEST, at)
 
 
 def _epoch_of(records: Records, rank: int, step: int) -> int | None:
-    rows = records.run.steps.filter(pc.equal(records.run.steps["step"], step))
-    rows = rows.filter(pc.equal(rows["rank"], rank))
-    epochs = rows["epoch"].to_pylist()
+    epochs = list(chain.from_iterable(by_parts(records.run.steps, _epochs_of, rank, step)))
     return epochs[-1] if epochs else None
+
+
+def _epochs_of(part: pa.Table, rank: int, step: int) -> list[int | None]:
+    rows = part.filter(pc.equal(part["step"], step))
+    found: list[int | None] = rows.filter(pc.equal(rows["rank"], rank))["epoch"].to_pylist()
+    return found
+
+
+def _at(reductions: Reductions, step: int) -> Ints:
+    """Per rank, when it had reduced the step at this position."""
+    return np.asarray(reductions.cells.rows(reductions.stamp, np.array([step]))[0])

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import stats as scipy_stats
 
+from ..later import scipy_stats
 from ..result import ENTRIES, Analysis
 from ..stats import Mean
 

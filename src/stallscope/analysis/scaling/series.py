@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from scipy import stats as scipy_stats
 
 from ..communication import CommunicationModel, fit_communication
+from ..later import scipy_stats
 from ..result import Analysis
 from .points import FEWEST_REPEATS, Point, Scaled, held_against, points_of, work_of
 from .projection import CONTENTION, Projected, communication_of, projection, slower_compute

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
 from ..result import Analysis
+from ..side_by_side import of_generation
 from ..stats import Mean, mean_with_interval
 
 Ints = npt.NDArray[np.int64]
@@ -88,9 +90,9 @@ def _steady(analysis: Analysis) -> tuple[Ints, Ints]:
     if ledger is None:
         none = np.zeros(0, np.int64)
         return none, none
-    generation = analysis.run.steps["generation"].to_numpy()
-    step = analysis.run.steps["step"].to_numpy()
-    return ledger.steps - int(step[generation == generation.max()].min()), ledger.total
+    steps = analysis.run.steps
+    last = of_generation(steps, pc.max(steps["generation"]).as_py())
+    return ledger.steps - pc.min(last["step"]).as_py(), ledger.total
 
 
 def _mean(total: Ints) -> Mean | None:

@@ -1,0 +1,74 @@
+"""Collected runs of any size: a simulated one, and copies of its ranks where it would take too long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stallscope.collector.catalogue.checking import checksum
+from stallscope.collector.catalogue.manifests import MANIFEST
+from stallscope.collector.loading import load_run
+from stallscope.collector.store import save_run
+from stallscope.run import STEPS_SCHEMA, Run
+from stallscope.simulate import Clocks, Fault, Job, Noise, simulate
+
+_MOST_SIMULATED = 5_000_000
+RANKS_PER_HOST = 8
+
+
+def collected(ranks: int, steps: int, store: Path) -> Path:
+    """The folder of a run on hosts of 8 ranks with clocks of their own, and one rank that is late."""
+    some = max(1, _MOST_SIMULATED // steps // RANKS_PER_HOST) * RANKS_PER_HOST
+    own = min(ranks, some)
+    job = Job(
+        ranks=own,
+        steps=steps,
+        noise=Noise(cv=0.05),
+        clocks=Clocks(offset_s=1000, drift_ppm=20),
+        faults=(Fault("compute", 30, ranks=(min(3, own - 1),)),),
+    )
+    folder = save_run(simulate(job).run, store)
+    if own < ranks:
+        _copy_ranks(folder, own, ranks)
+    return folder
+
+
+def _copy_ranks(folder: Path, own: int, ranks: int) -> None:
+    run = load_run(folder)
+    (file,) = (folder / "steps").iterdir()
+    whole = file.with_suffix(".whole")
+    with pq.ParquetWriter(whole, STEPS_SCHEMA) as writer:
+        for part in _copied(run, own, ranks):
+            writer.write_table(part)
+    file.unlink()
+    whole.rename(file)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    logs = [manifest["logs"][rank % own] for rank in range(ranks)]
+    manifest["logs"] = [
+        {**log, "rank": rank, "facts": {**log["facts"], **_place(rank, ranks)}}
+        for rank, log in enumerate(logs)
+    ]
+    manifest["rows"] = run.steps.num_rows // own * ranks
+    path = str(file.relative_to(folder))
+    manifest["files"][path] = {"size": file.stat().st_size, "sha256": checksum(file)}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def _copied(run: Run, own: int, ranks: int) -> Iterator[pa.Table]:
+    steps = run.steps.num_rows // own
+    for rank in range(ranks):
+        rows = run.steps.slice(rank % own * steps, steps)
+        number = pa.array(np.full(steps, rank, np.int32))
+        for name in ("log", "rank"):
+            rows = rows.set_column(rows.schema.get_field_index(name), name, number)
+        yield rows
+
+
+def _place(rank: int, ranks: int) -> dict[str, object]:
+    host = f"host-{rank // RANKS_PER_HOST}"
+    return {"rank": rank, "size": ranks, "host": host, "clock_domain": f"clock of {host}"}

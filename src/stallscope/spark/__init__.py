@@ -1,0 +1,1 @@
+"""Reading and analysing on a cluster: Spark moves what one machine computes."""

@@ -1,0 +1,62 @@
+"""From a source to collected runs by Spark: executors read the logs and write the steps."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stallscope.collector.catalogue import Catalogue, Entry
+from stallscope.collector.fetch import Progress, writing
+from stallscope.collector.loading import RunOnDisk
+from stallscope.collector.sources.base import Source
+from stallscope.collector.store import save_run
+from stallscope.parsers import read
+from stallscope.run import Run
+
+from .arranging import FarSteps
+from .parsing import FarReads
+
+
+@dataclass(frozen=True)
+class OnSpark:
+    """Collects with Spark (see ``stallscope.collecting.Engine``).
+
+    Args:
+        spark: the session.
+    """
+
+    spark: Any
+
+    def near(self, place: Source, store: Path, progress: Progress) -> Source:
+        return place
+
+    def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
+        with writing(store):
+            store.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".spark-", dir=store)).resolve()
+            # Executors may be somebody else.
+            folder.chmod(store.stat().st_mode)
+        try:
+            reads = FarReads(self.spark, read_as, folder)
+            runs = read(place, read_as=read_as, reads=reads)
+            # Profilers' traces and logs of epochs have few rows; they are here already.
+            return [save_run(run, store, self._steps(reads)) for run in runs]
+        finally:
+            # With what attempts have left that do not count.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _steps(self, reads: FarReads) -> FarSteps | None:
+        return FarSteps(self.spark, reads.folder, [*reads.fragments]) if reads.fragments else None
+
+    def opened(self, folder: Path) -> Run:
+        return RunOnDisk.open(folder)
+
+    def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
+        """Enter runs into the store's catalogue; what holds them back is not looked for here."""
+        with Catalogue.open(store) as catalogue:
+            for _, folder in runs:
+                catalogue.add(Entry.read(folder))

@@ -1,0 +1,155 @@
+"""A collected run's steps as executors read them: what the analysis asks of the table, without rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from stallscope.analysis.away import AwayTable
+from stallscope.analysis.blocks import NULL, Ints
+from stallscope.analysis.side_by_side import SideBySide, side_by_side
+from stallscope.room import in_memory
+from stallscope.run import STEPS_SCHEMA
+
+from .cells import Cluster, FarCells, Stretch, written
+from .each import each
+
+T = TypeVar("T")
+
+# Of one part, unless one rank has more: 90 MB.
+_ROWS = 2**20
+
+
+@dataclass(frozen=True)
+class FarTable(AwayTable):
+    """Steps in files of Parquet that all machines see."""
+
+    cluster: Cluster
+    files: tuple[str, ...]
+    #: All that may have rows, ascending, and how many rows there are in all.
+    ranks: tuple[int, ...]
+    rows: int
+    #: Only the rows of this generation, and not those of these logs.
+    generation: int | None = None
+    without: tuple[int, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return self.rows
+
+    def of_generation(self, generation: int) -> FarTable:
+        return replace(self, generation=generation)
+
+    def without_logs(self, logs: Sequence[int]) -> FarTable:
+        return replace(self, without=(*self.without, *logs))
+
+    def by_parts(self, kernel: Callable[..., T], *args: Any) -> list[T]:
+        found = each(self.cluster.spark, _in_part, list(self._parts()), kernel, args)
+        return [one[0] for one in found if one]
+
+    def side_by_side(self, names: Sequence[str], sessions: Ints | None) -> SideBySide:
+        parts = list(self._parts())
+        found = each(self.cluster.spark, _in_part, parts, _facts, (sessions,))
+        filled = [(part, one[0]) for part, one in zip(parts, found, strict=True) if one]
+        facts = [one for _, one in filled]
+        steps = np.unique(np.concatenate([one.steps for one in facts] or [_NOTHING]))
+        ranks = tuple(rank for one in facts for rank in one.ranks)
+        epochs = np.full(len(steps), -1, np.int64)
+        starts = np.zeros(len(steps), bool)
+        starts[:1] = True
+        for one in facts:
+            at = np.searchsorted(steps, one.steps)
+            np.maximum.at(epochs, at, one.epochs)
+            starts[at[one.begins]] = True
+        own = [part for part, _ in filled]
+        before = np.cumsum([0, *(len(one.ranks) for one in facts)])[:-1].tolist()
+        numbered = list(zip(own, before, strict=True))
+        files = each(
+            self.cluster.spark, _columns, numbered, steps, tuple(names), self.cluster.folder
+        )
+        cells = FarCells.of(
+            self.cluster,
+            {name: ("<i8", [file for one in files for file in one[name]]) for name in names},
+            (len(steps), len(ranks)),
+        )
+        return SideBySide(steps, ranks, epochs, starts, cells)
+
+    def _parts(self) -> Iterator[_Part]:
+        at_a_time = max(1, _ROWS * len(self.ranks) // max(self.rows, 1))
+        for begin in range(0, len(self.ranks), at_a_time):
+            own = self.ranks[begin : begin + at_a_time]
+            yield _Part(self.files, own, self.generation, self.without)
+
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of some ranks, which have not been read."""
+
+    files: tuple[str, ...]
+    ranks: tuple[int, ...]
+    generation: int | None
+    without: tuple[int, ...]
+
+    def read(self) -> pa.Table:
+        rank = pc.field("rank")
+        chosen = (rank >= self.ranks[0]) & (rank <= self.ranks[-1])
+        if self.generation is not None:
+            chosen &= pc.field("generation") == self.generation
+        if self.without:
+            chosen &= ~pc.field("log").isin(list(self.without))
+        steps = ds.dataset(list(self.files), schema=STEPS_SCHEMA, format="parquet")
+        rows = steps.to_table(filter=chosen).combine_chunks()
+        log = rows["log"].to_numpy()
+        if (np.diff(log) >= 0).all():
+            return rows
+        # Files of epochs have each log in several places.
+        return rows.take(pa.array(np.argsort(log, kind="stable"))).combine_chunks()
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a part's rows tell of steps."""
+
+    steps: Ints
+    ranks: tuple[int, ...]
+    epochs: Ints
+    #: Positions of the steps with which a rank's further sessions begin.
+    begins: Ints
+
+
+def _in_part(part: _Part, kernel: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, ...]:
+    """On an executor: what a kernel finds in a part; nothing where it has no row."""
+    rows = part.read()
+    return (kernel(rows, *args),) if rows.num_rows else ()
+
+
+def _facts(rows: pa.Table, sessions: Ints | None) -> _Facts:
+    found = side_by_side(rows, ("end",), in_memory, sessions)
+    # The first of these steps begins a session only if it is the first of all, which nobody knows here.
+    begins = np.flatnonzero(found.session_start[1:]) + 1
+    return _Facts(found.steps, found.ranks, found.epochs, begins)
+
+
+def _columns(
+    part: tuple[_Part, int], steps: Ints, names: tuple[str, ...], folder: str
+) -> dict[str, tuple[Stretch, ...]]:
+    """On an executor: columns of a part's ranks, in the places of all steps, in files."""
+    rows, before = part[0].read(), part[1]
+    found = side_by_side(rows, names, in_memory)
+    at = np.searchsorted(steps, found.steps)
+    files = {}
+    for name in names:
+        whole = np.full((len(steps), len(found.ranks)), NULL, np.int64)
+        whole[at] = found.cells.whole(name)
+        # Blocks of steps are wanted of them.
+        files[name] = written(whole, folder, 0, before, rank_by_rank=False)
+    return files

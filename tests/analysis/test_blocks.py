@@ -1,0 +1,112 @@
+"""Blocks of any size, in memory or on disk, give what whole arrays give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from stallscope.analysis import blocks
+from stallscope.analysis.blocks import Array, Block, Bools, Cells, HeldCells, Ints
+from stallscope.room import Room, in_memory, on_disk
+
+STEPS, RANKS = 103, 11
+RANDOM = np.random.default_rng(1)
+VALUES = {
+    name: np.asfortranarray(RANDOM.integers(0, 1000, (STEPS, RANKS)))
+    for name in ("arrival", "input", "compute")
+}
+OTHER = VALUES["arrival"] - VALUES["input"] - VALUES["compute"]
+
+
+@pytest.fixture(params=[1, 7, 40, 2**18])
+def cells(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cells:
+    monkeypatch.setattr(blocks, "CELLS", request.param)
+    return HeldCells.of(VALUES)
+
+
+def _last(block: Block) -> Ints:
+    return np.asarray(block["arrival"].max(axis=1))
+
+
+def _sums(block: Block, name: str) -> Ints:
+    return np.asarray(block[name].sum(axis=0))
+
+
+def _plus_steps(block: Block, by: int) -> tuple[dict[str, Array], Ints]:
+    return {"more": block["input"] + by}, block["input"].sum(axis=1)
+
+
+def _sorted(block: Block) -> dict[str, Array]:
+    return {"sorted": np.sort(block["input"], axis=0)}
+
+
+def _doubled(block: Block, name: str) -> Array:
+    return np.asarray(2 * block[name] + block.ranks)
+
+
+def test_results_per_step_and_sums_are_those_of_the_whole(cells: Cells) -> None:
+    np.testing.assert_array_equal(cells.per_step(_last), VALUES["arrival"].max(axis=1))
+    np.testing.assert_array_equal(cells.summed(_sums, "other"), OTHER.sum(axis=0))
+
+
+@pytest.mark.parametrize("ranks", [None, [3], [2, 3, 4], [9, 0, 5]])
+def test_results_per_rank_come_in_the_order_asked_for(
+    cells: Cells, ranks: Sequence[int] | None
+) -> None:
+    own = VALUES["input"] if ranks is None else VALUES["input"][:, list(ranks)]
+    found = np.concatenate(cells.by_ranks(_sums, "input", ranks=ranks))
+    np.testing.assert_array_equal(found, own.sum(axis=0))
+    made = cells.made_by_ranks(_sorted, ranks=ranks)
+    np.testing.assert_array_equal(made.whole("sorted"), np.sort(own, axis=0))
+
+
+@pytest.mark.parametrize("room", [in_memory, on_disk])
+def test_what_a_kernel_makes_can_be_read_beside_the_rest(cells: Cells, room: Room) -> None:
+    cells = HeldCells.of(VALUES, room)
+    made, found = cells.made_by_steps(_plus_steps, 5)
+    np.testing.assert_array_equal(np.concatenate(found), VALUES["input"].sum(axis=1))
+    both = cells.beside(made)
+    np.testing.assert_array_equal(both.whole("more"), VALUES["input"] + 5)
+    np.testing.assert_array_equal(both.whole("arrival"), VALUES["arrival"])
+    assert both.only("more").whole("more").flags.f_contiguous
+
+
+def test_what_is_made_when_read_follows_the_steps_that_are_taken(cells: Cells) -> None:
+    doubled = 2 * VALUES["input"] + np.arange(RANKS)
+    seen = cells.seen_as(["input"], _doubled)
+    np.testing.assert_array_equal(seen.whole("input"), doubled)
+    np.testing.assert_array_equal(seen.columns("input", [7, 2]), doubled[:, [7, 2]])
+    every_other = np.arange(STEPS) % 2 == 0
+    np.testing.assert_array_equal(seen.take(every_other).whole("input"), doubled[every_other])
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        np.arange(STEPS) >= 30,
+        np.isin(np.arange(STEPS) // 25, (0, 2)),
+        np.arange(STEPS) % 3 == 1,
+        np.zeros(STEPS, bool),
+    ],
+    ids=["the end", "stretches", "one in three", "none"],
+)
+def test_some_of_the_steps_and_more_behind_them(cells: Cells, chosen: Bools) -> None:
+    some = cells.take(chosen)
+    assert some.shape == (chosen.sum(), RANKS)
+    joined = some.followed_by([cells])
+    expected = np.concatenate([VALUES["arrival"][chosen], VALUES["arrival"]])
+    np.testing.assert_array_equal(joined.per_step(_last), expected.max(axis=1))
+    np.testing.assert_array_equal(joined.whole("arrival"), expected)
+    again = joined.take(np.arange(len(expected)) % 2 == 0)
+    np.testing.assert_array_equal(again.columns("arrival", [4]), expected[::2, [4]])
+
+
+def test_single_cells_rows_and_columns(cells: Cells) -> None:
+    steps, ranks = RANDOM.integers(0, STEPS, 50), RANDOM.integers(0, RANKS, 50)
+    np.testing.assert_array_equal(cells.at("other", steps, ranks), OTHER[steps, ranks])
+    some = np.array([0, 5, 6, 99])
+    np.testing.assert_array_equal(cells.rows("other", some), OTHER[some])
+    np.testing.assert_array_equal(cells.rows("input", some[:0]), VALUES["input"][:0])
+    np.testing.assert_array_equal(cells.columns("other", [8, 1]), OTHER[:, [8, 1]])

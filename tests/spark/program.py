@@ -1,0 +1,83 @@
+"""What tests run on one Spark with two executors, as a user would: one command after the other.
+
+    python program.py FOLDER
+
+FOLDER has ``commands.json``: per command its words, and where to look for what executors write if one of
+them is to be killed as soon as there is something. What became of them goes to ``outcomes.json``: exit
+status, standard output and standard error of each.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from stallscope.cli.main import main
+
+
+def run(folder: Path) -> None:
+    spark = SparkSession.builder.getOrCreate()
+    outcomes = [
+        outcome(**command) for command in json.loads((folder / "commands.json").read_text())
+    ]
+    # Whose session it is, its end is.
+    there = spark.range(3).count() == 3
+    (folder / "outcomes.json").write_text(json.dumps({"commands": outcomes, "there": there}))
+    spark.stop()
+
+
+def outcome(words: list[str], kill: str | None = None) -> dict[str, Any]:
+    out, err, over = io.StringIO(), io.StringIO(), threading.Event()
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_one, args=(Path(kill or "."), over, killed))
+    if kill is not None:
+        killer.start()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = main(words)
+    over.set()
+    if kill is not None:
+        killer.join()
+    return {
+        "status": status,
+        "out": out.getvalue(),
+        "err": err.getvalue(),
+        "killed": len(killed),
+    }
+
+
+def kill_one(store: Path, over: threading.Event, killed: list[int]) -> None:
+    """Kill an executor of this Spark when executors have begun to write."""
+    while not over.wait(0.01):
+        if any(store.glob(".spark-*/*")):
+            one = min(executors(os.getpid()))
+            os.kill(one, signal.SIGKILL)
+            killed.append(one)
+            return
+
+
+def executors(above: int) -> Iterator[int]:
+    """Executors' processes below this one."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (place / "cmdline").read_text()
+        except OSError:
+            continue  # it has ended meanwhile
+        if parent == above:
+            if "CoarseGrainedExecutorBackend" in command:
+                yield int(place.name)
+            yield from executors(int(place.name))
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

@@ -1,0 +1,275 @@
+"""``--engine spark`` on real executors: what comes of it equals what one machine makes of the same."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.spark import need_spark, run_on_spark
+from support.step_logs import Job, write_job
+
+from stallscope.cli.main import main
+from stallscope.collector.catalogue import Catalogue
+from stallscope.collector.catalogue.checking import check_run
+from stallscope.collector.loading import load_run
+from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.store import collected_runs, save_run
+from stallscope.parsers import read
+from stallscope.run import Run
+
+PROGRAM = Path(__file__).parent / "program.py"
+SHAPE: dict[str, Any] = {"ranks": 6, "steps": 300, "epochs": 2, "hosts": ("alpha", "beta")}
+JOB = Job(ranks=4, steps=200, epochs=2, hosts=("alpha", "beta"), clock_offset_ms=(0.0, 7000.0))
+KERAS = b"Epoch 1/2\n10/10 - 3s - loss: 0.5 - 3s/epoch - 300ms/step\nEpoch 2/2\n" + (
+    b"10/10 - 2s - loss: 0.4 - 2s/epoch - 200ms/step\n"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command on Spark came to, and the stores of both engines."""
+
+    status: int
+    out: str
+    err: str
+    #: Executors that were killed meanwhile.
+    killed: int
+    spark: Path = Path()
+    local: Path = Path()
+    #: What one machine prints.
+    here: str = ""
+
+    def runs(self) -> tuple[list[Run], list[Run]]:
+        """What Spark has collected, and one machine."""
+        return tuple([load_run(one) for one in collected_runs(store)] for store in self.stores)  # type: ignore[return-value]
+
+    @property
+    def stores(self) -> tuple[Path, Path]:
+        return self.spark, self.local
+
+
+def plain(folder: Path) -> None:
+    write_job(folder, JOB)
+
+
+def skewed(folder: Path) -> None:
+    """One rank with a hundred times the steps of the others."""
+    write_job(folder, Job(ranks=4, steps=100))
+    long = folder.with_name("long")
+    write_job(long, Job(ranks=1, steps=10_000))
+    for path in long.iterdir():
+        shutil.copy(path, folder / path.name.replace("rank-00000.0.0", "rank-00000.0.1"))
+
+
+def damaged(folder: Path) -> None:
+    """Logs that are empty, torn, packed, of nobody, or not to be read; and what lies beside logs."""
+    torn, packed, empty, *_ = write_job(folder, JOB)
+    torn.write_bytes(torn.read_bytes()[:-7])
+    packed.with_name(f"{packed.name}.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    packed.unlink()
+    empty.write_bytes(b"".join(empty.read_bytes().splitlines(keepends=True)[:2]))
+    (folder / "rank-00009.0.0.steps.csv").write_bytes(b"#stallscope 1 {torn\n")
+    (folder / "rank-00008.0.0.steps.csv").touch()
+    (folder / "notes.bin").write_bytes(bytes(range(256)))
+    (folder / "README.md").write_text("what this was")
+    (folder / "train.out").write_bytes(KERAS)
+
+
+def attempts(folder: Path) -> None:
+    """A fit that was begun again from a checkpoint: the steps in between are there twice."""
+    write_job(folder, replace(JOB, steps=200))
+    again = folder.with_name("again")
+    write_job(again, replace(JOB, steps=100, first_step=150, seed=2))
+    for path in again.glob("*.csv"):
+        content = path.read_text().replace('"part": 0', '"part": 1', 1)
+        (folder / path.name.replace(".0.steps", ".1.steps")).write_text(content)
+
+
+def printed(folder: Path) -> None:
+    """Step logs as records in what executors print, of which one is rolled over in a record's middle."""
+    logs = write_job(folder.with_name("unprinted"), replace(JOB, ranks=3))
+    for number, path in enumerate(sorted(logs)):
+        data = path.read_bytes()
+        key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
+        pieces = [data[at : at + 3000] for at in range(0, len(data), 3000)]
+        lines, at = [], 0
+        for piece in pieces:
+            lines += [line.encode() for line in records(key, name, at, piece)]
+            at += len(piece)
+        whole = b"\n".join(lines) + b"\n"
+        place = folder / "app-20261121130000-0000" / str(number)
+        place.mkdir(parents=True)
+        cut = len(whole) // 2
+        (place / "stderr--2026-11-21--13-00").write_bytes(whole[:cut])
+        (place / "stderr").write_bytes(whole[cut:])
+        (place / "stdout").write_bytes(b"Start training.\n")
+
+
+def epochs_only(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "train.out").write_bytes(KERAS)
+
+
+def nothing(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "notes.bin").write_bytes(bytes(range(256)))
+
+
+CASES = (plain, skewed, damaged, attempts, printed, epochs_only, nothing)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """All commands, on one Spark, and what one machine makes of the same logs."""
+    need_spark()
+    folder = tmp_path_factory.mktemp("spark")
+    commands: dict[str, list[str]] = {}
+    for case in CASES:
+        case(folder / case.__name__ / "logs")
+        commands[case.__name__] = collecting(folder, case.__name__)
+    # In two goes: a host first, then all of them, of which one has lost a log meanwhile.
+    half = folder / "merged" / "logs"
+    write_job(half, JOB)
+    first = folder / "merged" / "first"
+    shutil.copytree(half, first)
+    for path in (*sorted(first.glob("rank*"))[2:], sorted(half.glob("rank*"))[0]):
+        path.unlink()
+    commands["half"] = collecting(folder, "merged", "first")
+    commands["merged"] = collecting(folder, "merged")
+    plain(folder / "killed" / "logs")
+    commands["killed"] = [*collecting(folder, "killed"), "--read-as", "deadly_parser:Deadly"]
+    entries: list[dict[str, Any]] = [
+        {"words": [*words, "--engine", "spark"]} for words in commands.values()
+    ]
+    for name, words in reports(folder / "runs").items():
+        kill = str(folder / "runs") if name == "slow" else None
+        commands[name] = words
+        entries.append({"words": [*words, "--engine", "spark"], "kill": kill})
+    (folder / "commands.json").write_text(json.dumps(entries))
+    note = folder / "executor-killed"
+    run_on_spark(PROGRAM, folder, STALLSCOPE_TEST_KILLED=str(note))
+    assert note.exists()
+    told = json.loads((folder / "outcomes.json").read_text())
+    assert told["there"]
+    return {
+        name: beside(words, one)
+        for (name, words), one in zip(commands.items(), told["commands"], strict=True)
+    }
+
+
+def reports(store: Path) -> dict[str, list[str]]:
+    """Reports on collected runs: a slow rank on hosts of their own clocks, a restart with fewer ranks
+    that validate in between and lack some rows.
+    """
+    slow = Job(**SHAPE, slow={(3, "compute"): 30.0}, clock_offset_ms=(0.0, 70_000.0), run_id="slow")
+    folder = store.with_name("reported")
+    write_job(folder / "slow", slow)
+    first = replace(slow, run_id="restarted", slow={})
+    write_job(folder / "restarted", first)
+    second = replace(first, ranks=5, generation=1, first_step=250, validation_ms=300.0, seed=3)
+    for path in write_job(folder / "restarted", second):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(line for number, line in enumerate(lines) if number % 40 != 39))
+    runs = [read(str(folder / name))[0] for name in ("slow", "restarted")]
+    return {run.id: ["report", str(save_run(run, store)), "--format", "json"] for run in runs}
+
+
+def collecting(folder: Path, case: str, logs: str = "logs") -> list[str]:
+    return ["collect", str(folder / case / logs), "--to", str(folder / case / "spark")]
+
+
+def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
+    """The same on one machine."""
+    if words[0] == "report":
+        said = io.StringIO()
+        with redirect_stdout(said):
+            main(list(words))
+        return Outcome(**told, here=said.getvalue())
+    store = Path(words[3])
+    local = store.with_name("local")
+    main(["collect", words[1], "--to", str(local)])
+    return Outcome(**told, spark=store, local=local)
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "skewed", "damaged", "attempts", "printed", "epochs_only", "merged", "killed"]
+)
+def test_spark_collects_what_one_machine_collects(outcomes: dict[str, Outcome], name: str) -> None:
+    outcome = outcomes[name]
+    assert outcome.status == 0, outcome.err
+    ours, theirs = outcome.runs()
+    assert [run.id for run in ours] == [run.id for run in theirs]
+    for own, other in zip(ours, theirs, strict=True):
+        assert own.logs == other.logs
+        assert own.steps.num_rows == other.steps.num_rows
+        order = [("log", "ascending"), ("step", "ascending")]
+        assert own.steps.sort_by(order).equals(other.steps.sort_by(order))
+        assert own.intervals.equals(other.intervals)
+        assert sorted(map(str, own.problems)) == sorted(map(str, other.problems))
+        assert own.events == other.events
+
+
+@pytest.mark.parametrize("name", ["plain", "skewed", "damaged", "killed"])
+def test_nothing_is_left_of_attempts_that_do_not_count(
+    outcomes: dict[str, Outcome], name: str
+) -> None:
+    store = outcomes[name].spark
+    (folder,) = collected_runs(store)
+    checked = check_run(folder)
+    assert (checked.damage, checked.notes) == ((), ())
+    assert not list(store.glob(".spark-*"))
+
+
+def test_collected_runs_are_in_the_catalogue(outcomes: dict[str, Outcome]) -> None:
+    with Catalogue.open(outcomes["plain"].spark) as catalogue:
+        (entry,) = catalogue.entries()
+    assert (entry.ranks, entry.status) == (4, "completed")
+
+
+def test_what_was_collected_and_what_was_not_read_is_said(outcomes: dict[str, Outcome]) -> None:
+    assert "4 of 4 rank(s), 800 rows, completed" in outcomes["plain"].out
+    assert "rank-00009.0.0.steps.csv: the header's facts are torn" in outcomes["damaged"].err
+
+
+def test_without_logs_it_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes["nothing"]
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "no logs in 1 file(s)" in outcome.err
+    assert not collected_runs(outcome.spark)
+
+
+@pytest.mark.parametrize("name", ["slow", "restarted"])
+def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], name: str) -> None:
+    outcome = outcomes[name]
+    assert outcome.status == 0, outcome.err
+    equal(json.loads(outcome.out), json.loads(outcome.here))
+
+
+def test_an_executor_that_is_lost_changes_no_figure(outcomes: dict[str, Outcome]) -> None:
+    (document,) = json.loads(outcomes["slow"].out)
+    assert (outcomes["slow"].killed, document["bottleneck"]["ranks"]) == (1, [3])
+
+
+def equal(one: Any, other: Any) -> None:
+    """Counts and words exactly, other numbers to 1e-9."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            equal(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            equal(first, second)
+    elif isinstance(one, float):
+        assert math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    else:
+        assert one == other

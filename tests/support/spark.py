@@ -1,0 +1,66 @@
+"""A real Spark for tests: two executors, each a process with Python workers of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# JVMs start slowly where others are at work.
+PATIENCE_SECONDS = 540.0
+#: Two executors of a core each.
+MASTER = "local-cluster[2,1,1024]"
+
+
+def need_spark() -> None:
+    """Skip tests where there is no Spark or no Java; in CI they fail."""
+    if importlib.util.find_spec("pyspark") is None:
+        reason = f"there is no Spark in {Path(sys.prefix).name}: pip install 'stallscope[spark]'"
+    elif shutil.which("java") is None:
+        reason = "there is no Java for Spark: apt-get install default-jre-headless"
+    else:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
+    """Run a program with an environment as users set it for their own Spark.
+
+    Args:
+        program: what the driver runs.
+        folder: its argument; what Spark leaves is put beside it.
+        settings: variables that executors have, too.
+    """
+    own = {"PYTHONPATH": str(program.parent), **settings}
+    on_executors = {**own, "PYTHONPATH": f"{program.parent}/executors:{program.parent}"}
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        **{f"spark.executorEnv.{name}": value for name, value in on_executors.items()},
+    }
+    words = [f"--conf {name}={value}" for name, value in options.items()]
+    done = subprocess.run(
+        [sys.executable, str(program), str(folder)],
+        env={
+            **os.environ,
+            **own,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": " ".join([f"--master {MASTER}", *words, "pyspark-shell"]),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(folder / "work"),
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

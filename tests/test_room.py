@@ -1,0 +1,60 @@
+"""Arrays lie in memory, or in files where they would not fit, and users are told what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallscope.errors import UnwritableError, UsageError
+from stallscope.room import BYTES_PER_ROW, in_memory, memory_to_give, on_disk, room_for
+
+
+@pytest.mark.parametrize(
+    ("said", "bytes_"), [("3GB", 3_000_000_000), ("1.5 gb", 1_500_000_000), ("800MB", 800_000_000)]
+)
+def test_the_memory_that_is_said_counts(
+    said: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STALLSCOPE_MEMORY", said)
+    assert memory_to_give() == bytes_
+    assert room_for(bytes_ // BYTES_PER_ROW) is in_memory
+    assert room_for(bytes_ // BYTES_PER_ROW + 1) is on_disk
+
+
+def test_unless_it_is_said_it_is_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
+    assert room_for(1000) is in_memory
+    assert room_for(10**15) is on_disk
+
+
+@pytest.mark.parametrize("said", ["3", "much", "-1GB", "GB"])
+def test_another_amount_is_refused_by_its_name(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLSCOPE_MEMORY", said)
+    with pytest.raises(UsageError, match=f"STALLSCOPE_MEMORY={said}.*3GB or 800MB"):
+        memory_to_give()
+
+
+def test_files_lie_rank_by_rank_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    array = on_disk((1000, 7), np.int64)
+    array[:] = np.arange(7)
+    assert array.flags.f_contiguous
+    assert array.sum() == 21_000
+    assert list(tmp_path.iterdir()) == []
+    assert on_disk((0, 7), bool).shape == (0, 7)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room cannot be reserved here")
+def test_a_disk_without_room_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(UnwritableError, match=r"no room for .* set TMPDIR to a folder with more"):
+        on_disk((2**40, 2**10), np.int64)
