@@ -8,8 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallscope import room
 from stallscope.errors import UnwritableError, UsageError
-from stallscope.room import BYTES_PER_ROW, in_memory, memory_to_give, on_disk, room_for
+from stallscope.room import (
+    BYTES_PER_ROW,
+    in_memory,
+    memory_to_give,
+    on_disk,
+    room_for,
+    share_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +36,24 @@ def test_unless_it_is_said_it_is_what_there_is(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
     assert room_for(1000) is in_memory
     assert room_for(10**15) is on_disk
+
+
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
+    limit, used = tmp_path / "limit", tmp_path / "used"
+    monkeypatch.setattr(room, "_OF_CONTAINERS", ((limit, used),))
+    whole = memory_to_give()
+    limit.write_text("max\n")
+    used.write_text("1000000\n")
+    assert memory_to_give() == pytest.approx(whole, rel=0.2)
+    limit.write_text("3000000\n")
+    assert memory_to_give() == 1_000_000
+
+
+def test_processes_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLSCOPE_MEMORY", "3GB")
+    share_memory(4)
+    assert memory_to_give() == 750_000_000
 
 
 @pytest.mark.parametrize("said", ["3", "much", "-1GB", "GB"])

@@ -9,7 +9,7 @@ _KEPT = 512
 
 
 class Cost:
-    """Counts of one session. Each is added to by one thread only."""
+    """Counts of one session. Each is added to by one thread at a time."""
 
     __slots__ = ("_last", "background_ns", "bytes", "flushes", "host_ns", "turns")
 
@@ -31,6 +31,10 @@ class Cost:
         else:
             self._last[self.turns % _KEPT] = nanoseconds
         self.turns += 1
+
+    def besides(self, nanoseconds: int) -> None:
+        """The recorder's own work on the training thread between turns."""
+        self.host_ns += nanoseconds
 
     def wrote(self, size: int) -> None:
         """One write of so many bytes."""

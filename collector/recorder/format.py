@@ -35,7 +35,8 @@ class StepRow(NamedTuple):
     micro: int
     #: Samples that this rank worked through in the step.
     samples: Optional[int]
-    #: Wall minus monotonic clock, as read at the step's begin.
+    #: Wall minus monotonic clock, as it was last read: at the end of the step before, or when the row
+    #: was made.
     clock: int
 
 

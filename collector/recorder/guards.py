@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from typing import Any, Callable
 
@@ -10,6 +11,8 @@ from typing import Any, Callable
 _MOMENT = 1e-5
 # Rows that take a fraction of a millisecond; Python's own turns are 5 ms.
 _IN_ONE_GO = 32
+
+_this_thread = threading.local()
 
 Method = Callable[..., None]
 
@@ -41,11 +44,16 @@ def while_running(method: Method) -> Method:
     return guarded
 
 
+def gives_way_to_others() -> None:
+    """This thread is one of the recorder's own: ``let_others_run`` does something in it."""
+    _this_thread.gives_way = True
+
+
 def let_others_run(done: int) -> None:
     """To be called after every one of many pieces of work: hands Python to the training thread in time.
 
     Args:
         done: how many there were up to now.
     """
-    if done % _IN_ONE_GO == 0:
+    if done % _IN_ONE_GO == 0 and getattr(_this_thread, "gives_way", False):
         time.sleep(_MOMENT)

@@ -34,7 +34,7 @@ from .format import (
     file_name,
     header,
 )
-from .guards import let_others_run
+from .guards import gives_way_to_others, let_others_run
 from .identity import RunIdentity, World, join_run, launch_name, process_start_ns
 from .sampling import Sampler, Sampling
 from .sinks import FileSink, LoggingSink
@@ -113,7 +113,7 @@ class Session:
         self._spool: Optional[SpooledSink] = None
         # When what was spooled is brought to its place.
         self._copies = Copies(world.rank, world.size, time.monotonic())
-        self._copy_failed = False
+        self._copy_failed = self._further_file_refused = False
         # A deque: the training thread appends while the other one takes, without a lock.
         self._rows: Deque[Union[StepRow, IntervalRow, str]] = deque()
         self._write_lock = threading.Lock()
@@ -384,14 +384,17 @@ class Session:
 
     def _go_on_in_another_file(self) -> None:
         """Close this one, and begin the next part with all facts up to now."""
-        full, before = self.path, self._sinks
-        self._spool = None
+        full, before, part, spool = self.path, self._sinks, self._part, self._spool
         monotonic, clock = read_clocks()
-        self._formatter = RowFormatter(monotonic, clock)
-        self._part += 1
         first = self.next_step if self._last_step is None else self._last_step + 1
-        # In one go: training looks whether there is a sink, and must not find none.
-        self._sinks = self._begin({"continues": True, "first_step": first}, monotonic, clock)
+        self._part, self._spool = part + 1, None
+        try:
+            sinks = self._begin({"continues": True, "first_step": first}, monotonic, clock)
+        except Exception:
+            # Whoever goes on in the old one all the same finds everything as it was.
+            self.path, self._part, self._spool = full, part, spool
+            raise
+        self._sinks, self._formatter = sinks, RowFormatter(monotonic, clock)
         self._close(before)
         if full is not None and self.path is not None and self._mlflow_run_id:
             ended(full, self._mlflow_run_id)
@@ -414,9 +417,10 @@ class Session:
             try:
                 self._before_flush()
             except Exception as error:  # as above: never into training
-                self.fail("cannot read the stamps: %s" % error)
+                self.fail("recording failed: %r" % error)
 
     def _flush_regularly(self) -> None:
+        gives_way_to_others()
         last = time.monotonic()
         while not self._stop.wait(max(0.0, last + self._flush_seconds - time.monotonic())):
             if self._failed:
@@ -433,7 +437,6 @@ class Session:
             return
         try:
             self._spool.publish()
-            self._go_on_if_full(self._spool)
         except OSError as error:
             if not self._copy_failed:
                 logger.warning(
@@ -443,6 +446,9 @@ class Session:
                     self._spool,
                 )
             self._copy_failed = True
+            return
+        self._copy_failed = False
+        self._go_on_if_full(self._spool)
 
     def _go_on_if_full(self, spool: SpooledSink) -> None:
         """Now, as the place has just taken a file: where it takes none, nothing more is recorded."""
@@ -450,10 +456,16 @@ class Session:
             if spool.is_full and not self._closed:
                 try:
                     self._go_on_in_another_file()
-                except OSError:
-                    # It goes on here, and that is tried again with the next copy.
-                    self._spool = spool
-                    raise
+                except OSError as error:
+                    # That is tried again with the next copy.
+                    if not self._further_file_refused:
+                        logger.warning(
+                            "stallscope: %s takes no further file: %s; the log goes on in %s",
+                            self.log_dir,
+                            error,
+                            self.path,
+                        )
+                    self._further_file_refused = True
 
 
 def _counted_before(past: _Past) -> int:

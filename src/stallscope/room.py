@@ -1,10 +1,10 @@
 """Where large arrays lie: in memory, or in files that are mapped into it where they would not fit.
 
-A run's analysis holds some 200 bytes per row. Where that is more than memory has to give, arrays with
-a number per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), of which the system keeps in
-memory what it has room for. They have no names: they are gone when nobody holds them any longer,
-however that comes. ``STALLSCOPE_MEMORY`` says how much there is to give, as ``3GB`` or ``800MB``;
-unless it does, that is half of what is available.
+A run's analysis holds some 200 bytes per row. Where that is more than memory has to give, arrays with a
+number per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), some 100 to 180 bytes per row,
+of which the system keeps in memory what it has room for. They have no names: they are gone when nobody
+holds them any longer, however that comes. ``STALLSCOPE_MEMORY`` says how much there is to give, as
+``3GB`` or ``800MB``; unless it does, that is half of what is available.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ BYTES_PER_ROW = 200
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 # Where nobody tells.
 _USUAL_MEMORY = 8 * 10**9
+_NO_LIMIT = 2**63
+# Within a container, as either version of Linux' control groups shows it its own limit and use.
+_GROUPS = Path("/sys/fs/cgroup")
+_OF_CONTAINERS = (
+    (_GROUPS / "memory.max", _GROUPS / "memory.current"),
+    (_GROUPS / "memory/memory.limit_in_bytes", _GROUPS / "memory/memory.usage_in_bytes"),
+)
 
 
 def in_memory(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -86,13 +93,30 @@ def memory_to_give() -> int:
     return int(float(number) * _UNITS[unit])
 
 
+def share_memory(processes: int) -> None:
+    """Leave this process one of so many parts of the memory that there is to give."""
+    os.environ[MEMORY] = f"{memory_to_give() // processes // 1000}kB"
+
+
 def _available() -> int:
+    return min(_of_machine(), *(_of_container(*files) for files in _OF_CONTAINERS))
+
+
+def _of_machine() -> int:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return _USUAL_MEMORY
     kib = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return int(next(kib, 0)) * 1024 or _USUAL_MEMORY
+
+
+def _of_container(limit: Path, used: Path) -> int:
+    """What a container may still take; no bound where it has none."""
+    try:
+        return max(int(limit.read_text()) - int(used.read_text()), 0)
+    except (OSError, ValueError):
+        return _NO_LIMIT
 
 
 def _folder() -> str:

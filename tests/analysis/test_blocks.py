@@ -82,6 +82,20 @@ def test_what_is_made_when_read_follows_the_steps_that_are_taken(cells: Cells) -
     np.testing.assert_array_equal(seen.take(every_other).whole("input"), doubled[every_other])
 
 
+def test_what_is_made_when_read_is_made_of_its_own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "CELLS", RANKS)
+    monkeypatch.setattr(blocks, "_MOST_PIECES", 4)
+    made: list[int] = []
+
+    def doubled(block: Block, name: str) -> Array:
+        made.append(block.shape[0])
+        return _doubled(block, name)
+
+    every_other = np.arange(STEPS) % 2 == 0
+    HeldCells.of(VALUES).seen_as(["input"], doubled).take(every_other).summed(_sums, "input")
+    assert set(made) == {1}
+
+
 @pytest.mark.parametrize(
     "chosen",
     [

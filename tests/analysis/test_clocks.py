@@ -144,3 +144,22 @@ def test_clocks_that_cannot_be_followed_are_not_used() -> None:
     ledger = build_ledger(world)
     assert allreduce_error_ms(simulated, ledger) == pytest.approx(0, abs=1.0)
     assert "clocks_unsteady" in [finding.code for finding in analyse(run).findings]
+
+
+def test_a_clock_that_was_set_once_and_cannot_be_followed_later_on() -> None:
+    run = simulate(replace(TWO_HOSTS, ranks=4, ranks_per_host=2)).run
+    steps = run.steps["step"].to_numpy()[run.steps["rank"].to_numpy() == 2]
+    wandering = np.where(np.random.default_rng(1).random(len(steps)) < 0.5, 60_000_000, 0)
+    wandering[: len(steps) // 2] = 0
+    at = len(steps) // 4
+    wandering[at:] += 3_000_000_000
+    for rank in (2, 3):
+        for column in ("begin", "data", "ready", "reduced", "end"):
+            run = shifted(run, rank, column, wandering)
+    world = align(run, 0)
+    assert world.clocks.method == "every step"
+    assert any(jump.at == at for jump in world.clocks.jumps)
+    measured = world.cells.whole("measured")
+    # In that step the stages of the ranks on this clock hold the jump.
+    assert measured[at].tolist() == [True, True, False, False]
+    assert "clock_jumped" in [finding.code for finding in analyse(run).findings]

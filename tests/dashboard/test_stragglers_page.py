@@ -197,7 +197,7 @@ def test_cells_are_means_and_single_late_steps_do_not_vanish(jump: RunStore) -> 
     assert steady is not None
     found = lateness_map(steady, [[0], [9], [1, 2, 3]])
     assert found.mean.shape == (3, 400)
-    reference = steady.of(steady.arrival, steady.reference)
+    reference = steady.of("arrival", steady.reference)
     late = (steady.arrival - reference[:, None]) / 1e6
     counts = found.edges[1:] - found.edges[:-1]
     assert (found.mean[1] * counts).sum() / counts.sum() == pytest.approx(late[:, 9].mean())

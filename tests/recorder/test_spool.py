@@ -185,10 +185,14 @@ def test_a_place_that_takes_no_further_file_gets_the_rest_in_the_one_it_has(
     monkeypatch.setattr(session, "_new_file", refused)
     session.interval("epoch", 0, 10, 20)
     wait_until(lambda: "Disk quota exceeded" in caplog.text)
-    session.step(step(0))
+    begin = time.monotonic_ns()
+    session.step(step(0)._replace(begin=begin, end=begin + 1000))
     session.close()
     (run,) = read(mount.folder)
     assert (run.steps.num_rows, run.status) == (1, "completed")
+    # Its times count from where the file began.
+    assert abs(run.steps["begin"][0].as_py() - begin) <= 1000
+    assert caplog.text.count("takes no further file") == 1
 
 
 def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ def test_gradients_are_reduced_when_they_are_ready(
     assert fit.facts["stamps"]["reason"] is None
 
 
+def test_layers_may_be_frozen_at_any_time(alone: Recorded) -> None:
+    check_steps(fit_of(alone, "layers_get_frozen"), 0, 36)
+
+
 def test_where_other_parts_train_one_step_lacks_its_stamps(alone: Recorded) -> None:
     fit = fit_of(alone, "other_parts_train")
     missing = fit.steps["ready"].isna()

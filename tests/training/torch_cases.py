@@ -695,6 +695,19 @@ def other_parts_train(case: Case) -> Any:
     return training.seen(hooks=hooks)
 
 
+@alone
+def layers_get_frozen(case: Case) -> Any:
+    """The layer whose gradient came last trains no more: in the last step of an epoch, and from then on."""
+    training = Training(TwoOrders())
+    front = training.net.layers[0]
+    with training.logger(case) as log:
+        for epoch in range(3):
+            for number, batch in enumerate(log.watch(case.loader())):
+                front.requires_grad_(epoch == 0 and number < STEPS - 1)
+                training.step(batch)
+    return training.seen()
+
+
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """Something inside the recorder raises in the fifth turn, when the first ones are on disk."""

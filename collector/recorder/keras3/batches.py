@@ -7,6 +7,9 @@ from time import monotonic_ns
 from types import FrameType
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
+# More than the batches of one call.
+_MOST_FETCHES = 65_536
+
 
 class Fetch(NamedTuple):
     """One batch: from when it was asked for until it was there, in monotonic nanoseconds."""
@@ -49,7 +52,8 @@ class BatchClock:
         self._replaced = None
 
     def fetched(self, begin: int, end: int, batch: Any) -> None:
-        if self._iterator is not None:
+        # Nobody takes them any more when recording has failed.
+        if self._iterator is not None and len(self._fetches) < _MOST_FETCHES:
             self._fetches.append(Fetch(begin, end, samples_in(batch)))
 
     def take(self) -> List[Fetch]:

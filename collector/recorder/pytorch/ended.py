@@ -11,6 +11,8 @@ from ..format import StepRow
 from ..guards import let_others_run
 from .steps import StepAssembler, Turn
 
+#: So many turns do not wait for the flushing thread.
+MOST_WAITING = 4096
 # Whoever makes rows right now takes milliseconds; a process that was forked then waits for nobody.
 _PATIENCE_SECONDS = 2.0
 
@@ -38,9 +40,12 @@ class EndedTurns:
         #: Takes an EndedTurn.
         self.add = self._waiting.append
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def settle(self) -> None:
-        """Make rows of all turns that have ended by now."""
-        if not self._waiting or not self._settles.acquire(timeout=_PATIENCE_SECONDS):
+        """Make rows of all turns that have ended by now; those that another thread has taken are out."""
+        if not self._settles.acquire(timeout=_PATIENCE_SECONDS):
             return
         try:
             clock, count = read_clocks()[1], 0

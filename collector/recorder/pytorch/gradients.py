@@ -54,6 +54,7 @@ class GradientClock:
         "_latest",
         "_surprises",
         "_tails_ns",
+        "_thinned",
         "_usual_ns",
         "_watched",
         "_watches",
@@ -83,16 +84,17 @@ class GradientClock:
         # First and last of the passes before that have been alike, and their times from the last
         # gradient to the end.
         self._watched: Tuple[Any, Any] = (None, None)
-        # Those that alone have kept their hooks, now or before.
+        # Those that alone have kept their hooks, and whether that is so now.
         self._kept: Optional[Tuple[Any, Any]] = None
+        self._thinned = False
         self._tails_ns: List[int] = []
         self._usual_ns = self._surprises = 0
 
     def hook(self, parameters: Iterable[torch.Tensor]) -> None:
         """Put hooks on those that train: layers get unfrozen between epochs."""
-        for parameter in parameters:
-            if parameter.requires_grad:
-                self._all[id(parameter)] = parameter
+        self._all = {id(one): one for one in parameters if one.requires_grad}
+        for key in [key for key in self._handles if key not in self._all]:
+            self._handles.pop(key).remove()
         self._kept = None
         self._watch_all()
 
@@ -110,7 +112,7 @@ class GradientClock:
 
     def forget(self) -> None:
         """A new turn begins: gradients of the last one say nothing about it."""
-        if self.last is None and self._is_thinned:
+        if self.last is None and self._thinned:
             # There may have been some, of which nobody was told.
             self._is_surprised()
         self.last = self.mark = None
@@ -140,7 +142,7 @@ class GradientClock:
     def _learn(self, now: int) -> None:
         behind_ns = now - (self.last or now)
         first, last = self._watched
-        if not self._is_thinned:
+        if not self._thinned:
             if self._first is not first or self._latest is not last:
                 self._watched = (self._first, self._latest)
                 self._tails_ns.clear()
@@ -156,10 +158,6 @@ class GradientClock:
             # Another gradient has come behind it, or, far more often, the machine was busy.
             self._watch_all()
 
-    @property
-    def _is_thinned(self) -> bool:
-        return len(self._handles) < len(self._all)
-
     def _is_surprised(self) -> None:
         self._surprises += 1
         self.watches_all = self.watches_all or self._surprises >= _MOST_SURPRISES
@@ -167,9 +165,11 @@ class GradientClock:
 
     def _watch_all(self) -> None:
         for key, parameter in self._all.items():
-            if key not in self._handles:
+            # It may have been frozen since.
+            if key not in self._handles and parameter.requires_grad:
                 self._handles[key] = _hook_on(parameter)(self._gradient_is_there)
         self._tails_ns.clear()
+        self._thinned = False
 
     def _watch_two(self) -> None:
         """Take the hooks from all but the first and the last."""
@@ -178,7 +178,7 @@ class GradientClock:
             if self._surprises >= _MOST_SURPRISES:
                 self.watches_all = True
                 return
-        self._kept = self._watched
+        self._kept, self._thinned = self._watched, True
         kept = set(map(id, self._kept))
         for key in [key for key in self._handles if key not in kept]:
             self._handles.pop(key).remove()
@@ -193,13 +193,16 @@ class GradientClock:
 
     def _gradient_is_there(self, parameter: torch.Tensor) -> None:
         self.last = monotonic_ns()
-        self._latest = parameter
+        if not self.watches_all:
+            # Otherwise it may be the gradient itself, of which autograd makes a copy while it is kept.
+            self._latest = parameter
         if self.device is not None:
             self._count += 1
             if self._count >= self._expected:
                 self.mark = self.device.stamp()
         if self.on_gradient is not None:
-            self._first = parameter
+            if not self.watches_all:
+                self._first = parameter
             self.on_gradient()
 
 

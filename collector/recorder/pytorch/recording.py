@@ -18,7 +18,7 @@ from ..options import Options
 from ..session import Session
 from .batches import samples_in
 from .cuda import CudaClock
-from .ended import EndedTurns
+from .ended import MOST_WAITING, EndedTurns
 from .facts import (
     cuda_device,
     device_types,
@@ -269,7 +269,7 @@ class Recording:
 
     def _before_flush(self) -> None:
         """From the flushing thread, and at the end: what has waited for it, and for a device."""
-        self._settle()
+        self._ended.settle()
         if self._pool is not None and self._turn is not None:
             self._pool.look()
         if self._late is not None and self._session is not None and self._session.closed:
@@ -304,7 +304,7 @@ class Recording:
         session, end = self._session, monotonic_ns()
         assert session is not None
         # The steps before it first: the row says which one comes next.
-        self._ended.settle()
+        self._settle()
         session.interval(kind, max(self._epoch, 0), began, end)
 
     # -- turns of the loop -----------------------------------------------------------------------
@@ -352,6 +352,8 @@ class Recording:
             else:
                 ready, own_ns = self._gradients.last, self._own_ns + monotonic_ns() - end
                 self._ended.add((turn, end, ready, own_ns))
+                if len(self._ended) >= MOST_WAITING:
+                    self._settle()
         except Exception as error:
             self.fail(error)
 
@@ -399,7 +401,11 @@ class Recording:
 
     @while_running
     def _settle(self) -> None:
+        """Make rows of the turns that have ended: where training waits for that, it is a cost."""
+        assert self._session is not None
+        begun = monotonic_ns()
         self._ended.settle()
+        self._session.cost.besides(monotonic_ns() - begun)
 
     @while_running
     def _give_up(self) -> None:

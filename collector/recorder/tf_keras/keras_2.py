@@ -1,4 +1,4 @@
-"""The Keras 2 of the program: ``tf_keras`` where it is imported, otherwise ``tf.keras``."""
+"""The Keras 2 of the program: ``tf.keras`` where that is one, otherwise the package ``tf_keras``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from typing import Any
 
 import tensorflow as tf
 
-#: Beside a Keras 3, ``tf.keras`` would be that one.
-keras: Any = sys.modules.get("tf_keras") or tf.keras
+
+def _keras_2() -> Any:
+    # Only Keras 3 has the attribute for certain.
+    if str(getattr(tf.keras, "__version__", None) or "2.").startswith("2."):
+        return tf.keras
+    return sys.modules.get("tf_keras") or tf.keras
+
+
+keras: Any = _keras_2()
 
 
 def keras_version() -> str:
-    """Its version; of ``tf.keras`` only Keras 3 has an attribute of its own."""
-    for module in (sys.modules.get("tf_keras"), keras, sys.modules.get("keras")):
+    """Its version, from wherever it is told."""
+    for module in (keras, sys.modules.get("tf_keras"), sys.modules.get("keras")):
         version = getattr(module, "__version__", None)
         if version is not None:
             return str(version)

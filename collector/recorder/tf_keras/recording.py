@@ -220,9 +220,9 @@ class Recording:
     @never_raises
     def _finish(self) -> None:
         if self.running:
-            self._announce_news()
             self._settle()
             self.drain()
+            self._announce_news()
 
     @never_raises
     def _close(self) -> None:
@@ -259,11 +259,11 @@ class Recording:
 
     def _interval(self, kind: str, begin: int, end: int) -> None:
         if self.running and self._session is not None:
-            # Batches of another shape may have been traced anew.
-            self._announce_news()
             self._settle()
             # The steps before it first: the row says which one comes next.
             self.drain()
+            # Batches of another shape may have been traced anew.
+            self._announce_news()
             self._session.interval(kind, self.epoch, begin, end)
 
     # -- one call of the train function ----------------------------------------------------------

@@ -39,7 +39,7 @@ class TimedFunction:
         try:
             outputs = self._function(*args, **kwargs)
         except BaseException:
-            recording.aborted(Call(epoch, begin, None, clock_begin, clock_begin, count))
+            recording.aborted(Call(epoch, begin, None, clock_begin, read_clocks()[1], count))
             raise
         end, self._clock = read_clocks()
         call = Call(epoch, begin, end, clock_begin, self._clock, count)

@@ -115,8 +115,7 @@ def _measured(block: Block, clocks: Clocks) -> tuple[dict[str, Array], None]:
     for jump in clocks.jumps:
         # Within this step the clock was set: its stages hold the jump.
         if block.steps.start <= jump.at < block.steps.stop:
-            own = clocks.of_rank == clocks.names.index(jump.clock)
-            measured[jump.at - block.steps.start, own] = False
+            measured[jump.at - block.steps.start, clocks.jumped(jump)] = False
     return {"measured": measured}, None
 
 

@@ -8,7 +8,6 @@ analysis runs on arrays in memory, on files that are mapped into it, and on a cl
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from stallscope.room import Room, in_memory
 
@@ -355,8 +355,9 @@ class _Computed:
         return self.kernel(Block(steps, own, partial(self.of, steps, ranks)), *self.args)
 
     def pick(self, steps: Ints, ranks: Ints | None) -> Array:
-        first = int(steps.min(initial=0))
-        return self.read(slice(first, int(steps.max(initial=0)) + 1), ranks)[steps - first]
+        # In ascending order, as they are taken.
+        first, last = (int(steps[0]), int(steps[-1])) if len(steps) else (0, -1)
+        return self.read(slice(first, last + 1), ranks)[steps - first]
 
 
 @dataclass(frozen=True)
@@ -438,5 +439,5 @@ def _on_all_cores(work: Callable[[Any], T], blocks: Sequence[Any]) -> list[T]:
     first = work(blocks[0])
     if len(blocks) == 1:
         return [first]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:
         return [first, *pool.map(work, blocks[1:])]

@@ -79,6 +79,8 @@ class Clocks:
     jumps: tuple[ClockJump, ...] = ()
     #: Per step: whether a rank was reduced before the last rank was ready, beyond the uncertainty.
     violated: Bools | None = None
+    #: Per rank, the clock of its host, whose name jumps have.
+    domains: tuple[str, ...] = ()
 
     @property
     def uncertainty(self) -> Floats:
@@ -105,6 +107,10 @@ class Clocks:
         """What the running median of any clock may be off by chance, nanoseconds (one SD)."""
         finite = self.statistical[np.isfinite(self.statistical)]
         return float(finite.max(initial=0.0))
+
+    def jumped(self, jump: ClockJump) -> Bools:
+        """Per rank, whether it is on the clock that was set."""
+        return np.array([domain == jump.clock for domain in self.domains])
 
     @property
     def violations(self) -> float:
@@ -136,7 +142,7 @@ def align_clocks(stamps: Cells, domains: Sequence[str]) -> Clocks:
         )
     else:
         clocks = _from_completions(seen.completion, names, of_rank, skew)
-    clocks = _checked(clocks, seen.ready, seen.reduced)
+    clocks = replace(_checked(clocks, seen.ready, seen.reduced), domains=tuple(domains))
     if clocks.method == "completions" and clocks.violations > _BROKEN:
         # Here every rank is a clock, and all of their completions are needed at once.
         ready, reduced = (stamps.whole(name) for name in ("ready", "reduced"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ def side_by_side(
     facts = rows.read(sessions)
     shape = (len(rows.steps), len(rows.ranks))
     arrays = (
-        {name: _as_it_lies(table[name], shape) for name in names}
+        {name: _as_it_lies(table[name], shape, room) for name in names}
         if facts.regular
         else rows.scattered(names, room)
     )
@@ -108,11 +107,16 @@ def of_generation(table: pa.Table, generation: int) -> pa.Table:
     return table.filter(pc.equal(table["generation"], generation))
 
 
-def _as_it_lies(column: pa.ChunkedArray, shape: tuple[int, int]) -> Array:
+def _as_it_lies(column: pa.ChunkedArray, shape: tuple[int, int], room: Room) -> Array:
     """A column of which every rank has all steps, in order."""
-    if column.null_count:
-        column = column.fill_null(NULL)
-    return np.asarray(column.to_numpy().reshape(shape[::-1]).T)
+    if not column.null_count:
+        return np.asarray(column.to_numpy().reshape(shape[::-1]).T)
+    array = room(shape, np.int64)
+    flat = array.T.reshape(-1)
+    for begin in range(0, len(column), ROWS):
+        part = _filled(column.slice(begin, ROWS))
+        flat[begin : begin + len(part)] = part
+    return array
 
 
 class _Numbers:
@@ -179,7 +183,7 @@ class _Rows:
         starts = np.zeros(len(self.steps), bool)
         starts[:1] = True
         regular = self.table.num_rows == len(self.steps) * len(self.ranks)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
             for part in pool.map(lambda begin: self._read_part(begin, sessions), self._begins()):
                 own = epochs[part.first : part.first + len(part.epochs)]
                 np.maximum(own, part.epochs, out=own)
@@ -202,7 +206,7 @@ class _Rows:
             for name, array in flat.items():
                 array[position] = _filled(part[name])
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
             list(pool.map(put, self._begins()))
         return arrays
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from stallscope.errors import StallscopeError
+from stallscope.room import share_memory
 
 from .settings import Settings
 from .units import Unit
@@ -124,7 +125,7 @@ class Workers:
         if self._pool is None:
             # Started anew, not forked: libraries that read logs have threads.
             self._pool = ProcessPoolExecutor(
-                self._jobs, get_context("spawn"), _start, (self._settings,)
+                self._jobs, get_context("spawn"), _start, (self._settings, self._jobs)
             )
         return self._pool.submit(_call, method, task)
 
@@ -144,12 +145,13 @@ class Workers:
 _worker: Worker | None = None
 
 
-def _start(settings: Settings) -> None:
+def _start(settings: Settings, jobs: int) -> None:
     """What a process begins with. Ctrl-C is for the one that started it."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # As many processes as processors: threads would only get in each other's way.
     pa.set_cpu_count(1)
+    share_memory(jobs)
     _worker = Worker(settings)
 
 
