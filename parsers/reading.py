@@ -133,6 +133,7 @@ class Reading:
         self.measured += other.measured
         self.traces += other.traces
         self.events += other.events
+        self.series += other.series
 
     def failed(self, name: str, error: StallscopeError) -> None:
         """Damaged, or gone since the files were listed: the others are read all the same."""

@@ -17,6 +17,7 @@ from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
 from stallscope.parsers.inspecting import inspect
 from stallscope.parsers.mlflow_metrics import MlflowMetricsParser
+from stallscope.parsers.reading import Reading
 from stallscope.run import Run
 
 GPU = "system/gpu_0_utilization_percentage"
@@ -125,6 +126,14 @@ def test_what_is_missing_is_said(logs: Path, began: int) -> None:
         "4 metric(s) of machines cannot be read",
         "MLflow has 7 more metric(s) of machines: only those that tell most were asked for",
     ]
+
+
+def test_what_another_reading_found_is_taken_over(logs: Path, began: int) -> None:
+    path = write_metrics(logs, {GPU: history(began, [1.0, 2.0])})
+    other, reading = Reading(), Reading()
+    other.take(NAME, str(path), path.read_bytes())
+    reading.add(other)
+    assert [series.name for _, series in reading.series] == ["gpu_0_utilization"]
 
 
 def test_values_and_times_that_are_none_are_no_values(logs: Path, began: int) -> None:

@@ -1,4 +1,4 @@
-"""A user's own parser whose first attempt at one log takes its executor with it."""
+"""A user's own parsers that executors cannot bear."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTE = "STALLSCOPE_TEST_KILLED"
 
 
 class Deadly(StepLogParser):
-    """Reads step logs."""
+    """Its first attempt at one log takes its executor with it."""
 
     name = "deadly"
 
@@ -27,3 +27,13 @@ class Deadly(StepLogParser):
             os.kill(int(daemon[1]), signal.SIGKILL)  # the executor's JVM
             signal.pause()
         return super().parse(path, data)
+
+
+class Hungry(StepLogParser):
+    """Its Python is ended whenever it reads, as one is that takes too much memory."""
+
+    name = "hungry"
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("it goes on")

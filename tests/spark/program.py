@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from stallscope.cli.main import main
+from stallscope.spark.session import session
 
 
 def run(folder: Path) -> None:
@@ -30,10 +31,18 @@ def run(folder: Path) -> None:
     outcomes = [
         outcome(**command) for command in json.loads((folder / "commands.json").read_text())
     ]
-    # Whose session it is, its end is.
+    # Whose session it is, its end is; other threads know of none.
+    other = threading.Thread(target=use_session)
+    other.start()
+    other.join()
     there = spark.range(3).count() == 3
     (folder / "outcomes.json").write_text(json.dumps({"commands": outcomes, "there": there}))
     spark.stop()
+
+
+def use_session() -> None:
+    with session():
+        pass
 
 
 def outcome(words: list[str], kill: str | None = None) -> dict[str, Any]:

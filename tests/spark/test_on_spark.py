@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.machines import began_ms, history, write_metrics
 from support.spark import need_spark, run_on_spark
 from support.step_logs import Job, write_job
 
@@ -59,6 +60,14 @@ class Outcome:
 
 def plain(folder: Path) -> None:
     write_job(folder, JOB)
+
+
+def machines(folder: Path) -> None:
+    """Beside the logs, what MLflow measured of a machine meanwhile."""
+    write_job(folder, JOB)
+    (run,) = read(str(folder))
+    measured = history(began_ms(run), [float(number) for number in range(9)])
+    write_metrics(folder, {"system/gpu_0_utilization_percentage": measured})
 
 
 def skewed(folder: Path) -> None:
@@ -124,7 +133,7 @@ def nothing(folder: Path) -> None:
     (folder / "notes.bin").write_bytes(bytes(range(256)))
 
 
-CASES = (plain, skewed, damaged, attempts, printed, epochs_only, nothing)
+CASES = (plain, machines, skewed, damaged, attempts, printed, epochs_only, nothing)
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +156,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     commands["merged"] = collecting(folder, "merged")
     plain(folder / "killed" / "logs")
     commands["killed"] = [*collecting(folder, "killed"), "--read-as", "deadly_parser:Deadly"]
+    plain(folder / "hungry" / "logs")
+    commands["hungry"] = [*collecting(folder, "hungry"), "--read-as", "deadly_parser:Hungry"]
     entries: list[dict[str, Any]] = [
         {"words": [*words, "--engine", "spark"]} for words in commands.values()
     ]
@@ -201,7 +212,11 @@ def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", "skewed", "damaged", "attempts", "printed", "epochs_only", "merged", "killed"]
+    "name",
+    [
+        *("plain", "machines", "skewed", "damaged", "attempts", "printed", "epochs_only", "merged"),
+        "killed",
+    ],
 )
 def test_spark_collects_what_one_machine_collects(outcomes: dict[str, Outcome], name: str) -> None:
     outcome = outcomes[name]
@@ -216,6 +231,16 @@ def test_spark_collects_what_one_machine_collects(outcomes: dict[str, Outcome], 
         assert own.intervals.equals(other.intervals)
         assert sorted(map(str, own.problems)) == sorted(map(str, other.problems))
         assert own.events == other.events
+        assert measured(own) == measured(other)
+
+
+def measured(run: Run) -> list[tuple[str, list[int], list[float]]]:
+    return [(one.name, one.wall_ns.tolist(), one.value.tolist()) for one in run.series]
+
+
+def test_what_machines_measured_is_not_left_behind(outcomes: dict[str, Outcome]) -> None:
+    ((run,), _) = outcomes["machines"].runs()
+    assert [one.name for one in run.series] == ["gpu_0_utilization"]
 
 
 @pytest.mark.parametrize("name", ["plain", "skewed", "damaged", "killed"])
@@ -245,6 +270,16 @@ def test_without_logs_it_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
     assert (outcome.status, outcome.out) == (2, "")
     assert "no logs in 1 file(s)" in outcome.err
     assert not collected_runs(outcome.spark)
+
+
+def test_where_spark_gives_up_it_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes["hungry"]
+    assert (outcome.status, outcome.out) == (2, "")
+    # Spark's own warnings may go before it.
+    said = outcome.err.splitlines()[-1]
+    assert said.startswith("stallscope: Spark gave up: Job aborted due to stage failure")
+    assert "Traceback" not in outcome.err
+    assert not list(outcome.spark.iterdir())
 
 
 @pytest.mark.parametrize("name", ["slow", "restarted"])

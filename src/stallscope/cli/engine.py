@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from stallscope.batch.units import Unit
 from stallscope.batch.worker import Reads
 from stallscope.collecting import HERE, Engine
+from stallscope.errors import UsageError
 
 _ENGINES = ("local", "spark")
 
@@ -39,6 +40,20 @@ def collecting_engine(name: str) -> Iterator[Engine]:
         from stallscope.spark.collecting import OnSpark
 
         yield OnSpark(spark)
+
+
+def check_collected(engine: str, units: Iterable[Unit]) -> None:
+    """See that an engine can read runs, before it has to.
+
+    Raises:
+        UsageError: if it reads collected runs alone, and one is not.
+    """
+    for unit in units:
+        if engine == "spark" and not unit.collected:
+            raise UsageError(
+                f"{unit.place}: --engine spark reports on collected runs: stallscope collect "
+                f"{unit.place} --to STORE --engine spark, then name the STORE"
+            )
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from stallscope.reports import registry
 from stallscope.runs import store_of
 
 from . import github, mlflow_runs, output
-from .engine import add_engine, reading_engine
+from .engine import add_engine, check_collected, reading_engine
 from .main import FAILED, FINE
 from .opening import watching
 from .report_settings import jobs_of, settings_of
@@ -98,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
             )
         named = (unit for source in sources for unit in units_of(source))
         units = list({unit.key: unit for unit in named}.values())
+        check_collected(options.engine, [*units, *baselines])
         mlflow_runs.checked_count(options.to, len(units))
         settings = settings.of(len(units))
         alone = alone_in(settings.out) if settings.resumable else nullcontext()

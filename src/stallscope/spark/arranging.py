@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from stallscope.attempts import last_attempts, recorded_again
 from stallscope.collector.step_files import write_rows
@@ -60,8 +61,11 @@ class FarSteps:
             if name.startswith("steps")
         )
         there = len(self.fragments)
-        # How many rows each log has is not told: as many as there may be.
-        self.fragments += [Fragment(files, 1, log=log) for log in range(len(old.logs))]
+        rows = _rows_of_logs(files, len(old.logs))
+        # One that has none has a stand-in all the same, which counts as a row.
+        self.fragments += [
+            Fragment(files, max(1, rows[log]), log=log) for log in range(len(old.logs))
+        ]
         numbered = [(there + log, self.fragments[there + log]) for log in range(len(old.logs))]
         steps = stand_in(numbered).add_column(
             0, "log", pa.array(np.arange(len(old.logs), dtype=np.int32))
@@ -154,6 +158,25 @@ def _may_overlap(one: Fragment, other: Fragment) -> bool:
     if one.steps is None or other.steps is None:
         return True
     return one.steps[0] <= other.steps[1] and other.steps[0] <= one.steps[1]
+
+
+def _rows_of_logs(files: Sequence[str], logs: int) -> list[int]:
+    """How many rows each log has, by what files say of their row groups: those of a large log hold it
+    alone, and of several logs that share one, each counts the same.
+    """
+    rows = [0] * logs
+    column = STEPS_SCHEMA.get_field_index("log")
+    for path in files:
+        told = pq.read_metadata(path)
+        for number in range(told.num_row_groups):
+            group = told.row_group(number)
+            range_of = group.column(column).statistics
+            if range_of is None or not range_of.has_min_max:
+                continue
+            among = range(range_of.min, range_of.max + 1)
+            for log in among:
+                rows[log] += group.num_rows // len(among)
+    return rows
 
 
 def _files(pieces: Sequence[_Piece]) -> list[list[_Piece]]:

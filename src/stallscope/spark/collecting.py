@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stallscope.collector.catalogue import Catalogue, Entry
-from stallscope.collector.fetch import Progress, writing
+from stallscope.collector.fetch import Progress
 from stallscope.collector.loading import RunOnDisk
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store import save_run
@@ -19,6 +18,7 @@ from stallscope.run import Run
 
 from .arranging import FarSteps
 from .parsing import FarReads
+from .scratch import scratch_in
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,7 @@ class OnSpark:
         return place
 
     def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
-        with writing(store):
-            store.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=".spark-", dir=store)).resolve()
-            # Executors may be somebody else.
-            folder.chmod(store.stat().st_mode)
+        folder = scratch_in(store)
         try:
             reads = FarReads(self.spark, read_as, folder)
             runs = read(place, read_as=read_as, reads=reads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,6 +17,13 @@ R = TypeVar("R")
 _SCHEMA = "task long, found binary"
 _OURS = re.compile(r"stallscope\.errors\.(\w+): (.+)")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+# An executor's Python: what it has no room for or cannot reach, unlike a defect.
+_TRACEBACK = "Traceback (most recent call last)"
+_LACKS = re.compile(
+    r"^(?:[\w.]+\.)?(\w*MemoryError|OSError|FileNotFoundError|PermissionError)(?:: (.+))?$", re.M
+)
+# Spark's Java, below what calls it.
+_REASON = re.compile(r"^(?:: |Caused by: )?(?:[\w$]+\.)+\w*(?:Exception|Error): (.+)$", re.M)
 _NEEDED = (
     "executors need the driver's Python version with stallscope, numpy and pyarrow: install them on "
     "every worker and name their Python in PYSPARK_PYTHON, or ship them (spark.archives; %pip on "
@@ -35,7 +43,7 @@ def each(spark: Any, function: Callable[..., R], tasks: Sequence[Any], *shared: 
         shared: what it is given besides, the same for all.
 
     Raises:
-        StallscopeError: if a task has raised one, or executors lack what it needs.
+        StallscopeError: if a task has raised one, executors lack what it needs, or Spark gave up.
     """
     if not tasks:
         return []
@@ -52,11 +60,11 @@ def each(spark: Any, function: Callable[..., R], tasks: Sequence[Any], *shared: 
             for number in batch.column(0).to_pylist():
                 yield done(number, function, packed[number], all_the_same, version)
 
-    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, _SCHEMA)
     try:
+        rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, _SCHEMA)
         found = {row["task"]: row["found"] for row in rows.collect()}
     except Exception as error:  # pyspark's and py4j's, which differ from version to version
-        raise _meant(error) from error
+        raise meant(error) from error
     return [pickle.loads(found[number]) for number in range(len(tasks))]
 
 
@@ -74,8 +82,25 @@ def done(
     return pa.RecordBatch.from_arrays(arrays, names=["task", "found"])
 
 
-def _meant(error: Exception) -> Exception:
-    """What a failed job of Spark's means: the sentence that an executor has said, where it did."""
+def check_shared(folder: str) -> None:
+    """On an executor: see that it has a folder that the driver has made.
+
+    Raises:
+        UnwritableError: if it has not.
+    """
+    if not Path(folder).is_dir():
+        raise errors.UnwritableError(
+            f"{Path(folder).parent}: an executor of Spark does not see this folder; name one that the "
+            "driver and all executors share, like a mounted file system, /dbfs or /Volumes"
+        )
+
+
+def meant(error: Exception) -> Exception:
+    """What a failed job of Spark's means: the sentence that an executor has said, where it did.
+
+    Returns:
+        A StallscopeError; the error itself where it is a defect of what tasks do.
+    """
     said = str(error)
     ours = _OURS.search(said)
     kind = None if ours is None else getattr(errors, ours[1], None)
@@ -88,4 +113,18 @@ def _meant(error: Exception) -> Exception:
         return errors.UsageError(f"an executor of Spark has no module {missing[1]!r}; {_NEEDED}")
     if "PYTHON_VERSION_MISMATCH" in said or "different version" in said:
         return errors.UsageError(f"executors have another Python than the driver; {_NEEDED}")
-    return error
+    lacks = _LACKS.search(said)
+    if lacks is not None:
+        return _gave_up(": ".join(filter(None, lacks.groups())))
+    if _TRACEBACK in said:
+        return error
+    reason = _REASON.search(said)
+    first = (said.strip().splitlines() or [type(error).__name__])[0]
+    return _gave_up(first if reason is None else reason[1])
+
+
+def _gave_up(reason: str) -> errors.UnreadableError:
+    return errors.UnreadableError(
+        f"Spark gave up: {reason.strip().rstrip('.')}; look into its log, give driver or executors more "
+        "memory or disk if that is what they lacked, and run the same command again"
+    )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stallscope.collector.sources.base import SourceFile
-from stallscope.errors import NotFoundError, UnreadableError, UnwritableError
+from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.encoding import in_utf8
 from stallscope.parsers.named import by_name
@@ -23,7 +23,7 @@ from stallscope.parsers.packed import unpacked
 from stallscope.parsers.reading import Reading
 from stallscope.run import STEPS_SCHEMA
 
-from .each import each
+from .each import check_shared, each
 
 _ROWS_SCHEMA = pa.schema(list(STEPS_SCHEMA)[1:])
 # Spark takes some hundredths of a second for a task, and a parser a second for this.
@@ -200,7 +200,7 @@ def _folder(file: SourceFile) -> str:
 
 def _read(task: _Task) -> list[tuple[int, _Looked]]:
     """On an executor: the logs in some files."""
-    _check_shared(task.folder)
+    check_shared(task.folder)
     return [
         (number, _looked_into(file, task))
         for number, file in zip(task.numbers, task.files, strict=True)
@@ -223,7 +223,7 @@ def _looked_into(file: SourceFile, task: _Task) -> _Looked:
 
 def _read_records(task: _Task) -> Reading:
     """On an executor: the logs whose records are in some files."""
-    _check_shared(task.folder)
+    check_shared(task.folder)
     reading = Reading()
     for file in task.files:
         reading.records.add(file.name, in_utf8(unpacked(file.where, file.read())))
@@ -251,11 +251,3 @@ def _put_away(one: Parsed, folder: str) -> Away:
         fragment = Fragment((path,), rows, end, (low_high["min"], low_high["max"]))
     nothing = _ROWS_SCHEMA.empty_table()
     return Away(one.log, one.run_id, nothing, one.intervals, one.problems, fragment=fragment)
-
-
-def _check_shared(folder: str) -> None:
-    if not Path(folder).is_dir():
-        raise UnwritableError(
-            f"{Path(folder).parent}: an executor of Spark does not see this folder; name one that the "
-            "driver and all executors share, like a mounted file system, /dbfs or /Volumes"
-        )

@@ -27,12 +27,22 @@ def session() -> Iterator[Any]:
     except ModuleNotFoundError as error:
         raise MissingExtraError("spark", "Spark") from error
     there = SparkSession.getActiveSession()
+    # Sessions are active in one thread each; the context below them is the process's.
+    ours = there is None and not _has_context()
     spark = there or _started(SparkSession)
     try:
         yield spark
     finally:
-        if there is None:
+        if ours:
             spark.stop()
+
+
+def _has_context() -> bool:
+    import pyspark
+
+    # Clients of Spark Connect have no contexts.
+    kind = getattr(pyspark, "SparkContext", None)
+    return getattr(kind, "_active_spark_context", None) is not None
 
 
 def _started(kind: Any) -> Any:

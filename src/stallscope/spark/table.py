@@ -18,7 +18,7 @@ from stallscope.room import in_memory
 from stallscope.run import STEPS_SCHEMA
 
 from .cells import Cluster, FarCells, Stretch, written
-from .each import each
+from .each import check_shared, each
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class FarTable(AwayTable):
         at_a_time = max(1, _ROWS * len(self.ranks) // max(self.rows, 1))
         for begin in range(0, len(self.ranks), at_a_time):
             own = self.ranks[begin : begin + at_a_time]
-            yield _Part(self.files, own, self.generation, self.without)
+            yield _Part(self.cluster.folder, self.files, own, self.generation, self.without)
 
 
 _NOTHING = np.zeros(0, np.int64)
@@ -94,12 +94,15 @@ _NOTHING = np.zeros(0, np.int64)
 class _Part:
     """The rows of some ranks, which have not been read."""
 
+    #: Beside the run's own.
+    folder: str
     files: tuple[str, ...]
     ranks: tuple[int, ...]
     generation: int | None
     without: tuple[int, ...]
 
     def read(self) -> pa.Table:
+        check_shared(self.folder)
         rank = pc.field("rank")
         chosen = (rank >= self.ranks[0]) & (rank <= self.ranks[-1])
         if self.generation is not None:

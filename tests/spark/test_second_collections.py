@@ -1,0 +1,33 @@
+"""What is arranged again of runs that were collected before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from support.step_logs import Job, write_job
+
+from stallscope.collector.step_files import write_rows
+from stallscope.collector.store import save_run
+from stallscope.parsers import read
+from stallscope.run import STEPS_SCHEMA
+from stallscope.spark.arranging import FarSteps, _rows_of_logs
+
+
+def test_logs_that_were_collected_before_count_as_many_rows_as_they_have(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", Job(ranks=3, steps=200, epochs=2))
+    (run,) = read(str(tmp_path / "logs"))
+    steps = FarSteps(None, tmp_path, [])
+    steps.load(save_run(run, tmp_path / "store"))
+    assert [one.rows for one in steps.fragments] == [200, 200, 200]
+
+
+def test_a_large_log_counts_as_it_is_and_small_ones_share(tmp_path: Path) -> None:
+    logs = np.repeat([0, 1, 2, 3], [70_000, 0, 10, 30])
+    columns = {
+        name: pa.nulls(len(logs), STEPS_SCHEMA.field(name).type) for name in STEPS_SCHEMA.names
+    }
+    rows = pa.table({**columns, "log": pa.array(logs, pa.int32())}, STEPS_SCHEMA)
+    write_rows(rows, tmp_path / "steps.parquet")
+    assert _rows_of_logs([str(tmp_path / "steps.parquet")], 4) == [70_000, 0, 20, 20]
