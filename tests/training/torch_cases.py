@@ -697,7 +697,7 @@ def other_parts_train(case: Case) -> Any:
 
 @alone
 def layers_get_frozen(case: Case) -> Any:
-    """The layer whose gradient came last trains no more: in the last step of an epoch, and from then on."""
+    """The layer whose gradient came last trains no more, from the last step of an epoch on."""
     training = Training(TwoOrders())
     front = training.net.layers[0]
     with training.logger(case) as log:
