@@ -45,6 +45,7 @@ def test_values_that_are_no_numbers_are_left_out_and_times_are_in_order() -> Non
     assert histories_of(["system/x"], read) == ({"system/x": ([5, 9], [1.0, 2.0])}, 0)
 
 
+@pytest.mark.extras
 def test_an_old_folder_has_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "mlruns" / "0" / ("a" * 32)
     write_job(run / "artifacts" / "stallscope" / "logs", Job(ranks=1, steps=60))
