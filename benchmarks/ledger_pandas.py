@@ -48,9 +48,8 @@ class Timed:
 
 
 def figures(quick: bool) -> list[Figure]:
+    # The picture in docs/ is drawn by this program itself, with --large: 10⁸ rows take minutes.
     timed = measured(QUICK if quick else ROWS)
-    if not quick:
-        PICTURE.write_text(picture(timed))
     return [
         times_faster(
             f"ledger of {one.rows:,} rows",
