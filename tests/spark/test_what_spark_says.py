@@ -15,7 +15,7 @@ from stallscope.spark.table import FarTable, _in_part
 
 IN_PYTHON = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
-  File "/work/stallscope/spark/each.py", line 78, in done
+  File "/opt/stallscope/spark/each.py", line 78, in done
     result = function(pickle.loads(packed), *pickle.loads(shared))
 """
 IN_JAVA = """An error occurred while calling o47.collectToPython.
