@@ -74,6 +74,21 @@ def opening(browser: Browser, address: str) -> Iterator[Open]:
     assert elsewhere == [], elsewhere
 
 
+def drawn(page: Page) -> None:
+    """Waits until nothing is asked for any more, and every table has its head and its lines.
+
+    A table is a component that is loaded by itself, and for a moment its head has no cells.
+    """
+    page.wait_for_load_state("networkidle")
+    page.wait_for_function(
+        """() => !document.querySelector("[data-dash-is-loading]")
+            && [...document.querySelectorAll(".dash-ag-grid, [role=grid], [role=treegrid]")].every(
+                (table) => table.querySelector("[role=columnheader]")
+                    && table.querySelector("[role=gridcell]")
+                    && !table.querySelector(".ag-header-row:empty"))"""
+    )
+
+
 def tab_stops(page: Page, number: int) -> list[str]:
     """The names of what the next tabs reach, each with a focus that can be seen."""
     stops = []

@@ -15,9 +15,10 @@ from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.run_tabs import TABS
 from stallscope.dashboard.server import DashboardServer
 
+from .browsing import PATIENCE_S, drawn
+
 pytestmark = pytest.mark.browser
 
-PATIENCE_S = 60
 # What keeps people out; the rest is advice.
 SERIOUS = ("serious", "critical")
 RUN_PAGES = [f"/run/slow/{page}".rstrip("/") for page in TABS.values()]
@@ -55,7 +56,7 @@ def test_nobody_is_kept_out(browser: Browser, address: str, path: str, scheme: A
     page.set_default_timeout(PATIENCE_S * 1000)
     page.goto(address + path)
     page.locator("#page h1").wait_for()
-    page.wait_for_load_state("networkidle")
+    drawn(page)
     violations = Axe().run(page).response["violations"]
     page.close()
     assert [_said(one) for one in violations if one["impact"] in SERIOUS] == []
