@@ -8,8 +8,8 @@ Each model is in one long ``fit`` on a thread of its own, and only one of them m
 block of a few steps, in another order every round. No graph is traced again, so that blocks can be
 short, and what the machine does besides hits all arms alike. All ranks draw the same order.
 
-Writes OUT/result.json: for every arm and round the median step of rank 0, and where that block's
-timeline is; and OUT/logs, the step logs.
+Writes OUT/result.json: for every arm and round the median step of rank 0, what processors worked for one
+in all threads of the process, and where that block's timeline is; and OUT/logs, the step logs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ WIDTH = 128
 BATCH = 32
 # The first steps of a block still run on what the other arm left in the caches.
 SKIPPED = 2
+# The Timeline's events are written by a thread of their own, which comes behind.
+SETTLES_SECONDS = 0.05
 # Tracing, and the first negotiation of every tensor, are over by then.
 WARM_UP_ROUNDS = 3
 
@@ -73,15 +75,18 @@ class Blocks(tf.keras.callbacks.Callback):
     def __init__(self, turns: Turns, arms: tuple[str, ...], steps: int, out: Path) -> None:
         super().__init__()
         self.medians_ms: dict[str, list[float]] = {arm: [] for arm in arms}
+        self.processors_ms: dict[str, list[float]] = {arm: [] for arm in arms}
         self._turns, self._arms, self._steps, self._out = turns, arms, steps, out
         self._arm = ""
         self._began: list[int] = []
+        self._worked_before = 0
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         if not self._began:
             self._arm = self._turns.await_own(self._arms)
             if self._arm in WITH_TIMELINE:
                 hvd.start_timeline(timeline_path(self._out, self._turns.at))
+            self._worked_before = time.process_time_ns()
         self._began.append(time.perf_counter_ns())
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
@@ -90,9 +95,13 @@ class Blocks(tf.keras.callbacks.Callback):
         self._began.append(time.perf_counter_ns())
         laps = [b - a for a, b in zip(self._began, self._began[1:])][SKIPPED:]
         self.medians_ms[self._arm].append(statistics.median(laps) / 1e6)
+        # In every arm: Horovod's own thread looks for work meanwhile.
+        time.sleep(SETTLES_SECONDS)
+        worked = time.process_time_ns() - self._worked_before
+        self.processors_ms[self._arm].append(worked / self._steps / 1e6)
         if self._arm in WITH_TIMELINE:
             hvd.stop_timeline()
-            time.sleep(0.05)  # its writer is a thread of its own
+            time.sleep(SETTLES_SECONDS)
         self._began = []
         self._turns.next()
         self.model.stop_training = not self._turns.any_left(self._arms)
@@ -137,6 +146,7 @@ def main() -> None:
         thread.join()
     if hvd.rank() == 0:
         medians = {**plain.medians_ms, **recorded.medians_ms}
+        processors = {**plain.processors_ms, **recorded.processors_ms}
         timelines: dict[str, list[str]] = {arm: [] for arm in WITH_TIMELINE}
         for block, arm in enumerate(turns.blocks):
             if arm in WITH_TIMELINE:
@@ -145,6 +155,7 @@ def main() -> None:
             "ranks": hvd.size(),
             "gradients": 2 * (LAYERS + 1),
             "step_ms": {arm: own[WARM_UP_ROUNDS:] for arm, own in medians.items()},
+            "processors_ms": {arm: own[WARM_UP_ROUNDS:] for arm, own in processors.items()},
             "timelines": {arm: own[WARM_UP_ROUNDS:] for arm, own in timelines.items()},
         }
         (out / "result.json").write_text(json.dumps(result))

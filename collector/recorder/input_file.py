@@ -1,7 +1,8 @@
 """What was measured of a loader, kept beside the logs of the run that it is for.
 
 One file per rank and measurement, ``rank-00003.0.input.json``, written as a whole; none is ever written
-over. A measurement that comes before any recording waits in memory for the first one.
+over. A measurement that comes before any recording waits in memory for the first one. Where the run's
+logs go to MLflow while they grow, so do these.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import logging
 import os
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
+
+from .upload import lies_beside_logs
 
 logger = logging.getLogger("stallscope")
 
@@ -69,6 +72,7 @@ def _write(folder: Path, measured: Dict[str, Any]) -> Path:
             path = folder / ("rank-%05d.%d%s" % (measured["rank"], number, SUFFIX))
             with contextlib.suppress(FileExistsError):
                 _put(unfinished, path)
+                lies_beside_logs(path)
                 return path
         raise AssertionError("unreachable: itertools.count() does not end")
     finally:

@@ -61,7 +61,7 @@ def checked_folder(log_dir: Any) -> Optional[Path]:
     """
     if log_dir is None:
         return None
-    if not isinstance(log_dir, (str, os.PathLike)):
+    if not isinstance(log_dir, (str, os.PathLike)) or log_dir == "":
         raise TypeError("log_dir is the folder of the run's logs, not %r" % (log_dir,))
     return Path(log_dir).absolute()
 

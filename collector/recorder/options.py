@@ -53,7 +53,8 @@ def checked(
     if log_dir is None and sink == "logging":
         # Sessions of one process go on with their run, which is known by its folder.
         log_dir = "."
-    if not isinstance(log_dir, (str, os.PathLike)):
+    # An empty name, as of a variable that is not set, would be the folder that training runs in.
+    if not isinstance(log_dir, (str, os.PathLike)) or log_dir == "":
         raise TypeError("log_dir is the folder for the logs, not %r" % (log_dir,))
     if batch_size is not None and batch_size < 1:
         raise ValueError("batch_size is a number of samples, not %r" % (batch_size,))

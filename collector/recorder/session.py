@@ -234,7 +234,10 @@ class Session:
     def _open(self, monotonic: int, clock: int) -> None:
         launch = launch_name(os.environ, self._world.size)
         if self._sink != "logging":
-            self.log_dir.mkdir(parents=True, exist_ok=True)
+            try:
+                self.log_dir.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                raise OSError("it is a file, not a folder") from None
         identity = self._identity(launch, monotonic + clock)
         self._facts.update(
             {

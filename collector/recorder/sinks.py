@@ -18,10 +18,20 @@ class FileSink:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        # Some mounts count no names at all.
+        self._has_name = os.fstat(descriptor).st_nlink > 0
 
     def write(self, data: bytes) -> None:
+        """Write all of it.
+
+        Raises:
+            OSError: if that cannot be done, or if the file was removed: the system would go on taking
+                what nobody will ever read.
+        """
         while data:
             data = data[os.write(self._descriptor, data) :]
+        if self._has_name and os.fstat(self._descriptor).st_nlink == 0:
+            raise OSError("the file was removed")
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""Step logs on their way to an MLflow run, by a process of their own.
+"""Logs on their way to an MLflow run, by a process of their own.
 
 The recorder imports the standard library only and waits for no server. So it starts another process,
 ``stallscope.collector.mlflow.process``, and tells it over a pipe which logs there are. That one goes
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, List, Optional
 
 logger = logging.getLogger("stallscope")
 
@@ -38,6 +38,9 @@ main()
 """
 
 _uploaders: Dict[str, "_Uploader"] = {}
+# By folder: the MLflow run that its logs go to, and files that came before any of them.
+_runs: Dict[Path, str] = {}
+_beside: Dict[Path, List[Path]] = {}
 _lock = threading.Lock()
 
 
@@ -47,14 +50,21 @@ def mlflow_run_of(given: Optional[str]) -> Optional[str]:
 
 
 def watch(log: Path, run_id: str) -> None:
-    """From now on, upload what is written to a log. Never raises."""
+    """From now on, upload what is written to a log, and what lies beside it. Never raises."""
+    _tell_of(log, run_id)
+    _runs[log.parent] = run_id
+    for file in _beside.pop(log.parent, []):
+        lies_beside_logs(file)
+
+
+def _tell_of(file: Path, run_id: str) -> None:
     try:
         with _lock:
             uploader = _uploaders.get(run_id)
             # A forked process has its parent's, which must not hear of it.
             if uploader is None or uploader.pid != os.getpid():
                 uploader = _uploaders[run_id] = _Uploader(run_id)
-            uploader.tell(WATCH, log)
+            uploader.tell(WATCH, file)
     except Exception as error:
         logger.warning(
             "stallscope: logs are not uploaded to MLflow's run %s: %s; training goes on",
@@ -68,6 +78,16 @@ def ended(log: Path, run_id: str) -> None:
     uploader = _uploaders.get(run_id)
     if uploader is not None and uploader.pid == os.getpid():
         uploader.tell(ENDED, log)
+
+
+def lies_beside_logs(file: Path) -> None:
+    """A file that does not grow goes where the logs of its folder go, now or when there are any."""
+    run_id = _runs.get(file.parent)
+    if run_id is None:
+        _beside.setdefault(file.parent, []).append(file)
+    else:
+        _tell_of(file, run_id)
+        ended(file, run_id)
 
 
 class _Uploader:

@@ -12,7 +12,10 @@ if is_keras_2():
     from stallscope.collector.recorder.tf_keras.loader import measure_input
     from stallscope.collector.recorder.tf_keras.synthetic import synthetic_like
 else:
-    from stallscope.collector.recorder.keras3.callback import StepLogger
+    # Without what loops of the user's own need.
+    from stallscope.collector.recorder.keras3.callback import (  # type: ignore[assignment]
+        StepLogger,
+    )
     from stallscope.collector.recorder.keras3.gather import gather_logs
     from stallscope.collector.recorder.keras3.loader import measure_input
     from stallscope.collector.recorder.keras3.synthetic import synthetic_like

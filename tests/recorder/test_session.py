@@ -242,6 +242,16 @@ def test_a_folder_that_cannot_be_made_is_one_warning(
     assert "Not a directory" in message
 
 
+def test_a_folder_that_is_a_file_is_called_one(
+    open_session: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    session = open_session(folder=tmp_path / "file")
+    session.close()
+    [message] = warnings_in(caplog)
+    assert f"cannot write to {tmp_path / 'file'}: it is a file, not a folder" in message
+
+
 def test_two_threads_that_fail_at_once_warn_once(
     open_session: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:

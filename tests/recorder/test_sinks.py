@@ -1,4 +1,4 @@
-"""Step logs as records of Python's logging."""
+"""Where step logs go: files, and records of Python's logging."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.options import checked
 from stallscope.collector.recorder.session import Session
@@ -89,9 +90,30 @@ def test_a_handler_that_fails_ends_recording_and_not_training(tmp_path: Path) ->
         steps.removeHandler(broken)
 
 
+def test_a_log_that_is_removed_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system goes on taking lines for a file without a name: nobody would know of it."""
+    session = Session(tmp_path, ALONE, {"model": "m"}, 0, 60.0)
+    assert session.path is not None
+    session.path.unlink()
+    for number in range(2):
+        session.step(StepRow(number, 0, 1000, None, None, None, 2000, 1, 8, 0))
+        session.flush()
+    session.close()
+    assert not session.recording
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == (
+        f"stallscope: cannot write {session.path}: the file was removed; "
+        "rank 0 is no longer recorded, training goes on"
+    )
+
+
 def test_mistakes_are_said_at_construction() -> None:
     with pytest.raises(ValueError, match="sink='disk': say one of 'file', 'logging', 'both'"):
         checked_sink("disk")
     with pytest.raises(TypeError, match="log_dir is the folder for the logs, not None"):
         checked(None, **arguments())
+    with pytest.raises(TypeError, match="log_dir is the folder for the logs, not ''"):
+        checked("", **arguments())
     assert checked(None, **arguments(sink="logging")).sink == "logging"

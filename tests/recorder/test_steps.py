@@ -7,12 +7,23 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder.clock import JUMP_NS
+from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.tf_keras import calls
+from stallscope.collector.recorder.tf_keras.calls import MOST_WAITING, EndedCalls
 from stallscope.collector.recorder.tf_keras.steps import LOST, Call, GraphStep, StepAssembler
-from stallscope.collector.recorder.tf_keras.stream import MOST_PENDING, StepStream
+from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
 MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Monotonic clock, and what the wall clock is ahead of it, which only these tests set."""
+    clocks = [0, CLOCK]
+    monkeypatch.setattr(calls, "read_clocks", lambda: (clocks[0], clocks[1]))
+    return clocks
 
 
 def call(begin: float, end: float | None, steps: int = 1, jump: int = 0) -> Call:
@@ -159,7 +170,9 @@ class Stream:
         self.ring = FakeRing()
         self.rows: list[StepRow] = []
         self.assembler = assembler(**options)
+        self.calls = EndedCalls(Cost())
         self.stream = StepStream(
+            self.calls,
             self.ring,  # type: ignore[arg-type]
             self.assembler,
             several_per_call,
@@ -169,7 +182,9 @@ class Stream:
     def run(self, begin: float, *, in_graph: int = 1) -> None:
         """One call of 10 ms that ran so many steps in the graph."""
         self.ring.steps += [stamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
-        self.stream.add(call(begin, begin + 10, steps=max(1, in_graph)))
+        ended = (0, int(begin * MS), int((begin + 10) * MS), max(1, in_graph), None)
+        self.calls.waiting.append(ended)
+        self.stream.look()
 
     def settle(self, before: int, now: int, passes: int = 1) -> list[int]:
         renumbered: list[int] = []
@@ -224,9 +239,9 @@ def test_many_calls_are_drained_before_the_ring_runs_over() -> None:
     a = Stream()
     a.run(0)
     a.settle(0, 1)
-    for number in range(1, MOST_PENDING):
+    for number in range(1, MOST_WAITING):
         a.run(10 * number)
-    assert a.numbers == list(range(MOST_PENDING))
+    assert a.numbers == list(range(MOST_WAITING))
 
 
 def test_a_step_that_is_running_is_left_for_later() -> None:
@@ -243,7 +258,7 @@ def test_a_step_that_the_data_ended_leaves_nothing_behind() -> None:
     a = Stream()
     a.run(0)
     a.ring.steps.append(stamps(11, None, None))
-    a.stream.abort(call(10, None))
+    a.stream.abort(10 * MS)
     a.run(20)
     a.stream.drain()
     assert [times(row)[0] for row in a.rows] == [0, 20]
@@ -284,3 +299,47 @@ def test_a_train_function_that_changes_its_ways_is_noticed_later(ran: int) -> No
     a.run(20)
     a.stream.drain()
     assert a.numbers == [0, 1, 2]
+
+
+def test_stages_are_left_out_where_the_wall_clock_was_set_since_it_was_last_read(
+    wall: list[int],
+) -> None:
+    a = Stream()
+    a.run(0)
+    a.settle(0, 1)
+    a.stream.drain()
+    a.run(10)
+    wall[:] = [25 * MS, CLOCK + JUMP_NS + 1]
+    a.stream.drain()
+    # The call that ran meanwhile may have begun with the old clock; the one behind it has not.
+    a.run(20)
+    later = [wall[1] + at * MS for at in (31, 34, 39)]
+    a.ring.steps.append(GraphStep(*later, None, 8))
+    a.calls.waiting.append((0, 30 * MS, 40 * MS, 1, None))
+    a.stream.drain()
+    assert [times(row)[1:4] for row in a.rows] == [[1, 4, 9], [None] * 3, [None] * 3, [31, 34, 39]]
+    assert [times(row)[0] for row in a.rows] == [0, 10, 20, 30]
+
+
+def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() -> None:
+    a = Stream()
+    a.settle(0, 0)
+    a.ring.steps.append(stamps(1, 4, 9))
+    a.calls.waiting.append((0, 0, 10 * MS, 1, None))
+    a.stream.drain()
+    a.stream.look()
+    a.run(10)
+    a.stream.drain()
+    assert a.stream.trouble is None
+    assert [times(row)[1] for row in a.rows] == [1, 11]
+
+
+def test_what_recording_takes_is_counted_once_for_every_call() -> None:
+    cost = Cost()
+    ended = EndedCalls(cost)
+    ended.waiting.extend([(0, 0, 1, 1, None), (0, 2, 3, 1, 2000)])
+    ended.own_ns = 4000
+    ended.take()
+    ended.close()
+    ended.close()
+    assert (cost.turns, cost.host_ns) == (2, 6000)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
+from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.tf_keras.steps import Call, GraphStep, StepAssembler
+from stallscope.collector.recorder.tf_keras import calls
+from stallscope.collector.recorder.tf_keras.calls import EndedCalls
+from stallscope.collector.recorder.tf_keras.steps import GraphStep, StepAssembler
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 MS = 1_000_000
 
 
-def call(number: int) -> Call:
-    begin = number * 10 * MS
-    return Call(0, begin, begin + 9 * MS, 0, 0, 1)
+@pytest.fixture(autouse=True)
+def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stamps of these tests are on the monotonic clock."""
+    monkeypatch.setattr(calls, "read_clocks", lambda: (0, 0))
 
 
 class Ring:
@@ -38,34 +44,44 @@ class Ring:
         ]
 
 
-def stream_of(ring: Ring) -> tuple[StepStream, list[StepRow]]:
-    rows: list[StepRow] = []
-    assembler = StepAssembler(0, 1, True)
-    stream = StepStream(ring, assembler, False, rows.extend)  # type: ignore[arg-type]
-    return stream, rows
+class Training:
+    """A stream, the calls that go into it, and the rows that come out."""
 
+    def __init__(self) -> None:
+        self.ring = Ring()
+        self.calls = EndedCalls(Cost())
+        self.rows: list[StepRow] = []
+        self.stream = StepStream(
+            self.calls,
+            self.ring,  # type: ignore[arg-type]
+            StepAssembler(0, 1, True),
+            False,
+            self.rows.extend,
+        )
 
-def end(stream: StepStream, ring: Ring, number: int) -> None:
-    ring.begun = max(ring.begun, number + 1)
-    stream.add(call(number))
+    def call_ends(self, number: int) -> None:
+        self.ring.begun = max(self.ring.begun, number + 1)
+        begin = number * 10 * MS
+        self.calls.waiting.append((0, begin, begin + 9 * MS, 1, None))
+        self.stream.look()
 
 
 def test_calls_that_end_while_the_ring_is_read_cost_no_stamps() -> None:
-    ring = Ring()
-    stream, rows = stream_of(ring)
-    end(stream, ring, 0)
+    training = Training()
+    ring, stream, rows = training.ring, training.stream, training.rows
+    training.call_ends(0)
     stream.settle(0, 1, 1, lambda step: None)
 
     def meanwhile() -> None:
         # The flushing thread was put aside: two calls ended and a third one runs.
         ring.meanwhile = lambda: None
-        end(stream, ring, 1)
-        end(stream, ring, 2)
+        training.call_ends(1)
+        training.call_ends(2)
         ring.begun += 1
 
     ring.meanwhile = meanwhile
     stream.drain()
-    stream.add(call(3))
+    training.call_ends(3)
     stream.drain(between_calls=True)
     assert stream.trouble is None
     assert [row.step for row in rows] == [0, 1, 2, 3]
@@ -73,13 +89,13 @@ def test_calls_that_end_while_the_ring_is_read_cost_no_stamps() -> None:
 
 
 def test_a_train_function_that_runs_train_step_twice_is_found() -> None:
-    ring = Ring()
-    stream, rows = stream_of(ring)
-    end(stream, ring, 0)
+    training = Training()
+    ring, stream, rows = training.ring, training.stream, training.rows
+    training.call_ends(0)
     stream.settle(0, 1, 1, lambda step: None)
     for _ in range(4):
         ring.begun += 1
-        end(stream, ring, ring.begun)
+        training.call_ends(ring.begun)
     stream.drain(between_calls=True)
     assert stream.trouble is not None
     assert [row.ready for row in rows] == [None] * 5

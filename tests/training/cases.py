@@ -549,6 +549,15 @@ def mixed_precision(case: Case) -> Any:
 
 
 @ranked
+def mixed_precision_accumulation_many_per_call(case: Case) -> Any:
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    optimizer = distributed(backward_passes_per_step=2)
+    model = classifier(optimizer, steps_per_execution=4, jit_compile=False)
+    case.fit(model, case.data())
+    return seen(model)
+
+
+@ranked
 def legacy_optimizer(case: Case) -> Any:
     model = classifier(distributed(tf.keras.optimizers.legacy.SGD(0.037)))
     reduction = reduction_of(model)
@@ -869,6 +878,23 @@ def assigned_train_function(case: Case) -> Any:
     return seen(model, own_is_back=model.train_function is train_function)
 
 
+class Wraps(tf.keras.callbacks.Callback):
+    """A callback of the user's that puts something around the train function, and leaves it there."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        found = self.model.train_function
+        self.model.train_function = lambda iterator: found(iterator)
+
+
+@ranked
+def wrapped_train_function(case: Case) -> Any:
+    """What is around the timer calls it when nothing is recorded any more."""
+    model = classifier()
+    case.fit(model, case.data(), callbacks=[case.logger(), Wraps()])
+    model.fit(case.data(), verbose=0)
+    return seen(model)
+
+
 class TwoStepsPerCall(tf.keras.Sequential):
     """Overrides how fit trains: two train steps per batch that fit counts."""
 
@@ -879,6 +905,21 @@ class TwoStepsPerCall(tf.keras.Sequential):
 
         self.train_function = tf.function(train_function)
         return self.train_function
+
+
+@ranked
+def train_function_made_again(case: Case) -> Any:
+    """A callback freezes a layer, which takes a train function that is made anew."""
+
+    class Freezes(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 0:
+                self.model.layers[0].trainable = False
+                self.model.make_train_function(force=True)
+
+    model = classifier()
+    case.fit(model, case.data(), callbacks=[case.logger(), Freezes()], epochs=3)
+    return seen(model)
 
 
 @ranked
@@ -1100,12 +1141,12 @@ def stamping_breaks(case: Case) -> Any:
     def broken(data: Any) -> Any:
         raise ZeroDivisionError("broken on purpose")
 
-    original, instrument._samples = instrument._samples, broken
+    original, instrument.samples_of = instrument.samples_of, broken
     model = classifier()
     try:
         case.fit(model, case.data())
     finally:
-        instrument._samples = original
+        instrument.samples_of = original
     return seen(model)
 
 

@@ -251,6 +251,16 @@ def several_fits(case: Case) -> Any:
 
 
 @case()
+def train_function_made_again(case: Case) -> Any:
+    class MakesAgain(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 0:
+                self.model.make_train_function(force=True)
+
+    return fit(model(), case.arrays(), [case.logger(), MakesAgain()], epochs=3)
+
+
+@case()
 def two_loggers(case: Case) -> Any:
     return fit(model(), case.arrays(), [case.logger(), case.logger("second")])
 

@@ -2,6 +2,7 @@
 
     python lightning_cases.py OUT [CASE …]                cases of one process
     python lightning_cases.py --ddp OUT [CASE …]          cases of two, which Lightning starts itself
+    LIGHTNING=pytorch_lightning python lightning_cases.py OUT [CASE …]
 
 ``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
 ``OUT/CASE/error-RANK.txt`` what a case raised.
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import logging
 import os
@@ -20,12 +22,14 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable
 
-import lightning.pytorch as pl
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.lightning import StepLogger
+# The library under the one of its two names that is to be trained with, before the recorder asks for it.
+pl: Any = importlib.import_module(os.environ.get("LIGHTNING", "lightning.pytorch"))
+
+from stallscope.lightning import StepLogger  # noqa: E402
 
 BATCH = 16
 STEPS = 12
@@ -289,7 +293,7 @@ def main() -> None:
     out, *names = words[ddp:]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     logging.getLogger("stallscope").addHandler(said := Said())
     for name in names or cases:
         case, said.records = Case(Path(out), name, ddp), []

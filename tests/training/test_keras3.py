@@ -206,6 +206,16 @@ def test_a_fit_that_raised_does_not_stop_the_next_one(recorded: Recorded) -> Non
     assert result["logged"] == []
 
 
+def test_a_train_function_that_is_made_again_is_recorded_from_the_next_epoch_on(
+    recorded: Recorded,
+) -> None:
+    result = recorded.result("train_function_made_again")
+    first, then = recorded.fits("train_function_made_again", ranks=1)
+    check_steps(first, 0, 12)
+    check_steps(then, 12, 24)
+    assert (result["ours"], result["logged"]) == ([], [])
+
+
 def test_of_two_loggers_one_records(recorded: Recorded) -> None:
     [[level, message]] = recorded.result("two_loggers")["logged"]
     assert (level, "one StepLogger is enough" in message) == ("WARNING", True)

@@ -57,6 +57,15 @@ def test_the_model_gets_the_users_own_functions_back(recorded: Recorded, case: s
     assert recorded.result(case)["own_is_back"] is True
 
 
+def test_what_is_put_around_the_train_function_stays_and_works(recorded: Recorded) -> None:
+    run = recorded.run("wrapped_train_function")
+    # From the first epoch on in a further part: what trains is another function than before.
+    assert run.steps["step"].to_pylist() == 2 * list(range(12))
+    for rank in range(2):
+        result = recorded.result("wrapped_train_function", rank)
+        assert (result["iterations"], result["logged"]) == (24, [])
+
+
 @pytest.mark.parametrize(("case", "steps"), [("accumulation", 6), ("eager_accumulation", 2)])
 def test_accumulated_passes_are_one_step(recorded: Recorded, case: str, steps: int) -> None:
     for fit in recorded.fits(case):
@@ -140,6 +149,18 @@ def test_mixed_precision_is_recorded_through_its_loss_scaling(recorded: Recorded
     recorded.clean("mixed_precision")
 
 
+def test_accumulated_passes_inside_a_call_of_several_are_steps(recorded: Recorded) -> None:
+    """The reduction is in a branch of the graph then, and loss scaling around it."""
+    case = "mixed_precision_accumulation_many_per_call"
+    for fit in recorded.fits(case):
+        check_steps(fit, 0, 6)
+        assert set(fit.steps["micro"]) == {2}
+        assert set(fit.steps["samples"]) == {32}
+        assert fit.facts["steps_per_execution"] == 4
+    check_ranks_together(recorded.run(case))
+    recorded.clean(case)
+
+
 def test_without_stages_only_the_hosts_times_are_there(recorded: Recorded) -> None:
     for fit in recorded.fits("no_stages"):
         check_steps(fit, 0, 12, stamps=())
@@ -168,6 +189,17 @@ def test_a_train_function_of_another_kind_leaves_the_hosts_times_and_says_why(
         check_steps(fit, 0, steps, stamps=())
         reason = f"the first call of the train function ran train_step {ran} times"
         assert fit.facts["stamps"] == {"placed": [], "reason": reason}
+    recorded.clean(case)
+
+
+def test_a_train_function_that_is_made_again_is_recorded_from_the_next_epoch_on(
+    recorded: Recorded,
+) -> None:
+    case = "train_function_made_again"
+    for fit in recorded.fits(case):
+        check_steps(fit, [0, 12][fit.log.part], [12, 24][fit.log.part])
+        assert fit.facts["gradient_tensors"] == [4, 2][fit.log.part]
+    check_ranks_together(recorded.run(case))
     recorded.clean(case)
 
 

@@ -16,13 +16,15 @@ PATIENCE_SECONDS = 480.0
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 
-def launched(factory: pytest.TempPathFactory, *words: str) -> Recorded:
+def launched(
+    factory: pytest.TempPathFactory, *words: str, cases: tuple[str, ...] = (), **settings: str
+) -> Recorded:
     needs(KERAS3, "make keras3-env")
     folder = factory.mktemp("lightning")
     out = folder / "cases"
-    started = launch(
-        folder / "printed.txt", "lightning_cases.py", *words, str(out), environment=KERAS3
-    )
+    words = (*words, str(out), *cases)
+    printed = folder / "printed.txt"
+    started = launch(printed, "lightning_cases.py", *words, environment=KERAS3, **settings)
     try:
         started.succeed(PATIENCE_SECONDS)
     finally:
@@ -55,6 +57,18 @@ def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
     assert fit.facts["stamps"] == ALL
     assert set(fit.steps["samples"]) == {16}
     assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
+
+
+def test_under_its_other_name_it_is_recorded_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    cases = ("plain", "validation_and_checkpoints")
+    other = launched(tmp_path_factory, cases=cases, LIGHTNING="pytorch_lightning")
+    for case in cases:
+        fit = fit_of(other, case)
+        check_steps(fit, 0, 24)
+        assert fit.facts["stamps"] == ALL
+        assert fit.facts["versions"].keys() == {"torch", "pytorch_lightning"}
 
 
 def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:

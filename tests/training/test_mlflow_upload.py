@@ -98,6 +98,23 @@ def test_two_ranks_upload_to_one_run(
     assert upload_folder(tmp_path / "logs", run_id).size == 0
 
 
+def test_what_was_measured_of_loaders_comes_with_the_log(
+    start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
+) -> None:
+    """GIVEN loaders measured before, while and after a recording THEN all of it is uploaded."""
+    _, run_id = new_run(mlflow_server)
+    launched = start("uploading.py", "measured", str(tmp_path), run_id)
+    wait_until(lambda: len(uploaded(run_id)) == 5, "an upload of the log and of four measurements")
+    (tmp_path / "stop").touch()
+    launched.succeed(PATIENCE_SECONDS)
+    assert "stallscope" not in launched.output
+    assert uploaded(run_id) == {
+        path.name: path.read_bytes() for path in (tmp_path / "logs").glob("rank-*")
+    }
+    measured = open_run(run_id).input_times
+    assert sorted(one.batches + one.warm_up for one in measured) == [4, 5, 6, 60_000]
+
+
 def test_a_killed_rank_loses_nothing_that_it_had_written(
     start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ SCRIPTS = {
     "keras": (ENVIRONMENT, 2),
     "keras3": (KERAS3, 1),
     "lightning": (KERAS3, 2),
+    "loops": (ENVIRONMENT, 2),
     "mxnet": (MXNET, 2),
     "pytorch": (ENVIRONMENT, 2),
 }

@@ -63,6 +63,10 @@ def test_where_other_parts_train_one_step_lacks_its_stamps(alone: Recorded) -> N
     assert hooks[13] == 1 + 6
 
 
+def test_all_gradients_are_watched_where_a_later_one_would_not_show(alone: Recorded) -> None:
+    assert set(alone.result("the_end_comes_late")["hooks"]) == {1 + 6}
+
+
 def test_recording_changes_nothing_and_needs_no_horovod(alone: Recorded) -> None:
     result = alone.result("one_process")
     assert result["weights"] == result["silent"]

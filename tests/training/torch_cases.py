@@ -696,6 +696,21 @@ def other_parts_train(case: Case) -> Any:
 
 
 @alone
+def the_end_comes_late(case: Case) -> Any:
+    """Between the last gradient and the end of the pass there is room for another one to come unseen."""
+    training = Training(TwoOrders())
+    hooks = []
+    with training.logger(case) as log:
+        for number, batch in enumerate(log.watch(case.loader(20))):
+            if number == 0:
+                for parameter in training.net.layers[0].parameters():
+                    parameter.register_post_accumulate_grad_hook(lambda _: time.sleep(0.001))
+            training.step(batch)
+            hooks.append(len(training.ours()))
+    return training.seen(hooks=hooks)
+
+
+@alone
 def layers_get_frozen(case: Case) -> Any:
     """The layer whose gradient came last trains no more, from the last step of an epoch on."""
     training = Training(TwoOrders())
@@ -711,9 +726,9 @@ def layers_get_frozen(case: Case) -> Any:
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """Something inside the recorder raises in the fifth turn, when the first ones are on disk."""
-    from stallscope.collector.recorder.pytorch import gradients
+    from stallscope.collector.recorder.pytorch import steps
 
-    return breaking(case, gradients.GradientClock, "forget", pause=0.5)
+    return breaking(case, steps.Turn, "__init__", pause=0.5)
 
 
 @ranked

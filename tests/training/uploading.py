@@ -2,6 +2,7 @@
 
     horovodrun -np 2 python uploading.py keras OUT             the run is MLFLOW_RUN_ID's
     horovodrun -np 2 python uploading.py torch OUT RUN_ID      the run is named to StepLogger
+    python uploading.py measured OUT RUN_ID                    trains a little, and measures loaders
 
 Each rank writes ``OUT/rank-RANK.txt``, a line per epoch: what goes on while a server does not.
 """
@@ -86,6 +87,30 @@ def train_torch(out: Path, run_id: str) -> None:
                 break
 
 
+def measured(out: Path, run_id: str) -> None:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from stallscope.torch import StepLogger, measure_input
+
+    loader = DataLoader(TensorDataset(torch.rand(160, 8)), batch_size=16)
+    measure_input(loader, 4)
+    measure_input(loader, 5, log_dir=out / "logs")
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with StepLogger(out / "logs", optimizer=optimizer, mlflow_run_id=run_id) as log:
+        for (inputs,) in log.watch(loader):
+            optimizer.zero_grad()
+            model(inputs).sum().backward()
+            optimizer.step()
+        measure_input(loader, 6)
+    # A line that is longer than what tells logs of one name apart.
+    measure_input(iter(lambda: 0, 1), 60_000)
+    while not (out / "stop").exists():
+        time.sleep(PAUSE_SECONDS)
+
+
 if __name__ == "__main__":
     kind, folder, *rest = sys.argv[1:]
-    {"keras": train_keras, "torch": train_torch}[kind](Path(folder), *rest)
+    kinds = {"keras": train_keras, "torch": train_torch, "measured": measured}
+    kinds[kind](Path(folder), *rest)

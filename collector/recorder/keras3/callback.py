@@ -86,14 +86,14 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
             other.stop()
         self._stop()
         stop_abandoned()
-        recording = Recording(self.model, self.params, self._options)
-        recording.start()
-        if recording.running:
-            self._recording = recording
-        else:
-            recording.stop()
+        self._record()
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        recording = self._recording
+        if recording is not None and recording.running and not recording.in_place:
+            # Made again, as after layers were frozen: nothing is seen of what the new one does.
+            self._stop()
+            self._record()
         if self._recording is not None:
             self._recording.epoch_begins(epoch)
 
@@ -111,6 +111,14 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         self._stop()
+
+    def _record(self) -> None:
+        recording = Recording(self.model, self.params, self._options)
+        recording.start()
+        if recording.running:
+            self._recording = recording
+        else:
+            recording.stop()
 
     def _stop(self) -> None:
         recording, self._recording = self._recording, None

@@ -12,7 +12,7 @@ from time import monotonic_ns
 from typing import Any, Callable, Optional, Tuple
 
 from ..format import StepRow
-from ..tf_keras.steps import Call
+from ..tf_keras.calls import EndedCalls
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
 
@@ -23,8 +23,10 @@ _PATIENCE_SECONDS = 5.0
 class JaxStages(FetchedInPython):
     """Stages where JAX computes."""
 
-    def __init__(self, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit) -> None:
-        super().__init__()
+    def __init__(
+        self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
+    ) -> None:
+        super().__init__(calls)
         self._steps_per_call = int(model.steps_per_execution)
         self._steps = steps
         self._emit = emit
@@ -72,7 +74,8 @@ class JaxStages(FetchedInPython):
 
         return train
 
-    def call_ended(self, call: Call) -> None:
+    def call_ended(self) -> None:
+        [call] = self.calls.take()
         assert call.end is not None
         outputs, self._outputs = self._outputs, None
         fetches = self.batches.take()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+from ..tf_keras.calls import EndedCalls
 from ..tf_keras.instrument import Instrumentation, tensors_of
 from ..tf_keras.ring import CAPACITY, READY, StampRing
-from ..tf_keras.steps import Call, StepAssembler
+from ..tf_keras.steps import StepAssembler
 from ..tf_keras.stream import StepStream
 from .stages import WHOLE_STEP, Emit, Stages
 
@@ -23,6 +24,7 @@ class TensorFlowStages(Stages):
 
     def __init__(
         self,
+        calls: EndedCalls,
         model: Any,
         stages: bool,
         single: bool,
@@ -41,7 +43,7 @@ class TensorFlowStages(Stages):
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
         assembler = StepAssembler(first_step, passes, not single, turns_done)
-        self._stream = StepStream(ring, assembler, self._several_per_call, emit)
+        self._stream = StepStream(calls, ring, assembler, self._several_per_call, emit)
         # The optimizer counts in every process of a job that is not Horovod's.
         self._stream.settle(0, 0, 1, _keep)
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
@@ -75,8 +77,16 @@ class TensorFlowStages(Stages):
             self.ready = None
         return made
 
-    def call_ended(self, call: Call) -> None:
-        self._stream.add(call)
+    def call_ended(self) -> None:
+        self._stream.look()
+        # The first call traces the graph, and batches of another shape may do so later.
+        self.attentive = self._several_per_call
+        self._look_for_trouble()
+
+    def call_aborted(self, begin: int) -> None:
+        self._stream.abort(begin)
+
+    def _look_for_trouble(self) -> None:
         trouble = self._instrumentation.trouble or self._stream.trouble
         if trouble is not None and self.reason is None:
             self.placed = tuple(self._instrumentation.placed) if self._stream.stamped else ()
@@ -85,14 +95,12 @@ class TensorFlowStages(Stages):
             self.placed = ("data",)
             self.reason = "the train step takes its gradients elsewhere than to the optimizer"
 
-    def call_aborted(self, call: Call) -> None:
-        self._stream.abort(call)
-
     def drain(self) -> None:
         self._stream.drain()
 
     def settle(self) -> None:
         self._stream.drain(between_calls=True)
+        self._look_for_trouble()
 
 
 class StepInstrumentation(Instrumentation):

@@ -7,7 +7,7 @@ from typing import Any, Optional
 from ..format import StepRow
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from ..tf_keras.steps import Call
+from ..tf_keras.calls import EndedCalls
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
 
@@ -15,8 +15,10 @@ from .steps import Steps, samples_of, times_of
 class TorchStages(FetchedInPython):
     """Stages where torch computes, and the host with it."""
 
-    def __init__(self, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit) -> None:
-        super().__init__()
+    def __init__(
+        self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
+    ) -> None:
+        super().__init__(calls)
         self._parameters = [variable.value for variable in model.trainable_variables]
         self._gradients = GradientClock()
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
@@ -51,7 +53,8 @@ class TorchStages(FetchedInPython):
     def call_begins(self) -> None:
         self._gradients.forget()
 
-    def call_ended(self, call: Call) -> None:
+    def call_ended(self) -> None:
+        [call] = self.calls.take()
         assert call.end is not None
         fetches = self.batches.take()
         times = times_of(call, fetches)

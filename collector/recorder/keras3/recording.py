@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from time import monotonic_ns
 from typing import Any, Callable, List, Optional
 
 import keras
@@ -17,8 +16,8 @@ from ..guards import never_raises
 from ..identity import World
 from ..options import Options
 from ..session import Session
-from ..tf_keras.steps import Call
-from ..tf_keras.timing import TimedFunction, TimedSaving
+from ..tf_keras.calls import EndedCalls
+from ..tf_keras.timing import TimedFunction, TimedSaving, timed
 from .batches import fit_of
 from .facts import model_facts, passes_counted, passes_per_step, plan, weights, world_of_training
 from .stages import Stages
@@ -48,9 +47,6 @@ class Recording:
     Whatever fails in here stays in here: none of its methods raises.
     """
 
-    #: The train function counts its own steps; the clock around it wants a number.
-    steps_of_next_call = 1
-
     def __init__(self, model: Any, params: Any, options: Options) -> None:
         self.model = model
         #: The epoch that runs.
@@ -68,7 +64,8 @@ class Recording:
         self._batch_size = options.batch_size
         self._announced: Any = None
         self._undo: List[Callable[[], None]] = []
-        self._calls = 0
+        self._calls: Optional[EndedCalls] = None
+        self._timer: Optional[TimedFunction] = None
         self._session: Optional[Session] = None
         self._stages: Optional[Stages] = None
 
@@ -80,7 +77,13 @@ class Recording:
     @property
     def is_of_this_fit(self) -> bool:
         """Whether the fit that is just beginning is the one that it was made for."""
-        return self._calls == 0 and self._history is getattr(self.model, "history", None)
+        fresh = self._calls is None or self._calls.seen == 0
+        return fresh and self._history is getattr(self.model, "history", None)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the model still trains with the function that it has put there."""
+        return getattr(self.model, "train_function", None) is self._timer
 
     @property
     def abandoned(self) -> bool:
@@ -101,7 +104,10 @@ class Recording:
             return
         _open.append(self)
         self._active = True
-        stages = self._stages = self._stages_from(session.next_step, counted % self._passes)
+        calls = self._calls = EndedCalls(session.cost)
+        calls.epoch = self.epoch
+        stages = self._stages_from(calls, session.next_step, counted % self._passes)
+        self._stages = stages
         # A fit that has gone on without its recording leaves the epoch iterator behind.
         iterator, self._epoch_iterator = self._epoch_iterator, None
         self._undo.append(stages.remove)
@@ -109,7 +115,7 @@ class Recording:
         saving = TimedSaving(self.model, self._saved)
         self._undo.append(saving.remove)
         saving.install()
-        self._time_train_function(stages)
+        self._time_train_function(stages, session, calls)
 
     def stop(self) -> None:
         """Leave the model as it was found, write what is left and close the log."""
@@ -124,6 +130,8 @@ class Recording:
     def fail(self, error: Exception) -> None:
         """Record no more, and say so once; the model is restored when training ends."""
         self._active = False
+        if self._calls is not None:
+            self._calls.attentive = True
         if self._session is not None:
             self._session.fail("recording failed: %r" % error)
         elif not self._failed:
@@ -163,34 +171,33 @@ class Recording:
             max_file_bytes=options.max_file_bytes,
         )
 
-    def _stages_from(self, first_step: int, turns_done: int) -> Stages:
+    def _stages_from(self, calls: EndedCalls, first_step: int, turns_done: int) -> Stages:
         wanted, single, backend = self._options.stages, self._single, keras.backend.backend()
         if backend == "tensorflow":
             from .on_tensorflow import TensorFlowStages
 
             return TensorFlowStages(
-                self.model, wanted, single, first_step, self._passes, turns_done, self._emit
+                calls, self.model, wanted, single, first_step, self._passes, turns_done, self._emit
             )
         steps = Steps(first_step, self._passes, turns_done)
         if backend == "torch":
             from .on_torch import TorchStages
 
-            return TorchStages(self.model, wanted, single, steps, self._emit)
+            return TorchStages(calls, self.model, wanted, single, steps, self._emit)
         if backend == "jax":
             from .on_jax import JaxStages
 
-            return JaxStages(self.model, wanted, single, steps, self._emit)
+            return JaxStages(calls, self.model, wanted, single, steps, self._emit)
         raise RuntimeError("nobody knows how Keras trains on %s" % backend)
 
-    def _time_train_function(self, stages: Stages) -> None:
+    def _time_train_function(self, stages: Stages, session: Session, calls: EndedCalls) -> None:
         """Put a timer around the train function, which may be made again with stamps in it."""
         model = self.model
         found = model.train_function
-        timed: Optional[TimedFunction] = None
 
         def undo() -> None:
             # Whoever has put something else there meanwhile meant it.
-            if model.train_function is timed:
+            if model.train_function is self._timer:
                 model.train_function = found
 
         self._undo.append(undo)
@@ -199,8 +206,7 @@ class Recording:
         except Exception:
             model.train_function = found
             raise
-        timed = TimedFunction(function, self)  # type: ignore[arg-type]  # it is called alike
-        model.train_function = timed
+        self._timer = model.train_function = timed(function, self, session, calls)
 
     @never_raises
     def _undo_one(self, undo: Callable[[], None]) -> None:
@@ -210,6 +216,9 @@ class Recording:
     def _finish(self) -> None:
         if self.running and self._stages is not None:
             self._stages.settle()
+            self._announce_news()
+            assert self._calls is not None
+            self._calls.close()
 
     @never_raises
     def _close(self) -> None:
@@ -228,6 +237,8 @@ class Recording:
     @never_raises
     def epoch_begins(self, epoch: int) -> None:
         self.epoch = epoch
+        if self._calls is not None:
+            self._calls.epoch = epoch
         self._epoch_began = read_clocks()[0]
 
     @never_raises
@@ -250,11 +261,12 @@ class Recording:
         if self.running and self._session is not None and self._stages is not None:
             # The steps before it first: the row says which one comes next.
             self._stages.settle()
+            self._announce_news()
             self._session.interval(kind, self.epoch, begin, end)
 
     # -- one call of the train function ----------------------------------------------------------
 
-    # These two run in every step, and have their guards inside.
+    # These two run around every call where the stages want that, and have their guards inside.
 
     def before_call(self) -> None:
         try:
@@ -266,27 +278,29 @@ class Recording:
         except Exception as error:  # whatever it is, it may not reach training
             self.fail(error)
 
-    def called(self, call: Call, ns_before: int) -> None:
-        """A call has ended, around which recording has taken nanoseconds in front of it."""
-        stages, session = self._stages, self._session
+    def called(self) -> None:
+        stages, calls = self._stages, self._calls
         assert stages is not None
-        assert session is not None
+        assert calls is not None
         try:
-            self._calls += 1
-            stages.call_ended(call)
-            news = (stages.placed, stages.reason)
-            if news != self._announced:
-                self._announced = news
-                self._announce()
-            assert call.end is not None
-            session.cost.turn(ns_before + monotonic_ns() - call.end)
+            stages.call_ended()
+            self._announce_news()
+            calls.attentive = stages.attentive
         except Exception as error:
             self.fail(error)
 
     @never_raises
-    def aborted(self, call: Call) -> None:
+    def aborted(self, begin: int) -> None:
         assert self._stages is not None
-        self._stages.call_aborted(call)
+        self._stages.call_aborted(begin)
+
+    def _announce_news(self) -> None:
+        assert self._stages is not None
+        assert self._calls is not None
+        news = (self._stages.placed, self._stages.reason)
+        if self._calls.seen and news != self._announced:
+            self._announced = news
+            self._announce()
 
     def _announce(self) -> None:
         """What is known only once the first step is done: TensorFlow builds and traces in it."""

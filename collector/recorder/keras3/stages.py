@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, List, Optional, Tuple
 
 from ..format import StepRow
-from ..tf_keras.steps import Call
+from ..tf_keras.calls import EndedCalls
 from .batches import BatchClock
 
 Emit = Callable[[List[StepRow]], None]
@@ -26,6 +26,8 @@ class Stages:
     reason: Optional[str] = None
     #: What *ready* means where it is not the last gradient.
     ready: Optional[str] = None
+    #: Whether ``call_begins`` and ``call_ended`` want to be called around every call from here on.
+    attentive = True
 
     def install(self, epoch_iterator: Any) -> None:
         """Put into the model what takes the stamps."""
@@ -40,11 +42,11 @@ class Stages:
     def call_begins(self) -> None:
         """The train function is about to be called."""
 
-    def call_ended(self, call: Call) -> None:
+    def call_ended(self) -> None:
         """It was called. Its rows go to ``emit``, now or later, and from any thread."""
         raise NotImplementedError
 
-    def call_aborted(self, call: Call) -> None:
+    def call_aborted(self, begin: int) -> None:
         """It raised, mostly because the data ended."""
 
     def drain(self) -> None:
@@ -57,7 +59,8 @@ class Stages:
 class FetchedInPython(Stages):
     """Of the backends whose batches come through a Python iterator."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: EndedCalls) -> None:
+        self.calls = calls
         self.batches = BatchClock()
 
     def install(self, epoch_iterator: Any) -> None:
@@ -69,5 +72,5 @@ class FetchedInPython(Stages):
     def remove(self) -> None:
         self.batches.remove()
 
-    def call_aborted(self, call: Call) -> None:
+    def call_aborted(self, begin: int) -> None:
         self.batches.take()

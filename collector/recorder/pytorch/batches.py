@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Iterable, Optional
 
 import torch
+from torch import Tensor
 
 
 def samples_in(batch: Any) -> Optional[int]:
     """Samples in a batch: the first dimension of the first tensor that has one; None without any."""
-    if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.dim() else None
+    if isinstance(batch, Tensor):
+        shape = batch.shape
+        return int(shape[0]) if shape else None
     if isinstance(batch, torch.nn.utils.rnn.PackedSequence):
         return int(batch.batch_sizes[0])
     for member in _members(batch):

@@ -34,14 +34,9 @@ class EndedTurns:
     ) -> None:
         self._assembler = assembler
         self._emit = emit
-        # A deque: the training thread appends while another one takes, without a lock.
-        self._waiting: Deque[EndedTurn] = deque()
+        #: A deque: the training thread appends while another one takes, without a lock.
+        self.waiting: Deque[EndedTurn] = deque()
         self._settles = threading.Lock()
-        #: Takes an EndedTurn.
-        self.add = self._waiting.append
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def settle(self) -> None:
         """Make rows of all turns that have ended by now; those that another thread has taken are out."""
@@ -49,8 +44,8 @@ class EndedTurns:
             return
         try:
             clock, count = read_clocks()[1], 0
-            while self._waiting:
-                turn, end, ready, own_ns = self._waiting.popleft()
+            while self.waiting:
+                turn, end, ready, own_ns = self.waiting.popleft()
                 turn.clock = clock
                 self._emit(self._assembler.rows(turn, end, ready), own_ns)
                 count += 1

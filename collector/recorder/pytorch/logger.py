@@ -169,8 +169,8 @@ class Watched:
         if is_epoch:
             recording.epoch_begins()
         try:
+            recording.turn_begins()
             while True:
-                recording.turn_begins()
                 try:
                     batch = next(batches)
                 except StopIteration:
@@ -178,6 +178,6 @@ class Watched:
                     return
                 recording.data_is_there(batch)
                 yield batch
-                recording.turn_ends()
+                recording.turn_follows()
         finally:
             recording.loop_ends(loop, is_epoch)

@@ -55,6 +55,39 @@ class Recording:
     the recording runs.
     """
 
+    # Not a dict: in every turn the training has just driven it out of the processor's caches.
+    __slots__ = (
+        "_assembler",
+        "_batch_size",
+        "_device",
+        "_ended",
+        "_epoch",
+        "_epoch_began",
+        "_failed",
+        "_first_step",
+        "_gradients",
+        "_gradients_told",
+        "_late",
+        "_loader",
+        "_loop",
+        "_model",
+        "_optimizer",
+        "_options",
+        "_orders",
+        "_own_ns",
+        "_pool",
+        "_rates",
+        "_samples",
+        "_session",
+        "_single",
+        "_size",
+        "_stamps",
+        "_times_gradients",
+        "_turn",
+        "_undo",
+        "_waiting",
+    )
+
     def __init__(self, optimizer: Any, model: Any, options: Options) -> None:
         self._optimizer = optimizer
         self._model = model
@@ -164,6 +197,7 @@ class Recording:
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
         self._ended = EndedTurns(self._assembler, self._made)
+        self._waiting = self._ended.waiting
         session = self._session = Session(
             options.log_dir,
             world,
@@ -309,8 +343,8 @@ class Recording:
 
     # -- turns of the loop -----------------------------------------------------------------------
 
-    # These three run in every step, between the user's own lines: they do what cannot wait, and
-    # have their guards inside.
+    # These run in every step, between the user's own lines: they do what cannot wait, and have their
+    # guards inside.
 
     def turn_begins(self) -> None:
         session = self._session
@@ -318,6 +352,8 @@ class Recording:
             self._turn = None
             return
         try:
+            if len(self._waiting) >= MOST_WAITING:
+                self._settle()
             begin = monotonic_ns()
             turn = self._turn = Turn(self._epoch, begin)
             self._gradients.forget()
@@ -351,9 +387,30 @@ class Recording:
                 self._ends_late(turn, end, self._late)
             else:
                 ready, own_ns = self._gradients.last, self._own_ns + monotonic_ns() - end
-                self._ended.add((turn, end, ready, own_ns))
-                if len(self._ended) >= MOST_WAITING:
-                    self._settle()
+                self._waiting.append((turn, end, ready, own_ns))
+        except Exception as error:
+            self.fail(error)
+
+    def turn_follows(self) -> None:
+        """A turn ends, and another one begins; what that takes is told with the other one."""
+        turn = self._turn
+        if turn is None or self._late is not None or len(self._waiting) >= MOST_WAITING:
+            self.turn_ends()
+            self.turn_begins()
+            return
+        try:
+            end = monotonic_ns()
+            gradients = self._gradients
+            ready = gradients.last
+            self._waiting.append((turn, end, ready, self._own_ns))
+            if ready is None or gradients.on_gradient is None:
+                gradients.forget()
+            else:
+                # All that there is to forget of a backward pass that went as it should.
+                gradients.last = None
+            self._turn = turn = Turn(self._epoch, end)
+            begin = turn.begin = monotonic_ns()
+            self._own_ns = begin - end
         except Exception as error:
             self.fail(error)
 
@@ -383,13 +440,17 @@ class Recording:
             self.turn_ends()
         self._turn = None
 
-    @while_running
     def _reduced(self, reduction: Reduction) -> None:
-        if self._turn is not None:
-            self._turn.reduced(reduction)
-        if not self._gradients_told:
-            self._tell_gradients()
+        turn = self._turn
+        try:
+            if turn is not None:
+                turn.reduced(reduction)
+            if not self._gradients_told:
+                self._tell_gradients()
+        except Exception as error:
+            self.fail(error)
 
+    @while_running
     def _tell_gradients(self) -> None:
         """Behind the first reduction, when the gradients are still there."""
         assert self._session is not None

@@ -1,13 +1,17 @@
-"""``StepLogger`` for Keras: adding it to ``model.fit`` is all a user does."""
+"""``StepLogger`` for Keras: a callback of ``model.fit``, or a context for loops of the user's own."""
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, ContextManager, Dict, Optional, Union
 
+import tensorflow as tf
+
+from ..format import CHECKPOINT, VALIDATION
 from ..options import checked
 from .keras_2 import keras
+from .own_loop import OwnLoop
 from .recording import Recording, recording_of, stop_abandoned
 
 logger = logging.getLogger("stallscope")
@@ -18,8 +22,16 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
 
         model.fit(data, callbacks=[StepLogger("logs/run-42")])
 
+    A training loop without ``fit`` says itself what a step is, and when its parts are there:
+
+        with StepLogger("logs/run-42", model=model, optimizer=optimizer) as log:
+            for batch in data:
+                with log.step():
+                    ...
+
     Args:
         log_dir: folder for the logs; the ranks may share it, and a later job gets a run of its own.
+        model, optimizer: what such a loop trains; ``fit`` has its own.
         run_name: a name for people.
         synthetic: whether the data is synthetic: this run is a baseline.
         batch_size: samples per rank and step; read from the batches where it is not given.
@@ -47,6 +59,8 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
         self,
         log_dir: Union[str, "os.PathLike[str]", None],
         *,
+        model: Any = None,
+        optimizer: Any = None,
         run_name: Optional[str] = None,
         synthetic: bool = False,
         batch_size: Optional[int] = None,
@@ -73,6 +87,9 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
             stages=stages,
         )
         self._recording: Optional[Recording] = None
+        self._trained = (model, optimizer)
+        self._loop: Optional[OwnLoop] = None
+        self._closed = False
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         other = recording_of(self.model)
@@ -86,14 +103,14 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
             other.stop()
         self._stop()
         stop_abandoned()
-        recording = Recording(self.model, self._options)
-        recording.start()
-        if recording.running:
-            self._recording = recording
-        else:
-            recording.stop()
+        self._record()
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        recording = self._recording
+        if recording is not None and recording.running and not recording.in_place:
+            # Made again, as after layers were frozen: nothing is seen of what the new one does.
+            self._stop()
+            self._record()
         if self._recording is not None:
             self._recording.epoch_begins(epoch)
 
@@ -111,6 +128,78 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         self._stop()
+
+    # -- loops of the user's own ---------------------------------------------------------------------
+
+    def __enter__(self) -> "StepLogger":
+        self._closed = False
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left of a loop; it goes on unrecorded."""
+        self._closed = True
+        # Of a fit that an exception has ended.
+        self._stop()
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.stop()
+
+    def step(self) -> ContextManager[None]:
+        """Around one step of a loop: from before its batch is asked for to behind the update."""
+        return self._own_loop().step()
+
+    @tf.autograph.experimental.do_not_convert
+    def mark(self, name: str, tensors: Any = None) -> None:
+        """In a step: the batch is there, or the last of the gradients, or all of them are reduced.
+
+        Args:
+            name: ``"data"``, ``"gradients"`` or ``"reduced"``.
+            tensors: the batch or the gradients. In a ``tf.function`` the mark waits for them; elsewhere
+                they only tell how many samples or bytes there are.
+        """
+        if self._loop is not None:
+            self._loop.mark(name, tensors)
+
+    @tf.autograph.experimental.do_not_convert
+    def watch(self, tape: Any) -> Any:
+        """The tape, which from now on marks its gradients and, if it is Horovod's, their reduction."""
+        if self._loop is not None:
+            self._loop.watch(tape)
+        return tape
+
+    def epoch(self, number: Optional[int] = None) -> ContextManager[None]:
+        """Around an epoch of such a loop; counted from 0 where it has no number from elsewhere."""
+        return self._own_loop().epoch(number)
+
+    def validation(self) -> ContextManager[None]:
+        """Around the validation between steps."""
+        return self._own_loop().interval(VALIDATION)
+
+    def checkpoint(self) -> ContextManager[None]:
+        """Around the saving of a checkpoint between steps."""
+        return self._own_loop().interval(CHECKPOINT)
+
+    def _own_loop(self) -> OwnLoop:
+        """The loop's recording, begun with the first use: ranks and checkpoints are known by then."""
+        if self._loop is not None:
+            return self._loop
+        loop = OwnLoop(*self._trained, self._options)
+        # A ``fit`` that runs is recorded already.
+        if not self._closed and self._recording is None:
+            self._loop = loop
+            loop.start()
+        return loop
+
+    def _record(self) -> None:
+        recording = Recording(self.model, self._options)
+        recording.start()
+        if recording.running:
+            self._recording = recording
+        else:
+            recording.stop()
 
     def _stop(self) -> None:
         recording, self._recording = self._recording, None

@@ -146,8 +146,8 @@ class Instrumentation:
         if ring is None:
             return data
         with tf.name_scope(_SCOPE):
-            with tf.control_dependencies(_done(tensors_of(data))):
-                stamp = ring.begin_step(_samples(data))
+            with tf.control_dependencies(done(tensors_of(data))):
+                stamp = ring.begin_step(samples_of(data))
             self._place("data")
             with tf.control_dependencies([stamp]):
                 return tf.nest.map_structure(_same, data, expand_composites=True)
@@ -157,16 +157,15 @@ class Instrumentation:
         """Stamp the end of a step inside a call of several: the host only sees the last one's."""
         ring = self._ring_here()
         if ring is not None and self._several_per_call:
-            self._stamp(ring, DONE, tensors_of(outputs))
+            # Behind the other stamps as well: with accumulation they are in a branch of the graph, for
+            # which what the step gives does not wait.
+            self._stamp(ring, DONE, [*tensors_of(outputs), *ring.stamped()])
 
     @_while_tracing
     def _gradients_are_ready(self, gradients: Any, variables: Any) -> None:
         if not self.active:
             return
-        self.gradients = {
-            "gradient_tensors": len([gradient for gradient in gradients if gradient is not None]),
-            "gradient_bytes": _bytes(gradients, variables),
-        }
+        self.gradients = gradient_facts(gradients, variables)
         ring = self._ring_here()
         tensors = tensors_of(gradients)
         if ring is not None and tensors:
@@ -190,13 +189,13 @@ class Instrumentation:
         """The ring, where a stamp may be put into what is traced right now."""
         if self._ring is None or not self.active:
             return None
-        if _in_xla():
+        if in_xla():
             self.trouble = "XLA compiles a part of the train step, and has no clock"
             return None
         return self._ring
 
     def _stamp(self, ring: StampRing, column: int, after: List[Any]) -> None:
-        with tf.name_scope(_SCOPE), tf.control_dependencies(_done(after)):
+        with tf.name_scope(_SCOPE), tf.control_dependencies(done(after)):
             ring.stamp(column)
 
     def _place(self, stamp: str) -> None:
@@ -210,7 +209,7 @@ def tensors_of(structure: Any) -> List[Any]:
     return [tensor for tensor in flat if isinstance(tensor, (tf.Tensor, tf.Variable))]
 
 
-def _done(tensors: List[Any]) -> List[Any]:
+def done(tensors: List[Any]) -> List[Any]:
     """Control inputs that are only satisfied once the tensors' values exist."""
     if not tensors:
         return []
@@ -230,7 +229,7 @@ def _same(leaf: Any) -> Any:
     return tf.identity(leaf) if isinstance(leaf, tf.Tensor) else leaf
 
 
-def _samples(data: Any) -> Any:
+def samples_of(data: Any) -> Any:
     """Samples in a batch: the first dimension of the first tensor that has one, otherwise -1."""
     for leaf in tf.nest.flatten(data):
         if isinstance(leaf, tf.RaggedTensor):
@@ -258,12 +257,20 @@ def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
     return largest_gathered(found)
 
 
+def gradient_facts(gradients: Any, variables: Any) -> Dict[str, Any]:
+    """How many there are, and their bytes."""
+    gradients = list(gradients)
+    return {
+        "gradient_tensors": len([gradient for gradient in gradients if gradient is not None]),
+        "gradient_bytes": _bytes(gradients, variables),
+    }
+
+
 def _bytes(gradients: Any, variables: Any) -> Optional[int]:
     """Bytes of all gradients; None where a shape is not known while tracing.
 
     A dense gradient has its variable's shape, known or not.
     """
-    gradients = list(gradients)
     variables = list(variables) if variables is not None else []
     if len(variables) != len(gradients):
         variables = [None] * len(gradients)
@@ -283,7 +290,7 @@ def _unzipped(pairs: List[Any]) -> Tuple[List[Any], List[Any]]:
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def _in_xla() -> bool:
+def in_xla() -> bool:
     """Whether XLA will compile what is traced now: it has no clock, and fails where there is one."""
     return control_flow_util is not None and bool(
         control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

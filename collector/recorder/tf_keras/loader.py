@@ -48,11 +48,11 @@ def measure_input(
 
 def _loader(data: Any) -> Loader:
     if isinstance(data, tf.data.Dataset):
-        return Loader("tf.data", lambda: iter(data), _samples_in, 1, lambda: stages_of(data))
+        return Loader("tf.data", lambda: iter(data), samples_in, 1, lambda: stages_of(data))
     if hasattr(data, "__next__"):
-        return Loader("iterator", lambda: data, _samples_in, 1, _no_stages(data))
+        return Loader("iterator", lambda: data, samples_in, 1, _no_stages(data))
     if _is_sequence(data):
-        return Loader("Sequence", lambda: _in_order(data), _samples_in, 1, _no_stages(data))
+        return Loader("Sequence", lambda: _in_order(data), samples_in, 1, _no_stages(data))
     raise TypeError(
         "data is a tf.data.Dataset, a keras Sequence, an iterator or a generator of batches, not %s: "
         "arrays lie in memory, and no loader is there to measure" % type(data).__name__
@@ -80,7 +80,7 @@ def _no_stages(data: Any) -> Any:
     return stages
 
 
-def _samples_in(batch: Any) -> Optional[int]:
+def samples_in(batch: Any) -> Optional[int]:
     """Samples in a batch: the first dimension of its first tensor; None where it has none."""
     leaves = tf.nest.flatten(batch)
     shape = getattr(leaves[0], "shape", None) if leaves else None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from time import monotonic_ns
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Protocol, Tuple
 
 from ..clock import read_clocks
 from ..facts import host_facts, settings, timeline_is_on
@@ -16,6 +15,7 @@ from ..identity import World, world_from_environment
 from ..learning_rate import Rates
 from ..options import Options
 from ..session import Session
+from .calls import EndedCalls
 from .facts import (
     horovod_world,
     learning_rate,
@@ -30,9 +30,9 @@ from .fitting import fit_facts, fit_frame
 from .instrument import Instrumentation
 from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
 from .ring import CAPACITY, StampRing
-from .steps import Call, StepAssembler
+from .steps import StepAssembler
 from .stream import StepStream
-from .timing import TimedFunction, TimedSaving
+from .timing import TimedFunction, TimedSaving, timed
 
 logger = logging.getLogger("stallscope")
 
@@ -57,6 +57,21 @@ def stop_abandoned() -> None:
             recording.stop()
 
 
+class Timed(Protocol):
+    """What is recorded of a model's train function: who looks after its calls."""
+
+    model: Any
+
+    def before_call(self) -> None:
+        """A call is about to begin."""
+
+    def called(self) -> None:
+        """A call has ended, and is among those that wait to become rows."""
+
+    def aborted(self, begin: int) -> None:
+        """A call that began then was ended by an exception."""
+
+
 class Recording:
     """One ``fit`` of one model: its stamps and timers, and what they see on its way to the log.
 
@@ -67,23 +82,21 @@ class Recording:
         self.model = model
         #: The epoch that runs.
         self.epoch: Optional[int] = None
-        #: Steps that the next call of the train function will run, as far as the host can tell.
-        self.steps_of_next_call = 1
         self._options = options
         self._optimizer = getattr(model, "optimizer", None)
         # Keras makes a new history for every fit: it tells this fit from another one.
         self._history = getattr(model, "history", None)
         self._thread = threading.get_ident() if fit_frame(model) else None
         self._active = False
-        self._failed = False
-        # Whether there is something to look after around calls.
-        self._begins = True
+        self._failed = self._weights_told = False
         self._batch_size = options.batch_size
         self._announced: Optional[Tuple[Any, ...]] = None
         self._graph_reduces: Optional[bool] = None
         self._rates = Rates()
         self._undo: List[Callable[[], None]] = []
         self._session: Optional[Session] = None
+        self._calls: Optional[EndedCalls] = None
+        self._timer: Optional[TimedFunction] = None
         self._stream: Optional[StepStream] = None
         self._instrumentation: Optional[Instrumentation] = None
 
@@ -95,8 +108,13 @@ class Recording:
     @property
     def is_of_this_fit(self) -> bool:
         """Whether the fit that is just beginning is the one that it was made for."""
-        fresh = self._stream is None or self._stream.calls_seen == 0
+        fresh = self._calls is None or self._calls.seen == 0
         return fresh and self._history is getattr(self.model, "history", None)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the model still trains with the function that it has put there."""
+        return getattr(self.model, "train_function", None) is self._timer
 
     @property
     def abandoned(self) -> bool:
@@ -123,7 +141,9 @@ class Recording:
         assembler = StepAssembler(
             session.next_step, self._passes, world.size > 1, passes_done(optimizer)
         )
-        self._stream = StepStream(ring, assembler, self._several_per_call, self._emit)
+        calls = self._calls = EndedCalls(session.cost)
+        calls.epoch = self.epoch
+        self._stream = StepStream(calls, ring, assembler, self._several_per_call, self._emit)
         _open.append(self)
         self._active = True
         self._instrumentation = Instrumentation(
@@ -134,7 +154,7 @@ class Recording:
         saving = TimedSaving(model, self._saved)
         self._undo.append(saving.remove)
         saving.install()
-        self._time_train_function()
+        self._time_train_function(session, calls)
 
     def stop(self) -> None:
         """Leave the model as it was found, write what is left and close the log."""
@@ -149,6 +169,8 @@ class Recording:
     def fail(self, error: Exception) -> None:
         """Record no more, and say so once; the model is restored when training ends."""
         self._active = False
+        if self._calls is not None:
+            self._calls.attentive = True
         if self._instrumentation is not None:
             self._instrumentation.active = False
         if self._session is not None:
@@ -190,7 +212,7 @@ class Recording:
             max_file_bytes=options.max_file_bytes,
         )
 
-    def _time_train_function(self) -> None:
+    def _time_train_function(self, session: Session, calls: EndedCalls) -> None:
         """Put a timer around a train function that is traced with the stamps in it.
 
         Fit has made its own already, and an earlier fit may have traced it: another one is made.
@@ -198,11 +220,10 @@ class Recording:
         """
         model = self.model
         found, graph = model.train_function, getattr(model, "train_tf_function", None)
-        timed: Optional[TimedFunction] = None
 
         def undo() -> None:
             # Whoever has put something else there meanwhile meant it.
-            if model.train_function is timed:
+            if model.train_function is self._timer:
                 model.train_function = found
                 model.train_tf_function = graph
 
@@ -210,8 +231,7 @@ class Recording:
         model.train_function = None
         made = model.make_train_function()
         own = found is not None and _code(found) is not _code(made)
-        timed = TimedFunction(found if own else made, self)
-        model.train_function = timed
+        self._timer = model.train_function = timed(found if own else made, self, session, calls)
 
     @never_raises
     def _undo_one(self, undo: Callable[[], None]) -> None:
@@ -223,6 +243,8 @@ class Recording:
             self._settle()
             self.drain()
             self._announce_news()
+            assert self._calls is not None
+            self._calls.close()
 
     @never_raises
     def _close(self) -> None:
@@ -239,6 +261,8 @@ class Recording:
             if changes is not None:
                 self._session.facts({"learning_rates": changes})
         self.epoch = epoch
+        if self._calls is not None:
+            self._calls.epoch = epoch
         self._epoch_began = read_clocks()[0]
 
     @never_raises
@@ -268,48 +292,44 @@ class Recording:
 
     # -- one call of the train function ----------------------------------------------------------
 
-    # These two run in every step: they do what cannot wait, and have their guards inside.
+    # These two run around the first calls only, unless a call runs several steps.
 
     def before_call(self) -> None:
         try:
             if getattr(self.model, "history", None) is not self._history:
                 self._give_way()
-            elif self._begins and self.running:
-                self._look_after_first_calls()
-            if self._several_per_call:
-                # The last call of an epoch may run fewer steps than the others.
-                self.steps_of_next_call = steps_per_execution(self.model)
+            elif self.running:
+                self._look_before_call()
         except Exception as error:  # whatever it is, it may not reach training
             self.fail(error)
 
-    def called(self, call: Call, ns_before: int) -> None:
-        """A call has ended, around which recording has taken nanoseconds in front of it."""
-        stream, session = self._stream, self._session
-        assert stream is not None
-        assert session is not None
+    def called(self) -> None:
+        assert self._stream is not None
         try:
-            stream.add(call)
-            if self._begins:
-                self._announce_news()
-            assert call.end is not None
-            session.cost.turn(ns_before + monotonic_ns() - call.end)
+            self._stream.look()
+            self._announce_news()
         except Exception as error:
             self.fail(error)
 
-    def _look_after_first_calls(self) -> None:
-        stream = self._stream
+    def _look_before_call(self) -> None:
+        stream, calls = self._stream, self._calls
         assert stream is not None
-        if stream.calls_seen and not stream.settled:
+        assert calls is not None
+        if calls.seen and not stream.settled:
             self._settle()
             self.drain(between_calls=True)
-        if stream.calls_seen == 1:
+        if calls.seen and not self._weights_told:
+            self._weights_told = True
             self._tell_weights()
-        self._begins = stream.calls_seen < _FIRST_CALLS
+        if self._several_per_call:
+            # The last call of an epoch may run fewer steps than the others.
+            calls.steps = steps_per_execution(self.model)
+        calls.attentive = self._several_per_call or calls.seen < _FIRST_CALLS
 
     @never_raises
-    def aborted(self, call: Call) -> None:
+    def aborted(self, begin: int) -> None:
         assert self._stream is not None
-        self._stream.abort(call)
+        self._stream.abort(begin)
 
     def _give_way(self) -> None:
         """Another fit trains the model, without this callback: an exception ended the one before."""
@@ -326,14 +346,13 @@ class Recording:
 
     def _tell_weights(self) -> None:
         """Behind the first batch, when Horovod's callback has broadcast them."""
-        assert self._stream is not None
         assert self._session is not None
         # A tuner decides on each rank how many steps a call runs.
         if self._size == 1 or getattr(self.model, _TUNED, False):
             return
         found = weights(self.model)
         if found is not None:
-            self._session.facts({"weights": {**found, "after": self._stream.calls_seen}})
+            self._session.facts({"weights": {**found, "after": 1}})
 
     def _emit(self, rows: List[StepRow]) -> None:
         session = self._session
@@ -362,7 +381,7 @@ class Recording:
         )
 
     def _announce_news(self) -> None:
-        if self._stream is not None and self._stream.calls_seen and self._news() != self._announced:
+        if self._calls is not None and self._calls.seen and self._news() != self._announced:
             self._announce()
 
     def _announce(self) -> None:

@@ -120,10 +120,10 @@ def _on_monotonic(wall: Optional[int], call: Call) -> Optional[int]:
 
 def _within(stamp: Optional[int], low: int, high: int) -> Optional[int]:
     """The stamp where it lies in its step, give or take its resolution; otherwise it is not one."""
-    if stamp is None or stamp < low - _RESOLUTION_NS or stamp > high + _RESOLUTION_NS:
+    if stamp is None or stamp < low - RESOLUTION_NS or stamp > high + RESOLUTION_NS:
         return None
     return min(max(stamp, low), high)
 
 
-# Half of a microsecond from rounding tf.timestamp, and what reading two clocks can be off.
-_RESOLUTION_NS = 100_000
+#: Half of a microsecond from rounding tf.timestamp, and what reading two clocks can be off.
+RESOLUTION_NS = 100_000

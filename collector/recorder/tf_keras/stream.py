@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from typing import TYPE_CHECKING, Callable, Deque, List, Optional
+from typing import TYPE_CHECKING, Callable, List, Optional
 
 from ..format import StepRow
 from ..guards import let_others_run
+from .calls import MOST_WAITING
 from .steps import Call, StepAssembler
 
 if TYPE_CHECKING:
+    from .calls import EndedCalls
     from .ring import StampRing
-
-#: So many calls do not wait for the flushing thread.
-MOST_PENDING = 2048
 
 
 class StepStream:
-    """Calls come in on the training thread; that one or the flushing thread makes rows of them.
+    """Makes rows of calls that have ended; on the flushing thread or on the training thread.
 
-    The lock guards the ring, the assembler and the order of the rows, which go to ``emit``.
+    The lock guards the calls that are taken, the ring, the assembler and the order of the rows, which go
+    to ``emit``.
 
     Nothing comes out before ``settle``: the number of the first step is only known then.
     """
 
     def __init__(
         self,
+        calls: "EndedCalls",
         ring: Optional["StampRing"],
         assembler: StepAssembler,
         several_per_call: bool,
         emit: Callable[[List[StepRow]], None],
     ) -> None:
+        self._calls = calls
         self._ring = ring
         self._assembler = assembler
         self._several_per_call = several_per_call
         self._emit = emit
-        self._calls: Deque[Call] = deque()
-        self._settled = False
-        self._ran_train_step = 0
+        self._settled = self._checked = False
+        # Steps that were taken from the ring, and those that the first call ran.
+        self._taken = self._ran_train_step = 0
         self._lock = threading.Lock()
-        #: Calls that have ended.
-        self.calls_seen = 0
         #: Why stamps turned out to be of no use; None as long as they are.
         self.trouble: Optional[str] = None
 
@@ -53,20 +52,20 @@ class StepStream:
     def stamped(self) -> bool:
         return self._ring is not None
 
-    def add(self, call: Call) -> None:
-        """A call has ended."""
-        self.calls_seen += 1
-        if self.calls_seen == 1:
+    def look(self) -> None:
+        """A call has ended, and no other one has begun."""
+        if not self._checked:
+            self._checked = True
             self._check_first()
-        self._calls.append(call)
-        if self._settled and (self._several_per_call or len(self._calls) >= MOST_PENDING):
+        if self._settled and (self._several_per_call or len(self._calls) >= MOST_WAITING):
             self.drain(between_calls=True)
 
-    def abort(self, call: Call) -> None:
+    def abort(self, begin: int) -> None:
         """A call was ended by an exception, mostly because the data ended; inner steps may have run."""
         self._settled = True
         self.drain()
         with self._lock:
+            call = self._calls.aborted(begin)
             if self._ring is not None:
                 self._emit(self._assembler.stamped_rows(call, self._ring.take()))
 
@@ -95,8 +94,8 @@ class StepStream:
     def drain(self, between_calls: bool = False) -> None:
         """Turn the calls that have ended into rows; ``between_calls``: none is running."""
         with self._lock:
-            if self._settled and self._calls:
-                calls = [self._calls.popleft() for _ in range(len(self._calls))]
+            calls = self._calls.take() if self._settled else []
+            if calls:
                 self._emit(self._rows(calls, in_flight=0 if between_calls else 1))
 
     def _rows(self, calls: List[Call], in_flight: int) -> List[StepRow]:
@@ -107,6 +106,7 @@ class StepStream:
             assert len(calls) == 1
             return self._assembler.stamped_rows(calls[0], self._ring.take())
         steps = self._ring.take(len(calls))
+        self._taken += len(steps)
         # On busy cores, calls may have begun and ended since these were taken.
         if len(steps) < len(calls) or self._ring.left > in_flight + len(self._calls):
             self._give_up("calls of the train function ran train_step more or less than once")
@@ -121,7 +121,8 @@ class StepStream:
         """Whether the train function goes through train_step as Keras' own does."""
         with self._lock:
             if self._ring is not None:
-                begun = self._ran_train_step = self._ring.look()
+                # The flushing thread may have had the call already.
+                begun = self._ran_train_step = self._ring.look() + self._taken
                 if begun == 0 or (begun != 1 and not self._several_per_call):
                     self._give_up(
                         "the first call of the train function ran train_step %d times" % begun
@@ -133,4 +134,4 @@ class StepStream:
         self.trouble = reason
 
     def _turns_so_far(self) -> int:
-        return max(self._ran_train_step, sum(call.steps for call in self._calls))
+        return max(self._ran_train_step, self._calls.steps_waiting)

@@ -7,56 +7,77 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..clock import read_clocks
-from .steps import Call
+from .calls import MOST_WAITING
 
 if TYPE_CHECKING:
-    from .recording import Recording
+    from ..session import Session
+    from .calls import EndedCalls
+    from .recording import Timed
 
 
 class TimedFunction:
-    """The model's train function between two looks at the clocks.
+    """The model's train function between two looks at the clock.
 
     Taken here and not in the batch hooks, the times do not depend on the order of callbacks: what
     other callbacks do is between steps, not inside them.
     """
 
-    def __init__(self, function: Callable[..., Any], recording: "Recording") -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._recording = recording
-        # Wall minus monotonic clock, at the end of the last call.
-        self._clock = read_clocks()[1]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        entered = monotonic_ns()
-        recording = self._recording
-        recording.before_call()
-        if not recording.running:
-            return self._unrecorded()(*args, **kwargs)
-        epoch, count = recording.epoch, recording.steps_of_next_call
-        # A clock that was set since the last call's end counts as set in this one.
-        clock_begin = self._clock
-        begin = monotonic_ns()
-        try:
-            outputs = self._function(*args, **kwargs)
-        except BaseException:
-            recording.aborted(Call(epoch, begin, None, clock_begin, read_clocks()[1], count))
-            raise
-        end, self._clock = read_clocks()
-        call = Call(epoch, begin, end, clock_begin, self._clock, count)
-        recording.called(call, begin - entered)
-        return outputs
+        return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_function":  # not there yet while a copy is made
             raise AttributeError(name)
         return getattr(self._function, name)
 
-    def _unrecorded(self) -> Callable[..., Any]:
-        """What trains now: the model's new function where the recording gave the model back."""
-        function = self._recording.model.train_function
-        if function is None or function is self:
-            return self._function
-        return function  # type: ignore[no-any-return]
+
+def timed(
+    function: Callable[..., Any], recording: "Timed", session: "Session", calls: "EndedCalls"
+) -> TimedFunction:
+    """The function with the timer around it, whose calls go to ``calls``.
+
+    In every call, as little is done as can be, with few objects: the training has just driven
+    everything else out of the processor's caches, where coming by an object takes longer than what is
+    done with it. So the call has them in its closure, in a class of its own.
+    """
+    model_has, waiting, now = vars(recording.model), calls.waiting, monotonic_ns
+    # Keras makes a new history for every fit: it tells this fit from another one.
+    history = model_has.get("history")
+
+    class Timer(TimedFunction):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            entered = now()
+            looks = (
+                calls.attentive
+                or model_has.get("history") is not history
+                or len(waiting) >= MOST_WAITING
+            )
+            if looks:
+                trained = recording.model.train_function
+                recording.before_call()
+                if not session.recording:
+                    trains = recording.model.train_function
+                    # What trains now, where the recording has just given the model back; but not what
+                    # somebody has put around this timer, and that calls it.
+                    given_back = trained is self and trains is not None and trains is not self
+                    return (trains if given_back else function)(*args, **kwargs)
+            begin = now()
+            try:
+                outputs = function(*args, **kwargs)
+            except BaseException:
+                recording.aborted(begin)
+                raise
+            end = now()
+            waiting.append((calls.epoch, begin, end, calls.steps, calls.own_ns))
+            if looks:
+                recording.called()
+            calls.own_ns = now() - end + begin - entered
+            return outputs
+
+    return Timer(function)
 
 
 class TimedSaving:

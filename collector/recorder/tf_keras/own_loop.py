@@ -1,0 +1,243 @@
+"""Recording a training loop of the user's own: steps are what he says they are."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import deque
+from time import monotonic_ns
+from types import SimpleNamespace
+from typing import Any, Deque, Dict, Iterator, Optional, Tuple
+
+import tensorflow as tf
+
+from ..clock import JUMP_NS, read_clocks
+from ..facts import host_facts, settings, timeline_is_on
+from ..format import EPOCH, StepRow
+from ..guards import never_raises, while_running
+from ..identity import world_from_environment
+from ..options import Options
+from ..session import Session
+from .calls import MOST_WAITING
+from .facts import horovod_world, model_facts, parameters
+from .instrument import gradient_facts
+from .marks import DATA, GRADIENTS, REDUCED, EndedStep, Marks
+from .optimizers import passes_counted
+
+logger = logging.getLogger("stallscope")
+
+# What marks are called in a step log.
+_STAMPS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}
+
+
+class OwnLoop:
+    """Steps of one loop on their way to the log. None of its methods raises."""
+
+    def __init__(self, model: Any, optimizer: Any, options: Options) -> None:
+        self._model = model
+        self._optimizer = optimizer or getattr(model, "optimizer", None)
+        self._options = options
+        self._marks = Marks()
+        self._session: Optional[Session] = None
+        self._failed = False
+        self._in_step = False
+        self._epoch = -1
+        self._gradients: Dict[str, Any] = {}
+        self._announced: Optional[Tuple[int, Optional[str]]] = None
+        # Steps that have ended and are no rows yet.
+        self._ended: Deque[EndedStep] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def running(self) -> bool:
+        return self._session is not None and self._session.recording and not self._failed
+
+    @never_raises
+    def start(self) -> None:
+        """Open the log."""
+        options = self._options
+        world = horovod_world() or world_from_environment(os.environ)
+        self._single = world.size == 1
+        self._session = Session(
+            options.log_dir,
+            world,
+            {
+                **host_facts(),
+                **model_facts(self._trained(), world.size),
+                "run_name": options.run_name,
+                "synthetic": options.synthetic,
+                "batch_size": options.batch_size,
+                "settings": settings(os.environ),
+                "timeline": timeline_is_on(os.environ),
+                "stamps": {"placed": [], "reason": None},
+            },
+            passes_counted(self._optimizer),
+            options.flush_seconds,
+            before_flush=self._settle,
+            mlflow_run_id=options.mlflow_run_id,
+            sink=options.sink,
+            sampling=options.sampling,
+            max_file_bytes=options.max_file_bytes,
+        )
+
+    @never_raises
+    def stop(self) -> None:
+        """Write what is left and close the log."""
+        if self._session is not None:
+            self._session.close(passes_counted(self._optimizer))
+
+    def fail(self, error: Exception) -> None:
+        """Record no more, and say so once."""
+        if self._session is not None:
+            self._session.fail("recording failed: %r" % error)
+        elif not self._failed:
+            logger.warning("stallscope: recording could not start, training goes on: %r", error)
+        self._failed = True
+
+    def _trained(self) -> Any:
+        """What facts are asked of: a model that is not compiled does not know its optimizer."""
+        model = self._model
+        return SimpleNamespace(
+            optimizer=self._optimizer,
+            name=getattr(model, "name", None),
+            built=getattr(model, "built", False),
+            count_params=getattr(model, "count_params", None),
+        )
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Around one step; one that raises is none, and one inside of another is part of it."""
+        if self._in_step or not self.running:
+            yield
+            return
+        self._in_step = True
+        self._marks.of_this_step()
+        begin, clock = read_clocks()
+        try:
+            yield
+            self._step_ends(begin, clock)
+        finally:
+            self._in_step = False
+
+    @while_running
+    def _step_ends(self, begin: int, clock: int) -> None:
+        session, marks = self._session, self._marks
+        assert session is not None
+        end, clock_end = read_clocks()
+        steady = abs(clock_end - clock) <= JUMP_NS
+        samples = self._options.batch_size or marks.samples_now
+        found = marks.of_this_step()
+        epoch = max(self._epoch, 0)
+        self._ended.append(EndedStep(epoch, begin, end, clock, steady, found, samples))
+        if (len(marks.placed), marks.trouble) != self._announced:
+            self._announce()
+        if len(self._ended) >= MOST_WAITING:
+            self._settle()
+        session.cost.turn(monotonic_ns() - end)
+
+    @never_raises
+    def _settle(self) -> None:
+        """Make rows of the steps that have ended; from the flushing thread as well."""
+        session = self._session
+        if session is None:
+            return
+        with self._lock:
+            # These first: what graphs have marked in them is there then.
+            ended = [self._ended.popleft() for _ in range(len(self._ended))]
+            if ended:
+                self._marks.read()
+            begins = [step.begin for step in ended[1:]]
+            for step, next_begin in zip(ended, [*begins, None]):
+                data, ready, reduced = self._marks.times_of(step, next_begin)
+                if self._single:
+                    # One process: what is ready needs no reducing.
+                    reduced = ready
+                row = StepRow(
+                    session.next_step,
+                    step.epoch,
+                    step.begin,
+                    data,
+                    ready,
+                    reduced,
+                    step.end,
+                    1,
+                    step.samples,
+                    step.clock,
+                )
+                session.step(row)
+
+    @tf.autograph.experimental.do_not_convert
+    @while_running
+    def mark(self, name: str, tensors: Any) -> None:
+        if name == GRADIENTS and tensors is not None and not self._gradients:
+            self._gradients = gradient_facts(tf.nest.flatten(tensors), None)
+        self._marks.mark(name, tensors)
+
+    @while_running
+    def watch(self, tape: Any) -> None:
+        """Have a tape mark what it gives."""
+        name = "_allreduce_grads" if hasattr(tape, "_allreduce_grads") else "gradient"
+        original = getattr(tape, name)
+
+        # Plain, so that autograph treats what it calls as it would have.
+        def reduced(gradients: Any, *args: Any, **kwargs: Any) -> Any:
+            self.mark(GRADIENTS, gradients)
+            found = original(gradients, *args, **kwargs)
+            self.mark(REDUCED, found)
+            return found
+
+        def gradient(*args: Any, **kwargs: Any) -> Any:
+            found = original(*args, **kwargs)
+            self.mark(GRADIENTS, found)
+            return found
+
+        setattr(tape, name, gradient if name == "gradient" else reduced)
+
+    def _announce(self) -> None:
+        """What a step has brought to light, once."""
+        marks, session = self._marks, self._session
+        assert session is not None
+        self._announced = (len(marks.placed), marks.trouble)
+        placed = [_STAMPS[name] for name in _STAMPS if name in marks.placed]
+        if self._single and "ready" in placed and "reduced" not in placed:
+            placed.append("reduced")
+        missing = [name for name in (DATA, GRADIENTS, REDUCED) if _STAMPS[name] not in placed]
+        reason = marks.trouble
+        if reason is None and missing:
+            reason = "no mark of %s was seen since the log began" % ", ".join(missing)
+        session.facts(
+            {
+                **self._gradients,
+                "batch_size": self._options.batch_size or marks.samples,
+                "parameters": parameters(self._trained()),
+                "gradients_reduced": True if self._single or "reduced" in placed else None,
+                "stamps": {"placed": placed, "reason": reason},
+            }
+        )
+
+    # -- what lies between steps -----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def epoch(self, number: Optional[int]) -> Iterator[None]:
+        self._epoch = self._epoch + 1 if number is None else number
+        with self.interval(EPOCH):
+            yield
+
+    @contextlib.contextmanager
+    def interval(self, kind: str) -> Iterator[None]:
+        begin = monotonic_ns()
+        try:
+            yield
+        finally:
+            self._interval_ends(kind, begin)
+
+    @while_running
+    def _interval_ends(self, kind: str, begin: int) -> None:
+        assert self._session is not None
+        # The steps before it first: the row says which one comes next.
+        self._settle()
+        self._session.interval(kind, max(self._epoch, 0), begin, monotonic_ns())
