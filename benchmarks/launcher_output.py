@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from figures import Figure, share_of
 
-from parsers import KINDS, printed
+from parsers import KINDS, printed, whole
 from stallscope.parsers.keras_output import KerasOutputParser
 
 _LEAST_SPEED = 50
@@ -29,11 +29,11 @@ def slowest(quick: bool) -> Figure:
     speeds = {}
     for kind, label, line in KINDS:
         data = printed(label, line, (4 if quick else 20) * 1_000_000, RANKS)
-        speeds[kind] = len(data) / seconds(lambda data=data: read(data)) / 1e6
+        speeds[kind] = len(data) / seconds(lambda data=data: whole(data)) / 1e6
     kind = min(speeds, key=speeds.__getitem__)
     speed = speeds[kind]
     return Figure(
-        f"Keras's epochs in the slowest of {len(speeds)} kinds of output, {kind}",
+        f"a run from the slowest of {len(speeds)} kinds of output, {kind}",
         speed,
         "MB/s",
         target=f"at least {_LEAST_SPEED} MB/s",

@@ -4,7 +4,8 @@
 
 Ranks print lines of their own and, at the ends of epochs, Keras's. The rows below have a bar instead, as
 ``verbose=1`` does: every update takes back the one before it, on a line that grows until the epoch
-ends; and, the worst case, every update is a line, as Keras before 2.6 has printed them into files.
+ends; or every update is a line, as Keras 3 and Keras before 2.6 print them where there is no terminal.
+``the run`` is all that reading a file takes: epochs, and a look for events and for step logs' records.
 ``a regex`` is what reads least: a loop over the lines that matches one expression.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.launcher_output import shown_lines
 from stallscope.parsers.launchers import demultiplexed
+from stallscope.parsers.reading import Reading
 
 _LAUNCHERS: dict[str, bytes] = {
     "horovodrun over Gloo": b"[%d]<stdout>:",
@@ -27,8 +29,13 @@ _LAUNCHERS: dict[str, bytes] = {
     "torchrun": b"[default%d]:",
     "srun": b"%2d: ",
 }
+_LOGGED = b"2026-11-21 02:28:01,123 - STDOUT - INFO - [1,%d]<stdout>:"
 _OWN = b"train.py: step %d of %d, loss 2.2800, 829 samples, learning rate 0.001\n"
 _BAR_AS_LINES = b"%d/%d [=====>....................] - ETA: 3s - loss: 2.2800\n"
+_BAR_OF_KERAS_3 = (
+    "\x1b[1m%d/%d\x1b[0m \x1b[32m━━━━━━━\x1b[0m\x1b[37m━━━━━━━━━━━━━\x1b[0m \x1b[1m3s\x1b[0m "
+    "31ms/step - loss: 2.2800\n"
+).encode()
 _BAR = (
     b"\b" * 82
     + b"\r %d/%d [=====>........................] - ETA: 3s - loss: 2.2800 - accuracy: 0.1000"
@@ -40,6 +47,13 @@ KINDS = (
     ("Open MPI 4, bars", b"[1,%d]<stdout>:", _BAR),
     ("Open MPI 4, with times, bars", b"Sat Nov 21 02:28:01 2026[1,%d]<stdout>:", _BAR),
     ("horovodrun, bars as lines", b"[%d]<stdout>:", _BAR_AS_LINES),
+    ("horovodrun, bars of Keras 3", b"[%d]<stdout>:", _BAR_OF_KERAS_3),
+    ("MPICH, bars as lines", b"[%d] ", _BAR_AS_LINES),
+    ("a logger around Open MPI 4", _LOGGED, _OWN),
+    ("a logger, bars as lines", _LOGGED, _BAR_AS_LINES),
+    ("no launcher", b"", _OWN),
+    ("no launcher, bars", b"", _BAR),
+    ("no launcher, bars as lines", b"", _BAR_AS_LINES),
 )
 _ONE_REGEX = re.compile(rb"\[(?:\d+,)?(\d+)\]<(\w+)>:.*Epoch (\d+)/(\d+)")
 _STEPS = 125
@@ -50,13 +64,13 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=40)
     parser.add_argument("--ranks", type=int, default=16)
     options = parser.parse_args()
-    print("| launcher | splitlines | a regex | taken apart | as lines | Keras's epochs |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| launcher | splitlines | a regex | taken apart | as lines | Keras's epochs | the run |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for launcher, label, line in KINDS:
         data = printed(label, line, options.megabytes * 1_000_000, options.ranks)
         bare = _seconds(data.splitlines)
         cells = [f"{len(data) / bare / 1e6:.0f} MB/s"]
-        for work in (_one_regex, _apart, _lines, _epochs):
+        for work in (_one_regex, _apart, _lines, _epochs, whole):
             took = _seconds(lambda work=work, data=data: work(data))
             cells.append(f"{len(data) / took / 1e6:.0f} MB/s, {took / bare:.0f} ×")
         print(f"| {launcher} | {' | '.join(cells)} |")
@@ -64,7 +78,7 @@ def main() -> None:
 
 def printed(label: bytes, line: bytes, size: int, ranks: int) -> bytes:
     """About so many bytes of what all ranks print."""
-    labels = [label % rank for rank in range(ranks)]
+    labels = [label % rank if label else label for rank in range(ranks)]
     epoch = [one + b"Epoch 1/1\n" for one in labels]
     for step in range(_STEPS):
         update = line % (step, _STEPS)
@@ -91,6 +105,13 @@ def _lines(data: bytes) -> None:
 
 def _epochs(data: bytes) -> None:
     KerasOutputParser().parse("printed", data)
+
+
+def whole(data: bytes) -> None:
+    """All that ``stallscope.parsers.read`` does with a file once it is in memory."""
+    reading = Reading()
+    reading.take("printed", "/logs/printed", data)
+    reading.runs("/logs", reading.records_logs())
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -22,10 +22,15 @@ from pathlib import Path
 
 from stallscope.errors import NotFoundError, UnreadableError
 
+from .encoding import in_utf8
+from .packed import unpacked_up_to
+from .unpacking import is_packed
+
 _CYCLE, _FUSION, _SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _MIB = 1 << 20
 # Tuning ends after some hundred lines.
 _MOST_BYTES = 1 << 20
+_HEAD_BYTES = 4096
 # What a switch is called in the environment, with its values when off and on.
 _SWITCHES = {
     "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "1"),
@@ -80,23 +85,39 @@ class AutotuneLog:
 
 def is_autotune_log(head: bytes) -> bool:
     """Whether a file that begins with these bytes is an autotune log."""
-    columns = _columns(head.partition(b"\n")[0])
+    columns = _columns(in_utf8(head).partition(b"\n")[0])
     return columns[-1:] == [_SCORE] and {_CYCLE, _FUSION} <= set(columns)
 
 
+def is_autotune_file(path: Path) -> bool:
+    """Whether a file is an autotune log, compressed or not; not where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if is_packed(head):
+            head = unpacked_up_to(str(path), head, _HEAD_BYTES).data
+    except (OSError, UnreadableError):
+        return False  # said where it is read as something else
+    return is_autotune_log(head)
+
+
 def read_autotune(path: str | Path) -> AutotuneLog:
-    """
+    """The log in a file, which may be compressed.
+
     Raises:
         NotFoundError: if there is no such file.
         UnreadableError: if it is no autotune log.
     """
     try:
         with Path(path).open("rb") as file:
-            return parse_autotune(str(path), file.read(_MOST_BYTES))
+            data = file.read(_MOST_BYTES)
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file") from None
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
+    if is_packed(data):
+        data = unpacked_up_to(str(path), data, _MOST_BYTES).data
+    return parse_autotune(str(path), data)
 
 
 def parse_autotune(name: str, data: bytes) -> AutotuneLog:
@@ -107,7 +128,7 @@ def parse_autotune(name: str, data: bytes) -> AutotuneLog:
     """
     if not is_autotune_log(data):
         raise UnreadableError(f"{name}: no autotune log: its first line does not name its columns")
-    header, *lines = data.split(b"\n")
+    header, *lines = in_utf8(data).split(b"\n")
     # Every line is written with its end: one without was cut, perhaps in the middle of its score.
     cut = lines.pop() if lines else b""
     columns = _columns(header)

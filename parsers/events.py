@@ -41,7 +41,8 @@ def events_in(path: str, data: bytes) -> dict[str, list[Event]]:
 def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
     """The runs, each with the events that are of it.
 
-    An event is of the run whose logs lie in its folder; of several, of the one that it happened in.
+    An event is of the run whose logs lie in its folder; of several, of the one that it happened in. What
+    is stamped in UTC long before the run, or after it, is of none.
     """
     runs = list(runs)
     if not events or not runs:
@@ -56,9 +57,21 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
             problem = Problem(path, "tells what happened, and of which of the runs is not known")
             runs = [replace(run, problems=(*run.problems, problem)) for run in runs]
         else:
-            placed = _in_utc(own, spans[at])
-            runs[at] = replace(runs[at], events=(*runs[at].events, *placed))
+            runs[at] = _with_own(runs[at], path, _in_utc(own, spans[at]), spans[at])
     return runs
+
+
+def _with_own(run: Run, path: str, events: Sequence[Event], span: tuple[int, int] | None) -> Run:
+    """The run with those events that are of its time: Spark's applications do other things, too."""
+    kept = [
+        event
+        for event in events
+        if span is None or event.wall_ns is None or _holds(span, [event.wall_ns])
+    ]
+    if not kept:
+        what = f"tells what happened while the run was not under way: {len(events):,} event(s) left out"
+        return replace(run, problems=(*run.problems, Problem(path, what)))
+    return replace(run, events=(*run.events, *kept))
 
 
 def _each_to_its_own(

@@ -18,6 +18,7 @@ from stallscope.run import Run
 
 from .base import Parsed
 from .grouping import group
+from .joined import is_joined
 from .step_log import StepLogParser
 
 #: Rows of all ranks together that are kept, and steps: what somebody watches is what happens now.
@@ -27,7 +28,8 @@ _FEWEST_STEPS = 60
 # The header and the facts of a log's first steps are in here; a row has at most 200 bytes.
 _HEAD_BYTES = 256 * 1024
 _ROW_BYTES = 200
-_COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
+#: Lines of a step log that say something of the others.
+COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
 _PARSER = StepLogParser()
 
 
@@ -66,7 +68,8 @@ class Follower:
             NotFoundError: if the folder has gone.
         """
         try:
-            found = sorted(entry.name for entry in os.scandir(self._folder) if entry.is_file())
+            with os.scandir(self._folder) as entries:
+                found = sorted(entry.name for entry in entries if entry.is_file())
         except OSError as error:
             raise NotFoundError(
                 f"{self._folder}: the folder has gone ({error.strerror})"
@@ -102,22 +105,24 @@ class Follower:
         with path.open("rb") as file:
             start = file.read(_HEAD_BYTES)
             whole = start[: start.rfind(b"\n") + 1]
-            head = _head_of(whole)
+            head = head_of(whole)
             last = self._window_bytes()
             if size - len(whole) > last:
                 # A long log: of the rows between its head and its end only facts are of use.
-                head += b"".join(_COMMENT.findall(whole[len(head) :]))
+                head += b"".join(COMMENT.findall(whole[len(head) :]))
                 file.seek(size - last)
                 file.readline()
                 offset, rows = file.tell(), file.read()
             else:
                 offset, rows = len(head), start[len(head) :] + file.read()
         rows = rows[: rows.rfind(b"\n") + 1]
-        parsed = _PARSER.parse(name, head + rows)
-        if parsed.run_id != self._run_id:
+        data = head + rows
+        parsed = _PARSER.parse(name, data)
+        # Logs that somebody has joined into one are read when all of them are, and grow no more.
+        if parsed.run_id != self._run_id or is_joined(data):
             self._others.add(name)
             return False
-        head += b"".join(_COMMENT.findall(rows))
+        head += b"".join(COMMENT.findall(rows))
         end = offset + len(rows)
         parsed = replace(parsed, log=replace(parsed.log, size=end))
         self._logs[name] = _Followed(path, head, end, parsed)
@@ -133,7 +138,7 @@ class Follower:
         if not rows:
             return False
         new = _PARSER.parse(followed.path.name, followed.head + rows)
-        followed.head += b"".join(_COMMENT.findall(rows))
+        followed.head += b"".join(COMMENT.findall(rows))
         followed.offset += len(rows)
         followed.parsed = _joined(followed.parsed, new, followed.offset)
         return True
@@ -163,7 +168,7 @@ class Follower:
                 )
 
 
-def _head_of(start: bytes) -> bytes:
+def head_of(start: bytes) -> bytes:
     """Header, facts and columns: all lines before the first row."""
     end = 0
     while end < len(start):

@@ -5,33 +5,33 @@ Of a large file only its beginning and its end are read, so that a look takes bo
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Literal
+from dataclasses import replace
 
-import pyarrow.compute as pc
-
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.base import SourceFile, lies_beside_logs
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
 from stallscope.run import Event, Log, Problem, Run, Series
+from stallscope.watching import Watching, unwatched
 
 from .base import Parsed, Parser
+from .event_logs import applications, read_event_log
 from .foreign import foreign_title
+from .joined import is_joined
 from .launchers import demultiplexed, labels_of
 from .named import by_name
 from .packed import unpacked_up_to
-from .reader import is_closed_event_log, is_long_timeline, is_no_log
-from .reading import Reading, Taken
-from .unpacking import is_packed
+from .reader import is_long_timeline
+from .reading import Reading, Taken, nothing_in
+from .seen import FileSeen, RunSeen, Seen, Span, Sure
+from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
+from .unpacking import BROKE_OFF, is_packed
 
 #: Bytes of a file that are looked at: half of them at its beginning, half at its end.
 MOST_BYTES = 64 << 20
-
-Sure = Literal["certain", "likely", "told"]
 
 _TITLES = {
     "records": ("step-log", "records of step logs in what was printed"),
@@ -43,99 +43,27 @@ _TITLES = {
     "spark": ("spark", "Spark's own log"),
 }
 _READ_BY_TUNE = "stallscope tune reads it"
-_CLOSED = "longer than 256 MiB, or compressed as only Spark does it; left alone"
-_NO_LOG = "no log that Stallscope knows; left alone"
+_NO_TRAINING = "tells of no training; left alone"
+# Where outputs lie that are Spark's own; stdout and stderr others write as well.
+_OF_SPARK = re.compile(r"(^|/)(app-\d|application_\d|driver/|executor/|init_scripts/|log4j)")
 # Kinds of events that one file is said to tell.
 _MOST_KINDS = 6
-# As step logs are written, and everything else that tells steps.
-_PRECISION = "steps, to the microsecond"
 
 
-@dataclass(frozen=True)
-class Span:
-    """From when to when, as ISO 8601; in no zone where lines do not tell theirs."""
-
-    begin: str
-    end: str
-    zone_known: bool
-
-
-@dataclass(frozen=True)
-class FileSeen:
-    """One file. What is not known is None."""
-
-    path: str
-    bytes: int
-    #: The parser's name; None for what no parser reads.
-    format: str | None
-    title: str
-    sure: Sure | None
-    #: Whose labels stand before its lines.
-    launcher: str | None = None
-    ranks: tuple[int, ...] = ()
-    steps: int | None = None
-    epochs: int | None = None
-    span: Span | None = None
-    precision: str | None = None
-    torn_lines: int = 0
-    #: Whether its times are used in a run.
-    used: bool = False
-    #: What was skipped and why, and what else is to be known.
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RunSeen:
-    """One run that the files make up."""
-
-    id: str
-    name: str
-    source: str
-    #: Ranks that trained, and those that left a log.
-    size: int
-    ranks: int
-    #: None where logs do not tell.
-    hosts: int | None
-    steps: int | None
-    epochs: int | None
-    span: Span | None
-    precision: str
-    status: str
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What is at the places that were named."""
-
-    files: tuple[FileSeen, ...]
-    runs: tuple[RunSeen, ...]
-    #: What is wrong with all of it together.
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Summary:
-    """What is kept of a log, in place of its rows."""
-
-    log: Log
-    steps: int
-    first_step: int
-    last_step: int
-    #: With the fit that they are of, where logs of several fits are told apart.
-    epochs: frozenset[tuple[int, int]]
-    #: Nanoseconds on the log's clock.
-    begin: int | None
-    end: int | None
-
-
-def inspect(place: str, *, read_as: str | None = None, most_bytes: int = MOST_BYTES) -> Seen:
+def inspect(
+    place: str,
+    *,
+    read_as: str | None = None,
+    most_bytes: int = MOST_BYTES,
+    watching: Watching = unwatched,
+) -> Seen:
     """What the files at a place are, and the runs that they make up, the newest first.
 
     Args:
         place: a folder, a file, or anything else that logs are read from.
         read_as: the parser that is to read every file.
         most_bytes: of one file that are looked at.
+        watching: shows how many of so many files were looked at.
 
     Raises:
         NotFoundError: if nothing is there.
@@ -145,8 +73,12 @@ def inspect(place: str, *, read_as: str | None = None, most_bytes: int = MOST_BY
     reading = Reading(by_name(read_as) if read_as else None)
     source = open_source(place)
     looking = _Looking(reading, most_bytes)
-    for file in source.files():
-        looking.look(file)
+    files = source.files()
+    with watching("reading", len(files)) as watch:
+        looking.read_event_logs([file for file in files if is_event_log(file.name)])
+        for done, file in enumerate(files):
+            watch(done)
+            looking.look(file)
     of_files = len(reading.failures)
     runs = looking.runs(source.where)
     return Seen(
@@ -161,15 +93,29 @@ class _Looking:
         self._reading = reading
         self._most = most_bytes
         self._files: list[FileSeen] = []
-        self._summaries: dict[tuple[object, ...], _Summary] = {}
+        self._summaries: dict[tuple[object, ...], Summary] = {}
         self._cut: set[str] = set()
+        #: What is wrong with files, as far as runs tell it, too.
+        self._said: list[Problem] = []
+        #: Files of Spark's event logs, each with what is wrong with it.
+        self._event_logs: dict[str, list[Problem]] = {}
+
+    def read_event_logs(self, files: Sequence[SourceFile]) -> None:
+        """Read what applications of Spark have left, each of them as a whole."""
+        for parts in applications(files) if self._reading.forced is None else ():
+            told = read_event_log(parts, self._most)
+            self._reading.events += told.events
+            self._reading.problems += told.problems
+            for name in told.files:
+                self._event_logs[name] = [one for one in told.problems if one.where == name]
 
     def look(self, file: SourceFile) -> None:
         """Look at one file; whatever is wrong with it is said of it."""
-        if is_closed_event_log(file):
-            self._files.append(_named(file, _TITLES["spark-events"][1], (_CLOSED,)))
-        elif is_no_log(file) or (self._reading.forced is not None and is_event_log(file.name)):
-            self._files.append(_named(file, "beside logs", ()))
+        if file.name in self._event_logs:
+            self._files.append(self._event_log(file))
+        elif lies_beside_logs(file.name) or is_event_log(file.name):
+            wrong = (one for one in self._reading.problems if one.where == file.name)
+            self._files.append(_named(file, "beside logs", _without_place(wrong)))
         elif self._reading.forced is None and is_long_timeline(file):
             self._files.append(_beside(file, "horovod-timeline"))
         else:
@@ -192,10 +138,11 @@ class _Looking:
         used = {log.path for log in logs} | {event.where for run in runs for event in run.events}
         used |= {series.where for run in runs for series in run.series}
         printed = [log for log in logs if log.path not in names]
+        self._said = [*self._reading.problems, *(one for run in runs for one in run.problems)]
         return [self._finished(seen, used, printed) for seen in self._files]
 
     def run_seen(self, run: Run) -> RunSeen:
-        own = [self._summaries[_key(log)] for log in run.logs if _key(log) in self._summaries]
+        own = [self._summaries[key_of(log)] for log in run.logs if key_of(log) in self._summaries]
         has_steps = any(one.steps for one in own)
         problems = [str(problem) for problem in run.problems]
         if any(log.path in self._cut for log in run.logs):
@@ -207,10 +154,10 @@ class _Looking:
             size=run.size,
             ranks=len(run.ranks),
             hosts=len(run.hosts) if run.fact("host") is not None else None,
-            steps=_union(own) if has_steps else None,
+            steps=steps_of(own) if has_steps else None,
             epochs=len(frozenset().union(*(one.epochs for one in own))) or None,
-            span=_span(own),
-            precision=_PRECISION if has_steps else str(run.fact("precision") or "no times"),
+            span=span_of(own),
+            precision=PRECISION if has_steps else str(run.fact("precision") or "no times"),
             status=run.status,
             problems=tuple(dict.fromkeys(problems)),
         )
@@ -219,8 +166,10 @@ class _Looking:
         data, notes = self._bytes(file)
         taken = self._reading.take(file.name, file.where, data)
         labels = labels_of(data)
-        if taken.kind == "foreign":
-            seen = _named(file, foreign_title(file.name, data), (_NO_LOG,))
+        if taken.kind == "foreign" or (taken.kind == "spark" and not _OF_SPARK.search(file.name)):
+            unknown = nothing_in(file.name, data)
+            notes += () if unknown is None else (unknown,)
+            seen = _named(file, foreign_title(file.name, data), notes)
             if labels is None:
                 return seen
             ranks = sorted({rank for rank, _ in demultiplexed(data) if rank is not None})
@@ -232,12 +181,18 @@ class _Looking:
             seen = replace(seen, launcher=labels.launcher)
         return replace(seen, notes=(*notes, *seen.notes))
 
+    def _event_log(self, file: SourceFile) -> FileSeen:
+        events = [one for one in self._reading.events if one.where == file.name]
+        notes = _without_place(self._event_logs[file.name])
+        seen = replace(_beside(file, "spark-events"), notes=notes)
+        return _with_events(seen, events) if events else replace(seen, notes=(*notes, _NO_TRAINING))
+
     def _of_log(self, file: SourceFile, taken: Taken) -> FileSeen:
         parser = taken.parser
         assert parser is not None
         slim = [self._slim(one) for one in taken.logs]
         _replace_last(self._reading, taken.logs, slim)
-        own = [self._summaries[_key(one.log)] for one in slim]
+        own = [self._summaries[key_of(one.log)] for one in slim]
         has_steps = any(one.steps for one in own)
         precision = _first(one.log.facts.get("precision") for one in own)
         return FileSeen(
@@ -247,10 +202,10 @@ class _Looking:
             title=parser.title,
             sure=self._sure(parser),
             ranks=tuple(sorted({one.log.rank for one in own})),
-            steps=_union(own) if has_steps else None,
+            steps=steps_of(own) if has_steps else None,
             epochs=len(frozenset().union(*(one.epochs for one in own))) or None,
-            span=_span(own),
-            precision=_PRECISION if has_steps else None if precision is None else str(precision),
+            span=span_of(own),
+            precision=PRECISION if has_steps else None if precision is None else str(precision),
             torn_lines=sum(one.log.torn for one in own),
             # That MLflow knows no times is no note on what it knows of machines.
             notes=_of_series(taken.logs[0].series)
@@ -268,104 +223,59 @@ class _Looking:
         data = file.read() if whole else file.read(0, self._most // 2)
         if is_packed(data):
             packed = data if whole else data + file.read(self._most // 2, self._most)
-            data = unpacked_up_to(file.where, packed, self._most)
+            data, broke_off = unpacked_up_to(file.where, packed, self._most)
             if len(data) <= self._most and whole:
-                return data, ()
+                return data, (BROKE_OFF,) if broke_off else ()
             self._cut.add(file.name)
-            return data[: data.rfind(b"\n") + 1], (
-                f"only its first {_size(self._most)} were looked at",
-            )
+            return _whole_lines(data), (f"only its first {_size(self._most)} were looked at",)
         if whole:
             return data, ()
         self._cut.add(file.name)
+        if is_joined(data):
+            # Logs that were joined: what is in the end belongs to one of those in between.
+            return _whole_lines(data), (f"only its first {_size(self._most // 2)} were looked at",)
         end = file.read(file.size - self._most // 2, None)
         half = _size(self._most // 2)
         note = f"only its first and last {half} were looked at"
-        return data[: data.rfind(b"\n") + 1] + end[end.find(b"\n") + 1 :], (note,)
+        return _whole_lines(data) + end[end.find(b"\n") + 1 :], (note,)
 
     def _slim(self, one: Parsed) -> Parsed:
         """The log without its steps; what is wanted of them is kept."""
-        self._summaries[_key(one.log)] = _summary(one)
-        return replace(one, steps=one.steps.slice(0, 0)) if one.steps.num_rows else one
+        self._summaries[key_of(one.log)] = summary_of(one, whole=one.log.path not in self._cut)
+        # A slice would keep what it was cut from; further logs of its file are taken by themselves.
+        return replace(one, steps=one.steps.schema.empty_table(), more=())
 
     def _finished(self, seen: FileSeen, used: set[str], printed: Sequence[Log]) -> FileSeen:
         """With whether it is used; where records of one log are in is not known of each file."""
         if seen.title == _TITLES["records"][1]:
-            own = [self._summaries[_key(log)] for log in printed if _key(log) in self._summaries]
+            own = [
+                self._summaries[key_of(log)] for log in printed if key_of(log) in self._summaries
+            ]
             return replace(
                 seen,
                 ranks=tuple(sorted({log.rank for log in printed})),
-                steps=_union(own) or None,
-                span=_span(own),
-                precision=_PRECISION,
+                steps=steps_of(own) or None,
+                span=span_of(own),
+                precision=PRECISION,
                 used=bool(printed),
             )
         if seen.format is None or seen.path in used:
             return replace(seen, used=seen.path in used)
         if seen.sure is None:
             return seen
-        beside = _without_place(p for p in self._reading.problems if p.where == seen.path)
+        beside = _without_place(one for one in self._said if one.where == seen.path)
         return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *beside))))
+
+
+def _whole_lines(data: bytes) -> bytes:
+    """The beginning of a file up to its last whole line; all of it where there is one line only."""
+    return data[: data.rfind(b"\n") + 1] or data
 
 
 def _replace_last(reading: Reading, whole: Sequence[Parsed], slim: Sequence[Parsed]) -> None:
     """Let go of the rows that were just read."""
     if reading.parsed and reading.parsed[-1] is whole[-1]:
         reading.parsed[-len(slim) :] = slim
-
-
-def _summary(one: Parsed) -> _Summary:
-    steps, intervals = one.steps, one.intervals
-    extremes = pc.min_max(steps["step"]).as_py()
-    epochs = {*pc.unique(steps["epoch"]).to_pylist()}
-    ended = intervals.filter(pc.equal(intervals["kind"], "epoch"))
-    epochs |= {*pc.unique(ended["epoch"]).to_pylist()}
-    fit = 0 if steps.num_rows else one.log.part
-    begins = [pc.min(table["begin"]).as_py() for table in (steps, intervals)]
-    ends = [pc.max(table["end"]).as_py() for table in (steps, intervals)]
-    return _Summary(
-        log=one.log,
-        steps=steps.num_rows,
-        first_step=extremes["min"] or 0,
-        last_step=extremes["max"] or 0,
-        epochs=frozenset((fit, number) for number in epochs if number is not None),
-        begin=min((one for one in begins if one is not None), default=None),
-        end=max((one for one in ends if one is not None), default=None),
-    )
-
-
-def _union(own: Iterable[_Summary]) -> int:
-    """Steps that any of the logs has; a log has all between its first and its last one."""
-    count, until = 0, None
-    for first, last in sorted((one.first_step, one.last_step) for one in own if one.steps):
-        begin = first if until is None else max(first, until + 1)
-        count += max(last - begin + 1, 0)
-        until = last if until is None else max(until, last)
-    return count
-
-
-def _span(own: Sequence[_Summary]) -> Span | None:
-    """From the first to the last moment, where wall clocks are known or lines are stamped."""
-    anchored = [one for one in own if one.begin is not None and one.log.facts.get("anchor")]
-    if anchored:
-        begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]
-        ends = [(one.end or 0) + one.log.wall_minus_monotonic for one in anchored]
-        return Span(_iso(min(begins)) + "Z", _iso(max(ends)) + "Z", True)
-    local = [one for one in own if one.begin is not None and one.log.facts.get("began_local")]
-    if not local:
-        return None
-    # Times of lines count from the first of them.
-    zero = datetime.fromisoformat(f"{local[0].log.facts['began_local']}+00:00")
-    zero_ns = int(zero.timestamp()) * 10**9
-    begin, end = min(one.begin or 0 for one in local), max(one.end or 0 for one in local)
-    return Span(_iso(zero_ns + begin), _iso(zero_ns + end), False)
-
-
-def _iso(ns: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return "unknown"  # a damaged clock
 
 
 def _named(file: SourceFile, title: str, notes: tuple[str, ...]) -> FileSeen:
@@ -385,7 +295,7 @@ def _with_events(seen: FileSeen, events: Sequence[Event]) -> FileSeen:
     kinds = Counter(event.kind.replace("_", " ") for event in events)
     told = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common(_MOST_KINDS))
     walls = [event.wall_ns for event in events if event.wall_ns is not None]
-    span = Span(_iso(min(walls)) + "Z", _iso(max(walls)) + "Z", True) if walls else None
+    span = Span(iso(min(walls)) + "Z", iso(max(walls)) + "Z", True) if walls else None
     return replace(
         seen,
         span=seen.span or span,
@@ -404,7 +314,7 @@ def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
     last = max(int(one.wall_ns[-1]) for one in series)
     return (
         f"tells what machines measured: {len(series):,} series{of}, {values:,} values from "
-        f"{_iso(first)}Z to {_iso(last)}Z",
+        f"{iso(first)}Z to {iso(last)}Z",
     )
 
 
@@ -420,11 +330,6 @@ def _without_place(problems: Iterable[Problem]) -> tuple[str, ...]:
 
 def _first(values: Iterable[object]) -> object:
     return next((value for value in values if value is not None), None)
-
-
-def _key(log: Log) -> tuple[object, ...]:
-    of = (str(log.facts.get("run_id")), log.facts.get("repeat"))
-    return log.path, *of, log.generation, log.rank, log.part
 
 
 def _size(count: int) -> str:

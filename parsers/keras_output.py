@@ -29,7 +29,8 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to, with_epochs
-from .launcher_output import Line, Wanted, shown_lines
+from .keras_lines import ON_ITS_WAY, WANTED
+from .launcher_output import Line, shown_lines
 from .stamps import Stamp
 
 KNOWN_FROM = "what Keras printed"
@@ -47,12 +48,7 @@ _AT_THE_END = re.compile(rf" - (?P<epoch>\d{{1,9}})(?P<epoch_unit>s|ms|us)/epoch
 _LOSS = " - loss: "
 _VALIDATION = " - val_"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# What every line of interest holds, to be looked for in millions of lines.
-_OF_INTEREST = re.compile(
-    rb"s/(?:step|sample|epoch)|\ds - |\ds\s*$|Epoch \d+/|Train on \d|ETA: \d|/Unknown "
-)
 # A bar on its way: where it is, of how many steps, and how long it has still to go.
-_ON_ITS_WAY = re.compile(rb" - ETA: \d|\d/Unknown ")
 _PART = re.compile(
     r"(?<![\d/.])(?P<at>\d{1,12})/(?P<of>\d{1,12}|Unknown) "
     r"(?:\[[=>.]{10,}\] - |[━=]{10,} |-? ?)(?:ETA: )?(?P<eta>\d{1,4}(?::\d\d){0,2})(?P<s>s?)"
@@ -93,13 +89,13 @@ class KerasOutputParser(Parser):
         outputs: dict[tuple[int | None, str], _Output] = {}
         # A bar whose updates each became a line of their own ends more than once.
         torn_apart = b"\r" not in data
-        for line in shown_lines(data, wanted=_WANTED):
+        for line in shown_lines(data, wanted=WANTED):
             key = (line.rank, line.stream)
             if line.rank is not None:
                 ranks.add(line.rank)
             if key not in outputs:
                 outputs[key] = _Output(torn_apart)
-            if _ON_ITS_WAY.search(line.text):
+            if ON_ITS_WAY.search(line.text):
                 outputs[key].last_bar = line.text
             else:
                 outputs[key].add(line)
@@ -380,39 +376,6 @@ def _all_there(last: _Printed) -> bool:
 
 def _ns(epoch: _Printed) -> int:
     return round(epoch.times.ms * 1e6)
-
-
-def _may_matter(line: bytes) -> bool:
-    """Whether to look at a line: there are millions of others, and letters are found at once."""
-    likely = (
-        b"s/" in line
-        or b"s - " in line
-        or b"poch " in line
-        or b"ETA" in line
-        or b"/Unknown" in line
-        or b"Train on" in line
-        or line.rstrip().endswith(b"s")
-    )
-    return likely and _OF_INTEREST.search(line) is not None
-
-
-_WANTED = Wanted(
-    # The longer one is, the faster it is looked for.
-    (
-        b"s/step",
-        b"s/sample",
-        b"s/epoch",
-        b"s - ",
-        b"s\n",
-        b"s\r",
-        b"Epoch ",
-        b"/Unknown ",
-        b"Train on ",
-    ),
-    _may_matter,
-    passing=b" - ETA: ",
-    within=_OF_INTEREST,
-)
 
 
 def _plain(text: bytes) -> str:

@@ -6,12 +6,13 @@ of it but what follows the last carriage return was written over.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-from .launchers import BLOCK_BYTES, LONGEST_PREFIX, pieces
+from .launchers import BLOCK_BYTES, LONGEST_PREFIX, Whose, pieces
+from .signs import Sign
 from .stamps import Stamp, read_stamp
 
 # What is longer is no line that people read.
@@ -41,46 +42,62 @@ class Line(NamedTuple):
 class Wanted:
     """The lines that somebody wants: in large files, most of the time goes into making all of them."""
 
-    #: Every such line has one of these in it, or at its end.
+    #: Every such line has one of these in it, or at its end; ``\d`` before or behind one is any digit.
     signs: tuple[bytes, ...]
     #: Whether a line that has one is wanted.
     chooses: Callable[[bytes], object] = bool
-    #: Lines with this one are wanted, too, and of those that follow each other the last one is enough.
-    passing: bytes = b""
-    #: What every wanted line has in it besides, where many others have one of the signs.
-    within: re.Pattern[bytes] | None = None
+    #: Lines with one of these are wanted, too, and of those that follow each other the last one is
+    #: enough.
+    passing: tuple[bytes, ...] = ()
+    #: Unless they have one of these, too.
+    staying: tuple[bytes, ...] = ()
+
+    @cached_property
+    def sought(self) -> Sequence[Sign]:
+        return [Sign(sign) for sign in self.signs]
+
+    @cached_property
+    def passes(self) -> Sequence[Sign]:
+        return [Sign(sign) for sign in self.passing]
+
+    @cached_property
+    def stays(self) -> Sequence[Sign]:
+        return [Sign(sign) for sign in self.staying]
 
     def among(self, lines: bytes) -> list[tuple[int, int]]:
         """Where lines that may be wanted begin and end, in order."""
-        found: set[tuple[int, int]] = set()
-        for sign in self.signs:
-            at = lines.find(sign)
+        found: dict[tuple[int, int], bool] = {}
+        for sign in self.sought:
+            at = sign.find(lines, 0, len(lines))
             while at >= 0:
                 # The sign may take the end of the line in.
                 start, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
-                if not self._passes(lines, start, end):
-                    found.add((start, end))
-                at = lines.find(sign, end)
-        places = sorted(found)
-        return sorted(found.union(self._last_passing(lines, places))) if self.passing else places
+                if (start, end) not in found:
+                    found[start, end] = not self._passes(lines, start, end)
+                at = sign.find(lines, end, len(lines))
+        places = sorted(place for place, stays in found.items() if stays)
+        return sorted({*places, *self._last_passing(lines, places)}) if self.passing else places
 
     def _passes(self, lines: bytes, start: int, end: int) -> bool:
         """Whether a line has the sign of those that pass, and nothing of it was written over."""
-        return (
-            self.passing != b""
-            and lines.find(self.passing, start, end) >= 0
-            and lines.find(b"\r", start, end) < 0
-        )
+        over = lines.find(b"\r", start, end)
+        if over >= 0 and lines[over:end].strip(b"\r"):
+            return False
+        return _has(self.passes, lines, start, end) and not _has(self.stays, lines, start, end)
 
     def _last_passing(
         self, lines: bytes, places: list[tuple[int, int]]
     ) -> Iterator[tuple[int, int]]:
         first = 0
         for start, _ in [*places, (len(lines), len(lines))]:
-            at = lines.rfind(self.passing, first, start)
+            at = max(sign.rfind(lines, first, start) for sign in self.passes)
             if at >= 0:
                 yield lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
             first = start
+
+
+def _has(signs: Sequence[Sign], text: bytes, start: int, end: int) -> bool:
+    return any(sign.find(text, start, end) >= 0 for sign in signs)
 
 
 def shown_lines(
@@ -95,14 +112,14 @@ def shown_lines(
     """
     streams: dict[tuple[int | None, str], _Stream] = {}
 
-    def at_rest() -> bool:
-        return all(stream.at_rest for stream in streams.values())
+    def at_rest() -> Collection[Whose]:
+        return streams.keys() if all(stream.at_rest for stream in streams.values()) else ()
 
-    for rank, name, text, stamp in pieces(data, block_bytes, wanted, at_rest):
+    for rank, name, text, stamp, thinned in pieces(data, block_bytes, wanted, at_rest):
         stream = streams.get((rank, name))
         if stream is None:
             stream = streams[rank, name] = _Stream(rank, name, wanted)
-        yield from stream.feed(text, stamp)
+        yield from stream.feed(text, stamp, thinned=thinned)
     for stream in streams.values():
         yield from stream.feed(b"\n", b"")
 
@@ -125,7 +142,7 @@ class _Stream:
         """Whether it has had its first line, and has ended its last one."""
         return not self._is_first and not self._unfinished
 
-    def feed(self, text: bytes, stamp: bytes) -> list[Line]:
+    def feed(self, text: bytes, stamp: bytes, *, thinned: bool = False) -> list[Line]:
         """Take a piece that came at one time; the lines that end in it."""
         first = text.find(b"\n")
         rest = text[text.rfind(b"\n") + 1 :]
@@ -133,7 +150,7 @@ class _Stream:
         if first >= 0:
             own = self._line(text[:first], stamp)
             lines = [own] if own.text else []
-            lines += self._lines(text[first + 1 : len(text) - len(rest)], stamp)
+            lines += self._lines(text[first + 1 : len(text) - len(rest)], stamp, thinned)
         if rest:
             self._beginning = self._beginning or rest[:LONGEST_PREFIX]
             self._unfinished.append(rest)
@@ -148,9 +165,9 @@ class _Stream:
             return chosen if chosen[:1] == lines[:1] else [lines[0], *chosen]
         return chosen
 
-    def _lines(self, text: bytes, stamp: bytes) -> list[Line]:
+    def _lines(self, text: bytes, stamp: bytes, thinned: bool) -> list[Line]:
         """Whole lines that show something; once there was a first one, those that may be wanted."""
-        if self._wanted is None or self._is_first:
+        if self._wanted is None or self._is_first or thinned:
             pieces = text.split(b"\n")
         else:
             pieces = [text[start:end] for start, end in self._wanted.among(text)]

@@ -18,10 +18,12 @@ lines without a label is the launcher's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import string
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .labelled_lines import NO_LABELS, Form
 from .stamps import CTIME, read_stamp
 from .thinning import Signs, Thinning
 
@@ -70,6 +72,8 @@ class Piece(NamedTuple):
     text: bytes
     #: What holds the launcher's or a logger's stamp; empty where there is none.
     stamp: bytes
+    #: Whether lines that nobody wants were left out of it.
+    thinned: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,16 @@ class Labels:
     logged: bool = False
     #: They are numbers within a host, and no ranks.
     local: bool = False
+
+    @property
+    def pattern(self) -> bytes:
+        """How one looks, without groups."""
+        return _uncaptured(self.tag.pattern)
+
+    @property
+    def begin_lines(self) -> bool:
+        """Whether they are at the beginnings of lines only."""
+        return self.tag is _SLURM
 
 
 def labels_of(data: bytes) -> Labels | None:
@@ -108,29 +122,30 @@ def pieces(
     data: bytes,
     block_bytes: int = BLOCK_BYTES,
     wanted: Signs | None = None,
-    at_rest: Callable[[], bool] = lambda: False,
+    at_rest: Callable[[], Collection[Whose]] = tuple,
 ) -> Iterator[Piece]:
     """The pieces of all ranks, those of each stream in their order.
 
     Args:
         wanted: lines that have none of these signs may be left out.
-        at_rest: whether every stream has had its first line, and has ended its last one.
+        at_rest: the streams that have had their first lines, where all have ended their last ones.
 
     Beyond the data this needs the memory of a block. What one stream has in a block with one stamp
     is one piece.
     """
     labels = labels_of(data)
-    if labels is None:
-        for block in _blocks(data, block_bytes):
-            yield Piece(None, "", block, b"")
-        return
-    cutting = _Cutting(labels)
-    thinning = None if wanted is None or labels.logged else Thinning(*_one_line(labels), wanted)
+    cutting = _Uncut() if labels is None else _Cutting(labels)
+    thinning = None if wanted is None else Thinning(_form(labels), wanted)
     for block in _blocks(data, block_bytes):
-        if thinning is not None and cutting.begins_line and at_rest():
-            block = thinning.thinned(block, cutting.streams)
-        if block:
-            yield from cutting.pieces_of(block)
+        rested = at_rest() if thinning is not None and cutting.begins_line else ()
+        if thinning is not None and rested:
+            known = [label for label, whose in cutting.streams.items() if whose in rested]
+            left = thinning.thinned(block, known, nobodys=_NOBODY in rested)
+            if len(left) < len(block):
+                if left:
+                    yield from (piece._replace(thinned=True) for piece in cutting.pieces_of(left))
+                continue
+        yield from cutting.pieces_of(block)
 
 
 def demultiplexed(data: bytes) -> dict[Whose, bytes]:
@@ -141,11 +156,23 @@ def demultiplexed(data: bytes) -> dict[Whose, bytes]:
     """
     streams: dict[Whose, list[bytes]] = {}
     key = _NOBODY
-    for rank, stream, text, _ in pieces(data):
+    for rank, stream, text, *_ in pieces(data):
         key = (rank, stream)
         streams.setdefault(key, []).append(text)
     streams[key] = streams.pop(key, [])
     return {key: b"".join(texts) for key, texts in streams.items()}
+
+
+class _Uncut:
+    """Blocks without labels, as they are."""
+
+    def __init__(self) -> None:
+        self.streams: dict[bytes, Whose] = {}
+        self.begins_line = True
+
+    def pieces_of(self, block: bytes) -> Iterator[Piece]:
+        self.begins_line = block.endswith(b"\n")
+        yield Piece(*_NOBODY, block, b"")
 
 
 class _Cutting:
@@ -245,17 +272,28 @@ def _uncaptured(pattern: bytes) -> bytes:
     return _CAPTURES.sub(b"(?:", pattern)
 
 
-def _one_line(labels: Labels) -> tuple[re.Pattern[bytes], Callable[[bytes], int]]:
-    """A line with a label at its beginning only, and what counts labels, or at least as many."""
-    tag = labels.tag
-    label = _uncaptured(tag.pattern)
-    stamp = rb"(?:\[?" + _uncaptured(CTIME) + rb"\]?)?" if labels.stamped else b""
-    line = re.compile(stamp + b"(" + label + rb")[^\n]*\n", tag.flags)
-    if tag is _SLURM:
-        return line, lambda block: block.count(b"\n")
-    if tag is _TAG:
-        return line, lambda block: block.count(_TAG_LITERAL)
-    return line, lambda block, every=re.compile(label): len(every.findall(block))
+def _form(labels: Labels | None) -> Form:
+    """How whole lines with such labels look."""
+    if labels is None:
+        return NO_LABELS
+    letters = string.ascii_letters if labels.tag is _TORCHRUN else string.digits
+    second = b"" if labels.tag is _SLURM else letters.encode()
+    fits = _is_logged if labels.logged else _is_time if labels.stamped else lambda _: False
+    return Form(labels.tag, second, fits, labels.logged)
+
+
+def _is_time(before: bytes) -> bool:
+    """Whether all that stands before a label is a time in words, as ``_without_time`` cuts it off."""
+    length = _TIME_BYTES + 2 if before.endswith(b"]") else _TIME_BYTES
+    return len(before) == length and _STAMP_OF_TAG.fullmatch(before) is not None
+
+
+def _is_logged(before: bytes) -> bool:
+    """Whether all of it belongs to the label, as ``_without_stamp`` cuts it off."""
+    if len(before) >= LONGEST_PREFIX or not before.endswith(_ENDS_OF_PREFIXES):
+        return False
+    time = _STAMP_OF_TAG.search(before)
+    return read_stamp(before) is not None if time is None else time.start() == 0
 
 
 def _put(groups: _Groups, whose: Whose, stamp: bytes, text: bytes) -> None:

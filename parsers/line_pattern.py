@@ -42,6 +42,8 @@ _FIELDS = {
     "step": r"\d{1,12}",
     "seconds": r"\d{1,9}(?:\.\d{1,12})?",
 }
+# Numbers are printed as wide as the largest one: ``[  0/500]``.
+_PADDING = {name: "" if name == "time" else " {0,12}" for name in _FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
 # What is later than that after the first epoch is damage.
 _LATEST_NS = 2**62
@@ -133,7 +135,7 @@ def _compiled(pattern: str) -> re.Pattern[bytes]:
     made = _literal(texts[0])
     for name, text in zip(parts[1::2], texts[1:], strict=True):
         if name:
-            made += f"(?P<{name}>{_FIELDS[name]})" + _literal(text)
+            made += _PADDING[name] + f"(?P<{name}>{_FIELDS[name]})" + _literal(text)
         elif text:
             # What was skipped is not tried again: any line takes one pass.
             made += f"(?>.*?{_literal(text)})"

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from stallscope.collector.recorder.records import RECORD
 from stallscope.run import Problem
 
-from .launchers import demultiplexed, labels_of
+from .cut_texts import may_hold
+from .launchers import demultiplexed
 
 _MARK = b"stallscope:1:"
 # A line is no longer than what a pipe takes whole.
@@ -105,8 +106,8 @@ class LogRecords:
 
 
 def _as_written(data: bytes) -> bytes:
-    """What all ranks have written, one after another, where a launcher has mixed it."""
-    return data if labels_of(data) is None else b"\n".join(demultiplexed(data).values())
+    """What all ranks have written, one after another, where a launcher may have cut a record."""
+    return b"\n".join(demultiplexed(data).values()) if may_hold(data, _MARK) else data
 
 
 def _folder(path: str) -> str:

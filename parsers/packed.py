@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 import io
+from typing import NamedTuple
 
 from stallscope.errors import UnreadableError
 
 from .unpacking import is_packed, unpacking
 
-# Nobody writes logs of that size into one file; a file that unpacks to more is no log.
+# Nobody writes logs of that size into one file; a file that unpacks to more is no log. Bars that are
+# drawn over and over become a hundredth; what becomes less is made to fill memories.
 _MOST_BYTES = 8 << 30
+_MOST_TIMES = 100
+_FEWEST_BYTES = 1 << 30
+
+
+class Unpacked(NamedTuple):
+    """What was in a file."""
+
+    data: bytes
+    #: Whether there was more, which damage has cost.
+    broke_off: bool
 
 
 def unpacked(where: str, data: bytes) -> bytes:
-    """The bytes of a file as they were before it was compressed (gzip, bzip2, xz, zstd), or as they are.
+    """The bytes of a file as they were before it was compressed, or as they are.
 
     A file that breaks off or is damaged gives what comes before that.
 
     Raises:
-        UnreadableError: if nothing can be unpacked, or only with an extra that is not installed.
+        UnreadableError: if nothing can be unpacked.
+    """
+    return unpacked_whole(where, data).data
+
+
+def unpacked_whole(where: str, data: bytes) -> Unpacked:
+    """As ``unpacked``, with whether it is all of it.
+
+    Raises:
+        UnreadableError: as ``unpacked``.
     """
     if not is_packed(data):
-        return data
-    whole = unpacked_up_to(where, data, _MOST_BYTES)
-    if len(whole) > _MOST_BYTES:
-        raise UnreadableError(
-            f"{where}: unpacks to more than {_MOST_BYTES >> 30} GiB: this is no log"
-        )
+        return Unpacked(data, False)
+    most = min(_MOST_BYTES, max(_FEWEST_BYTES, _MOST_TIMES * len(data)))
+    whole = unpacked_up_to(where, data, most)
+    if len(whole.data) > most:
+        raise UnreadableError(f"{where}: unpacks to more than {most >> 20:,} MiB: this is no log")
     return whole
 
 
-def unpacked_up_to(where: str, data: bytes, most: int) -> bytes:
+def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:
     """The first bytes of a compressed file, one more than ``most`` where there are more.
 
     Raises:
         UnreadableError: as ``unpacked``.
     """
-    whole = unpacking(where, io.BytesIO(data), data).read(most + 1)
+    stream = unpacking(where, io.BytesIO(data), data)
+    whole = stream.read(most + 1)
     if not whole:
         raise UnreadableError(f"{where}: the compressed file is empty or damaged")
-    return whole
+    return Unpacked(whole, stream.broke_off)

@@ -13,20 +13,19 @@ from stallscope.collector.sources.base import Source, SourceFile, lies_beside_lo
 from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Run
+from stallscope.watching import Watch, Watching, not_told, unwatched
 
 from .base import Parsed
+from .event_logs import applications, most_bytes, read_event_log
 from .horovod_timeline import is_timeline
 from .named import by_name
-from .packed import unpacked, unpacked_up_to
+from .packed import Unpacked, unpacked_up_to, unpacked_whole
 from .reading import Reading
 from .registry import HEAD_BYTES, PARSERS
 from .unpacking import is_packed
 
 _TIMELINE_HEAD = 4096
-_TIMELINE_NAME = re.compile(r"\.json(\.(gz|bz2|xz|zst))?$")
-# Spark's event logs have gigabytes where applications run for weeks; training is a few lines of them.
-_LONGEST_EVENT_LOG = 256 << 20
-_SPARKS_CODEC = re.compile(r"\.(lz4|lzf|snappy)(\.inprogress|\.compact)?$")
+_TIMELINE_NAME = re.compile(r"\.json(\.(gz|bz2|xz|zst|lz4))?$")
 # Far files that are on their way while one is read, and near ones that are read at a time.
 _AT_ONCE = 8
 _PROCESSORS = min(4, os.cpu_count() or 1)
@@ -51,23 +50,26 @@ class Reads(Protocol):
 class _Here:
     """This process."""
 
-    def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
-        def ahead(file: SourceFile) -> tuple[bytes, Parsed | None]:
-            data = unpacked(file.where, file.read())
-            return data, reading.ahead(file.name, data)
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
 
-        for file, found in _in_turn(files, ahead, _PROCESSORS if local else _AT_ONCE):
-            try:
-                reading.take(file.name, file.where, *found())
-            except (UnreadableError, NotFoundError) as error:
-                reading.failed(file.name, error)
+    def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
+        def ahead(file: SourceFile) -> tuple[Unpacked, Parsed | None]:
+            whole = unpacked_whole(file.where, file.read())
+            return whole, reading.ahead(file.name, whole.data)
+
+        read_in_turn(reading, files, ahead, local=local, watch=self._watch)
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
         return reading.records_logs()
 
 
 def read(
-    source: str | Source, *, read_as: str | None = None, reads: Reads | None = None
+    source: str | Source,
+    *,
+    read_as: str | None = None,
+    reads: Reads | None = None,
+    watching: Watching = unwatched,
 ) -> list[Run]:
     """The runs at a place, the newest first.
 
@@ -76,29 +78,74 @@ def read(
         read_as: the name of a parser that is to read every file, whatever it looks like, or where
             to import it from.
         reads: who opens the files, where this process does not.
+        watching: shows how many of so many files this process has read.
 
     Raises:
         NotFoundError: if nothing is there, or no file of a kind that a parser knows.
         UnreadableError: if something is there and none of it can be read.
     """
-    place, reads = _opened(source), reads or _Here()
+    place = _opened(source)
     files = place.files()
-    logs = [file for file in files if not is_no_log(file)]
+    logs = [file for file in files if not lies_beside_logs(file.name)]
     reading = Reading(by_name(read_as) if read_as else None)
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
-    reads.read(reading, [f for f in logs if not is_event_log(f.name)], local=place.local)
-    records = reads.records_logs(reading)
-    made = bool(reading.parsed or reading.traces or reading.epochs_only or records)
-    if made and reading.forced is None:
-        # Event logs make no run: without one they are not even opened.
-        reads.read(reading, [f for f in logs if is_event_log(f.name)], local=place.local)
+    with watching("reading files", len(logs)) as watch:
+        records = _read_logs(reading, logs, reads or _Here(watch), watch, local=place.local)
     runs = reading.runs(place.where, records)
     if runs:
         return runs
     if reading.failures:
         raise reading.failures[0]
     raise NotFoundError(_nothing_in(place.where, files))
+
+
+def _read_logs(
+    reading: Reading, files: Sequence[SourceFile], reads: Reads, watch: Watch, *, local: bool
+) -> list[Parsed]:
+    """Read all files into a reading; the step logs whose records were found."""
+    others = [file for file in files if not is_event_log(file.name)]
+    reads.read(reading, others, local=local)
+    records = reads.records_logs(reading)
+    made = bool(reading.parsed or reading.traces or reading.epochs_only or records)
+    if made and reading.forced is None:
+        # Event logs make no run: without one they are not even opened.
+        done = len(others)
+        for parts in applications([file for file in files if is_event_log(file.name)]):
+            watch(done)
+            told = read_event_log(parts, most_bytes(local))
+            reading.events += told.events
+            reading.problems += told.problems
+            done += len(parts)
+    return records
+
+
+def read_in_turn(
+    reading: Reading,
+    files: Sequence[SourceFile],
+    ahead: Callable[[SourceFile], tuple[Unpacked, Parsed | None]],
+    *,
+    local: bool,
+    watch: Watch = not_told,
+) -> None:
+    """Read files into a reading, of which the next few are already being opened.
+
+    Args:
+        ahead: gives what is in a file and the step log that it is, as ``Reading.take`` wants them;
+            called by several threads.
+        local: whether reading them is as cheap as reading a copy.
+        watch: told how many are done.
+    """
+    in_turn = _in_turn(files, ahead, _PROCESSORS if local else _AT_ONCE)
+    for done, (file, found) in enumerate(in_turn):
+        watch(done)
+        try:
+            whole, parsed = found()
+            reading.take(file.name, file.where, whole.data, parsed)
+            if whole.broke_off:
+                reading.broke_off(file.name)
+        except (UnreadableError, NotFoundError) as error:
+            reading.failed(file.name, error)
 
 
 def _opened(source: str | Source) -> Source:
@@ -121,17 +168,6 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
     return f"{where}: no logs in {looked}; looked for: {known}"
 
 
-def is_no_log(file: SourceFile) -> bool:
-    """Whether a file is none by its name, or too much to be looked at, and is not even opened."""
-    return is_closed_event_log(file) or lies_beside_logs(file.name)
-
-
-def is_closed_event_log(file: SourceFile) -> bool:
-    """Whether it is one of Spark's event logs that is too long, or compressed as only Spark does it."""
-    own = _SPARKS_CODEC.search(file.name) is not None
-    return is_event_log(file.name) and (own or file.size > _LONGEST_EVENT_LOG)
-
-
 def is_long_timeline(file: SourceFile) -> bool:
     """Whether it is a Horovod Timeline; those have gigabytes, and are not read to be left alone."""
     if not _TIMELINE_NAME.search(file.name) or file.size <= HEAD_BYTES:
@@ -139,7 +175,7 @@ def is_long_timeline(file: SourceFile) -> bool:
     try:
         head = file.read(0, HEAD_BYTES)
         if is_packed(head):
-            head = unpacked_up_to(file.where, head, _TIMELINE_HEAD)
+            head = unpacked_up_to(file.where, head, _TIMELINE_HEAD).data
         return is_timeline(head)
     except StallscopeError:
         return False  # said where it is read

@@ -19,11 +19,13 @@ from .events import events_in, with_events
 from .grouping import group
 from .horovod_timeline import is_timeline
 from .input_times import is_input_times, parse_input_times, with_input_times
+from .joined import parse_each
 from .kineto import KinetoParser, Trace, as_log, read_trace, trace_events, traces_as_runs
 from .log_records import LogRecords
 from .registry import HEAD_BYTES, recognise
 from .series import with_series
 from .step_log import StepLogParser
+from .unpacking import BROKE_OFF
 
 Kind = Literal[
     "log",
@@ -79,7 +81,7 @@ class Reading:
             UnreadableError: if it cannot be read.
         """
         parser = self.forced or recognise(name, data[:HEAD_BYTES])
-        return parser.parse(name, data) if isinstance(parser, StepLogParser) else None
+        return parse_each(parser, name, data) if isinstance(parser, StepLogParser) else None
 
     def take(self, name: str, where: str, data: bytes, parsed: Parsed | None = None) -> Taken:
         """Read one file.
@@ -111,10 +113,12 @@ class Reading:
             return Taken("records")
         if parser is None:
             kind = _kind(told) or _beside(name, head)
-            if kind == "foreign":
-                self.problems.append(Problem(name, "no log that Stallscope knows; left alone"))
+            what = nothing_in(name, data) if kind == "foreign" else None
+            if what is not None:
+                self.problems.append(Problem(name, what))
             return Taken(kind)
-        one = parsed or parser.parse(name, data)
+        read_one = parse_each if isinstance(parser, StepLogParser) else _parse
+        one = parsed or read_one(parser, name, data)
         logs = (one, *one.more)
         self.series += [(one.run_id, series) for series in one.series]
         self.problems += one.series_problems
@@ -134,6 +138,10 @@ class Reading:
         self.traces += other.traces
         self.events += other.events
         self.series += other.series
+
+    def broke_off(self, name: str) -> None:
+        """A compressed file gave less than was put into it."""
+        self.problems.append(Problem(name, BROKE_OFF))
 
     def failed(self, name: str, error: StallscopeError) -> None:
         """Damaged, or gone since the files were listed: the others are read all the same."""
@@ -173,6 +181,20 @@ class Reading:
         """Logs that were only printed: ``sink="both"`` has written the others into files, too."""
         files = {_key(one): one.rows for one in self.parsed}
         return [one for one in records if one.rows > files.get(_key(one), -1)]
+
+
+def nothing_in(name: str, data: bytes) -> str | None:
+    """What is said of a file that no parser knows; None where there is nothing to say.
+
+    Where nobody has complained, programs leave an empty stderr for each rank.
+    """
+    if data:
+        return "no log that Stallscope knows; left alone"
+    return "an empty step log" if name.endswith(StepLogParser.suffix) else None
+
+
+def _parse(parser: Parser, name: str, data: bytes) -> Parsed:
+    return parser.parse(name, data)
 
 
 def _key(one: Parsed) -> tuple[str, int, int, int]:

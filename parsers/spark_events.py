@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,18 +37,26 @@ def spark_events(path: str, data: bytes) -> list[Event]:
     """What an event log tells of training, in its order; nothing where the file is none."""
     if not data.startswith(BEGINNING):
         return []
-    return list(_Telling(path).events(data))
+    return list(Telling().events(path, data.splitlines()))
 
 
 @dataclass
-class _Telling:
-    path: str
+class Telling:
+    """What one application told so far; its log may be in several files."""
+
+    path: str = ""
     #: Stages that train.
     stages: set[int] = field(default_factory=set)
     #: By executor, its host.
     hosts: dict[str, str] = field(default_factory=dict)
 
-    def events(self, data: bytes) -> Iterator[Event]:
+    def events(self, path: str, lines: Iterable[bytes]) -> Iterator[Event]:
+        """What the next lines tell of training, in their order.
+
+        Args:
+            path: of the file that they are in.
+        """
+        self.path = path
         tellers: Mapping[bytes, Callable[[dict[str, Any]], Iterator[Event]]] = {
             b"JobStart": self._job,
             b"StageSubmitted": self._submitted,
@@ -58,7 +66,7 @@ class _Telling:
             b"ExecutorAdded": self._added,
             b"ExecutorRemoved": self._removed,
         }
-        for line in data.splitlines():
+        for line in lines:
             found = _EVENT.match(line)
             if found is None or found[1] not in tellers:
                 continue

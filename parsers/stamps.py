@@ -29,8 +29,13 @@ _STAMPS = (
 #: Any of them, and seconds since 1970, to be looked for in the middle of a line.
 MOMENT = (
     r"\[?(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+    r"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"
     r"|(?:\d\d)?\d\d[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?"
     r"|\d{9,10}(?:\.\d{1,12})?)\]?"
+)
+# As Hugging Face's examples log; no launcher puts it in front of lines.
+_MONTH_FIRST = re.compile(
+    rb"\[?(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)\b"
 )
 _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
 
@@ -60,10 +65,11 @@ def read_stamp(text: bytes) -> Stamp | None:
 
 
 def read_moment(text: bytes) -> Stamp | None:
-    """The time that a text is: as ``read_stamp`` knows it, or seconds since 1970."""
+    """The time that a text is: as ``read_stamp`` knows it, months first, or seconds since 1970."""
     seconds = _SECONDS.fullmatch(text.strip(b" []"))
     if seconds is None:
-        return read_stamp(text)
+        month_first = _MONTH_FIRST.match(text)
+        return read_stamp(text) if month_first is None else _stamp(month_first.groupdict())
     fraction = (seconds[2] or b"")[:9]
     ns = int(seconds[1]) * 10**9 + int(fraction.ljust(9, b"0"))
     return Stamp(ns, True, 10 ** (9 - len(fraction)))

@@ -18,7 +18,8 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 
 from .base import Parsed, Parser
 
-_MAGIC = b"#stallscope "
+#: How the first line begins.
+MAGIC = b"#stallscope "
 _LINE_END = ord("\n")
 _KNOWN_VERSION = 1
 _WORTH_THREADS = 4 * 2**20
@@ -50,7 +51,7 @@ class StepLogParser(Parser):
     suffix: ClassVar[str] = ".steps.csv"
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return head.startswith(_MAGIC)
+        return head.startswith(MAGIC)
 
     def parse(self, path: str, data: bytes) -> Parsed:
         first = data.find(b"\n") + 1 or len(data)
@@ -80,13 +81,19 @@ class StepLogParser(Parser):
             size=len(data),
             torn=torn,
         )
-        problems = [Problem(path, f"{torn} torn or unreadable line(s) skipped")] if torn else []
         run_id = str(facts.get("run_id") or "unnamed")
-        return Parsed(log, run_id, _steps(log, rows), _intervals(log, rows), tuple(problems))
+        return Parsed(log, run_id, _steps(log, rows), _intervals(log, rows), torn_lines(log))
+
+
+def torn_lines(log: Log) -> tuple[Problem, ...]:
+    """What to say of a log's lines that were none."""
+    if not log.torn:
+        return ()
+    return (Problem(log.path, f"{log.torn} torn or unreadable line(s) skipped"),)
 
 
 def _header(path: str, line: bytes) -> dict[str, Any]:
-    version, _, text = line.removeprefix(_MAGIC).partition(b" ")
+    version, _, text = line.removeprefix(MAGIC).partition(b" ")
     if _VERSION.fullmatch(version) is None:
         raise UnreadableError(f"{path}: the first line is no step log's header")
     if int(version) > _KNOWN_VERSION:
@@ -191,6 +198,8 @@ def _read_csv(columns: list[str], body: pa.Buffer) -> tuple[pa.Table, int]:
             column_types={name: pa.int64() for name in _NUMBERS} | {"kind": pa.string()},
             include_columns=[name for name in ("kind", *_NUMBERS) if name in columns],
             null_values=[""],
+            # What comes here is ASCII.
+            check_utf8=False,
         ),
     )
     typed = _typed(table)

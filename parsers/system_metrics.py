@@ -1,4 +1,8 @@
-"""What MLflow measured of machines, as series: ``system/NODE/gpu_0_utilization_percentage``."""
+"""What MLflow measured of machines, as series: ``system/NODE/gpu_0_utilization_percentage``.
+
+``network_receive_megabytes`` and ``network_transmit_megabytes`` count since the process began to log.
+How fast it went is what tells: they become MB/s, from each value to the next one.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,18 @@ _NAME = re.compile(r"system/(?:(.+)/)?([^/]+)", re.DOTALL)
 # What people call nodes where they tell ranks apart and not machines.
 _RANK = re.compile(r"rank[ ._-]?([0-9]{1,6})", re.IGNORECASE)
 _UNITS = {"percentage": "%", "megabytes": "MB", "gigabytes": "GB", "watts": "W"}
+# What counts, whatever else its name says, and what its differences are per second.
+_COUNTERS = {"network_receive": "MB/s", "network_transmit": "MB/s"}
+# A process that begins again counts from 0 again. Where that is so at more than every fourth value,
+# several count at once under one name, and which value is whose nobody tells.
+_MOST_RESTARTS = 1 / 4
 # Further from now no run has been, and nanoseconds since 1970 are int64.
 _LATEST_MS = 2**42
 _LARGEST = 2.0**52
 
-Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+Times = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+Arrays = tuple[Times, Values]
 
 
 def system_series(
@@ -64,15 +75,35 @@ def _series(path: str, name: str, history: object) -> Series | None:
     rank = _RANK.fullmatch(node or "")
     what, _, last = parts[2].rpartition("_")
     known = what and last in _UNITS
+    unit = _UNITS[last] if known else ""
+    if unit == "MB" and what in _COUNTERS:
+        unit, arrays = _COUNTERS[what], _per_second(*arrays)
+        if arrays is None:
+            return None
     return Series(
         name=what if known else parts[2],
-        unit=_UNITS[last] if known else "",
+        unit=unit,
         node=node,
         rank=None if rank is None else int(rank[1]),
         where=path,
         wall_ns=arrays[0],
         value=arrays[1],
     )
+
+
+def _per_second(wall_ns: Times, count: Values) -> Arrays | None:
+    """How much a count grew per second, at each value but the first one; nothing where it began again.
+
+    None where several count at once.
+    """
+    # Of several values of one moment the last one counts.
+    last = np.append(np.diff(wall_ns) > 0, True)[: len(wall_ns)]
+    wall_ns, count = wall_ns[last], count[last]
+    grown = np.diff(count)
+    if (grown < 0).sum() > max(1.0, _MOST_RESTARTS * len(grown)):
+        return None
+    known = grown >= 0
+    return wall_ns[1:][known], grown[known] / (np.diff(wall_ns)[known] / 1e9)
 
 
 def _arrays(history: object) -> Arrays | None:

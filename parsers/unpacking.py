@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
+import pyarrow as pa
+
 from stallscope.errors import UnreadableError
 
-_ZSTD = b"\x28\xb5\x2f\xfd"
+from .spark_blocks import DAMAGE, LZ4, LZF, SNAPPY, lz4_blocks, lzf_blocks, snappy_blocks
+
 _KINDS: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\x00": lzma.LZMAFile,
+    b"\x28\xb5\x2f\xfd": lambda file: _Arrows(file, "zstd"),
+    b"\x04\x22\x4d\x18": lambda file: _Arrows(file, "lz4"),
+    LZ4: lz4_blocks,
+    SNAPPY: snappy_blocks,
+    **dict.fromkeys(LZF, lzf_blocks),
 }
+#: What is said of a file that gave less than was put into it.
+BROKE_OFF = "the compressed file breaks off or is damaged: what comes after that is missing"
+
+# Python makes room for as much as it is asked for, whatever there is.
+_PIECE = 1 << 20
+_DAMAGE = (*DAMAGE, zlib.error, lzma.LZMAError)
+# Where a stream breaks off, Arrow keeps all of a piece to itself.
+_ARROWS_PIECE = 512
 
 
 class Readable(Protocol):
@@ -25,54 +42,65 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+class Unpacking(Readable, Protocol):
+    """What was compressed."""
+
+    @property
+    def broke_off(self) -> bool:
+        """Whether damage was met, so that there is less than was put in."""
+
+
 def is_packed(head: bytes) -> bool:
     """Whether a file that begins with these bytes is compressed in a way known here."""
-    return head.startswith((_ZSTD, *_KINDS))
+    return head.startswith(tuple(_KINDS))
 
 
-def unpacking(where: str, file: BinaryIO, head: bytes) -> Readable:
-    """What is in a compressed file (gzip, bzip2, xz, zstd), also in several that were joined.
+def unpacking(where: str, file: BinaryIO, head: bytes) -> Unpacking:
+    """What is in a compressed file (gzip, bzip2, xz, zstd, lz4, and what only Spark writes), also in
+    several that were joined.
 
     A file that breaks off or is damaged gives what comes before that.
 
     Args:
         where: what messages call the file.
+        file: gives as many bytes as it is asked for, unless it has no more.
         head: its first bytes, which are still to be read from ``file``.
 
     Raises:
-        UnreadableError: if it can be unpacked only with an extra that is not installed.
+        UnreadableError: if pyarrow was built without what it is compressed with.
     """
-    if head.startswith(_ZSTD):
-        return _zstd(where, file)
     kind = next(kind for magic, kind in _KINDS.items() if head.startswith(magic))
-    return _UpToDamage(kind(file), (OSError, EOFError, zlib.error, lzma.LZMAError))
-
-
-def _zstd(where: str, file: BinaryIO) -> Readable:
     try:
-        import zstandard
-    except ModuleNotFoundError:
+        return _UpToDamage(kind(file))
+    except pa.ArrowNotImplementedError as error:
         raise UnreadableError(
-            f"{where}: compressed with zstd: pip install 'stallscope[zstd]', or unpack it (zstd -d)"
+            f"{where}: this pyarrow cannot unpack it ({error}); unpack it, or pip install pyarrow"
         ) from None
-    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-    return _UpToDamage(reader, (zstandard.ZstdError,))
+
+
+class _Arrows:
+    def __init__(self, file: BinaryIO, codec: str) -> None:
+        self._file = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
+
+    def read1(self, size: int, /) -> bytes:
+        return bytes(self._file.read(min(size, _ARROWS_PIECE)))
 
 
 class _UpToDamage:
-    def __init__(self, file: Any, damage: tuple[type[Exception], ...]) -> None:
+    def __init__(self, file: Any) -> None:
         self._file = file
-        self._damage = damage
         self._over = False
+        self.broke_off = False
 
     def read(self, size: int, /) -> bytes:
-        whole = bytearray()
-        while len(whole) < size and not self._over:
+        # Gives its bytes away without a copy of them.
+        whole = io.BytesIO()
+        while whole.tell() < size and not self._over:
             try:
                 # One piece at a time, so that damage costs what follows it and nothing before it.
-                piece = self._file.read1(size - len(whole))
-            except self._damage:
-                piece = b""
+                piece = self._file.read1(min(size - whole.tell(), _PIECE))
+            except _DAMAGE:
+                piece, self.broke_off = b"", True
             self._over = not piece
-            whole += piece
-        return bytes(whole)
+            whole.write(piece)
+        return whole.getvalue()

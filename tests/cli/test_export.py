@@ -29,6 +29,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("chrome", b'{"displayTimeUnit":"ms"'),
         ("parquet", b"PAR1"),
         ("csv", b"run_id,generation,step"),
+        ("events-csv", b"run_id,at_ns,uncertainty_ns"),
     ],
 )
 def test_a_file_is_written_once_and_not_overwritten(

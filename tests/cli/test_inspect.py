@@ -6,6 +6,8 @@ import gzip
 import json
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,10 +58,7 @@ def test_every_file_is_named_in_a_table_of_80_columns(mixed: Path, capsys: Captu
     assert err == ""
     assert max(map(len, out.splitlines())) <= 80
     said = " ".join(out.split())
-    assert (
-        "no log that Stallscope knows; left alone: empty, notes.txt, table.parquet and 1 more"
-        in said
-    )
+    assert "no log that Stallscope knows; left alone: notes.txt, table.parquet, weights.bin" in said
     assert "stallscope tune reads it: autotune.csv, timeline.json" in said
     assert "1 torn or unreadable line(s) skipped: rank-00001.0.0.steps.csv" in said
     assert "lines labelled by horovodrun over Gloo: horovodrun-stamped.txt" in said
@@ -197,6 +196,15 @@ def test_of_large_files_the_beginning_and_the_end_are_looked_at(tmp_path: Path) 
     assert "only its first" in first.notes[0]
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_of_one_long_line_the_beginning_tells_what_it_is(tmp_path: Path, packed: bool) -> None:
+    data = b"\x80\x04" + bytes(100_000)
+    (tmp_path / "x").write_bytes(gzip.compress(data) if packed else data)
+    (seen,) = inspect(str(tmp_path), most_bytes=100 if packed else 1000).files
+    assert seen.title == "a pickle"
+    assert "were looked at" in seen.notes[0]
+
+
 def test_many_files_are_counted_and_in_json_all_are_there(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +216,37 @@ def test_many_files_are_counted_and_in_json_all_are_there(
     assert "and 10 more: 10 text" in out
     assert "note-00.txt, note-01.txt, note-02.txt and 47 more" in " ".join(out.split())
     assert len(as_json(capsys, str(tmp_path))["files"]) == 50
+
+
+def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
+    names = ("rank.0/stderr", "rank.0/stdout", "app-20261121132035-0000/0/stderr", "a.steps.csv")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("hello\n" if name.endswith("stdout") else "")
+    seen = {one.path: (one.title, one.notes) for one in inspect(str(tmp_path)).files}
+    assert seen == {
+        "a.steps.csv": ("empty", ("an empty step log",)),
+        "app-20261121132035-0000/0/stderr": ("Spark's own log", ()),
+        "rank.0/stderr": ("empty", ()),
+        "rank.0/stdout": ("text", ("no log that Stallscope knows; left alone",)),
+    }
+
+
+def test_on_a_terminal_it_shows_how_far_it_is(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        (tmp_path / f"note-{number}.txt").write_text("hello\n")
+    seen: list[object] = []
+
+    @contextmanager
+    def watching(what: str, count: int) -> Iterator[Callable[[int], None]]:
+        seen.append((what, count))
+        yield seen.append
+
+    monkeypatch.setattr("stallscope.cli.inspect.watching", watching)
+    assert main(["inspect", str(tmp_path), str(tmp_path / "note-1.txt")]) == 0
+    assert seen == [("reading", 3), 0, 1, 2, ("reading", 1), 0]
 
 
 OWN = """

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.parsers.autotune import is_autotune_log, parse_autotune, read_autotune
+from stallscope.parsers.autotune import (
+    is_autotune_file,
+    is_autotune_log,
+    parse_autotune,
+    read_autotune,
+)
 
 HEADER = (
     b"hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,"
@@ -47,6 +53,25 @@ def test_a_real_log_has_converged_on_its_best_setting() -> None:
         "HOROVOD_TORUS_ALLREDUCE=0",
         "HOROVOD_CACHE_CAPACITY=0",
     )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        gzip.compress(REAL),
+        b"\xef\xbb\xbf" + REAL,
+        REAL.decode().replace("\n", "\r\n").encode("utf-16"),
+    ],
+    ids=["gzip", "marked", "utf-16"],
+)
+def test_what_editors_and_archives_make_of_it_tells_the_same(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "autotune.csv"
+    path.write_bytes(data)
+    assert is_autotune_file(path)
+    assert read_autotune(path) == parse_autotune("log", REAL)
+    assert not is_autotune_file(tmp_path / "none")
+    path.write_bytes(b"\x1f\x8bnonsense")
+    assert not is_autotune_file(path)
 
 
 @pytest.mark.parametrize("lines", range(10))

@@ -187,6 +187,17 @@ def test_whole_seconds_are_as_uncertain_as_they_are(tmp_path: Path) -> None:
     assert known(run).epochs[0].precision_s == pytest.approx(1.0)
 
 
+def test_numbers_may_be_padded_and_months_come_first(tmp_path: Path) -> None:
+    text = "".join(
+        f"11/21/2026 02:{at // 60:02d}:{at % 60:02d} - INFO - Epoch: [{at // 300}][{at % 300:5d}/300]\n"
+        for at in range(0, 600, 50)
+    )
+    pattern = "pattern:{time} - INFO - Epoch: [{epoch}][{step}/300]"
+    run = run_of(tmp_path / "own.log", text, pattern)
+    assert epochs(run)[0] == (0, 0, 300.0)
+    assert known(run).step_ms == pytest.approx(1000)
+
+
 def test_ranks_stamps_and_seconds_come_from_wherever_they_are(tmp_path: Path) -> None:
     pattern = "pattern:rank {rank} {} epoch {epoch} took {seconds}"
     text = "".join(

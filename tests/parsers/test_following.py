@@ -123,6 +123,18 @@ def test_other_runs_in_the_folder_are_left_alone(growing: Growing, tmp_path: Pat
     assert len(follower.run().logs) == 2
 
 
+def test_logs_that_were_joined_are_no_one_ranks(growing: Growing) -> None:
+    growing.grow(1.0)
+    joined = b"".join(growing.files.values())
+    (growing.folder / "all.steps.csv").write_bytes(joined)
+    follower = Follower(growing.folder, "growing")
+    assert follower.look()
+    assert (
+        follower.run().steps.num_rows
+        == read(str(growing.folder / "all.steps.csv"))[0].steps.num_rows
+    )
+
+
 def test_a_rank_that_comes_later_is_read_too(growing: Growing) -> None:
     growing.grow(1.0)
     late = growing.folder / "rank-00001.0.0.steps.csv"

@@ -383,3 +383,42 @@ def test_no_bytes_break_the_parser(pieces: list[bytes], path: str) -> None:
     found = analyse(replace(run, source="x"))
     assert found.bottleneck.kind == "insufficient_data"
     assert found.epochs > 0
+
+
+@pytest.mark.parametrize(
+    ("bar", "last"),
+    [
+        (
+            "{}/90 [=====>....................] - ETA: 3s - loss: 2.28",
+            f"90/90 [{BAR}] - 9s 95ms/step",
+        ),
+        (
+            "\x1b[1m{}/90\x1b[0m \x1b[32m━\x1b[0m\x1b[37m━━━━━━━━━━━━━━━━━━━\x1b[0m \x1b[1m3s\x1b[0m "
+            "95ms/step - loss: 2.28 ",
+            "\x1b[1m90/90\x1b[0m \x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m9s\x1b[0m "
+            "95ms/step - loss: 2.2",
+        ),
+    ],
+    ids=["tf-keras", "keras 3"],
+)
+def test_bars_whose_updates_are_lines_are_left_out_of_long_output(bar: str, last: str) -> None:
+    """Where there is no terminal, every update is a line."""
+    updates = [bar.format(step) for step in range(1, 90)]
+    texts = [text for n in range(1, 9) for text in (f"Epoch {n}/9", *updates, last)]
+    texts += ["Epoch 9/9", *updates[:40]]
+    data = "".join(f"[{rank}]<stdout>:{text}\n" for text in texts for rank in range(12))
+    assert len(data) > 500_000
+    run = run_of(data)
+    assert [row[:2] for row in intervals(run)] == [(r, e) for r in range(12) for e in range(8)]
+    assert {row[3] - row[2] for row in intervals(run)} == {9}
+    broken = [str(problem) for problem in run.problems if "broke off" in str(problem)]
+    assert len(broken) == 12
+    assert all("epoch 9 broke off at step 40 of 90, with 3s to go" in one for one in broken)
+
+
+def test_an_epoch_is_announced_behind_a_bar_that_has_lost_its_end() -> None:
+    bar = "\x1b[1m7/9\x1b[0m \x1b[32m━\x1b[0m\x1b[37m━━━━━━━━━━\x1b[0m \x1b[1m3s\x1b[0m 9ms/step "
+    end = f"[0]<stdout>:9/9 [{BAR}] - 2s 90ms/step\n"
+    bars = f"[0]<stdout>:{bar}\n" * 5000
+    again = f"[0]<stdout>:{bar}Epoch 1/1\n"
+    assert seconds(run_of(f"[0]<stdout>:Epoch 1/1\n{end}{bars}{again}{bars}{end}")) == [2, 2]

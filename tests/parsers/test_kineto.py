@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -67,7 +69,37 @@ def test_alone_they_are_one_run_with_what_they_know(folder: Path) -> None:
     assert analysis.step is None or analysis.step.mean > 0
 
 
-def test_beside_step_logs_they_become_events(folder: Path) -> None:
+def move(folder: Path, to: datetime) -> None:
+    """As if what the traces tell had begun then."""
+    (run,) = read(str(folder))
+    assert run.started_at is not None
+    by = round((to - run.started_at).total_seconds() * 1e9)
+    for path in folder.glob("*.gz"):
+        moved = re.sub(
+            rb'(?<="baseTimeNanoseconds": )\d+',
+            lambda found: b"%d" % (int(found[0]) + by),
+            gzip.decompress(path.read_bytes()),
+        )
+        path.write_bytes(gzip.compress(moved))
+
+
+def test_beside_step_logs_of_another_time_they_are_said_to_be(folder: Path) -> None:
+    write_job(folder, Job(ranks=2, steps=50))
+    (run,) = read(str(folder))
+    assert run.events == ()
+    assert [problem.what[:57] for problem in run.problems] == [
+        "tells what happened while the run was not under way: 3 ev"
+    ] * 2
+
+
+def test_beside_step_logs_they_become_events(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    alone = tmp_path_factory.mktemp("alone")
+    write_job(alone, Job(ranks=2, steps=50))
+    (job,) = read(str(alone))
+    assert job.started_at is not None
+    move(folder, job.started_at)
     write_job(folder, Job(ranks=2, steps=50))
     (run,) = read(str(folder))
     assert run.steps.num_rows == 100

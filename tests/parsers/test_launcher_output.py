@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stallscope.parsers import launchers
 from stallscope.parsers.launcher_output import Line, Wanted, shown_lines
 from stallscope.parsers.stamps import read_stamp
 
@@ -150,7 +152,7 @@ def test_wanted_lines_are_those_of_all_lines_that_are_wanted(block_bytes: int) -
 def test_of_lines_that_pass_the_last_one_is_enough() -> None:
     lines = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
     data = b"\n".join([b"first", b"second", *lines, *lines, b"1/9 - ETA: 3s", b""])
-    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=b" - ETA: ")
+    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=(b" - ETA: ",))
     # The first lines of a stream come all.
     found = [line.text for line in shown_lines(b"start\n" + data, 40, wanted=wanted)]
     assert found.count(b"Epoch 1/2") == 2
@@ -193,7 +195,7 @@ def test_every_rank_keeps_its_last_passing_line(label: bytes) -> None:
     one = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
     texts = [b"first", *one * 40, b"5/9 - ETA: 2s"]
     data = b"".join(label % rank + text + b"\n" for text in texts for rank in range(3))
-    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=b" - ETA: ")
+    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=(b" - ETA: ",))
     found = list(shown_lines(data, 1000, wanted=wanted))
     for rank in range(3):
         own = [line.text for line in found if line.rank == rank]
@@ -202,3 +204,103 @@ def test_every_rank_keeps_its_last_passing_line(label: bytes) -> None:
         before = [own[at - 1] for at, text in enumerate(own) if text == b"9/9 - 4s"]
         assert set(before) == {b"8/9 - ETA: 3s - loss"}
         assert len(own) < len(texts) / 2
+
+
+LOGGED = b"2026-11-21 02:28:%02d,%03d - STDOUT - INFO - [1,%d]<stdout>:"
+
+
+def ordered(lines: Iterator[Line], *, but: bytes = b"gone") -> list[Line]:
+    """Lines that are wanted, stream by stream."""
+    kept = [line for line in lines if but not in line.text]
+    return sorted(kept, key=lambda line: (str(line.rank), line.stream))
+
+
+def taken_apart(data: bytes, wanted: Wanted, block_bytes: int) -> tuple[list[Line], int]:
+    """The wanted lines, and how many bytes of the data were taken apart for them."""
+    seen = [0]
+    pieces_of = launchers._Cutting.pieces_of
+
+    def counting(self: launchers._Cutting, block: bytes) -> Iterator[launchers.Piece]:
+        seen[0] += len(block)
+        return pieces_of(self, block)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launchers._Cutting, "pieces_of", counting)
+        return [*shown_lines(data, block_bytes, wanted=wanted)], seen[0]
+
+
+@pytest.mark.parametrize(
+    "among",
+    [
+        b"",
+        b"the launcher's own line\n",
+        b"[1,0]<stdout>:3/9 go[1,1]<stdout>:gone\n[1,0]<stdout>:ne 3s[1,1]<stdout>:\n",
+    ],
+    ids=["whole", "unlabelled", "torn"],
+)
+def test_torn_and_unlabelled_lines_do_not_keep_the_others(among: bytes) -> None:
+    first = b"own\n" + b"".join(b"[1,%d]<stdout>:first\n" % rank for rank in range(3))
+    part = b"".join(b"[1,%d]<stdout>:gone %d\n" % (n % 3, n) for n in range(200)) + among
+    part += b"[1,2]<stdout>:took 5s\n"
+    data = first + part * 50
+    wanted = Wanted((b"\\ds\n",), lambda text: text.endswith(b"s"))
+    found, size = taken_apart(data, wanted, 10_000)
+    every = [
+        line for line in shown_lines(data) if line.text.endswith(b"s") or b"first" in line.text
+    ]
+    assert ordered(iter(found), but=b"own") == ordered(iter(every), but=b"own")
+    assert size < len(data) / 4
+
+
+@pytest.mark.parametrize("cut", [b"", LOGGED[: LOGGED.index(b"[")] % (7, 8) + b"took 6s\n"])
+def test_lines_are_left_out_behind_a_loggers_prefix_too(cut: bytes) -> None:
+    first = b"".join(LOGGED % (1, 1, rank) + b"first\n" for rank in range(3))
+    lines = [LOGGED % (n % 60, n, n % 3) + b"gone %d\n" % n for n in range(200)]
+    # What has no label of its own belongs to the rank of the label before.
+    lines[100] += cut
+    data = first + b"".join([*lines, LOGGED % (5, 6, 2) + b"took 5s\n"]) * 50
+    wanted = Wanted((b"\\ds\n",), lambda text: text.endswith(b"s"))
+    found, size = taken_apart(data, wanted, 20_000)
+    assert ordered(iter(found)) == ordered(shown_lines(data))
+    assert size < len(data) / 4
+
+
+def test_a_digit_in_a_sign_is_any_digit() -> None:
+    lines = [b"first", b"829 samples - fast", b"17s - slow", b"Epoch of", b"Epoch 1/2", b"last"]
+    wanted = Wanted((rb"\ds - ", rb"Epoch \d"))
+    for label in (b"", b"[0]<stdout>:"):
+        data = b"".join(label + line + b"\n" for line in lines * 30)
+        for block_bytes in (150, 400):
+            found = [line.text for line in shown_lines(data, block_bytes, wanted=wanted)]
+            # All lines of the first block come.
+            assert set(found[len(lines) * 7 :]) <= {b"17s - slow", b"Epoch 1/2"}
+            assert found.count(b"17s - slow") == found.count(b"Epoch 1/2") == 30
+
+
+def test_a_passing_line_that_has_lost_its_end_stays() -> None:
+    bars = b"".join(b"[0]<stdout>:%d/9 - ETA: 3s\n" % n for n in range(9))
+    glued = b"[0]<stdout>:7/9 - ETA: 3s Epoch 2/3\n"
+    data = b"[0]<stdout>:first\n" + (bars + glued + bars) * 20
+    stays = (rb"Epoch \d",)
+    wanted = Wanted((b"s\n", *stays), passing=(rb" - ETA: \d",), staying=stays)
+    texts = [line.text for line in shown_lines(data, 1000, wanted=wanted)]
+    assert texts.count(b"7/9 - ETA: 3s Epoch 2/3") == 20
+    assert len(texts) < 150
+
+
+def test_a_return_at_the_end_of_a_line_writes_nothing_over() -> None:
+    data = b"[0]<stdout>:first\r\n" + b"".join(
+        b"[0]<stdout>:%d/9 - ETA: 3s\r\n" % n for n in range(500)
+    )
+    wanted = Wanted((b"s\r",), passing=(rb" - ETA: \d",))
+    texts = [line.text for line in shown_lines(data, 2000, wanted=wanted)]
+    assert texts[-1] == b"499/9 - ETA: 3s"
+    assert len(texts) < 200
+
+
+def test_blocks_of_which_nothing_is_left_do_not_end_it() -> None:
+    lines = b"".join(b"[0]<stdout>:gone %d\n" % n for n in range(3000))
+    data = b"[0]<stdout>:first\n" + lines + b"[0]<stdout>:took 5s\n" + lines
+    found, size = taken_apart(data, Wanted((b"\\ds\n",)), 1000)
+    assert [line.text for line in found][-1] == b"took 5s"
+    assert size < 3000

@@ -13,6 +13,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.collector.recorder.records import key_of, records
 from stallscope.parsers import read
+from stallscope.parsers.cut_texts import may_hold
 from stallscope.parsers.launchers import demultiplexed, labels_of
 
 Key = tuple[int | None, str]
@@ -192,3 +193,36 @@ def test_trees_of_outputs_are_one_run_of_their_ranks(
     (run,) = read(str(tmp_path))
     assert run.ranks == [0, 1]
     assert run.intervals.num_rows == 4
+
+
+MARK = b"stallscope:1:"
+
+
+@pytest.mark.parametrize("launcher", sorted({*PREFIXES} - {"srun"}))
+def test_a_text_that_a_label_cuts_anywhere_may_be_held(launcher: str) -> None:
+    own = PREFIXES[launcher](0, b"stdout")
+    other = PREFIXES[launcher](1, b"stdout")
+    start = (own + b"first\n" + other + b"first\n") * 9
+    assert not may_hold(start, MARK)
+    assert may_hold(start + own + MARK + b"\n", MARK)
+    for at in range(1, len(MARK)):
+        cut = own + b"x " + MARK[:at] + other + b"y\n" + own + MARK[at:]
+        for mixed in (start + cut + b"\n" + start, start + cut):
+            assert any(MARK in text for text in demultiplexed(mixed).values())
+            assert may_hold(mixed, MARK)
+        # A file that ends in the middle of it.
+        ends = start + own + b"x " + MARK[:1] + other + b"y\n" + own + MARK[1:at]
+        assert may_hold(ends, MARK) or demultiplexed(ends) == demultiplexed(ends + b"")
+
+
+def test_what_launchers_say_themselves_may_be_cut_as_well() -> None:
+    mixed = b"[0]<stdout>:a\nstall[0]<stdout>:b\nscope:1:0\n[0]<stdout>:c\n"
+    assert any(MARK in text for text in demultiplexed(mixed).values())
+    assert may_hold(mixed, MARK)
+
+
+def test_usual_lines_hold_nothing_that_is_not_in_them() -> None:
+    lines = [b"step 1: loss: 2.1", b"02:41:01: std::vector<int>::at", b"12:2:1:", b"a :1", b"x"]
+    mixed = b"".join(b"[1,%d]<stdout>:%s\n" % (n, line) for n, line in enumerate(lines))
+    assert not may_hold(mixed, MARK)
+    assert not may_hold(b"0: 1: a\n1: :1: b\n" * 9, MARK)

@@ -6,16 +6,16 @@ import bz2
 import gzip
 import lzma
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.collector.recorder.records import LONGEST, key_of, records
 from stallscope.errors import UnreadableError
-from stallscope.parsers import packed, read
+from stallscope.parsers import packed, read, unpacking
 from stallscope.parsers.packed import unpacked
 from stallscope.run import Run
 
@@ -127,23 +127,32 @@ def test_compressed_logs_are_read_whatever_their_name(
     assert equal(read(str(tmp_path / "stderr--2026-11-21--11-00"))[0], original)
 
 
-@pytest.mark.extras
-def test_zstd_is_read_as_well(tmp_path: Path, original: Run) -> None:
-    zstandard = pytest.importorskip("zstandard")
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_zstd_and_lz4_are_read_as_well(tmp_path: Path, original: Run, codec: str) -> None:
     text = lines(all_records(tmp_path))
     half = text.index(b"\n", len(text) // 2) + 1
-    # The second frame does not say how long it is.
-    second = zstandard.ZstdCompressor().compressobj()
-    whole = zstandard.compress(text[:half]) + second.compress(text[half:]) + second.flush()
-    (tmp_path / "stderr.zst").write_bytes(whole)
-    assert equal(read(str(tmp_path / "stderr.zst"))[0], original)
+    (tmp_path / "stderr.packed").write_bytes(packed_as(codec, text[:half], text[half:]))
+    assert equal(read(str(tmp_path / "stderr.packed"))[0], original)
     data = random.Random(1).randbytes(500_000)
-    packed_data = zstandard.compress(data)
+    packed_data = packed_as(codec, data)
     part = unpacked("x.zst", packed_data[: len(packed_data) // 2])
     assert 0 < len(part) < len(data)
     assert data.startswith(part)
     with pytest.raises(UnreadableError, match="empty or damaged"):
         unpacked("x.zst", packed_data[:4] + b"nonsense")
+
+
+def packed_as(codec: str, *frames: bytes) -> bytes:
+    """Frames one behind the other; none says how long it is."""
+    whole = b""
+    for frame in frames:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as out:
+            for at in range(0, len(frame), 70_000):
+                out.write(frame[at : at + 70_000])
+                out.flush()
+        whole += sink.getvalue().to_pybytes()
+    return whole
 
 
 def test_a_compressed_file_that_breaks_off_gives_what_it_holds() -> None:
@@ -155,15 +164,24 @@ def test_a_compressed_file_that_breaks_off_gives_what_it_holds() -> None:
     assert unpacked("x.gz", whole + b"\0" * 512) == data
 
 
+def _not_built(*_: object) -> None:
+    raise pa.ArrowNotImplementedError("Support for codec 'zstd' not built")
+
+
 def test_what_cannot_be_unpacked_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnreadableError, match=r"x\.gz: the compressed file is empty or damaged"):
         unpacked("x.gz", b"\x1f\x8bnonsense")
     with monkeypatch.context() as without:
-        without.setitem(sys.modules, "zstandard", None)
-        with pytest.raises(
-            UnreadableError, match=r"x\.zst: .*pip install 'stallscope\[zstd\]', or unpack"
-        ):
+        # As some distributions build it.
+        without.setattr(unpacking.pa, "CompressedInputStream", _not_built)
+        with pytest.raises(UnreadableError, match=r"x\.zst: this pyarrow cannot .* pip install"):
             unpacked("x.zst", b"\x28\xb5\x2f\xfd")
-    monkeypatch.setattr(packed, "_MOST_BYTES", 1 << 20)
-    with pytest.raises(UnreadableError, match="this is no log"):
+    with monkeypatch.context() as little:
+        little.setattr(packed, "_MOST_BYTES", 1 << 20)
+        with pytest.raises(UnreadableError, match="more than 1 MiB: this is no log"):
+            unpacked("x.gz", gzip.compress(bytes(50 << 20)))
+    # A few kilobytes are not given what a long log may take.
+    monkeypatch.setattr(packed, "_FEWEST_BYTES", 2 << 20)
+    with pytest.raises(UnreadableError, match=r"more than [0-9]{1,2} MiB: this is no log"):
         unpacked("x.gz", gzip.compress(bytes(50 << 20)))
+    assert len(unpacked("x.gz", gzip.compress(bytes(2 << 20)))) == 2 << 20

@@ -98,6 +98,15 @@ def test_beside_step_logs_it_becomes_the_runs_events_and_a_finding(folder: Path)
     assert "Command exited with code 137" in finding.evidence
 
 
+def test_what_spark_did_at_another_time_is_not_the_runs(folder: Path) -> None:
+    (folder / NAME).write_bytes(REAL)
+    (run,) = read(str(folder))
+    assert run.events == ()
+    assert [str(problem) for problem in run.problems] == [
+        f"{NAME}: tells what happened while the run was not under way: 15 event(s) left out"
+    ]
+
+
 def test_without_a_stage_that_trains_no_executor_is_missed(folder: Path) -> None:
     (run,) = read(str(folder))
     kept = tuple(event for event in run.events if event.kind != "stage_submitted")
@@ -108,14 +117,17 @@ def test_without_a_stage_that_trains_no_executor_is_missed(folder: Path) -> None
 
 def test_inspect_says_what_it_is(folder: Path) -> None:
     (folder / f"{NAME}.lz4").write_bytes(b"LZ4Block")
+    untrained = b'{"Event":"SparkListenerLogStart","Spark Version":"3.5.9"}\n'
+    (folder / "local-1795302159182").write_bytes(untrained)
     seen = {file.path: file for file in inspect(str(folder)).files}
     assert seen[NAME].format == "spark-events"
     assert seen[NAME].used
     assert seen[NAME].span is not None
     assert "2 × task started" in seen[NAME].notes[0]
-    closed = seen[f"{NAME}.lz4"]
-    assert closed.format is None
-    assert "compressed as only Spark does it" in closed.notes[0]
+    empty = seen[f"{NAME}.lz4"]
+    assert (empty.format, empty.notes) == (None, ("the compressed file is empty or damaged",))
+    assert seen["local-1795302159182"].format == "spark-events"
+    assert seen["local-1795302159182"].notes == ("tells of no training; left alone",)
 
 
 def test_of_several_runs_each_gets_what_happened_meanwhile(tmp_path: Path) -> None:

@@ -69,6 +69,38 @@ def test_values_are_in_the_order_of_time_to_the_millisecond(logs: Path, began: i
     assert series.value.tolist() == [3.0, 4.5, 7.0]
 
 
+SENT = "system/network_transmit_megabytes"
+
+
+def test_what_the_network_counted_is_told_per_second(logs: Path, began: int) -> None:
+    times = [began, began + 500, began + 500, began + 1000, began + 3000]
+    write_metrics(logs, {SENT: [times, [10.0, 12.0, 15.0, 15.0, 95.0]]})
+    (series,) = read_one(logs).series
+    assert (series.name, series.unit) == ("network_transmit", "MB/s")
+    assert (series.wall_ns // 10**6 - began).tolist() == [500, 1000, 3000]
+    assert series.value.tolist() == [10.0, 0.0, 40.0]
+
+
+def test_a_count_that_begins_again_tells_nothing_of_that_moment(logs: Path, began: int) -> None:
+    write_metrics(logs, {SENT: history(began, [100.0, 200.0, 300.0, 3.0, 53.0], 1000)})
+    (series,) = read_one(logs).series
+    assert (series.wall_ns // 10**6 - began).tolist() == [1000, 2000, 4000]
+    assert series.value.tolist() == [100.0, 100.0, 50.0]
+
+
+def test_counts_of_several_processes_are_not_taken_for_one(logs: Path, began: int) -> None:
+    write_metrics(logs, {SENT: history(began, [100.0, 2.0, 110.0, 4.0, 120.0, 6.0])})
+    run = read_one(logs)
+    assert run.series == ()
+    assert [problem.what for problem in run.problems] == ["1 metric(s) of machines cannot be read"]
+
+
+def test_one_count_tells_no_speed(logs: Path, began: int) -> None:
+    write_metrics(logs, {SENT: history(began, [100.0])})
+    run = read_one(logs)
+    assert (run.series, run.problems) == ((), ())
+
+
 def test_step_logs_win_and_series_add_to_them(logs: Path, began: int) -> None:
     epochs = {"epoch_loss": [[began + 1000, 0, 0.5], [began + 2000, 1, 0.4]]}
     write_metrics(logs, {GPU: history(began, [1.0])}, metrics=epochs)

@@ -30,7 +30,7 @@ BETWEEN_FILES = b"\n==> next file <==\n"
 # Cuts what is small into many blocks.
 _BLOCK_BYTES = 61
 _SMALL = 1 << 16
-_WANTED = Wanted((b"s - ", b"Epoch "), passing=b" - ETA: ")
+_WANTED = Wanted((b"s - ", b"Epoch "), passing=(b" - ETA: ",))
 _NAMES = (
     "log",
     "rank-00000.0.0.steps.csv",

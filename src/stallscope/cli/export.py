@@ -1,4 +1,4 @@
-"""A run as a trace for timeline viewers, or as a table of its steps and ranks."""
+"""A run as a trace for timeline viewers, or as a table of its steps and ranks, or of events."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stallscope.exports.worlds import worlds_of
 from stallscope.exports.write import check_path, write_export
 from stallscope.runs import open_run
 
+from .bars import watching
 from .main import FINE
 from .opening import with_progress
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         required=True,
-        help="what to write; chrome and csv are compressed where it ends with .gz",
+        help="what to write; chrome, csv and events-csv are compressed where it ends with .gz",
     )
     parser.add_argument("--from", dest="first", metavar="STEP", help="the first step to export")
     parser.add_argument("--to", dest="last", metavar="STEP", help="the last step to export")
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     check_path(export, options.out, options.force)
     export.check()
     for source in with_progress([options.run], "reading"):
-        worlds = worlds_of(open_run(source, read_as=options.read_as), selection)
+        worlds = worlds_of(open_run(source, read_as=options.read_as, watching=watching), selection)
     for _ in with_progress([export], "exporting"):
         write_export(export, worlds, options.out, options.force)
     print(options.out)

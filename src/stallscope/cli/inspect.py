@@ -16,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from stallscope.errors import StallscopeError, UsageError
-from stallscope.parsers.inspecting import FileSeen, RunSeen, Seen, Span, inspect
+from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.seen import FileSeen, RunSeen, Seen, Span
 from stallscope.wording.plain import plain
 
+from .bars import watching
 from .main import FAILED, FINE
-from .opening import with_progress
 
 # More files than people read; JSON has all of them.
 _MOST_FILES = 40
@@ -46,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"there is no format {options.format!r}: inspect writes json, or a table")
     found: list[tuple[str, Seen]] = []
     failures: list[str] = []
-    for path in with_progress(options.paths, "reading"):
+    for path in options.paths:
         try:
-            found.append((path, inspect(path, read_as=options.read_as)))
+            found.append((path, inspect(path, read_as=options.read_as, watching=watching)))
         except UsageError:
             raise
         except StallscopeError as error:

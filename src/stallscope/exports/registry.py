@@ -6,11 +6,18 @@ from stallscope.errors import UsageError
 
 from .base import Export
 from .chrome import ChromeExport
+from .csv_events import CsvEventsExport
 from .csv_table import CsvExport
 from .parquet import ParquetExport
 from .perfetto import PerfettoExport
 
-EXPORTS: tuple[Export, ...] = (PerfettoExport(), ChromeExport(), ParquetExport(), CsvExport())
+EXPORTS: tuple[Export, ...] = (
+    PerfettoExport(),
+    ChromeExport(),
+    ParquetExport(),
+    CsvExport(),
+    CsvEventsExport(),
+)
 
 
 def names() -> list[str]:

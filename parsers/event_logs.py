@@ -1,0 +1,182 @@
+"""Spark's event logs, of any length: one file, or rolled into several, compressed or not.
+
+    app-20261121230239-0000[.lz4|.snappy|.lzf|.zstd][.inprogress]
+    eventlog_v2_app-20261121230239-0000/{appstatus_app-…, events_1_app-…, events_2_app-…[.compact]}
+
+Applications that run for weeks leave gigabytes, of which training is a few lines: they pass through, and
+only what they tell is kept. What is known of an application goes from one of its files to the next one.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+from stallscope.collector.sources.base import SourceFile
+from stallscope.errors import StallscopeError, UnreadableError
+from stallscope.run import Event, Problem
+
+from .spark_events import BEGINNING, Telling
+from .unpacking import BROKE_OFF, Readable, is_packed, unpacking
+
+#: Bytes of one application that are read, unpacked: some ten seconds.
+MOST_BYTES = 4 << 30
+# Where every byte is sent here.
+_MOST_FAR_BYTES = 256 << 20
+
+# Of so many that tell of training nobody could make a picture, and each takes half a kilobyte.
+_MOST_EVENTS = 200_000
+_PIECE = 1 << 20
+# Of a far file: a request each.
+_ASKED = 8 << 20
+# A line has a stage's whole plan, at most; longer ones are left out.
+_LONGEST_LINE = 32 << 20
+_PART = re.compile(r"events_(\d{1,9})_.+?(\.compact)?")
+_STATUS = re.compile(r"appstatus_.+")
+
+
+class Told(NamedTuple):
+    """What one application's log tells."""
+
+    events: list[Event]
+    #: What of it was not read, and why.
+    problems: list[Problem]
+    #: Those of its files that are what they are called.
+    files: list[str]
+
+
+def applications(files: Sequence[SourceFile]) -> list[list[SourceFile]]:
+    """The event logs among files, each as its files in the order in which they were written.
+
+    Args:
+        files: that are named as event logs are.
+    """
+    rolled: dict[str, list[tuple[int, bool, SourceFile]]] = {}
+    found: list[list[SourceFile]] = []
+    for file in files:
+        folder, _, name = file.name.rpartition("/")
+        part = _PART.fullmatch(name)
+        if part is not None:
+            rolled.setdefault(folder, []).append((int(part[1]), part[2] is not None, file))
+        elif not _STATUS.fullmatch(name):
+            found.append([file])
+    return found + [_in_order(parts) for parts in rolled.values()]
+
+
+def _in_order(parts: list[tuple[int, bool, SourceFile]]) -> list[SourceFile]:
+    """Without those that a compacted one stands for; Spark takes them away some time later."""
+    stands_for = max((number for number, compacted, _ in parts if compacted), default=0)
+    kept = [
+        (number, file)
+        for number, compacted, file in parts
+        if number > stands_for or (compacted and number == stands_for)
+    ]
+    return [file for _, file in sorted(kept, key=lambda one: one[0])]
+
+
+def most_bytes(local: bool) -> int:
+    """How much of an application's log is read.
+
+    Args:
+        local: whether that is as cheap as reading a copy.
+    """
+    return MOST_BYTES if local else _MOST_FAR_BYTES
+
+
+def read_event_log(parts: Sequence[SourceFile], most: int = MOST_BYTES) -> Told:
+    """What the log of one application tells of training; nothing where it is none.
+
+    Args:
+        parts: its files, in their order.
+        most: bytes of it that are read.
+    """
+    telling, told, left = Telling(), Told([], [], []), most
+    for part in parts:
+        lines = _Lines(part, left)
+        try:
+            new = telling.events(part.name, lines)
+            told.events.extend(islice(new, _MOST_EVENTS + 1 - len(told.events)))
+        except StallscopeError as error:
+            what = str(error).removeprefix(f"{part.where}: ").removeprefix(f"{part.name}: ")
+            told.problems.append(Problem(part.name, what))
+        if lines.count:
+            told.files.append(part.name)
+        if lines.broke_off:
+            told.problems.append(Problem(part.name, BROKE_OFF))
+        left -= lines.count
+        if left < 0 or len(told.events) > _MOST_EVENTS:
+            amount = _amount(most) if left < 0 else f"{_MOST_EVENTS:,} events"
+            what = f"only the first {amount} of this application's log were looked at"
+            told.problems.append(Problem(part.name, what))
+            break
+    del told.events[_MOST_EVENTS:]
+    return told
+
+
+class _Lines:
+    """Whole lines of one file of an event log, and how many bytes they were taken from.
+
+    Args:
+        file: it may be compressed, and anything else than an event log.
+        most: bytes that are read; one more where there are more.
+    """
+
+    def __init__(self, file: SourceFile, most: int) -> None:
+        self.count = 0
+        self.broke_off = False
+        self._file = file
+        self._most = most
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest, too_long = b"", False
+        for piece in self._pieces():
+            first, *lines = piece.split(b"\n")
+            rest = b"" if too_long else rest + first
+            if lines:
+                yield rest
+                yield from lines[:-1]
+                rest, too_long = lines[-1], False
+            if len(rest) > _LONGEST_LINE:
+                rest, too_long = b"", True
+        yield rest
+
+    def _pieces(self) -> Iterator[bytes]:
+        raw = io.BufferedReader(cast(io.RawIOBase, _Ranges(self._file)), _ASKED)
+        head = raw.peek(16)[:16]
+        packed = unpacking(self._file.where, raw, head) if is_packed(head) else None
+        stream: Readable = packed or raw
+        piece = stream.read(min(_PIECE, self._most + 1))
+        if packed is not None and not piece:
+            raise UnreadableError(f"{self._file.where}: the compressed file is empty or damaged")
+        if not piece.startswith(BEGINNING):
+            return
+        while piece:
+            self.count += len(piece)
+            yield piece
+            piece = stream.read(min(_PIECE, self._most + 1 - self.count))
+        self.broke_off = packed is not None and packed.broke_off
+
+
+class _Ranges(io.RawIOBase):
+    """A file at a source as Python's own readers want it."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._file.size)
+        data = self._file.read(self._at, end) if end > self._at else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _amount(count: int) -> str:
+    return f"{count >> 20:,} MiB" if not count % (1 << 20) else f"{count:,} bytes"

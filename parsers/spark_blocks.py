@@ -1,0 +1,177 @@
+"""Blocks as Spark's own codecs frame them: lz4 (lz4-java), snappy (snappy-java) and lzf (Ning's).
+
+    LZ4Block  token  compressed and original length, checksum (little endian)  bytes …   until length 0
+    \\x82SNAPPY\\0  version, oldest compatible one  {length (big endian)  a raw snappy block} …
+    ZV 0  length  bytes                            ZV 1  compressed and original length  bytes …
+
+Each block tells its length before it is unpacked and none is longer than its codec allows, so that a few
+bytes never fill the memory. Checksums are not looked at: what follows damage is left out anyway.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import BinaryIO
+
+import pyarrow as pa
+
+LZ4 = b"LZ4Block"
+SNAPPY = b"\x82SNAPPY\0"
+#: Followed by a 0 or a 1, which no text has there.
+LZF = (b"ZV\0", b"ZV\1")
+
+#: What damaged blocks raise.
+DAMAGE = (OSError, EOFError, ValueError, IndexError)
+
+_LZ4_HEAD = struct.Struct("<Biii")
+_LZ4_METHOD, _LZ4_RAW, _LZ4_PACKED = 0xF0, 0x10, 0x20
+# The shortest block of lz4-java is of 2**10 bytes, the longest one of 2**25.
+_LZ4_SHORTEST = 10
+# Spark's own is 32 KiB; snappy-java allows what an int holds, and nobody sets more than this.
+_SNAPPY_LONGEST = 64 << 20
+# The magic, read as a length: also where several streams were joined.
+_SNAPPY_BEGINS = int.from_bytes(SNAPPY[:4], "big")
+_SNAPPY_VERSIONS = 8
+
+Block = Callable[[BinaryIO], "bytes | None"]
+
+
+class Blocks:
+    """What is in blocks, one after the other.
+
+    Args:
+        file: where they are read from.
+        block: unpacks the next one; None behind the last one, and one of ``DAMAGE`` where it is damaged.
+    """
+
+    def __init__(self, file: BinaryIO, block: Block) -> None:
+        self._file = file
+        self._block = block
+        self._rest = memoryview(b"")
+
+    def read1(self, size: int, /) -> bytes:
+        """At most so many bytes, of one block; none behind the last one."""
+        while not self._rest:
+            block = self._block(self._file)
+            if block is None:
+                return b""
+            self._rest = memoryview(block)
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(piece)
+
+
+def lz4_blocks(file: BinaryIO) -> Blocks:
+    """Spark's default of old: ``spark.io.compression.codec=lz4``."""
+    codec = pa.Codec("lz4_raw")
+
+    def block(file: BinaryIO) -> bytes | None:
+        magic = file.read(len(LZ4))
+        if not magic:
+            return None
+        token, packed, whole, _ = _LZ4_HEAD.unpack(_exactly(file, _LZ4_HEAD.size))
+        longest = 1 << (_LZ4_SHORTEST + (token & ~_LZ4_METHOD))
+        # Blocks that would grow are stored as they are.
+        if magic != LZ4 or not 0 <= packed <= whole <= longest:
+            raise ValueError("no block of lz4-java")
+        data = _exactly(file, packed)
+        if token & _LZ4_METHOD == _LZ4_RAW:
+            return data
+        if token & _LZ4_METHOD != _LZ4_PACKED:
+            raise ValueError("a method that lz4-java does not have")
+        return _unpacked_lz4(codec, data, whole)
+
+    return Blocks(file, block)
+
+
+def snappy_blocks(file: BinaryIO) -> Blocks:
+    """``spark.io.compression.codec=snappy``."""
+    codec = pa.Codec("snappy")
+
+    def block(file: BinaryIO) -> bytes | None:
+        head = file.read(4)
+        if not head:
+            return None
+        length = int.from_bytes(head + _exactly(file, 4 - len(head)), "big")
+        if length == _SNAPPY_BEGINS:
+            _exactly(file, len(SNAPPY) - 4 + _SNAPPY_VERSIONS)
+            return b""
+        if length > _SNAPPY_LONGEST:
+            raise ValueError("longer than snappy-java's blocks are")
+        data = _exactly(file, length)
+        return bytes(codec.decompress(data, _snappy_length(data), asbytes=True))
+
+    return Blocks(file, block)
+
+
+def lzf_blocks(file: BinaryIO) -> Blocks:
+    """``spark.io.compression.codec=lzf``."""
+
+    def block(file: BinaryIO) -> bytes | None:
+        magic = file.read(3)
+        if not magic:
+            return None
+        if magic not in LZF:
+            raise ValueError("no block of LZF")
+        packed = int.from_bytes(_exactly(file, 2), "big")
+        if magic == LZF[0]:
+            return _exactly(file, packed)
+        whole = int.from_bytes(_exactly(file, 2), "big")
+        return _lzf(_exactly(file, packed), whole)
+
+    return Blocks(file, block)
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise EOFError("breaks off")
+    return data
+
+
+def _unpacked_lz4(codec: pa.Codec, data: bytes, whole: int) -> bytes:
+    """A block that is as long as it says; of a shorter one Arrow would not tell."""
+    with suppress(OSError):
+        codec.decompress(data, whole - 1)
+        raise ValueError("not as long as it says")
+    return bytes(codec.decompress(data, whole, asbytes=True))
+
+
+def _snappy_length(data: bytes) -> int:
+    """What a block unpacks to, as it tells itself: seven bits a byte, the lowest first."""
+    length = 0
+    for at, byte in enumerate(data[:5]):
+        length |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80:
+            break
+    if length > _SNAPPY_LONGEST:
+        raise ValueError("longer than snappy-java's blocks are")
+    return length
+
+
+def _lzf(data: bytes, whole: int) -> bytes:
+    out, at = bytearray(), 0
+    while at < len(data) and len(out) <= whole:
+        control = data[at]
+        at += 1
+        if control < 32:
+            out += data[at : at + control + 1]
+            at += control + 1
+            continue
+        length = control >> 5
+        if length == 7:
+            length += data[at]
+            at += 1
+        back = ((control & 31) << 8) + data[at] + 1
+        at += 1
+        length += 2
+        if back > len(out):
+            raise ValueError("points before its block")
+        start = len(out) - back
+        piece = out[start : start + length]
+        # What a repetition copies may be what it has just written.
+        out += (piece * -(-length // len(piece)))[:length]
+    if len(out) != whole:
+        raise ValueError("not as long as it says")
+    return bytes(out)

@@ -1,0 +1,106 @@
+"""What a look keeps of logs, in place of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.run import Log
+
+from .base import Parsed
+from .seen import Span
+
+#: As step logs are written, and everything else that tells steps.
+PRECISION = "steps, to the microsecond"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is kept of a log, in place of its rows."""
+
+    log: Log
+    #: Different ones; where the middle was not looked at, as if it had all between its ends.
+    steps: int
+    first_step: int
+    last_step: int
+    #: With the fit that they are of, where logs of several fits are told apart.
+    epochs: frozenset[tuple[int, int]]
+    #: Nanoseconds on the log's clock.
+    begin: int | None
+    end: int | None
+
+
+def summary_of(one: Parsed, *, whole: bool) -> Summary:
+    """What is kept of a log.
+
+    Args:
+        whole: whether all of it was looked at.
+    """
+    steps, intervals = one.steps, one.intervals
+    extremes = pc.min_max(steps["step"]).as_py()
+    first, last = extremes["min"] or 0, extremes["max"] or 0
+    epochs = {*pc.unique(steps["epoch"]).to_pylist()}
+    ended = intervals.filter(pc.equal(intervals["kind"], "epoch"))
+    epochs |= {*pc.unique(ended["epoch"]).to_pylist()}
+    fit = 0 if steps.num_rows else one.log.part
+    begins = [pc.min(table["begin"]).as_py() for table in (steps, intervals)]
+    ends = [pc.max(table["end"]).as_py() for table in (steps, intervals)]
+    return Summary(
+        log=one.log,
+        steps=pc.count_distinct(steps["step"]).as_py() if whole else _between(first, last, steps),
+        first_step=first,
+        last_step=last,
+        epochs=frozenset((fit, number) for number in epochs if number is not None),
+        begin=min((one for one in begins if one is not None), default=None),
+        end=max((one for one in ends if one is not None), default=None),
+    )
+
+
+def _between(first: int, last: int, steps: pa.Table) -> int:
+    return last - first + 1 if steps.num_rows else 0
+
+
+def steps_of(own: Iterable[Summary]) -> int:
+    """Steps that any of the logs has; of several each has all between its first and its last one."""
+    logs = [one for one in own if one.steps]
+    if len(logs) == 1:
+        return logs[0].steps
+    count, until = 0, None
+    for first, last in sorted((one.first_step, one.last_step) for one in logs):
+        begin = first if until is None else max(first, until + 1)
+        count += max(last - begin + 1, 0)
+        until = last if until is None else max(until, last)
+    return count
+
+
+def span_of(own: Sequence[Summary]) -> Span | None:
+    """From the first to the last moment, where wall clocks are known or lines are stamped."""
+    anchored = [one for one in own if one.begin is not None and one.log.facts.get("anchor")]
+    if anchored:
+        begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]
+        ends = [(one.end or 0) + one.log.wall_minus_monotonic for one in anchored]
+        return Span(iso(min(begins)) + "Z", iso(max(ends)) + "Z", True)
+    local = [one for one in own if one.begin is not None and one.log.facts.get("began_local")]
+    if not local:
+        return None
+    # Times of lines count from the first of them.
+    zero = datetime.fromisoformat(f"{local[0].log.facts['began_local']}+00:00")
+    zero_ns = int(zero.timestamp()) * 10**9
+    begin, end = min(one.begin or 0 for one in local), max(one.end or 0 for one in local)
+    return Span(iso(zero_ns + begin), iso(zero_ns + end), False)
+
+
+def iso(ns: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return "unknown"  # a damaged clock
+
+
+def key_of(log: Log) -> tuple[object, ...]:
+    of = (str(log.facts.get("run_id")), log.facts.get("repeat"))
+    return log.path, *of, log.generation, log.rank, log.part

@@ -1,0 +1,109 @@
+"""CSV: what logs beside the run's own say that happened while it ran, a row per event (RFC 4180).
+
+| column | is |
+| --- | --- |
+| ``at_ns`` | when, on the run's line of time; empty where no log ties the event, or the run, to UTC |
+| ``uncertainty_ns`` | by how much later than stamped it may have been |
+| ``waited_ns`` | for how long it had lasted by then, at least; empty where it is of a moment |
+| ``utc``, ``local`` | what was stamped: in UTC, or in a zone that nothing tells |
+| ``kind``, ``what`` | as findings go by it, and in words |
+| ``ranks``, ``hosts`` | that it is of, separated by blanks; empty where it is of none, or nobody knows |
+| ``file`` | that tells it |
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime
+from typing import BinaryIO, ClassVar
+
+import numpy as np
+
+from stallscope.analysis.blocks import NULL
+from stallscope.reports.csv_report import cell
+from stallscope.run import Event
+
+from .base import Export
+from .selection import Selection
+from .worlds import Worlds
+
+COLUMNS = (
+    *("run_id", "at_ns", "uncertainty_ns", "waited_ns", "utc", "local"),
+    *("kind", "what", "ranks", "hosts", "file"),
+)
+
+Row = tuple[str | int | None, ...]
+
+
+class CsvEventsExport(Export):
+    """Events in the order of time, those of no known time behind the others."""
+
+    name: ClassVar[str] = "events-csv"
+    may_be_gzipped: ClassVar[bool] = True
+
+    def write(self, worlds: Worlds, file: BinaryIO) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\r\n")
+        writer.writerow(COLUMNS)
+        span = _span(worlds)
+        rows = [(_at(worlds, event), event) for event in worlds.run.events]
+        chosen = [one for one in rows if _is_chosen(worlds.selection, span, *one)]
+        for at, event in sorted(chosen, key=lambda one: (one[0] is None, one[0] or 0)):
+            writer.writerow(_row(worlds, at, event))
+        # The file is closed by whoever has opened it.
+        text.detach()
+
+
+def _at(worlds: Worlds, event: Event) -> int | None:
+    known = event.wall_ns is not None and worlds.wall_ns is not None
+    return (event.wall_ns or 0) - (worlds.wall_ns or 0) if known else None
+
+
+def _span(worlds: Worlds) -> tuple[int, int] | None:
+    """From the first chosen step's begin to the last one's end, on the line of time; None where all
+    steps are chosen.
+    """
+    selection = worlds.selection
+    if selection.first is None and selection.last is None:
+        return None
+    known = [np.zeros(0, np.int64)]
+    for world in worlds.worlds:
+        chosen = selection.steps(world.aligned.steps)
+        for stamps in (world.aligned.begin, world.aligned.end):
+            times = np.where(stamps[chosen] == NULL, NULL, stamps[chosen] + world.shift)
+            known.append(times[times != NULL])
+    found = np.concatenate(known)
+    return int(found.min()), int(found.max())
+
+
+def _is_chosen(
+    selection: Selection, span: tuple[int, int] | None, at: int | None, event: Event
+) -> bool:
+    if event.ranks and not len(selection.of(event.ranks)):
+        return False
+    return span is None or (at is not None and span[0] <= at <= span[1])
+
+
+def _row(worlds: Worlds, at: int | None, event: Event) -> Row:
+    local = None if event.wall_ns is not None else event.local_ns
+    return (
+        cell(worlds.run.id),
+        at,
+        None if event.wall_ns is None and local is None else event.uncertainty_ns,
+        event.waited_ns or None,
+        _iso(event.wall_ns, "Z"),
+        _iso(local, ""),
+        cell(event.kind),
+        cell(event.what),
+        " ".join(map(str, event.ranks)),
+        cell(" ".join(event.hosts)),
+        cell(event.where),
+    )
+
+
+def _iso(ns: int | None, zone: str) -> str | None:
+    """To the microsecond."""
+    if ns is None:
+        return None
+    return f"{datetime.fromtimestamp(ns // 1000 / 1e6, UTC):%Y-%m-%dT%H:%M:%S.%f}{zone}"

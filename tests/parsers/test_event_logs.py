@@ -1,0 +1,221 @@
+"""Spark's event logs as Spark leaves them: compressed by its own codecs, rolled into parts, and long.
+
+``neighbours/spark-event-log.{lz4,snappy,lzf,zstd}`` is the log of that name as the codecs of Spark 3.5
+wrote it, flushed in between.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import re
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.collector.sources.base import SourceFile
+from stallscope.parsers import event_logs, read
+from stallscope.parsers.event_logs import applications, read_event_log
+from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.packed import unpacked
+from stallscope.parsers.spark_blocks import lz4_blocks
+from stallscope.parsers.spark_events import spark_events
+from stallscope.run import Event
+
+NEIGHBOURS = Path(__file__).parent / "neighbours"
+REAL = gzip.decompress((NEIGHBOURS / "spark-event-log.gz").read_bytes())
+CODECS = ("lz4", "snappy", "lzf", "zstd")
+APPLICATION = "app-20261121230239-0000"
+ROLLED = f"eventlog_v2_{APPLICATION}"
+KIB = 1 << 10
+
+
+def given(name: str, data: bytes) -> SourceFile:
+    return SourceFile(name, name, len(data), "", lambda start, end: data[start:end])
+
+
+def told(events: list[Event]) -> list[tuple[str, str, int | None]]:
+    return [(event.kind, event.what, event.wall_ns) for event in events]
+
+
+WHOLE = told(spark_events("log", REAL))
+
+
+def packed(codec: str) -> bytes:
+    return (NEIGHBOURS / f"spark-event-log.{codec}").read_bytes()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_sparks_codecs_wrote_is_read_as_if_they_had_not(codec: str) -> None:
+    assert unpacked("x", packed(codec)) == REAL
+    # Applications that ran again append.
+    assert unpacked("x", packed(codec) * 2) == REAL * 2
+    found = read_event_log([given(f"{APPLICATION}.{codec}", packed(codec))])
+    assert told(found.events) == WHOLE
+    assert found.problems == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_log_that_breaks_off_gives_what_was_whole(codec: str) -> None:
+    data = packed(codec) * 3
+    whole = unpacked("x", data[: len(data) * 5 // 6])
+    assert (REAL * 3).startswith(whole)
+    # Of zstd Arrow keeps less than a piece to itself.
+    assert len(whole) > 2 * len(REAL) - 512
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_damage_costs_no_more_than_what_follows(codec: str) -> None:
+    rng = random.Random(codec)
+    for _ in range(200):
+        data = bytearray(packed(codec))
+        data[rng.randrange(12, len(data))] ^= 1 << rng.randrange(8)
+        found = read_event_log([given(f"{APPLICATION}.{codec}", bytes(data))])
+        assert all(problem.what for problem in found.problems)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        # Lengths that no writer of these codecs gives: none of them is made room for.
+        b"LZ4Block\x2f" + b"\xff\xff\xff\x7f" * 3,
+        b"LZ4Block\x20" + b"\x08\0\0\0" + b"\0\0\0\x7f" + b"\0" * 12,
+        b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"\x7f\xff\xff\xff" + b"x" * 99,
+        b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"\0\0\0\x09" + b"\xff\xff\xff\xff\x07" + b"x" * 4,
+        b"\x82SNAPPY\0",
+        b"ZV\1\0\2\xff\xff\xe0\xff",
+        b"ZV\1\0\4\xff\xff\xe0",
+        b"\x28\xb5\x2f\xfdnonsense",
+    ],
+)
+def test_blocks_that_are_none_are_a_sentence(data: bytes) -> None:
+    tracemalloc.start()
+    found = read_event_log([given(f"{APPLICATION}.lz4", data)])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    (problem,) = found.problems
+    assert problem.what == "the compressed file is empty or damaged"
+    # Eight of them are what a request asks for.
+    assert peak < 64 << 20
+
+
+def test_of_lzf_repetitions_that_overlap_are_repeated() -> None:
+    # "a", then 300 bytes from one byte before: what Ning's writer makes of a run.
+    long = b"ZV\1" + (5).to_bytes(2, "big") + (1 + 264).to_bytes(2, "big") + b"\0a\xe0\xff\0"
+    assert unpacked("x", long + b"ZV\0\0\3end") == b"a" * 265 + b"end"
+
+
+def rolled(parts: list[bytes], *, compacted: bytes | None = None) -> list[SourceFile]:
+    files = [
+        given(f"logs/{ROLLED}/events_{number}_{APPLICATION}", part)
+        for number, part in enumerate(parts, 1)
+    ]
+    if compacted is not None:
+        name = f"logs/{ROLLED}/events_{len(parts) - 1}_{APPLICATION}.compact"
+        files.append(given(name, compacted))
+    files.append(given(f"logs/{ROLLED}/appstatus_{APPLICATION}", b""))
+    return sorted(files, key=lambda file: file.name)
+
+
+def lines_of(data: bytes, count: int) -> list[bytes]:
+    lines = data.splitlines(keepends=True)
+    return [b"".join(lines[at : at + count]) for at in range(0, len(lines), count)]
+
+
+def test_what_a_part_tells_is_known_in_the_next_ones() -> None:
+    parts = lines_of(REAL, 3)
+    # Ten and more: by name the tenth comes before the second.
+    assert len(parts) > 10
+    (files,) = applications(rolled(parts))
+    assert [file.name.split("_")[3] for file in files] == [f"{n + 1}" for n in range(len(parts))]
+    found = read_event_log(files)
+    assert told(found.events) == WHOLE
+    assert {event.where for event in found.events} < {file.name for file in files}
+
+
+def test_parts_that_a_compacted_one_stands_for_are_not_told_twice() -> None:
+    first, middle, last = lines_of(REAL, 12)
+    (files,) = applications(rolled([first, middle, last], compacted=first + middle))
+    assert [file.name.rpartition("/")[2] for file in files] == [
+        f"events_2_{APPLICATION}.compact",
+        f"events_3_{APPLICATION}",
+    ]
+    assert told(read_event_log(files).events) == WHOLE
+
+
+def test_a_rolled_log_beside_step_logs_tells_its_run(tmp_path: Path) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=300))
+    (run,) = read(str(tmp_path))
+    assert run.started_at is not None
+    later = int(run.started_at.timestamp() * 1000) - 1795302199182
+    data = re.sub(
+        rb"(?<!\d)179530[0-9]{7}(?!\d)", lambda found: b"%d" % (int(found[0]) + later), REAL
+    )
+    (tmp_path / ROLLED).mkdir()
+    for file in rolled(lines_of(data, 17)):
+        (tmp_path / ROLLED / file.name.rpartition("/")[2]).write_bytes(file.read())
+    (run,) = read(str(tmp_path))
+    assert [event.kind for event in run.events] == [kind for kind, _, _ in WHOLE]
+    assert run.problems == ()
+    formats = [one.format for one in inspect(str(tmp_path)).files if one.path.startswith(ROLLED)]
+    assert formats == [None, "spark-events", "spark-events"]
+
+
+def test_of_a_long_log_the_beginning_is_looked_at_and_that_is_said() -> None:
+    found = read_event_log(rolled(lines_of(REAL, 17))[1:], most=20 * KIB)
+    assert 0 < len(found.events) < len(WHOLE)
+    (problem,) = found.problems
+    assert problem.where.endswith(f"events_2_{APPLICATION}")
+    assert problem.what == "only the first 20,480 bytes of this application's log were looked at"
+
+
+def test_events_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_logs, "_MOST_EVENTS", 5)
+    found = read_event_log([given(APPLICATION, REAL)])
+    assert told(found.events) == WHOLE[:5]
+    assert "the first 5 events" in found.problems[0].what
+
+
+def test_a_block_that_is_shorter_than_it_says_is_damage() -> None:
+    """What Arrow gives for the rest is memory that nobody has written."""
+    line = b'{"Event":"x"}\n'
+    inner = bytes(pa.Codec("lz4_raw").compress(line, asbytes=True))
+    block = b"LZ4Block\x2b" + len(inner).to_bytes(4, "little") + (5000).to_bytes(4, "little")
+    blocks = lz4_blocks(io.BytesIO(block + b"\0" * 4 + inner))
+    with pytest.raises(ValueError, match="not as long as it says"):
+        blocks.read1(10_000)
+
+
+@pytest.mark.parametrize("between", [b"\n", b" "])
+def test_a_bomb_takes_no_memory(between: bytes) -> None:
+    """Half a gigabyte in some kilobytes, as lines and as one line."""
+    codec = pa.Codec("lz4_raw")
+    block = b"{}" * (1 << 19) + between
+    inner = bytes(codec.compress(block, asbytes=True))
+    lengths = len(inner).to_bytes(4, "little") + len(block).to_bytes(4, "little")
+    bomb = (b"LZ4Block\x2b" + lengths + b"\0" * 4 + inner) * 512
+    start = b'{"Event":"x"}\n'
+    head = b"LZ4Block\x10" + len(start).to_bytes(4, "little") * 2 + b"\0" * 4 + start
+    tracemalloc.start()
+    found = read_event_log([given(f"{APPLICATION}.lz4", head + bomb + packed("lz4"))])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200 << 20
+    # What comes behind it is read as well; on a line of its own.
+    assert len(found.events) >= len(WHOLE) - 1
+
+
+def test_what_only_has_such_a_name_is_no_event_log() -> None:
+    found = read_event_log([given(f"eventlog/{APPLICATION}", b"hello\n" * 9)])
+    assert (found.events, found.problems, found.files) == ([], [], [])
+
+
+@pytest.fixture(autouse=True)
+def no_tracing_is_left() -> Iterator[None]:
+    yield
+    tracemalloc.stop()

@@ -1,0 +1,134 @@
+"""Logs that grow are read from where they had ended, and give what the whole of them gives."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.registry import open_source
+from stallscope.parsers import read
+from stallscope.parsers.growing import Growing
+
+JOB = Job(ranks=2, steps=60, epochs=3, checkpoint_ms=5.0)
+
+
+class Counted(Source):
+    """A folder, with the bytes that were read there."""
+
+    local = True
+
+    def __init__(self, folder: Path) -> None:
+        self.where, self.bytes = str(folder), 0
+
+    def files(self) -> list[SourceFile]:
+        return [replace(file, reads=self._of(file)) for file in open_source(self.where).files()]
+
+    def _of(self, file: SourceFile):  # type: ignore[no-untyped-def]
+        def reads(start: int, end: int | None) -> bytes:
+            data = file.read(start, end)
+            self.bytes += len(data)
+            return data
+
+        return reads
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> list[Path]:
+    return write_job(tmp_path / "whole", JOB)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs"
+
+
+def same(logs: Path, growing: Growing) -> None:
+    """What is read of logs that were read before is what a first look gives."""
+    (own,), (other,) = read(str(logs), reads=growing), read(str(logs))
+    assert own.logs == other.logs
+    assert own.problems == other.problems
+    assert own.steps.equals(other.steps)
+    assert own.intervals.equals(other.intervals)
+
+
+def cuts(data: bytes) -> Iterator[int]:
+    """Ends of lines and places within them; from where there is a row on."""
+    row = data.index(b"\nstep,") + 1
+    yield from (row - 1, row, row + 3)
+    yield from range(row + 40, len(data), len(data) // 9)
+    yield from (len(data) - 1, len(data), len(data))
+
+
+def test_wherever_a_log_was_cut_it_becomes_what_it_is(whole: list[Path], logs: Path) -> None:
+    growing = Growing()
+    for number, path in enumerate(whole):
+        data = path.read_bytes()
+        for cut in cuts(data):
+            (logs / path.name).write_bytes(data[:cut])
+            same(logs, growing)
+        assert len(list(logs.iterdir())) == number + 1
+
+
+def test_only_what_is_new_is_read(whole: list[Path], logs: Path) -> None:
+    place, growing = Counted(logs), Growing()
+    data = {path.name: path.read_bytes() for path in whole}
+    for name, content in data.items():
+        (logs / name).write_bytes(content[: len(content) // 2])
+    read(place, reads=growing)
+    place.bytes = 0
+    read(place, reads=growing)
+    assert place.bytes == 0
+    name, content = next(iter(data.items()))
+    (logs / name).write_bytes(content)
+    read(place, reads=growing)
+    # And the end of what was there, to see that it is the same log.
+    assert len(content) // 2 <= place.bytes <= len(content) // 2 + 4096 + 200
+    same(logs, growing)
+
+
+def test_lines_that_are_none_are_counted_once(whole: list[Path], logs: Path) -> None:
+    growing, path = Growing(), logs / whole[0].name
+    lines = whole[0].read_bytes().splitlines(keepends=True)
+    bad = [b"#facts {torn\n", b"step,1,x\n", b"\xff\xfe\n", b'#facts {"batch_size": 64}\n']
+    for at, line in zip((10, 20, 30, 40), bad, strict=True):
+        lines.insert(at, line)
+    for end in (5, 15, 16, 25, 35, 38, 45, len(lines)):
+        path.write_bytes(b"".join(lines[:end]))
+        same(logs, growing)
+
+
+def test_a_log_that_was_begun_anew_is_read_anew(whole: list[Path], logs: Path) -> None:
+    growing, path = Growing(), logs / whole[0].name
+    one = whole[0].read_bytes()
+    write_job(whole[0].parent, replace(JOB, steps=90, seed=7))
+    other = whole[0].read_bytes()
+    assert len(other) > len(one)
+    for content in (one, other, one[: len(one) // 2], other):
+        path.write_bytes(content)
+        same(logs, growing)
+
+
+def test_what_is_put_behind_a_log_is_another_one(whole: list[Path], logs: Path) -> None:
+    growing, path = Growing(), logs / whole[0].name
+    one, other = (path.read_bytes() for path in whole)
+    for content in (one, one + other, one + other[:-5], one + other):
+        path.write_bytes(content)
+        same(logs, growing)
+
+
+def test_packed_logs_and_those_that_somebody_elses_parser_reads_are_read_whole(
+    whole: list[Path], logs: Path
+) -> None:
+    growing, data = Growing(), whole[0].read_bytes()
+    for end in (len(data) // 2, len(data)):
+        (logs / f"{whole[0].name}.gz").write_bytes(gzip.compress(data[:end]))
+        same(logs, growing)
+        (run,) = read(str(logs), read_as="step-log", reads=growing)
+        assert run.steps.equals(read(str(logs))[0].steps)
