@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from stallscope.collector.catalogue.checking import checksum
 from stallscope.collector.catalogue.manifests import MANIFEST
 from stallscope.collector.loading import load_run
+from stallscope.collector.step_files import write_logs
 from stallscope.collector.store import save_run
 from stallscope.run import STEPS_SCHEMA, Run
 from stallscope.simulate import Clocks, Fault, Job, Noise, simulate
@@ -42,9 +42,7 @@ def _copy_ranks(folder: Path, own: int, ranks: int) -> None:
     run = load_run(folder)
     (file,) = (folder / "steps").iterdir()
     whole = file.with_suffix(".whole")
-    with pq.ParquetWriter(whole, STEPS_SCHEMA) as writer:
-        for part in _copied(run, own, ranks):
-            writer.write_table(part)
+    write_logs(_copied(run, own, ranks), STEPS_SCHEMA, whole)
     file.unlink()
     whole.rename(file)
     manifest = json.loads((folder / MANIFEST).read_text())

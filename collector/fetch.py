@@ -27,7 +27,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from stallscope.errors import StallscopeError, UnreadableError, UnwritableError
 
-from .sources.base import Source, SourceFile, reason
+from .sources.base import Source, SourceFile, bytes_of, reason
 
 _AT_ONCE = 8
 _BLOCK = 8 << 20
@@ -70,7 +70,7 @@ class Fetched(Source):
                 f"{self.where.rstrip('/')}/{name}",
                 copy.size,
                 copy.version,
-                partial(_bytes_of, self._folder / copy.file, copy.size),
+                partial(bytes_of, self._folder / copy.file, copy.size),
             )
             for name, copy in sorted(self._copies.items())
         ]
@@ -228,13 +228,6 @@ def _may_pass(error: BaseException) -> bool:
 )
 def _read(file: SourceFile, start: int, end: int) -> bytes:
     return file.read(start, end)
-
-
-def _bytes_of(path: Path, size: int, start: int, end: int | None) -> bytes:
-    """A part of a copy, of which only ``size`` bytes count."""
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read((size if end is None else min(end, size)) - start)
 
 
 @contextmanager

@@ -11,15 +11,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.room import room_for
 from stallscope.run import (
     INTERVALS_SCHEMA,
-    STEPS_SCHEMA,
     Event,
     InputStage,
     Log,
@@ -30,7 +26,7 @@ from stallscope.run import (
 )
 
 from .catalogue.manifests import MANIFEST
-from .putting_together import put_together
+from .reading_steps import read_steps
 
 #: Of the folder of a collected run.
 VERSION = 2
@@ -42,8 +38,6 @@ SERIES_SCHEMA = pa.schema(
 )
 _TABLES = ("steps", "intervals")
 _LATER = (*_TABLES, "series")
-# Of a row group that is larger all the same, Arrow decodes a part at a time.
-_ROWS_AT_A_TIME = 2**20
 
 
 def load_run(
@@ -174,7 +168,7 @@ def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
 
 
 def _read_intervals(path: Path) -> pa.Table:
-    table = pq.read_table(path / INTERVALS)
+    table = _whole(path / INTERVALS)
     for field in INTERVALS_SCHEMA:
         # Collected before there were steps that are not recorded one by one.
         if field.name not in table.column_names:
@@ -185,13 +179,19 @@ def _read_intervals(path: Path) -> pa.Table:
 def _read_series(path: Path, told: Sequence[dict[str, Any]]) -> tuple[Series, ...]:
     if not told:
         return ()
-    table = pq.read_table(path / SERIES, schema=SERIES_SCHEMA)
+    table = _whole(path / SERIES).cast(SERIES_SCHEMA)
     numbers, walls, values = (table[name].to_numpy() for name in SERIES_SCHEMA.names)
     edges = np.searchsorted(numbers, np.arange(len(told) + 1))
     return tuple(
         Series(**one, wall_ns=walls[first:last], value=values[first:last])
         for one, first, last in zip(told, edges[:-1], edges[1:], strict=True)
     )
+
+
+def _whole(path: Path) -> pa.Table:
+    # read_table is for folders of files: it takes longer to begin with than this to read.
+    with pq.ParquetFile(path) as file:
+        return file.read()
 
 
 def _check_sizes(path: Path, files: dict[str, Any]) -> None:
@@ -207,22 +207,5 @@ def _read_steps(
     ranks: Sequence[int] | None,
     epochs: Sequence[int] | None,
 ) -> pa.Table:
-    chosen = None
-    for name, values in (("rank", ranks), ("epoch", epochs)):
-        if values is not None:
-            isin = pc.field(name).isin(list(values))
-            chosen = isin if chosen is None else chosen & isin
     own = sorted(name for name in files if name.startswith("steps"))
-    steps = ds.dataset([str(path / name) for name in own], schema=STEPS_SCHEMA, format="parquet")
-    rows = steps.count_rows(filter=chosen)
-    return put_together(STEPS_SCHEMA, _batches(steps, chosen), rows, room_for(rows))
-
-
-def _batches(steps: ds.Dataset, chosen: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-    """All rows, in their order; so few of them at a time that what is decoded stays small."""
-    for fragment in steps.get_fragments(filter=chosen):
-        rows = np.array([group.num_rows for group in fragment.row_groups], np.int64)
-        part = (np.cumsum(rows) - rows) // _ROWS_AT_A_TIME
-        for own in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(part)) + 1):
-            groups = fragment.subset(row_group_ids=own.tolist())
-            yield from groups.to_batches(schema=STEPS_SCHEMA, filter=chosen)
+    return read_steps([path / name for name in own], ranks, epochs)

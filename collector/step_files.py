@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +19,22 @@ _DELTA = "DELTA_BINARY_PACKED"
 _TIMES = ("step", "begin", "data", "ready", "reduced", "end")
 
 
-def write_rows(steps: pa.Table, path: Path) -> None:
-    """Write steps, log by log, into one file."""
+def write_rows(steps: pa.Table, file: Path | io.RawIOBase) -> None:
+    """Write steps, log by log, into one file: a new one at a path, or one that is open."""
+    groups = itertools.pairwise(_row_groups(steps["log"].to_numpy()))
+    write_logs((steps.slice(begin, end - begin) for begin, end in groups), steps.schema, file)
+
+
+def write_logs(logs: Iterable[pa.Table], schema: pa.Schema, file: Path | io.RawIOBase) -> None:
+    """The same of steps that come log by log, or some small logs at a time: a row group each."""
     with pq.ParquetWriter(
-        path,
-        steps.schema,
-        use_dictionary=[name for name in steps.schema.names if name not in _TIMES],
+        file,
+        schema,
+        use_dictionary=[name for name in schema.names if name not in _TIMES],
         column_encoding=dict.fromkeys(_TIMES, _DELTA),
     ) as writer:
-        for begin, end in itertools.pairwise(_row_groups(steps["log"].to_numpy())):
-            writer.write_table(steps.slice(begin, end - begin), row_group_size=max(1, end - begin))
+        for steps in logs:
+            writer.write_table(steps, row_group_size=max(1, steps.num_rows))
 
 
 def _row_groups(logs: npt.NDArray[np.int32]) -> list[int]:

@@ -151,7 +151,7 @@ def one(*own: Series, whole: bool = False) -> Quantity:
     ("name", "unit", "words"),
     [
         ("gpu_0_utilization", "%", "GPU 0 utilization, %"),
-        ("network_receive", "MB", "Network, received in all, MB"),
+        ("network_receive", "MB/s", "Network, received, MB/s"),
         ("temperature", "", "Temperature"),
         ("\u202e<b>", "", "\\u202e<b>"),
         ("_", "", "?"),
@@ -173,6 +173,7 @@ def test_who_is_all_of_them() -> None:
     [
         ("MB", 81_234.5, "81.2 GB"),
         ("GB", 12.5, "12.5 GB"),
+        ("MB/s", 1_250.0, "1.25 GB/s"),
         ("W", 312.4, "312 W"),
         ("%", 4.25, "4.25%"),
     ],

@@ -12,6 +12,7 @@ from stallscope import room
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.room import (
     BYTES_PER_ROW,
+    Room,
     in_memory,
     memory_to_give,
     on_disk,
@@ -36,6 +37,20 @@ def test_unless_it_is_said_it_is_what_there_is(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
     assert room_for(1000) is in_memory
     assert room_for(10**15) is on_disk
+
+
+def test_for_a_small_run_nobody_looks_how_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
+    monkeypatch.setattr(room, "memory_to_give", lambda: pytest.fail("it was looked up"))
+    assert room_for(300_000) is in_memory
+
+
+@pytest.mark.parametrize("kind", [in_memory, on_disk])
+def test_room_is_of_zeros(kind: Room) -> None:
+    for _ in range(2):
+        array = kind((300, 40), np.int64)
+        assert not array.any()
+        array.fill(7)
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,8 @@ class Uploading:
         if word == WATCH:
             self._logs[path] = LogUpload(path.name, partial(_read, path))
             self._open.add(path)
-            if self._diary is None:
+            # What was measured of loaders comes the same way, and is no step log.
+            if self._diary is None and path.name.endswith(SUFFIX):
                 self._diary = path.with_name(path.name[: -len(SUFFIX)] + ".upload.log")
                 self._take_turn(path)
             self._calm = None
@@ -189,7 +190,8 @@ class Uploading:
             for path, log in list(self._logs.items()):
                 # Somebody may have removed it.
                 if path.exists():
-                    log.upload_new(self._run, whole_lines)
+                    # What has ended has nothing to come: its last line is as whole as it gets.
+                    log.upload_new(self._run, whole_lines and path in self._open)
                 if path not in self._open or not path.exists():
                     del self._logs[path]
         except MissingExtraError:

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from stallscope.errors import NotFoundError, UnreadableError
 
@@ -45,11 +46,23 @@ class SourceFile:
 
 # What the recorder writes beside its logs, and what people write about them.
 _BESIDE_LOGS = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|\..+\.unfinished")
+# Folders that a cluster's machines write to while somebody reports, as ``mkdtemp`` ends names.
+_SCRATCH = re.compile(r"(.*/)?\.stallscope-spark-[a-z0-9_]{8}/")
 
 
 def lies_beside_logs(name: str) -> bool:
     """Whether a file of this name is no log, and is meant to lie beside logs."""
-    return _BESIDE_LOGS.fullmatch(name.rpartition("/")[2]) is not None
+    return (
+        _BESIDE_LOGS.fullmatch(name.rpartition("/")[2]) is not None
+        or _SCRATCH.match(name) is not None
+    )
+
+
+def bytes_of(path: Path, size: int, start: int, end: int | None) -> bytes:
+    """A part of a local file, of which only ``size`` bytes count."""
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read((size if end is None else min(end, size)) - start)
 
 
 class Source(ABC):
@@ -61,6 +74,8 @@ class Source(ABC):
     where: str
     #: Whether reading it is as cheap as reading a copy: then none is made.
     local: bool = False
+    #: Whether its files can be sent to other machines, which open the place themselves to read them.
+    travels: bool = False
 
     @abstractmethod
     def files(self) -> list[SourceFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
@@ -66,6 +67,7 @@ _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 class Files(Source):
     """A file, everything below a folder, or all that a pattern matches."""
 
+    travels = True
     #: What errors of a kind of place mean, by the names of their classes, for those are there only with
     #: an extra; ``{said}`` is the error's own message, ``{seconds}`` the patience.
     meanings: Mapping[str, str] = MappingProxyType({})
@@ -80,14 +82,18 @@ class Files(Source):
         self.where = without_credentials(text)
         self.local = "://" not in text or text.startswith(("file://", "local://", "memory://"))
 
+    def __reduce__(self) -> tuple[type[Files], tuple[str]]:
+        # What is open stays where it is: connections, keys that were found, locks.
+        return type(self), (self._text,)
+
     def is_there(self) -> bool:
         """Whether there is a file or folder of this name."""
-        file_system, path = self._opened()
+        file_system, path = self.opened()
         return bool(file_system.exists(path))
 
     def files(self) -> list[SourceFile]:
         try:
-            file_system, path = self._opened()
+            file_system, path = self.opened()
             # What other processes have written since is there, too.
             file_system.invalidate_cache()
             found = self._found(file_system, path)
@@ -98,7 +104,13 @@ class Files(Source):
         # Downloaded from MLflow, or in its server's folder, logs are in chunks.
         return joined(found)
 
-    def _opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
+    def opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """The file system that has it, and what it is called there.
+
+        Raises:
+            MissingExtraError: where what opens such places is not installed.
+            UsageError: if the words do not fit.
+        """
         try:
             return self._file_system()
         except ImportError as error:
@@ -193,20 +205,33 @@ class Files(Source):
     ) -> SourceFile:
         where = path if self.local else self._beside(name, path)
         size = int(info.get("size") or 0)
-
-        def reads(start: int, end: int | None) -> bytes:
-            if not size and self._protocol in _FLAT:
-                # Or it stands for a folder: clients that took the slash from its name do not find it.
-                return b""
-            try:
-                return self._bytes(file_system, path, start, end)
-            except (FileNotFoundError, StallscopeError):
-                raise
-            except Exception as error:
-                raise UnreadableError(f"{where}: cannot be read: {self._said(error)}") from error
-
+        reads = _Reads(self, path, where, size, file_system)
         version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
         return SourceFile(name, where, size, version, reads)
+
+    def read_part(
+        self,
+        file_system: fsspec.AbstractFileSystem,
+        path: str,
+        where: str,
+        size: int,
+        start: int,
+        end: int | None,
+    ) -> bytes:
+        """Bytes of a file that was listed with this size.
+
+        Raises:
+            FileNotFoundError, UnreadableError: if they cannot be read; ``where`` is what messages name.
+        """
+        if not size and self._protocol in _FLAT:
+            # Or it stands for a folder: clients that took the slash from its name do not find it.
+            return b""
+        try:
+            return self._bytes(file_system, path, start, end)
+        except (FileNotFoundError, StallscopeError):
+            raise
+        except Exception as error:
+            raise UnreadableError(f"{where}: cannot be read: {self._said(error)}") from error
 
     def _beside(self, name: str, path: str) -> str:
         base = self.where.rstrip("/")
@@ -227,6 +252,25 @@ class Files(Source):
         names = [kind.__name__ for kind in type(error).__mro__]
         meaning = next((self.meanings[name] for name in names if name in self.meanings), "{said}")
         return meaning.replace("{said}", said).replace("{seconds}", f"{self.patience_seconds:g}")
+
+
+@dataclass
+class _Reads:
+    """Gives the bytes of one file; on another machine it opens the place anew."""
+
+    place: Files
+    path: str
+    where: str
+    size: int
+    file_system: fsspec.AbstractFileSystem | None
+
+    def __call__(self, start: int, end: int | None) -> bytes:
+        if self.file_system is None:
+            self.file_system, _ = self.place.opened()
+        return self.place.read_part(self.file_system, self.path, self.where, self.size, start, end)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "file_system": None}
 
 
 def _walked(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:

@@ -53,7 +53,7 @@ class SshFiles(Files):
             "skip_instance_cache": True,
         }
 
-    def _opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
+    def opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
         with self._lock:
             if self._connection is None:
                 self._connection = self._connected()
@@ -61,7 +61,7 @@ class SshFiles(Files):
 
     def _connected(self) -> tuple[fsspec.AbstractFileSystem, str]:
         try:
-            return super()._opened()
+            return super().opened()
         except StallscopeError:
             raise
         except Exception as error:
@@ -72,7 +72,7 @@ class SshFiles(Files):
         self, file_system: fsspec.AbstractFileSystem, path: str, start: int, end: int | None
     ) -> bytes:
         # The connection over which the file was listed may be lost by now.
-        file_system, _ = self._opened()
+        file_system, _ = self.opened()
         try:
             if end is None:
                 end = max(start, int(file_system.info(path)["size"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,8 @@ from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.several import Several
 from stallscope.collector.store import is_collected, save_run
 from stallscope.parsers import read
+from stallscope.parsers.growing import Growing
+from stallscope.parsers.reader import Reads
 from stallscope.remembering import Placed, analysed
 from stallscope.run import Run
 
@@ -72,7 +74,7 @@ def collect(
         NotFoundError, UnreadableError: if there is nothing, or nothing that can be read.
         UnwritableError: if the store does not take it.
     """
-    engine = engine or HERE
+    engine = engine or Here()
     near = [engine.near(place, store, progress) for place in places]
     whole = near[0] if len(near) == 1 else Several(near)
     files = whole.files()
@@ -87,14 +89,15 @@ def collect(
     return Collected(tuple((engine.opened(folder), folder) for folder in folders), False)
 
 
-class _Here:
+class Here:
     """This process."""
 
     def near(self, place: Source, store: Path, progress: Progress) -> Source:
         return place if place.local else fetch(place, store, progress)
 
     def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
-        return [save_run(run, store) for run in read(place, read_as=read_as)]
+        runs = read(place, read_as=read_as, reads=self._reads(place))
+        return [save_run(run, store) for run in runs]
 
     def opened(self, folder: Path) -> Run:
         return load_run(folder)
@@ -102,30 +105,49 @@ class _Here:
     def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
         list_runs(runs, store)
 
+    def _reads(self, place: Source) -> Reads | None:
+        return None
 
-#: The engine that needs nothing else.
-HERE: Engine = _Here()
+
+class Following(Here):
+    """This process, which collects the same places again and again: it holds the logs that it has read,
+    and of those that have grown reads what is new.
+    """
+
+    def __init__(self) -> None:
+        self._growing: dict[str, Growing] = {}
+
+    def _reads(self, place: Source) -> Reads | None:
+        return self._growing.setdefault(place.where, Growing())
 
 
-def list_runs(runs: Iterable[tuple[Run, Path]], store: Path) -> None:
+def list_runs(
+    runs: Iterable[tuple[Run, Path]], store: Path, far: Callable[[Path], Run] | None = None
+) -> None:
     """Enter runs into the store's catalogue, with what holds each of them back.
 
     To be called when all that is collected together is there: baselines may come in any order.
+
+    Args:
+        far: opens runs of the store whose steps others look at, where this process does not.
     """
     with Catalogue.open(store) as catalogue:
         # Baselines first: the runs that came with them are held against them.
         for run, folder in sorted(runs, key=lambda one: not one[0].synthetic):
             found = baseline_for(catalogue, run), single_rank_for(catalogue, run)
-            baseline, single = (_loaded(catalogue, one) for one in found)
-            own = Placed(run, folder, read_manifest(folder).sha256)
+            baseline, single = (_loaded(catalogue, one, far) for one in found)
+            # What others look at is not remembered here: that has figures of every step and rank.
+            own = Placed(far(folder)) if far else Placed(run, folder, read_manifest(folder).sha256)
             catalogue.add(Entry.of(run, analysed(own, baseline, single), folder))
 
 
-def _loaded(catalogue: Catalogue, entry: Entry | None) -> Placed | None:
+def _loaded(
+    catalogue: Catalogue, entry: Entry | None, far: Callable[[Path], Run] | None
+) -> Placed | None:
     if entry is None:
         return None
     folder = catalogue.folder_of(entry)
-    return Placed(load_run(folder), folder, entry.manifest)
+    return Placed(far(folder)) if far else Placed(load_run(folder), folder, entry.manifest)
 
 
 class _Listed(Source):

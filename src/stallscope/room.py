@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from stallscope.errors import UnwritableError, UsageError
 
-#: Makes an array of so many steps × ranks that lies rank by rank; nothing is written in it yet.
+#: Makes an array of so many steps × ranks that lies rank by rank, of zeros.
 Room = Callable[[tuple[int, int], npt.DTypeLike], npt.NDArray[Any]]
 
 MEMORY = "STALLSCOPE_MEMORY"
@@ -29,6 +29,8 @@ MEMORY = "STALLSCOPE_MEMORY"
 #: takes on the way.
 BYTES_PER_ROW = 200
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+# So much is there wherever this runs, unless somebody says otherwise.
+_ALWAYS_THERE = 64 * 10**6
 # Where nobody tells.
 _USUAL_MEMORY = 8 * 10**9
 _NO_LIMIT = 2**63
@@ -42,7 +44,8 @@ _OF_CONTAINERS = (
 
 def in_memory(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The usual room."""
-    return np.empty(shape[::-1], dtype).T
+    # What is never written to stays the system's one page of zeros.
+    return np.zeros(shape[::-1], dtype).T
 
 
 def on_disk(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -73,7 +76,11 @@ def room_for(rows: int) -> Room:
     Raises:
         UsageError: if ``STALLSCOPE_MEMORY`` is no amount of memory.
     """
-    return in_memory if rows * BYTES_PER_ROW <= memory_to_give() else on_disk
+    size = rows * BYTES_PER_ROW
+    # To look takes as long as the ledger of a small run.
+    if size <= _ALWAYS_THERE and not os.environ.get(MEMORY):
+        return in_memory
+    return in_memory if size <= memory_to_give() else on_disk
 
 
 def memory_to_give() -> int:

@@ -302,11 +302,9 @@ class Run:
 
     def fact(self, name: str) -> Any:
         """A fact as the lowest rank that knows it recorded it; None where no rank does."""
-        for log in sorted(self.logs, key=lambda log: (log.rank, -log.generation, -log.part)):
-            value = log.facts.get(name)
-            if value is not None:
-                return value
-        return None
+        know = (log for log in self.logs if log.facts.get(name) is not None)
+        first = min(know, key=lambda log: (log.rank, -log.generation, -log.part), default=None)
+        return None if first is None else first.facts[name]
 
     def host_of(self, rank: int) -> str:
         """The host on which the rank ran last."""

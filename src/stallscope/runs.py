@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,19 @@ from stallscope.collector.store import collected_runs, is_collected
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 from stallscope.run import Problem, Run
+from stallscope.watching import Watching, unwatched
 
 
-def open_runs(source: str, *, read_as: str | None = None) -> list[Run]:
+def open_runs(
+    source: str, *, read_as: str | None = None, watching: Watching = unwatched
+) -> list[Run]:
     """The runs that a RUN argument means: all of a store, otherwise one.
 
     A folder that several jobs have logged into is the newest of them, and says so; ``FOLDER#RUN_ID``
     names another.
+
+    Args:
+        watching: shows how many of so many files, or runs of a store, were read.
 
     Raises:
         NotFoundError: if nothing is there, or no run of that id.
@@ -27,24 +34,33 @@ def open_runs(source: str, *, read_as: str | None = None) -> list[Run]:
     if is_collected(path):
         return [load_run(path)]
     in_store = collected_runs(path) if path.is_dir() else []
-    if in_store and not run_id:
-        return [load_run(folder) for folder in in_store]
-    runs = [load_run(folder) for folder in in_store] or read(place, read_as=read_as)
-    return [_chosen(place, run_id, runs)]
+    if in_store:
+        runs = _loaded(in_store, watching)
+        return [chosen(place, run_id, runs)] if run_id else runs
+    return [chosen(place, run_id, read(place, read_as=read_as, watching=watching))]
 
 
-def open_run(source: str, *, read_as: str | None = None) -> Run:
-    """The one run that a RUN argument means.
+def open_run(source: str, *, read_as: str | None = None, watching: Watching = unwatched) -> Run:
+    """The one run that a RUN argument means; ``open_runs`` tells of the arguments.
 
     Raises:
         NotFoundError: as ``open_runs``, and if the place is a store with several runs.
     """
-    runs = open_runs(source, read_as=read_as)
+    runs = open_runs(source, read_as=read_as, watching=watching)
     if len(runs) > 1:
         raise NotFoundError(
             f"{source}: there are {len(runs)} runs in this store; name one: {source}#{runs[0].id}"
         )
     return runs[0]
+
+
+def _loaded(folders: Sequence[Path], watching: Watching) -> list[Run]:
+    runs = []
+    with watching("reading runs", len(folders)) as watch:
+        for done, folder in enumerate(folders):
+            watch(done)
+            runs.append(load_run(folder))
+    return runs
 
 
 def store_of(source: str) -> Path | None:
@@ -55,7 +71,15 @@ def store_of(source: str) -> Path | None:
     return path if path.is_dir() and collected_runs(path) else None
 
 
-def _chosen(place: str, run_id: str, runs: list[Run]) -> Run:
+def chosen(place: str, run_id: str, runs: list[Run]) -> Run:
+    """The one of a place's runs that is meant: the newest, which says so, unless an id names another.
+
+    Args:
+        runs: the newest first.
+
+    Raises:
+        NotFoundError: if there is no run of that id.
+    """
     if run_id:
         for run in runs:
             if run.id == run_id:

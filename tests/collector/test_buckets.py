@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import traceback
@@ -225,3 +226,10 @@ def test_a_server_that_has_gone_is_one_sentence(
     assert "cannot be opened: " in refused(bucket.url().rstrip("/"))
     with pytest.raises(UnreadableError, match="cannot be read: "):
         file.read()
+
+
+def test_files_can_be_sent_to_other_machines(logs: Path, bucket: Bucket) -> None:
+    place = open_source(bucket.url("logs/run-a"))
+    assert place.travels
+    sent = pickle.loads(pickle.dumps(place.files()))
+    assert [file.read() for file in sent] == [path.read_bytes() for path in sorted(logs.iterdir())]

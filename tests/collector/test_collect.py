@@ -9,15 +9,18 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.step_logs import Job, write_job
 
+from stallscope.cli.engine import collecting_engine
 from stallscope.cli.main import main
 from stallscope.collecting import Collected, collect
 from stallscope.collector import fetch as fetching
 from stallscope.collector.loading import load_run
 from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.files import Files
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.store import collected_runs
 from stallscope.errors import MissingExtraError, UnreadableError, UnwritableError
@@ -364,6 +367,42 @@ def test_following_ends_with_the_job(logs: Path, store: Path) -> None:
     thread.join(60)
     assert status == [0]
     assert open_run(str(store)).status == "completed"
+
+
+def test_following_reads_what_is_new(
+    logs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = write_job(logs, replace(JOB, steps=400))[1]
+    whole = log.read_bytes()
+    log.write_bytes(whole[: whole.rindex(b"\nend") + 1])
+    got: list[tuple[int, int]] = []
+    part = Files._bytes
+
+    def counted(place: Files, system: Any, path: str, start: int, end: int | None) -> bytes:
+        data = part(place, system, path, start, end)
+        got.append((start, len(data)))
+        return data
+
+    monkeypatch.setattr(Files, "_bytes", counted)
+    with collecting_engine("local", follow=True) as engine:
+        collect([open_source(str(logs))], store, engine=engine)
+        got.clear()
+        log.write_bytes(whole)
+        collected = collect([open_source(str(logs))], store, engine=engine)
+    ((start, size),) = got
+    assert start > len(whole) // 2
+    assert start + size == len(whole)
+    assert collected.runs[0][0].steps.equals(open_run(str(logs)).steps)
+
+
+def test_a_store_is_a_folder(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert main(["collect", str(logs), "--to", "s3://bucket/runs"]) == 2
+    assert "--to s3://bucket/runs: a store is a folder" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_globs_choose_files(logs: Path) -> None:

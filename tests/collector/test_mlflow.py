@@ -31,14 +31,6 @@ JOB = Job(ranks=3, steps=60, epochs=2)
 
 
 @pytest.fixture
-def client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mlflow import MlflowClient
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
-    return MlflowClient()
-
-
-@pytest.fixture
 def experiment(client: Any, request: pytest.FixtureRequest) -> str:
     return str(client.create_experiment(request.node.name))
 

@@ -29,14 +29,6 @@ ENDS = (20, 30, 41)
 
 
 @pytest.fixture
-def client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mlflow import MlflowClient
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
-    return MlflowClient()
-
-
-@pytest.fixture
 def run_id(client: Any, request: pytest.FixtureRequest) -> str:
     experiment = client.create_experiment(request.node.name)
     return str(client.create_run(experiment, run_name="caltech").info.run_id)

@@ -62,14 +62,6 @@ def test_an_old_folder_has_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def client(mlflow_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mlflow import MlflowClient
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server)
-    return MlflowClient()
-
-
-@pytest.fixture
 def run_id(client: Any, request: pytest.FixtureRequest) -> str:
     experiment = client.create_experiment(request.node.name)
     return str(client.create_run(experiment, run_name="measured").info.run_id)

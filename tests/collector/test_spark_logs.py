@@ -17,7 +17,7 @@ from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError
-from stallscope.parsers import read
+from stallscope.parsers import event_logs, read
 from stallscope.run import Run
 
 JOB = Job(ranks=2, steps=300)
@@ -164,25 +164,57 @@ def test_what_a_notebook_cuts_out_of_its_output_is_said(tmp_path: Path, original
     assert any("records are missing after byte" in problem.what for problem in run.problems)
 
 
-@pytest.mark.parametrize("name", EVENT_LOGS)
-def test_event_logs_beside_are_left_alone_and_not_opened(
+# What is called appstatus is empty.
+@pytest.mark.parametrize("name", [name for name in EVENT_LOGS if "/appstatus_" not in name])
+def test_event_logs_beside_are_read_piece_by_piece(
     tmp_path: Path, original: Run, name: str
 ) -> None:
+    line, size = b'{"Event":"x"}\n', 20_000_000
+    asked: list[tuple[int, int | None]] = []
+
     class Beside(Source):
         where = "here"
         local = True
 
         def files(self) -> list[SourceFile]:
-            def refuse(start: int, end: int | None) -> bytes:
-                raise AssertionError("opened")
+            def give(start: int, end: int | None) -> bytes:
+                asked.append((start, end))
+                assert end is not None
+                skipped = start % len(line)
+                return (line * ((end - start) // len(line) + 2))[skipped:][: end - start]
 
             there = open_source(str(tmp_path / "original")).files()
-            return [*there, SourceFile(name, name, 5_000_000_000, "1", refuse)]
+            return [*there, SourceFile(name, name, size, "1", give)]
 
     (run,) = read(Beside())
     assert run.steps.equals(original.steps)
     assert run.problems == ()
     assert is_event_log(name)
+    assert [start for start, _ in asked] == [0, *(end for _, end in asked[:-1])]
+    assert asked[-1][1] == size
+    assert all(end is not None and end - start <= 8 << 20 for start, end in asked)
+
+
+def test_of_a_long_event_log_far_away_little_is_fetched(
+    tmp_path: Path, original: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_logs, "_MOST_FAR_BYTES", 1_000_000)
+    asked: list[int] = []
+
+    class Far(Source):
+        where = "far"
+
+        def files(self) -> list[SourceFile]:
+            def give(start: int, end: int | None) -> bytes:
+                asked.append((end or 0) - start)
+                return b'{"Event":"x"}\n' * (asked[-1] // 14) + b"\n" * (asked[-1] % 14)
+
+            there = open_source(str(tmp_path / "original")).files()
+            return [*there, SourceFile(f"{FIRST}", FIRST, 5_000_000_000, "1", give)]
+
+    (run,) = read(Far())
+    assert sum(asked) <= 16 << 20
+    assert [problem.what[:30] for problem in run.problems] == ["only the first 1,000,000 bytes"]
 
 
 @pytest.mark.parametrize("name", [*EVENT_LOGS, *OUTPUTS])

@@ -67,7 +67,7 @@ def outcome(words: list[str], kill: str | None = None) -> dict[str, Any]:
 def kill_one(store: Path, over: threading.Event, killed: list[int]) -> None:
     """Kill an executor of this Spark when executors have begun to write."""
     while not over.wait(0.01):
-        if list(store.glob(".spark-*/*")):
+        if list(store.glob(".stallscope-spark-*/*")):
             one = min(executors(os.getpid()))
             os.kill(one, signal.SIGKILL)
             killed.append(one)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import math
 import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.machines import began_ms, history, write_metrics
-from support.spark import need_spark, run_on_spark
+from support.spark import equal, need_spark, run_on_spark
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
@@ -46,8 +45,9 @@ class Outcome:
     killed: int
     spark: Path = Path()
     local: Path = Path()
-    #: What one machine prints.
+    #: What one machine prints, and what the first run is that it was told to read.
     here: str = ""
+    logs: Path = Path()
 
     def runs(self) -> tuple[list[Run], list[Run]]:
         """What Spark has collected, and one machine."""
@@ -59,10 +59,6 @@ class Outcome:
 
 
 def plain(folder: Path) -> None:
-    write_job(folder, JOB)
-
-
-def machines(folder: Path) -> None:
     """Beside the logs, what MLflow measured of a machine meanwhile."""
     write_job(folder, JOB)
     (run,) = read(str(folder))
@@ -88,6 +84,8 @@ def damaged(folder: Path) -> None:
     empty.write_bytes(b"".join(empty.read_bytes().splitlines(keepends=True)[:2]))
     (folder / "rank-00009.0.0.steps.csv").write_bytes(b"#stallscope 1 {torn\n")
     (folder / "rank-00008.0.0.steps.csv").touch()
+    broken = gzip.compress(empty.read_bytes())[:-5]
+    (folder / "rank-00007.0.0.steps.csv.gz").write_bytes(broken)
     (folder / "notes.bin").write_bytes(bytes(range(256)))
     (folder / "README.md").write_text("what this was")
     (folder / "train.out").write_bytes(KERAS)
@@ -133,7 +131,7 @@ def nothing(folder: Path) -> None:
     (folder / "notes.bin").write_bytes(bytes(range(256)))
 
 
-CASES = (plain, machines, skewed, damaged, attempts, printed, epochs_only, nothing)
+CASES = (plain, skewed, damaged, attempts, printed, epochs_only, nothing)
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +152,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
         path.unlink()
     commands["half"] = collecting(folder, "merged", "first")
     commands["merged"] = collecting(folder, "merged")
-    plain(folder / "killed" / "logs")
+    write_job(folder / "killed" / "logs", JOB)
     commands["killed"] = [*collecting(folder, "killed"), "--read-as", "deadly_parser:Deadly"]
-    plain(folder / "hungry" / "logs")
+    write_job(folder / "hungry" / "logs", JOB)
     commands["hungry"] = [*collecting(folder, "hungry"), "--read-as", "deadly_parser:Hungry"]
     entries: list[dict[str, Any]] = [
         {"words": [*words, "--engine", "spark"]} for words in commands.values()
@@ -178,8 +176,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 
 def reports(store: Path) -> dict[str, list[str]]:
-    """Reports on collected runs: a slow rank on hosts of their own clocks, a restart with fewer ranks
-    that validate in between and lack some rows.
+    """Reports: on a collected run with a slow rank on hosts of their own clocks; and on logs as they
+    are, of a restart with fewer ranks that validate in between and lack some rows, and of damaged ones.
     """
     slow = Job(**SHAPE, slow={(3, "compute"): 30.0}, clock_offset_ms=(0.0, 70_000.0), run_id="slow")
     folder = store.with_name("reported")
@@ -190,8 +188,13 @@ def reports(store: Path) -> dict[str, list[str]]:
     for path in write_job(folder / "restarted", second):
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(line for number, line in enumerate(lines) if number % 40 != 39))
-    runs = [read(str(folder / name))[0] for name in ("slow", "restarted")]
-    return {run.id: ["report", str(save_run(run, store)), "--format", "json"] for run in runs}
+    damaged(folder / "damaged")
+    run = read(str(folder / "slow"))[0]
+    named = {
+        "slow": [save_run(run, store)],
+        "restarted": [folder / "restarted", folder / "damaged"],
+    }
+    return {name: ["report", *map(str, runs), "--format", "json"] for name, runs in named.items()}
 
 
 def collecting(folder: Path, case: str, logs: str = "logs") -> list[str]:
@@ -204,7 +207,7 @@ def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
         said = io.StringIO()
         with redirect_stdout(said):
             main(list(words))
-        return Outcome(**told, here=said.getvalue())
+        return Outcome(**told, here=said.getvalue(), logs=Path(words[1]))
     store = Path(words[3])
     local = store.with_name("local")
     main(["collect", words[1], "--to", str(local)])
@@ -214,7 +217,7 @@ def beside(words: Sequence[str], told: dict[str, Any]) -> Outcome:
 @pytest.mark.parametrize(
     "name",
     [
-        *("plain", "machines", "skewed", "damaged", "attempts", "printed", "epochs_only", "merged"),
+        *("plain", "skewed", "damaged", "attempts", "printed", "epochs_only", "merged"),
         "killed",
     ],
 )
@@ -239,7 +242,7 @@ def measured(run: Run) -> list[tuple[str, list[int], list[float]]]:
 
 
 def test_what_machines_measured_is_not_left_behind(outcomes: dict[str, Outcome]) -> None:
-    ((run,), _) = outcomes["machines"].runs()
+    ((run,), _) = outcomes["plain"].runs()
     assert [one.name for one in run.series] == ["gpu_0_utilization"]
 
 
@@ -251,13 +254,20 @@ def test_nothing_is_left_of_attempts_that_do_not_count(
     (folder,) = collected_runs(store)
     checked = check_run(folder)
     assert (checked.damage, checked.notes) == ((), ())
-    assert not list(store.glob(".spark-*"))
+    assert not list(store.glob(".stallscope-spark-*"))
 
 
-def test_collected_runs_are_in_the_catalogue(outcomes: dict[str, Outcome]) -> None:
-    with Catalogue.open(outcomes["plain"].spark) as catalogue:
-        (entry,) = catalogue.entries()
-    assert (entry.ranks, entry.status) == (4, "completed")
+def test_collected_runs_are_in_the_catalogue_with_their_verdict(
+    outcomes: dict[str, Outcome],
+) -> None:
+    entries = []
+    for store in outcomes["plain"].stores:
+        with Catalogue.open(store) as catalogue:
+            entries += catalogue.entries()
+    ours, theirs = entries
+    assert (ours.ranks, ours.status) == (4, "completed")
+    assert ours.summary.verdict is not None
+    equal(asdict(ours.summary), asdict(theirs.summary))
 
 
 def test_what_was_collected_and_what_was_not_read_is_said(outcomes: dict[str, Outcome]) -> None:
@@ -289,22 +299,11 @@ def test_spark_reports_what_one_machine_reports(outcomes: dict[str, Outcome], na
     equal(json.loads(outcome.out), json.loads(outcome.here))
 
 
+def test_nothing_is_left_beside_logs_that_were_reported_on(outcomes: dict[str, Outcome]) -> None:
+    folder = outcomes["restarted"].logs.parent
+    assert sorted(path.name for path in folder.iterdir()) == ["damaged", "restarted", "slow"]
+
+
 def test_an_executor_that_is_lost_changes_no_figure(outcomes: dict[str, Outcome]) -> None:
     (document,) = json.loads(outcomes["slow"].out)
     assert (outcomes["slow"].killed, document["bottleneck"]["ranks"]) == (1, [3])
-
-
-def equal(one: Any, other: Any) -> None:
-    """Counts and words exactly, other numbers to 1e-9."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            equal(one[name], other[name])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for first, second in zip(one, other, strict=True):
-            equal(first, second)
-    elif isinstance(one, float):
-        assert math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
-    else:
-        assert one == other

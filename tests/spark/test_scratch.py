@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -10,10 +11,15 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.batch.units import Unit
+from stallscope.cli.main import main
+from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.registry import open_source
 from stallscope.collector.store import save_run
+from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.spark.reporting import FarRuns, far_runs
+from stallscope.spark.collecting import OnSpark
+from stallscope.spark.reporting import FarRuns, _near, far_runs
 from stallscope.spark.scratch import scratch_in
 from stallscope.spark.table import FarTable
 
@@ -31,7 +37,7 @@ def opened(runs: FarRuns, folder: Path) -> Run:
 
 
 def left(store: Path) -> list[Path]:
-    return list(store.glob(".spark-*"))
+    return list(store.glob(".stallscope-spark-*"))
 
 
 def test_a_runs_scratch_goes_with_the_run(collected: Path) -> None:
@@ -67,9 +73,84 @@ def test_executors_are_told_the_path_that_the_user_named(collected: Path, tmp_pa
 def test_what_dead_drivers_have_left_goes_after_a_day(tmp_path: Path) -> None:
     old, young = scratch_in(tmp_path), scratch_in(tmp_path)
     (old / "some.cells").touch()
-    # Of Spark itself.
-    (staging := tmp_path / ".spark-staging-1").mkdir()
-    for folder in (old, staging):
+    # Of Spark itself, and somebody's own.
+    others = [tmp_path / ".spark-staging-1", tmp_path / ".spark-defaults"]
+    for folder in (old, *others):
+        folder.mkdir(exist_ok=True)
         os.utime(folder, (time.time() - 2 * 86_400,) * 2)
     new = scratch_in(tmp_path)
-    assert sorted(left(tmp_path)) == sorted([young, staging, new])
+    assert sorted(left(tmp_path)) == sorted([young, new])
+    assert all(folder.is_dir() for folder in others)
+
+
+def test_logs_of_which_no_folder_is_here_need_a_place_for_executors() -> None:
+    with far_runs(None) as runs, pytest.raises(
+        UsageError, match=r"^s3://bucket/logs: .+ --scratch$"
+    ):
+        runs.read(Unit("s3://bucket/logs"), None)
+
+
+def test_where_nothing_can_be_written_beside_logs_it_says_what_helps() -> None:
+    # Nobody can make files there, root neither.
+    with far_runs(None) as runs, pytest.raises(UnwritableError, match="--scratch names another"):
+        runs.read(Unit("/proc/self/task"), None)
+
+
+def test_executors_write_where_they_are_told_to(collected: Path, tmp_path: Path) -> None:
+    with far_runs(None, str(tmp_path / "there")) as runs:
+        one = opened(runs, collected)
+        assert len(left(tmp_path / "there")) == 1
+        assert not left(collected.parent)
+        assert one.id
+    assert not left(tmp_path / "there")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--scratch", "/tmp"], "--scratch /tmp: that is where --engine spark writes; say both"),
+        (
+            ["--engine", "spark", "--scratch", "dbfs:/tmp"],
+            "dbfs:/tmp: executors cannot write there",
+        ),
+        (["--engine", "spark", "--scratch", "nosuch://x"], "nosuch://x: cannot be opened"),
+    ],
+)
+def test_a_place_that_is_none_is_said_before_spark_starts(
+    words: list[str], says: str, collected: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(collected), *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_scratch_of_others_is_no_log(tmp_path: Path) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=20))
+    (scratch_in(tmp_path) / "some.parquet").write_bytes(b"PAR1")
+    (run,) = read(str(tmp_path))
+    assert run.problems == ()
+
+
+class Elsewhere(Source):
+    """A place that only the driver can read, as MLflow's runs are."""
+
+    where = "elsewhere:run-a"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def files(self) -> list[SourceFile]:
+        return open_source(str(self._folder)).files()
+
+
+def test_what_executors_cannot_read_is_fetched_to_where_they_can(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", Job(ranks=2, steps=20))
+    place = Elsewhere(tmp_path / "logs")
+    copies = OnSpark(None).near(place, tmp_path / "store", lambda _new, _total: None)
+    for near in (copies, _near(place, str(tmp_path / "scratch"))):
+        assert near.local
+        # With nothing that opens places, and by paths that all machines have.
+        assert [one.read() for one in pickle.loads(pickle.dumps(near.files()))] == [
+            path.read_bytes() for path in sorted((tmp_path / "logs").iterdir())
+        ]
+    with pytest.raises(UsageError, match=r"^elsewhere:run-a: executors cannot read there"):
+        _near(place, "s3://bucket/tmp/.stallscope-spark-abcdefgh")

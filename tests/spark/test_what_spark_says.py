@@ -74,7 +74,7 @@ def test_a_defect_stays_one() -> None:
 
 def test_an_executor_that_does_not_see_the_store_says_so(tmp_path: Path) -> None:
     store = tmp_path / "not-mounted"
-    cluster = Cluster(None, str(store / ".spark-abcdefgh"))
+    cluster = Cluster(None, str(store / ".stallscope-spark-abcdefgh"))
     table = FarTable(cluster, (str(store / "run/steps/logs-000000-000001.parquet"),), (0, 1), 40)
     (part,) = table._parts()
     with pytest.raises(UnwritableError, match=f"^{store}: an executor of Spark does not see this"):

@@ -7,9 +7,10 @@ import signal
 
 from stallscope.batch.units import Unit
 from stallscope.run import Run
+from stallscope.watching import Watching, unwatched
 
 
 class Deadly(Unit):
-    def head(self, read_as: str | None) -> Run:
+    def head(self, read_as: str | None, watching: Watching = unwatched) -> Run:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("unreachable")

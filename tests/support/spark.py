@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 # JVMs start slowly where others are at work.
-PATIENCE_SECONDS = 540.0
+PATIENCE_SECONDS = 1_200.0
 #: Two executors of a core each.
 MASTER = "local-cluster[2,1,1024]"
 
@@ -64,3 +66,19 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def equal(one: Any, other: Any) -> None:
+    """Counts and words exactly, other numbers to 1e-9."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            equal(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            equal(first, second)
+    elif isinstance(one, float):
+        assert math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    else:
+        assert one == other

@@ -94,23 +94,30 @@ def align(run: Run, generation: int) -> AlignedSteps:
         epochs=dense.epochs,
         ranks=dense.ranks,
         hosts=tuple(log.host for log in logs),
-        cells=on_one_clock(dense.cells, clocks),
+        cells=on_one_clock(dense.cells, clocks, dense.complete),
         session_start=dense.session_start,
         intervals=intervals,
         clocks=clocks,
     )
 
 
-def on_one_clock(cells: Cells, clocks: Clocks) -> Cells:
-    """Stamps and samples with the stamps on one clock, and whether all of them were measured."""
-    made, _ = cells.made_by_steps(_measured, clocks)
+def on_one_clock(cells: Cells, clocks: Clocks, complete: bool = False) -> Cells:
+    """Stamps and samples with the stamps on one clock, and whether all of them were measured.
+
+    Args:
+        cells: stamps, each on its rank's own clock, and samples.
+        clocks: brings them together.
+        complete: whether it is known that no stamp is missing.
+    """
+    made, _ = cells.made_by_steps(_measured, clocks, () if complete else STAMPS)
     cells = cells.beside(made)
     return cells.seen_as(STAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
 
 
-def _measured(block: Block, clocks: Clocks) -> tuple[dict[str, Array], None]:
+def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:
+    """Whether each of these stamps is there, and the clock was not set meanwhile."""
     measured = np.ones(block.shape[::-1], bool).T
-    for name in STAMPS:
+    for name in stamps:
         measured &= block[name] != NULL
     for jump in clocks.jumps:
         # Within this step the clock was set: its stages hold the jump.
@@ -122,7 +129,8 @@ def _measured(block: Block, clocks: Clocks) -> tuple[dict[str, Array], None]:
 def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
     """A stamp without its clock's offset."""
     stamp = block[name]
-    shifted = stamp - clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
+    shifted = clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
+    np.subtract(stamp, shifted, out=shifted)
     if stamp.size and stamp.min() == NULL:
         shifted[stamp == NULL] = NULL
     return shifted

@@ -132,14 +132,21 @@ class Cells(ABC):
         """A quantity in single cells."""
         order = np.argsort(steps, kind="stable")
         steps, ranks = steps[order], ranks[order]
-        found = np.concatenate(self.by_steps(_picked, name, steps, ranks))
+        found = self._of_some(_picked, (0,), name, steps, ranks)
         result = np.empty_like(found)
         result[order] = found
         return result
 
     def rows(self, name: str, steps: Ints) -> Array:
         """A quantity in a few steps, in ascending order: as many × R."""
-        return np.concatenate(self.by_steps(_rows, name, steps))
+        return self._of_some(_rows, (0, self.shape[1]), name, steps)
+
+    def _of_some(
+        self, kernel: Callable[..., Array | None], none: tuple[int, ...], *args: Any
+    ) -> Array:
+        """What a kernel finds of a few steps, for which it need not read most blocks."""
+        found = [part for part in self.by_steps(kernel, *args) if part is not None]
+        return np.concatenate(found) if found else np.zeros(none, np.int64)
 
     def columns(self, name: str, ranks: Sequence[int]) -> Array:
         """A quantity of a few ranks: n × as many."""
@@ -170,13 +177,17 @@ def added(parts: Sequence[Any]) -> Any:
     return sum(parts[1:], start=parts[0])
 
 
-def _picked(block: Block, name: str, steps: Ints, ranks: Ints) -> Array:
+def _picked(block: Block, name: str, steps: Ints, ranks: Ints) -> Array | None:
     own = block.within(steps)
+    if own.start == own.stop:
+        return None
     return np.asarray(block[name][steps[own] - block.steps.start, ranks[own]])
 
 
-def _rows(block: Block, name: str, steps: Ints) -> Array:
+def _rows(block: Block, name: str, steps: Ints) -> Array | None:
     own = steps[block.within(steps)] - block.steps.start
+    if not len(own):
+        return None
     return _with_other(name, lambda one: np.take(block.read(one).T, own, axis=1).T)
 
 
@@ -214,12 +225,12 @@ class HeldCells(Cells):
         return [part.source.array for part in parts if isinstance(part.source, _Stored)]
 
     def by_steps(self, kernel: Callable[..., T], *args: Any) -> list[T]:
-        return _on_all_cores(lambda block: kernel(block, *args), list(self._steps()))
+        return on_all_cores(lambda block: kernel(block, *args), list(self._steps()))
 
     def by_ranks(
         self, kernel: Callable[..., T], *args: Any, ranks: Sequence[int] | None = None
     ) -> list[T]:
-        return _on_all_cores(lambda block: kernel(block, *args), list(self._ranks(ranks)))
+        return on_all_cores(lambda block: kernel(block, *args), list(self._ranks(ranks)))
 
     def made_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
@@ -231,7 +242,7 @@ class HeldCells(Cells):
             made.put(arrays, (block.steps, slice(None)))
             return found
 
-        found = _on_all_cores(one, list(self._steps()))
+        found = on_all_cores(one, list(self._steps()))
         return HeldCells.of(made.arrays, self._room), found
 
     def made_by_ranks(
@@ -248,7 +259,7 @@ class HeldCells(Cells):
             end, block = numbered
             made.put(kernel(block, *args), (slice(None), slice(end - len(block.ranks), end)))
 
-        _on_all_cores(one, list(zip(ends, blocks, strict=True)))
+        on_all_cores(one, list(zip(ends, blocks, strict=True)))
         return HeldCells.of(made.arrays, self._room)
 
     def seen_as(self, names: Sequence[str], kernel: Callable[..., Array], *args: Any) -> Cells:
@@ -433,11 +444,11 @@ class _Rows:
         return _Rows((*self.parts, *other.parts))
 
 
-def _on_all_cores(work: Callable[[Any], T], blocks: Sequence[Any]) -> list[T]:
-    """What comes of each block; numpy computes without holding Python up."""
+def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
+    """What comes of each part, in their order; numpy computes without holding Python up."""
+    if len(parts) < 2:
+        return [work(part) for part in parts]
     # The first alone: it makes what the others fill.
-    first = work(blocks[0])
-    if len(blocks) == 1:
-        return [first]
+    first = work(parts[0])
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        return [first, *pool.map(work, blocks[1:])]
+        return [first, *pool.map(work, parts[1:])]

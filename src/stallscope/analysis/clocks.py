@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import LATEST, NULL, Cells
+from .blocks import LATEST, NULL, Cells, on_all_cores
 from .completions import OfClocks
 from .later import ndimage
 
@@ -157,12 +157,12 @@ def _from_completions(
     steps = len(completion)
     offset = np.zeros((len(names), steps), np.int64).T
     statistical = np.zeros(len(names))
-    jumps: list[ClockJump] = []
-    for c in range(1, len(names)):
+
+    def follow(c: int) -> list[ClockJump]:
         known = np.flatnonzero((completion[:, 0] != NULL) & (completion[:, c] != NULL))
         if not len(known):
             statistical[c] = np.inf
-            continue
+            return []
         difference = completion[known, c] - completion[known, 0]
         set_at = _jumps(difference)
         smooth = _running_median(difference, set_at)
@@ -170,10 +170,12 @@ def _from_completions(
         offset[:, c] = smooth[nearest]
         scatter = _MAD_TO_SD * float(np.median(np.abs(difference - smooth)))
         statistical[c] = scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
-        jumps += [
+        return [
             ClockJump(names[c], int(known[at]), float(difference[at] - difference[at - 1]) / 1e6)
             for at in set_at
         ]
+
+    jumps = [jump for found in on_all_cores(follow, range(1, len(names))) for jump in found]
     # Nobody's skew is seen where every clock has one rank: then the most that any host shows counts.
     widest = float(skew[np.isfinite(skew)].max(initial=0.0))
     systematic = np.where(np.isfinite(skew), np.maximum(skew, skew[0]), widest)

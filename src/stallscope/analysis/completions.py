@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .among_few import smallest_of_few
 from .blocks import LATEST, NULL, Array, Block, Bools, Cells, Ints
 
 Floats = npt.NDArray[np.float64]
@@ -97,9 +98,8 @@ def _middle(values: Ints) -> Ints:
     ranks = values.shape[1]
     if ranks == 1:
         return values[:, 0]
-    low, high = (ranks - 1) // 2, ranks // 2
-    part = np.partition(values, sorted({low, high}), axis=1)
-    return np.asarray(part[:, low] + (part[:, high] - part[:, low]) // 2)
+    low, high = smallest_of_few(values, ((ranks - 1) // 2, ranks // 2))
+    return np.asarray(low + (high - low) // 2)
 
 
 def _middle_of_measured(reduced: Ints) -> Ints:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .among_few import smallest_of_few
 from .blocks import Block, Bools, Cells, HeldCells, Ints, added
 from .later import scipy_stats
 from .ledger import Ledger
@@ -113,9 +114,8 @@ def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
         own = np.flatnonzero(sizes == size).tolist()
         laps = arrival[np.concatenate([columns[host] for host in own])]
         # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
-        low = (size - 1) // 2
-        laps = laps.reshape(len(own), size, -1)
-        medians[own] = np.partition(laps, low, axis=1)[:, low]
+        laps = laps.reshape(len(own), size, arrival.shape[1])
+        (medians[own],) = smallest_of_few(laps, ((size - 1) // 2,))
     return medians
 
 

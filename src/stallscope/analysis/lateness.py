@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Block, ranks_of
+from .blocks import Block, on_all_cores, ranks_of
 from .lap_test import ALPHA
 from .later import optimize, scipy_stats
 from .ledger import STAGES, Ledger
@@ -115,10 +115,12 @@ def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     some = ranks[np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))]
     (peers,) = ledger.cells.gathered(_lower_medians, some)
     sample = np.unique(np.linspace(0, n - 1, min(n, _STEPS_FOR_USUAL)).astype(int))
-    usual = [
-        _Usual.of(ranks_of(ledger.cells.rows(stage, sample), ranks), peer[sample], smallest)
-        for stage, peer in zip(STAGES, peers, strict=True)
-    ]
+
+    def is_usual(stage: str, peer: Ints) -> _Usual:
+        values = ranks_of(ledger.cells.rows(stage, sample), ranks)
+        return _Usual.of(values, peer[sample], smallest)
+
+    usual = on_all_cores(lambda own: is_usual(*own), list(zip(STAGES, peers, strict=True)))
     limits = np.array([own.limit(peer) for own, peer in zip(usual, peers, strict=True)])
     late = ledger.cells.by_steps(_late, ranks, peers, [own.usual for own in usual], limits)
     parts = []
@@ -152,7 +154,8 @@ class _Usual:
     def of(cls, values: Ints, peer: Ints, smallest: float) -> _Usual:
         # Of two ranks one is the peer, and the other may be late in half of the steps.
         at = 0.5 if values.shape[1] > 2 else 0.25
-        usual = np.quantile(values - peer[:, None], at, axis=0).astype(np.int64)
+        # Rank by rank, as they lie: their steps are next to each other.
+        usual = np.quantile((values - peer[:, None]).T, at, axis=1).astype(np.int64)
         return cls(usual, _spread(values, peer, smallest), smallest)
 
     def limit(self, peer: Ints, sds: float | None = None) -> Ints:
@@ -180,13 +183,18 @@ def _late(
     block: Block, ranks: Ints, peers: Ints, usual: Sequence[Ints], limits: Ints
 ) -> list[tuple[Ints, Ints, Ints]]:
     """Per stage the steps, ranks and lateness of cells above the limit."""
-    measured = block.of("measured", ranks)
+    # Of all ranks, as they lie: nearly all of them are tested, and picking them would copy them.
+    counts = np.zeros(len(block.ranks), bool)
+    counts[ranks] = True
+    counts = block["measured"] & counts
+    as_usual = np.zeros(len(block.ranks), np.int64)
     found = []
     for stage, peer, own, limit in zip(STAGES, peers, usual, limits, strict=True):
-        by = block.of(stage, ranks) - peer[block.steps, None]
-        by -= own
-        rank, step = np.nonzero(((by > limit[block.steps, None]) & measured).T)
-        found.append((step + block.steps.start, ranks[rank], by[step, rank]))
+        as_usual[ranks] = own
+        by = block[stage] - peer[block.steps, None]
+        by -= as_usual
+        rank, step = np.nonzero(((by > limit[block.steps, None]) & counts).T)
+        found.append((step + block.steps.start, rank, by[step, rank]))
     return found
 
 
@@ -207,7 +215,7 @@ def _spread(values: Ints, peer: Ints, smallest: float) -> float:
 
 
 def _low_spread(values: Floats) -> Floats:
-    low, lower = np.quantile(values, (_LOW, _LOWER), axis=0)
+    low, lower = np.quantile(values.T, (_LOW, _LOWER), axis=1)
     return np.asarray((low - lower) * _LOW_TO_SD)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from stallscope.room import Room
 
 from .away import AwayTable
-from .blocks import NULL, Array, Bools, Cells, HeldCells, Ints
+from .blocks import NULL, Array, Bools, Cells, HeldCells, Ints, on_all_cores
 
 T = TypeVar("T")
 
@@ -34,6 +34,8 @@ class SideBySide:
     session_start: Bools
     #: Columns by name, NULL where missing.
     cells: Cells
+    #: Whether it is known that nothing is missing in any of them.
+    complete: bool = False
 
 
 def side_by_side(
@@ -49,21 +51,23 @@ def side_by_side(
     """
     if isinstance(table, AwayTable):
         return table.side_by_side(names, sessions)
-    rows = _Rows(table, _Numbers.of(table["step"]), _Numbers.of(table["rank"]))
-    facts = rows.read(sessions)
-    shape = (len(rows.steps), len(rows.ranks))
-    arrays = (
-        {name: _as_it_lies(table[name], shape, room) for name in names}
-        if facts.regular
-        else rows.scattered(names, room)
-    )
+    laid_out = _LaidOut.of(table)
+    if laid_out is None:
+        rows = _Rows(table, _Numbers.of(table["step"]), _Numbers.of(table["rank"]))
+        facts, steps, ranks = rows.read(sessions), rows.steps.numbers, rows.ranks.numbers
+        arrays = rows.scattered(names, room)
+    else:
+        facts, steps, ranks = laid_out.read(sessions), laid_out.steps, laid_out.ranks
+        shape = (len(steps), len(ranks))
+        arrays = {name: _as_it_lies(table[name], shape, room) for name in names}
     return SideBySide(
-        rows.steps.numbers,
-        tuple(rows.ranks.numbers.tolist()),
+        steps,
+        tuple(ranks.tolist()),
         facts.epochs,
         facts.session_start,
         # They may be the table's own memory, which nobody writes to.
         HeldCells.of(arrays, room),
+        laid_out is not None and not any(table[name].null_count for name in names),
     )
 
 
@@ -156,8 +160,17 @@ class _Numbers:
 class _Facts:
     epochs: Ints
     session_start: Bools
-    #: Whether every rank has all steps, rank by rank and in order.
-    regular: bool
+
+    @classmethod
+    def joined(cls, steps: int, parts: Iterable[_PartFacts]) -> _Facts:
+        epochs = np.full(steps, -1, np.int64)
+        starts = np.zeros(steps, bool)
+        starts[:1] = True
+        for part in parts:
+            own = epochs[part.first : part.first + len(part.epochs)]
+            np.maximum(own, part.epochs, out=own)
+            starts[part.starts] = True
+        return cls(epochs, starts)
 
 
 @dataclass(frozen=True)
@@ -166,7 +179,77 @@ class _PartFacts:
     first: int
     epochs: Ints
     starts: Ints
-    regular: bool
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """A table in which every rank has all steps, rank by rank and in order, as most have it."""
+
+    table: pa.Table
+    steps: Ints
+    ranks: Ints
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _LaidOut | None:
+        """The table, if it is one of these."""
+        count = _rows_of_first(table["rank"])
+        if not count or table.num_rows % count:
+            return None
+        steps = table["step"].slice(0, count).to_numpy()
+        begins = pa.array(np.arange(0, table.num_rows, count))
+        ranks = table["rank"].take(begins).to_numpy().astype(np.int64)
+        if (np.diff(steps) <= 0).any() or (np.diff(ranks) <= 0).any():
+            return None
+        laid_out = cls(table, steps, ranks)
+        return laid_out if all(on_all_cores(laid_out._as_told, laid_out._parts())) else None
+
+    def read(self, sessions: Ints | None) -> _Facts:
+        """What the rows tell of steps."""
+        parts = on_all_cores(partial(self._read_part, sessions), self._parts())
+        return _Facts.joined(len(self.steps), parts)
+
+    def _parts(self) -> list[tuple[slice, slice]]:
+        """Ranks and steps that are looked at together: whole ranks, or a part of a long one's steps."""
+        ranks, steps = len(self.ranks), len(self.steps)
+        many = max(1, ROWS // steps)
+        return [
+            (slice(rank, min(rank + many, ranks)), slice(step, min(step + ROWS, steps)))
+            for rank in range(0, ranks, many)
+            for step in range(0, steps, ROWS)
+        ]
+
+    def _column(self, name: str, ranks: slice, steps: slice) -> Array:
+        """Ranks × steps."""
+        first = ranks.start * len(self.steps) + steps.start
+        shape = (ranks.stop - ranks.start, steps.stop - steps.start)
+        column = self.table[name].slice(first, shape[0] * shape[1])
+        column = column.fill_null(-1) if column.null_count else column
+        return np.asarray(column.to_numpy().reshape(shape))
+
+    def _as_told(self, part: tuple[slice, slice]) -> bool:
+        ranks, steps = part
+        alike = (self._column("rank", *part) == self.ranks[ranks, None].astype(np.int32)).all()
+        return bool(alike and (self._column("step", *part) == self.steps[steps]).all())
+
+    def _read_part(self, sessions: Ints | None, part: tuple[slice, slice]) -> _PartFacts:
+        ranks, steps = part
+        before = min(steps.start, 1)
+        session = self._column("log", ranks, slice(steps.start - before, steps.stop))
+        starts = np.zeros(0, np.int64)
+        if (session != session[:, :1]).any():
+            session = session if sessions is None else sessions[session]
+            changes = (session[:, 1:] != session[:, :-1]).any(axis=0)
+            starts = np.flatnonzero(changes) + steps.start + 1 - before
+        return _PartFacts(steps.start, self._column("epoch", *part).max(axis=0), starts)
+
+
+def _rows_of_first(rank: pa.ChunkedArray) -> int:
+    """How many rows there are before another rank's begin."""
+    for begin in range(0, len(rank), ROWS):
+        others = rank.slice(begin, ROWS).to_numpy() != rank[0].as_py()
+        if others.any():
+            return begin + int(others.argmax())
+    return len(rank)
 
 
 @dataclass(frozen=True)
@@ -179,17 +262,8 @@ class _Rows:
 
     def read(self, sessions: Ints | None) -> _Facts:
         """What the rows tell of steps."""
-        epochs = np.full(len(self.steps), -1, np.int64)
-        starts = np.zeros(len(self.steps), bool)
-        starts[:1] = True
-        regular = self.table.num_rows == len(self.steps) * len(self.ranks)
-        with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            for part in pool.map(lambda begin: self._read_part(begin, sessions), self._begins()):
-                own = epochs[part.first : part.first + len(part.epochs)]
-                np.maximum(own, part.epochs, out=own)
-                starts[part.starts] = True
-                regular &= part.regular
-        return _Facts(epochs, starts, bool(regular))
+        parts = on_all_cores(partial(self._read_part, sessions), self._begins())
+        return _Facts.joined(len(self.steps), parts)
 
     def scattered(self, names: Sequence[str], room: Room) -> dict[str, Array]:
         """Columns as arrays of step × rank, wherever their rows are."""
@@ -206,19 +280,18 @@ class _Rows:
             for name, array in flat.items():
                 array[position] = _filled(part[name])
 
-        with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            list(pool.map(put, self._begins()))
+        on_all_cores(put, self._begins())
         return arrays
 
-    def _begins(self) -> Iterator[int]:
-        return iter(range(0, self.table.num_rows, ROWS))
+    def _begins(self) -> range:
+        return range(0, self.table.num_rows, ROWS)
 
     def _position(self, part: pa.Table) -> tuple[Ints, Ints]:
         """Per row the position of its rank and of its step."""
         rank = self.ranks.positions(part["rank"].to_numpy().astype(np.int64))
         return rank, self.steps.positions(part["step"].to_numpy())
 
-    def _read_part(self, begin: int, sessions: Ints | None) -> _PartFacts:
+    def _read_part(self, sessions: Ints | None, begin: int) -> _PartFacts:
         # With the row before it, which tells whether a session begins with its first one.
         before = min(begin, 1)
         part = self.table.slice(begin - before, ROWS + before)
@@ -231,9 +304,7 @@ class _Rows:
         epochs = np.full(int(row.max()) - first + 1, -1, np.int64)
         known = part["epoch"].fill_null(-1).to_numpy().astype(np.int64)
         np.maximum.at(epochs, row - first, known)
-        expected = np.arange(begin - before, begin + len(part) - before)
-        regular = np.array_equal(rank * len(self.steps) + row, expected)
-        return _PartFacts(first, epochs, row[1:][changes], regular)
+        return _PartFacts(first, epochs, row[1:][changes])
 
 
 def _filled(column: pa.ChunkedArray) -> Ints:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +21,7 @@ from stallscope.reports.write import (
     stems_of,
     write_texts,
 )
+from stallscope.watching import Watching
 
 from .anonymous import without_paths
 from .plan import Against, against, job_key
@@ -31,9 +31,6 @@ from .units import Unit
 from .worker import Done, Known, Task
 from .workers import Failed, Result, Workers
 
-#: Given a label and how many there are, shows how many are done.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-
 
 @dataclass
 class Batch:
@@ -41,7 +38,7 @@ class Batch:
 
     settings: Settings
     workers: Workers
-    progress: Progress
+    watching: Watching
     force: bool = False
     #: What could not be reported: a sentence each, with the place it is about.
     failed: list[tuple[Unit, str]] = field(default_factory=list)
@@ -77,7 +74,7 @@ class Batch:
                 yield index, known
             else:
                 left.append(index)
-        with self.progress("reading", len(left)) as watch:
+        with self.watching("reading", len(left)) as watch:
             tasks = [(units[index], before[index]) for index in left]
             for at, result in self.workers.each("look", tasks, watch):
                 yield left[at], result
@@ -112,7 +109,7 @@ class Batch:
         # Runs that share a baseline follow each other: it is taken apart once.
         left.sort(key=lambda one: (str(one.task.baseline), str(one.task.single)))
         done: dict[str, Done] = {}
-        with self.progress("reporting", len(left)) as watch:
+        with self.watching("reporting", len(left)) as watch:
             tasks = [(one.task,) for one in left]
             for index, result in self.workers.each("report", tasks, watch):
                 one = left[index]
@@ -251,7 +248,7 @@ class Batch:
     def _surveyed(self, wanted: Sequence[_Wanted], left: Sequence[_Wanted]) -> list[_Wanted]:
         """With the runs of the same job that questions about numbers of ranks go by."""
         jobs: dict[str, list[Analysis]] = defaultdict(list)
-        with self.progress("surveying", len(wanted)) as watch:
+        with self.watching("surveying", len(wanted)) as watch:
             tasks = [(one.task,) for one in wanted]
             for index, result in self.workers.each("survey", tasks, watch):
                 if not isinstance(result, Failed):

@@ -13,6 +13,7 @@ from stallscope.collector.store import collected_runs, is_collected
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 from stallscope.runs import open_runs
+from stallscope.watching import Watching, unwatched
 
 
 @dataclass(frozen=True)
@@ -44,24 +45,29 @@ class Unit:
             return read_manifest(Path(self.place)).sha256
         return fingerprint(open_source(self.place.partition("#")[0]).files(), read_as)
 
-    def head(self, read_as: str | None) -> Run:
-        """The run with its facts; its tables may be empty.
+    def head(self, read_as: str | None, watching: Watching = unwatched) -> Run:
+        """The run with its facts; its tables may be empty. See ``read``.
 
         Raises:
             NotFoundError, UnreadableError: as ``read``.
         """
         if self.collected:
             return load_run(Path(self.place), ranks=())
-        return self.read(read_as)
+        return self.read(read_as, watching)
 
-    def read(self, read_as: str | None) -> Run:
-        """
+    def read(self, read_as: str | None, watching: Watching = unwatched) -> Run:
+        """The run.
+
+        Args:
+            read_as: the parser that is to read every file.
+            watching: shows how many of so many files were read.
+
         Raises:
             NotFoundError, UnreadableError: if there is nothing, or nothing that can be read.
         """
         if self.collected:
             return load_run(Path(self.place))
-        return open_runs(self.place, read_as=read_as)[0]
+        return open_runs(self.place, read_as=read_as, watching=watching)[0]
 
 
 def units_of(source: str) -> list[Unit]:

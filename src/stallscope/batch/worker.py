@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from rich.console import RenderableType
@@ -22,17 +23,51 @@ from stallscope.reports.markdown import MarkdownReport
 from stallscope.reports.terminal import summary
 from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
+from stallscope.watching import Watching, unwatched
 
 from .anonymous import anonymous
 from .settings import Settings
 from .sketch import Sketch, sketch, sketched
 from .units import Unit
 
-#: Reads the run at a place, as the parser of a name does if one is told.
-Reads = Callable[[Unit, str | None], Run]
-
 # Baselines of so many jobs are held at once; those of one job follow each other.
 _MOST_BASELINES = 4
+
+
+class Reads(Protocol):
+    """Who reads runs, as the parser of a name does if one is told."""
+
+    def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
+        """The run at a place, whose tables may be empty, and where the second pass reads it.
+
+        Args:
+            scratch: for copies, on a disk of this machine.
+        """
+
+    def read(self, unit: Unit, read_as: str | None) -> Run:
+        """The run at a place."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """This process."""
+
+    watching: Watching = unwatched
+
+    def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
+        run = unit.head(read_as, self.watching)
+        if unit.local:
+            return run, unit
+        # Fetched once: the second pass reads the copy.
+        place = Path(tempfile.mkdtemp(prefix="fetched-", dir=scratch))
+        return run, Unit(str(save_run(run, place)), collected=True)
+
+    def read(self, unit: Unit, read_as: str | None) -> Run:
+        return unit.read(read_as, self.watching)
+
+
+#: Reads runs in the process that asks.
+HERE: Reads = Here()
 
 
 @dataclass(frozen=True)
@@ -87,7 +122,7 @@ class Done:
 class Worker:
     """Reads, takes apart and reports runs, one at a time."""
 
-    def __init__(self, settings: Settings, reads: Reads = Unit.read) -> None:
+    def __init__(self, settings: Settings, reads: Reads = HERE) -> None:
         self._settings, self._reads = settings, reads
         self._held: dict[Unit, Run] = {}
         self._baselines: OrderedDict[Unit, Analysis] = OrderedDict()
@@ -103,14 +138,9 @@ class Worker:
         if known is not None and known.fingerprint == state:
             return replace(known, unit=unit, near=unit)
         if not settings.many:
-            run = self._held[unit] = self._reads(unit, settings.read_as)
+            run = self._held[unit] = self._reads.read(unit, settings.read_as)
             return Known(unit, unit, sketch(run), state)
-        run = unit.head(settings.read_as)
-        near = unit
-        if not unit.local:
-            # Fetched once: the second pass reads the copy.
-            place = Path(tempfile.mkdtemp(prefix="fetched-", dir=settings.scratch))
-            near = Unit(str(save_run(run, place)), collected=True)
+        run, near = self._reads.look(unit, settings.read_as, settings.scratch)
         return Known(unit, near, sketch(run), state)
 
     def survey(self, task: Task) -> Analysis:
@@ -178,7 +208,7 @@ class Worker:
         return self._baselines[unit]
 
     def _read(self, unit: Unit) -> Run:
-        return self._held.get(unit) or self._reads(unit, self._settings.read_as)
+        return self._held.get(unit) or self._reads.read(unit, self._settings.read_as)
 
     def _named(self, run: Run) -> Run:
         return anonymous(run) if self._settings.anonymous else run

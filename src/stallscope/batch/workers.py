@@ -19,8 +19,7 @@ from stallscope.errors import StallscopeError
 from stallscope.room import share_memory
 
 from .settings import Settings
-from .units import Unit
-from .worker import Reads, Worker
+from .worker import HERE, Reads, Worker
 
 # Each process has the next run waiting for it, and no more than that.
 _WAITING_PER_PROCESS = 2
@@ -43,7 +42,7 @@ class Workers:
     To be used in a ``with`` statement.
     """
 
-    def __init__(self, settings: Settings, jobs: int, reads: Reads = Unit.read) -> None:
+    def __init__(self, settings: Settings, jobs: int, reads: Reads = HERE) -> None:
         self._settings = settings
         self._jobs = jobs
         self._here = Worker(settings, reads) if jobs == 1 else None

@@ -22,7 +22,7 @@ from stallscope.collecting import Collected, Engine, collect
 from stallscope.collector.fetch import Progress as Fetching
 from stallscope.collector.sources.base import Source
 from stallscope.collector.sources.registry import open_source
-from stallscope.errors import StallscopeError
+from stallscope.errors import StallscopeError, UsageError
 from stallscope.run import Run
 from stallscope.wording.numbers import amount
 
@@ -74,11 +74,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.to.startswith("mlflow:"):
         return _upload(options.sources, options.to.removeprefix("mlflow:"))
-    with collecting_engine(options.engine) as engine:
+    with collecting_engine(options.engine, follow=options.follow) as engine:
         return _collect(options, engine)
 
 
 def _collect(options: argparse.Namespace, engine: Engine) -> int:
+    if "://" in options.to:
+        raise UsageError(
+            f"--to {options.to}: a store is a folder; stallscope report reads logs at URLs as they are, "
+            "and with --engine spark --scratch URL nothing of them comes here"
+        )
     jobs = _jobs(options.sources, options.hosts)
     store = Path(options.to)
     done: dict[int, Collected] = {}

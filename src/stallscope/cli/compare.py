@@ -18,6 +18,7 @@ from stallscope.run import Run, newest_first
 from stallscope.runs import open_runs
 
 from . import output
+from .bars import watching
 from .main import FAILED, FINE
 from .opening import open_all, with_progress
 
@@ -73,7 +74,8 @@ def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
         raise UsageError(
             f"--baseline is for the verdicts of two runs, and there are {len(runs)}: leave it out"
         )
-    found = open_runs(source)
+    with watching("reading", 1):
+        found = open_runs(source, watching=watching)
     if len(found) != 1:
         raise UsageError(f"{source}: there are {len(found)} runs; --baseline takes one of them")
     (baseline,) = found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stallscope.batch.units import Unit
+from stallscope.batch.worker import Here as ReadsHere
 from stallscope.batch.worker import Reads
-from stallscope.collecting import HERE, Engine
+from stallscope.collecting import Engine, Following, Here
 from stallscope.errors import UsageError
+
+from .bars import watching
 
 _ENGINES = ("local", "spark")
 
@@ -24,15 +26,27 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_scratch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scratch",
+        metavar="PLACE",
+        help="where --engine spark writes until the report is there: a folder that all machines share, "
+        "or a URL (beside RUN)",
+    )
+
+
 @contextmanager
-def collecting_engine(name: str) -> Iterator[Engine]:
+def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
     """What collects, as long as the block lasts.
+
+    Args:
+        follow: whether the same places are collected again and again.
 
     Raises:
         MissingExtraError, UnreadableError: if Spark is not installed, or does not start.
     """
     if name == "local":
-        yield HERE
+        yield Following() if follow else Here()
         return
     from stallscope.spark.session import session
 
@@ -42,34 +56,30 @@ def collecting_engine(name: str) -> Iterator[Engine]:
         yield OnSpark(spark)
 
 
-def check_collected(engine: str, units: Iterable[Unit]) -> None:
-    """See that an engine can read runs, before it has to.
-
-    Raises:
-        UsageError: if it reads collected runs alone, and one is not.
-    """
-    for unit in units:
-        if engine == "spark" and not unit.collected:
-            raise UsageError(
-                f"{unit.place}: --engine spark reports on collected runs: stallscope collect "
-                f"{unit.place} --to STORE --engine spark, then name the STORE"
-            )
-
-
 @contextmanager
-def reading_engine(name: str) -> Iterator[Reads]:
+def reading_engine(name: str, scratch: str | None) -> Iterator[Reads]:
     """What reads the runs that are reported on, as long as the block lasts.
+
+    Args:
+        scratch: where executors may write meanwhile; None: beside the runs.
 
     Raises:
         MissingExtraError, UnreadableError: as ``collecting_engine``.
+        UsageError: if there are no executors to write, or not there.
     """
     if name == "local":
-        yield Unit.read
+        if scratch is not None:
+            raise UsageError(f"--scratch {scratch}: that is where --engine spark writes; say both")
+        yield ReadsHere(watching)
         return
+    if scratch is not None:
+        from stallscope.spark.storage import check_place
+
+        check_place(scratch)
     from stallscope.spark.session import session
 
     with session() as spark:
         from stallscope.spark.reporting import far_runs
 
-        with far_runs(spark) as runs:
-            yield runs.read
+        with far_runs(spark, scratch) as runs:
+            yield runs

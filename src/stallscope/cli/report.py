@@ -24,9 +24,9 @@ from stallscope.reports import registry
 from stallscope.runs import store_of
 
 from . import github, mlflow_runs, output
-from .engine import add_engine, check_collected, reading_engine
+from .bars import watching
+from .engine import add_engine, add_scratch, reading_engine
 from .main import FAILED, FINE
-from .opening import watching
 from .report_settings import jobs_of, settings_of
 
 #: What ``--fail-if`` ends with where a condition held.
@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", metavar="N", help="processes that work side by side (as many as processors)"
     )
     add_engine(parser)
+    add_scratch(parser)
     parser.add_argument(
         "--anonymous", action="store_true", help="leave out names of hosts, and paths"
     )
@@ -98,14 +99,12 @@ def run(options: argparse.Namespace) -> int:
             )
         named = (unit for source in sources for unit in units_of(source))
         units = list({unit.key: unit for unit in named}.values())
-        check_collected(options.engine, [*units, *baselines])
         mlflow_runs.checked_count(options.to, len(units))
         settings = settings.of(len(units))
         alone = alone_in(settings.out) if settings.resumable else nullcontext()
         jobs = jobs_of(options, len(units))
-        with alone, reading_engine(options.engine) as reads, Workers(
-            settings, jobs, reads
-        ) as workers:
+        reading = reading_engine(options.engine, options.scratch)
+        with alone, reading as reads, Workers(settings, jobs, reads) as workers:
             batch = Batch(settings, workers, watching, options.force)
             return _reported(batch, units, baselines, since, options)
 

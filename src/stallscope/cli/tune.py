@@ -13,7 +13,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
 from stallscope.errors import NotFoundError, StallscopeError
-from stallscope.parsers.autotune import is_autotune_log, read_autotune
+from stallscope.parsers.autotune import is_autotune_file, read_autotune
 from stallscope.parsers.horovod_timeline import is_timeline_file, open_timeline
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.tuning import FORMATS, render
@@ -22,13 +22,13 @@ from stallscope.run import Run
 from stallscope.runs import open_runs
 
 from . import output
+from .bars import watching
 from .main import FAILED, FINE
 from .opening import with_progress
 
 _STEM = "tune"
 _FORMATS = tuple(FORMATS)
-_HEAD_BYTES = 4096
-_SUFFIXES = (".csv", ".json", ".log", ".txt", ".gz", ".bz2", ".xz", ".zst")
+_SUFFIXES = (".csv", ".json", ".log", ".txt", ".gz", ".bz2", ".xz", ".zst", ".lz4")
 
 
 @dataclass
@@ -91,24 +91,31 @@ def _look(place: str, found: _Found, read_as: str | None) -> None:
     path = Path(place)
     if path.is_file() and _take(path, found):
         return
-    beside = [one for one in _files(path) if _take(one, found)] if path.is_dir() else []
+    beside = _taken(path, found) if path.is_dir() else []
     try:
-        found.runs += open_runs(place, read_as=read_as)
+        found.runs += open_runs(place, read_as=read_as, watching=watching)
     except NotFoundError:
         if not beside:
             raise
+
+
+def _taken(folder: Path, found: _Found) -> list[Path]:
+    """The autotune logs and Timelines in a folder."""
+    files = list(_files(folder))
+    taken = []
+    with watching("looking", len(files)) as watch:
+        for done, one in enumerate(files):
+            watch(done)
+            if _take(one, found):
+                taken.append(one)
+    return taken
 
 
 def _take(path: Path, found: _Found) -> bool:
     """Whether it is an autotune log or a Timeline; then it is read."""
     if path.resolve() in found.read:
         return True
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False  # said where it is read as a run
-    if is_autotune_log(head):
+    if is_autotune_file(path):
         found.autotunes.append(AutotuneFile(str(path), read_autotune(path)))
     elif is_timeline_file(path):
         with open_timeline(path) as timeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from stallscope.attempts import last_attempts, recorded_again
@@ -22,6 +22,7 @@ from stallscope.run import STEPS_SCHEMA, Log, Run
 
 from .each import each
 from .parsing import Fragment, stand_in
+from .storage import new_file, rows_of
 
 if TYPE_CHECKING:
     # Executors import this, and need nothing that stores need.
@@ -38,12 +39,12 @@ class FarSteps:
 
     Args:
         spark: the session.
-        folder: where executors write before a run is whole.
+        folder: where executors write before a run is whole; it may be a URL.
         fragments: by number; those of runs that were collected before are added.
     """
 
     spark: Any
-    folder: Path
+    folder: str
     fragments: list[Fragment]
     _new: int = field(init=False)
 
@@ -76,23 +77,31 @@ class FarSteps:
         from stallscope.collector.catalogue.manifests import ListedFile
         from stallscope.collector.store import Written, listed
 
-        numbers = dict(
-            zip(run.steps["log"].to_pylist(), run.steps["step"].to_pylist(), strict=True)
-        )
-        tasks = [_Task(pieces, str(self.folder)) for pieces in _files(self._pieces(run, numbers))]
-        found = each(self.spark, _arrange, tasks)
+        told, found = self.arranged(run)
         (folder / "steps").mkdir()
-        if not tasks:
+        if not found:
             write_rows(STEPS_SCHEMA.empty_table(), folder / "steps" / "logs-000000-000000.parquet")
-            return Written(run, 0, listed(folder, "steps/*.parquet"))
+            return Written(told, 0, listed(folder, "steps/*.parquet"))
         files = {}
-        for task, one in zip(tasks, found, strict=True):
-            first, last = task.pieces[0].log, task.pieces[-1].log
-            name = f"steps/logs-{first:06d}-{last:06d}.parquet"
+        for one in found:
+            name = f"steps/logs-{one.logs[0]:06d}-{one.logs[1]:06d}.parquet"
             # Of a task that ran more than once, the one that counts.
             Path(one.path).rename(folder / name)
             files[name] = ListedFile(one.size, one.sha256)
-        return Written(_told(run, found), sum(one.rows for one in found), files)
+        return Written(told, sum(one.rows for one in found), files)
+
+    def arranged(self, run: Run) -> tuple[Run, list[Arranged]]:
+        """Have the rows of a run put into files of many logs, in the order of logs.
+
+        Returns:
+            The run with what was noticed on the way, and the files.
+        """
+        numbers = dict(
+            zip(run.steps["log"].to_pylist(), run.steps["step"].to_pylist(), strict=True)
+        )
+        tasks = [_Task(pieces, self.folder) for pieces in _files(self._pieces(run, numbers))]
+        found = each(self.spark, _arrange, tasks)
+        return _told(run, found), found
 
     def _pieces(self, run: Run, numbers: dict[int, int]) -> list[_Piece]:
         """What becomes of each log's rows, in the order of logs."""
@@ -139,10 +148,12 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _File:
+class Arranged:
     """A file that an executor has written."""
 
     path: str
+    #: The numbers of the first and the last one in it.
+    logs: tuple[int, int]
     rows: int
     size: int
     sha256: str
@@ -194,7 +205,7 @@ def _files(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
     return files
 
 
-def _arrange(task: _Task) -> _File:
+def _arrange(task: _Task) -> Arranged:
     """On an executor: the rows of some logs, in one file."""
     tables: list[pa.Table] = []
     repeated: dict[int, int] = {}
@@ -204,11 +215,31 @@ def _arrange(task: _Task) -> _File:
         if again:
             repeated[piece.rank] = repeated.get(piece.rank, 0) + again
     whole = pa.concat_tables(tables).combine_chunks()
-    path = Path(task.folder) / f"{uuid.uuid4().hex}.arranged.parquet"
-    write_rows(whole, path)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return _File(str(path), whole.num_rows, path.stat().st_size, digest, repeated)
+    path = f"{task.folder}/{uuid.uuid4().hex}.arranged.parquet"
+    with new_file(path) as file:
+        counted = _Counted(file)
+        write_rows(whole, counted)
+    logs = task.pieces[0].log, task.pieces[-1].log
+    return Arranged(path, logs, whole.num_rows, counted.size, counted.hexdigest(), repeated)
+
+
+class _Counted(io.RawIOBase):
+    """A file that is written through it, with what manifests say of files: nobody reads it again."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._digest, self.size = file, hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        self._file.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
 
 
 def _rows(piece: _Piece) -> tuple[pa.Table, int]:
@@ -240,7 +271,7 @@ def _ascends(own: pa.Table) -> bool:
 def _read(fragment: Fragment) -> pa.Table:
     names = STEPS_SCHEMA.names[1:]
     chosen = None if fragment.log is None else pc.field("log") == fragment.log
-    found = ds.dataset(list(fragment.paths), format="parquet").to_table(names, filter=chosen)
+    found = rows_of(fragment.paths, names, chosen)
     return found.combine_chunks()
 
 
@@ -249,7 +280,7 @@ def _numbered(rows: pa.Table, log: int) -> pa.Table:
     return rows.add_column(0, "log", number).cast(STEPS_SCHEMA)
 
 
-def _told(run: Run, files: Sequence[_File]) -> Run:
+def _told(run: Run, files: Sequence[Arranged]) -> Run:
     """The run, with what was found of steps that were recorded more than once."""
     repeated: dict[int, int] = {}
     for file in files:

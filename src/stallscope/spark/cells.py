@@ -12,6 +12,7 @@ import numpy as np
 from stallscope.analysis.blocks import Array, Block, Bools, Cells, Ints
 
 from .each import each
+from .storage import is_url, new_file, read_part
 
 T = TypeVar("T")
 
@@ -34,12 +35,23 @@ class Stretch:
 
     def read(self, steps: slice, ranks: Ints) -> Array:
         """Steps × ranks of what it has."""
+        rows = slice(steps.start - self.steps[0], steps.stop - self.steps[0])
+        columns = ranks - self.ranks[0]
+        if not self.rank_by_rank:
+            return np.asarray(self._lines(rows)[:, columns])
+        first = int(columns.min())
+        lines = self._lines(slice(first, int(columns.max()) + 1))
+        return np.asarray(lines.T[rows][:, columns - first])
+
+    def _lines(self, chosen: slice) -> Array:
+        """Some of what lies together: all steps of each of some ranks, or all ranks of some steps."""
         count = self.steps[1] - self.steps[0], self.ranks[1] - self.ranks[0]
         shape = count[::-1] if self.rank_by_rank else count
-        lies = np.memmap(self.path, self.dtype, "r", shape=shape)
-        own = lies.T if self.rank_by_rank else lies
-        rows = own[steps.start - self.steps[0] : steps.stop - self.steps[0]]
-        return np.asarray(rows[:, ranks - self.ranks[0]])
+        if not is_url(self.path):
+            return np.memmap(self.path, self.dtype, "r", shape=shape)[chosen]
+        line = shape[1] * np.dtype(self.dtype).itemsize
+        data = read_part(self.path, chosen.start * line, chosen.stop * line)
+        return np.frombuffer(data, self.dtype).reshape(-1, shape[1])
 
 
 def written(
@@ -53,7 +65,8 @@ def written(
     if not array.size:
         return ()
     path = f"{folder}/{uuid.uuid4().hex}.cells"
-    np.ascontiguousarray(array.T if rank_by_rank else array).tofile(path)
+    with new_file(path) as file:
+        file.write(np.ascontiguousarray(array.T if rank_by_rank else array).data)
     ends = steps + array.shape[0], ranks + array.shape[1]
     return (Stretch(path, array.dtype.str, (steps, ends[0]), (ranks, ends[1]), rank_by_rank),)
 
@@ -159,7 +172,7 @@ class Cluster:
     """Where kernels run, and where they may write."""
 
     spark: Any
-    #: All machines see it.
+    #: All machines see it; it may be a URL.
     folder: str
     #: Cells of a block.
     cells: int = _CELLS

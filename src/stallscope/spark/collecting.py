@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stallscope.collector.catalogue import Catalogue, Entry
-from stallscope.collector.fetch import Progress
+from stallscope.batch.units import Unit
+from stallscope.collecting import list_runs
+from stallscope.collector.fetch import Progress, fetch
 from stallscope.collector.loading import RunOnDisk
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store import save_run
@@ -18,7 +18,9 @@ from stallscope.run import Run
 
 from .arranging import FarSteps
 from .parsing import FarReads
-from .scratch import scratch_in
+from .reporting import far_runs
+from .scratch import scratch_at
+from .storage import remove
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,10 @@ class OnSpark:
     spark: Any
 
     def near(self, place: Source, store: Path, progress: Progress) -> Source:
-        return place
+        return place if place.local or place.travels else fetch(place, store, progress)
 
     def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
-        folder = scratch_in(store)
+        folder = scratch_at(str(store))
         try:
             reads = FarReads(self.spark, read_as, folder)
             runs = read(place, read_as=read_as, reads=reads)
@@ -43,7 +45,7 @@ class OnSpark:
             return [save_run(run, store, self._steps(reads)) for run in runs]
         finally:
             # With what attempts have left that do not count.
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
 
     def _steps(self, reads: FarReads) -> FarSteps | None:
         return FarSteps(self.spark, reads.folder, [*reads.fragments]) if reads.fragments else None
@@ -52,7 +54,6 @@ class OnSpark:
         return RunOnDisk.open(folder)
 
     def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
-        """Enter runs into the store's catalogue; what holds them back is not looked for here."""
-        with Catalogue.open(store) as catalogue:
-            for _, folder in runs:
-                catalogue.add(Entry.read(folder))
+        """Enter runs into the store's catalogue, with what executors find to hold them back."""
+        with far_runs(self.spark) as far:
+            list_runs(runs, store, lambda folder: far.read(Unit(str(folder), collected=True), None))

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from stallscope import __version__, errors
 
+from .storage import is_url
+
 R = TypeVar("R")
 
 _SCHEMA = "task long, found binary"
@@ -83,12 +85,12 @@ def done(
 
 
 def check_shared(folder: str) -> None:
-    """On an executor: see that it has a folder that the driver has made.
+    """On an executor: see that it has a folder that the driver has made; a URL shows itself.
 
     Raises:
         UnwritableError: if it has not.
     """
-    if not Path(folder).is_dir():
+    if not is_url(folder) and not Path(folder).is_dir():
         raise errors.UnwritableError(
             f"{Path(folder).parent}: an executor of Spark does not see this folder; name one that the "
             "driver and all executors share, like a mounted file system, /dbfs or /Volumes"

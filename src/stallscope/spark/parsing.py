@@ -19,11 +19,12 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.encoding import in_utf8
 from stallscope.parsers.named import by_name
-from stallscope.parsers.packed import unpacked
+from stallscope.parsers.packed import unpacked, unpacked_whole
 from stallscope.parsers.reading import Reading
 from stallscope.run import STEPS_SCHEMA
 
 from .each import check_shared, each
+from .storage import new_file
 
 _ROWS_SCHEMA = pa.schema(list(STEPS_SCHEMA)[1:])
 # Spark takes some hundredths of a second for a task, and a parser a second for this.
@@ -77,12 +78,12 @@ class FarReads:
     Args:
         spark: the session.
         read_as: the parser that is to read every file, if one is.
-        folder: where rows are put until they are arranged; driver and executors see it.
+        folder: where rows are put until they are arranged, or a URL; driver and executors see it.
     """
 
     spark: Any
     read_as: str | None
-    folder: Path
+    folder: str
     #: By number.
     fragments: list[Fragment] = field(default_factory=list)
     _printed: list[_Looked] = field(default_factory=list)
@@ -90,7 +91,7 @@ class FarReads:
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
         shipped = [_shipped(file, local) for file in files]
         tasks = [
-            _Task(chosen, [shipped[number] for number in chosen], self.read_as, str(self.folder))
+            _Task(chosen, [shipped[number] for number in chosen], self.read_as, self.folder)
             for chosen in _tasks(files)
         ]
         found = {number: one for task in each(self.spark, _read, tasks) for number, one in task}
@@ -104,7 +105,7 @@ class FarReads:
         """The step logs whose records were found; those whose records may lie in the same files are
         put together by one task.
         """
-        tasks = [_Task([0], files, None, str(self.folder)) for files in _together(self._printed)]
+        tasks = [_Task([0], files, None, self.folder) for files in _together(self._printed)]
         found = [self._numbered(one) for one in each(self.spark, _read_records, tasks)]
         for one in found:
             reading.problems += one.problems
@@ -211,8 +212,11 @@ def _looked_into(file: SourceFile, task: _Task) -> _Looked:
     reading = Reading(by_name(task.read_as) if task.read_as else None)
     records: set[tuple[str, str]] = set()
     try:
-        data = unpacked(file.where, file.read())
-        taken = reading.take(file.name, file.where, data, reading.ahead(file.name, data))
+        whole = unpacked_whole(file.where, file.read())
+        parsed = reading.ahead(file.name, whole.data)
+        taken = reading.take(file.name, file.where, whole.data, parsed)
+        if whole.broke_off:
+            reading.broke_off(file.name)
         if taken.kind == "records":
             # Also where none of them is whole: the rest is in another file of the folder.
             records = {*reading.records.pieces, ("", _folder(file))}
@@ -245,7 +249,8 @@ def _put_away(one: Parsed, folder: str) -> Away:
     path = f"{folder}/{uuid.uuid4().hex}.parquet"
     fragment = Fragment((), 0)
     if rows:
-        pq.write_table(one.steps, path)
+        with new_file(path) as file:
+            pq.write_table(one.steps, file)
         low_high = pc.min_max(one.steps["step"]).as_py()
         end = pc.max(one.steps["end"]).as_py()
         fragment = Fragment((path,), rows, end, (low_high["min"], low_high["max"]))

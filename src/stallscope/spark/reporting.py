@@ -1,10 +1,9 @@
-"""Collected runs whose steps stay on the storage that all see: executors look at them."""
+"""Runs whose steps stay on the storage that all see: executors look at them."""
 
 from __future__ import annotations
 
-import shutil
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,59 +14,147 @@ import pyarrow.parquet as pq
 
 from stallscope.batch.units import Unit
 from stallscope.collector.catalogue.manifests import read_manifest
+from stallscope.collector.fetch import fetch
 from stallscope.collector.loading import load_run
+from stallscope.collector.sources.base import Source
+from stallscope.collector.sources.registry import open_source
+from stallscope.errors import UnwritableError, UsageError
+from stallscope.parsers import read
 from stallscope.run import Run
+from stallscope.runs import chosen
 
+from .arranging import FarSteps
 from .cells import Cluster
-from .scratch import keep, scratch_in
+from .parsing import FarReads
+from .scratch import keep, scratch_at
+from .storage import is_url, remove
 from .table import FarTable
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A run, and the files that have its rows; none where they are here."""
+
+    run: Run
+    files: tuple[str, ...] = ()
+    rows: int = 0
 
 
 @dataclass
 class FarRuns:
-    """Opens collected runs for executors.
+    """Opens runs for executors.
 
     Args:
         spark: the session.
+        scratch: where executors may write until reports are there, a folder that all machines share or a
+            URL; None: beside the runs.
     """
 
     spark: Any
-    #: Of runs that somebody still holds.
-    _held: weakref.WeakSet[Cluster] = field(default_factory=weakref.WeakSet)
+    scratch: str | None = None
+    #: Of runs that somebody still holds, with what removes their cells.
+    _held: weakref.WeakKeyDictionary[Cluster, Callable[[], object]] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+    #: By place, what was parsed of logs, and where the rows of those are.
+    _parsed: dict[str, _Held] = field(default_factory=dict)
+    _rows: list[str] = field(default_factory=list)
+
+    def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
+        """A run with its facts, and where it is read: copies would be where no executor sees them."""
+        return (unit.head(read_as) if unit.collected else self._logs(unit, read_as).run), unit
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        """A collected run with a table that is elsewhere.
+        """A run with a table that is elsewhere. Logs are parsed first, once.
 
         Raises:
-            NotFoundError, UnreadableError: as ``load_run``.
-            UnwritableError: if nothing can be written beside it.
+            NotFoundError, UnreadableError: as ``Unit.read``.
+            UsageError: if nobody has said where executors may write, and it goes without saying nowhere.
+            UnwritableError: if nothing can be written there.
         """
-        # Not what a link leads to: executors may have it elsewhere.
-        folder = Path(unit.place).absolute()
-        run = load_run(folder, ranks=())
-        names = sorted(read_manifest(folder).files)
-        files = tuple(str(folder / name) for name in names if name.startswith("steps"))
-        rows = sum(pq.read_metadata(file).num_rows for file in files)
-        # Baselines may be held for days.
-        keep(Path(cluster.folder) for cluster in self._held)
-        scratch = scratch_in(folder.parent)
-        cluster = Cluster(self.spark, str(scratch))
-        self._held.add(cluster)
+        held = _collected(unit) if unit.collected else self._logs(unit, read_as)
+        if not held.files:
+            return held.run
+        cluster = Cluster(self.spark, self._new_scratch(unit))
         # Gone with all cells in it, as soon as nobody holds them any longer.
-        weakref.finalize(cluster, shutil.rmtree, scratch, ignore_errors=True)
-        steps = FarTable(cluster, files, tuple(run.ranks), rows)
-        return replace(run, steps=cast("pa.Table", steps))
+        self._held[cluster] = weakref.finalize(cluster, remove, cluster.folder)
+        steps = FarTable(cluster, held.files, tuple(held.run.ranks), held.rows)
+        return replace(held.run, steps=cast("pa.Table", steps))
 
     def end(self) -> None:
         """Remove what executors have written for runs that somebody still holds."""
-        for cluster in self._held:
-            shutil.rmtree(cluster.folder, ignore_errors=True)
+        for end in list(self._held.values()):
+            end()
+        for place in self._rows:
+            remove(place)
+
+    def _logs(self, unit: Unit, read_as: str | None) -> _Held:
+        if unit.key not in self._parsed:
+            self._parsed[unit.key] = self._parse(unit, read_as)
+        return self._parsed[unit.key]
+
+    def _parse(self, unit: Unit, read_as: str | None) -> _Held:
+        named, _, run_id = unit.place.partition("#")
+        folder = self._new_scratch(unit)
+        try:
+            reads = FarReads(self.spark, read_as, folder)
+            runs = read(_near(open_source(named), folder), read_as=read_as, reads=reads)
+            run = chosen(named, run_id, runs)
+            if not reads.fragments:
+                # Profilers' traces and logs of epochs have few rows; they are here already.
+                return _Held(run)
+            rows = self._new_scratch(unit)
+            self._rows.append(rows)
+            told, files = FarSteps(self.spark, rows, [*reads.fragments]).arranged(run)
+            paths = tuple(one.path for one in files)
+            return _Held(told, paths, sum(one.rows for one in files))
+        finally:
+            # With what attempts have left that do not count.
+            remove(folder)
+
+    def _new_scratch(self, unit: Unit) -> str:
+        # Baselines may be held for days.
+        keep((*self._rows, *(cluster.folder for cluster in self._held)))
+        if self.scratch is not None:
+            return scratch_at(self.scratch)
+        # Not what a link leads to: executors may have it elsewhere.
+        named = Path(unit.place.partition("#")[0]).absolute()
+        if not named.exists():
+            raise UsageError(
+                f"{unit.place}: where may executors write? Name a folder that all machines share, "
+                "or a URL, with --scratch"
+            )
+        try:
+            return scratch_at(str(named.parent))
+        except UnwritableError as error:
+            raise UnwritableError(f"{error}; --scratch names another place") from error
+
+
+def _collected(unit: Unit) -> _Held:
+    # Not what a link leads to: executors may have it elsewhere.
+    folder = Path(unit.place).absolute()
+    run = load_run(folder, ranks=())
+    names = sorted(read_manifest(folder).files)
+    files = tuple(str(folder / name) for name in names if name.startswith("steps"))
+    return _Held(run, files, sum(pq.read_metadata(file).num_rows for file in files))
+
+
+def _near(place: Source, scratch: str) -> Source:
+    """A place as executors read it: itself, or a copy where all see it."""
+    if place.local or place.travels:
+        return place
+    if is_url(scratch):
+        raise UsageError(
+            f"{place.where}: executors cannot read there, and copies need a folder that all "
+            "machines share: name one with --scratch"
+        )
+    return fetch(place, Path(scratch))
 
 
 @contextmanager
-def far_runs(spark: Any) -> Iterator[FarRuns]:
+def far_runs(spark: Any, scratch: str | None = None) -> Iterator[FarRuns]:
     """What opens runs as long as the block lasts; what executors have written goes with it."""
-    runs = FarRuns(spark)
+    runs = FarRuns(spark, scratch)
     try:
         yield runs
     finally:

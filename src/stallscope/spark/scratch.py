@@ -1,8 +1,9 @@
-"""Folders in a store that executors write to, until a run is whole or its report is there."""
+"""Places that executors write to, until a run is whole or its report is there."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -12,11 +13,25 @@ from pathlib import Path
 
 from stallscope.collector.fetch import writing
 
+from .storage import is_url
+
 # Of a driver that was killed: whether it still runs on another machine that shares the store cannot be
 # asked, but one that is at work writes more often than once a day.
 _LEFT_SECONDS = 24 * 3600
 # As ``mkdtemp`` ends names, so that nobody else's are taken for ours.
-_OURS = ".spark-" + "[a-z0-9_]" * 8
+_OURS = ".stallscope-spark-" + "[a-z0-9_]" * 8
+
+
+def scratch_at(place: str) -> str:
+    """A new place of its own in a folder or below a URL, for executors to write to.
+
+    Raises:
+        UnwritableError: if nothing may be written into the folder.
+    """
+    if is_url(place):
+        # What executors write there makes it.
+        return f"{place.rstrip('/')}/.stallscope-spark-{secrets.token_hex(4)}"
+    return str(scratch_in(Path(place)))
 
 
 def scratch_in(store: Path) -> Path:
@@ -29,17 +44,17 @@ def scratch_in(store: Path) -> Path:
         store.mkdir(parents=True, exist_ok=True)
         _remove_left(store)
         # Not what a link leads to: executors may have it elsewhere.
-        made = Path(tempfile.mkdtemp(prefix=".spark-", dir=store)).absolute()
+        made = Path(tempfile.mkdtemp(prefix=".stallscope-spark-", dir=store)).absolute()
         # Executors may be somebody else.
         made.chmod(store.stat().st_mode)
     return made
 
 
-def keep(folders: Iterable[Path]) -> None:
+def keep(places: Iterable[str]) -> None:
     """Show that folders are not left, though nothing is written to them."""
-    for folder in folders:
-        with suppress(OSError):  # somebody else has removed it
-            os.utime(folder)
+    for place in places:
+        with suppress(OSError):  # it is no folder, or somebody else has removed it
+            os.utime(place)
 
 
 def _remove_left(store: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from stallscope.analysis.away import AwayTable
 from stallscope.analysis.blocks import NULL, Ints
@@ -19,6 +18,7 @@ from stallscope.run import STEPS_SCHEMA
 
 from .cells import Cluster, FarCells, Stretch, written
 from .each import check_shared, each
+from .storage import rows_of
 
 T = TypeVar("T")
 
@@ -109,8 +109,7 @@ class _Part:
             chosen &= pc.field("generation") == self.generation
         if self.without:
             chosen &= ~pc.field("log").isin(list(self.without))
-        steps = ds.dataset(list(self.files), schema=STEPS_SCHEMA, format="parquet")
-        rows = steps.to_table(filter=chosen).combine_chunks()
+        rows = rows_of(self.files, wanted=chosen, schema=STEPS_SCHEMA).combine_chunks()
         log = rows["log"].to_numpy()
         if (np.diff(log) >= 0).all():
             return rows

@@ -11,8 +11,8 @@ from .plain import plain
 from .verdicts import counted
 
 _TITLES = {
-    "network_receive": "Network, received in all",
-    "network_transmit": "Network, sent in all",
+    "network_receive": "Network, received",
+    "network_transmit": "Network, sent",
 }
 _SHORT = {"gpu": "GPU", "cpu": "CPU"}
 _BYTES = {"MB": 1e6, "GB": 1e9}
@@ -47,12 +47,13 @@ def label(quantity: Quantity) -> str:
 
 def scale(quantity: Quantity) -> Scale:
     """The unit in which its values read well."""
-    length = _BYTES.get(quantity.unit)
+    size, _, second = quantity.unit.partition("/")
+    length = _BYTES.get(size)
     if length is None:
         return Scale(quantity.unit, 1.0)
     most = quantity.top * length
     name, own = next((size for size in reversed(_SIZES) if most >= size[1]), _SIZES[0])
-    return Scale(name, length / own)
+    return Scale(f"{name}/{second}" if second else name, length / own)
 
 
 def reading(value: float, unit: Scale) -> str:

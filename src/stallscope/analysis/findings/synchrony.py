@@ -96,9 +96,12 @@ class _Moments:
 
 def _first_and_last(block: Block, stamp: str, ranks: list[Ints]) -> tuple[Ints, Ints]:
     """Clocks × steps, both of them."""
-    at = [block.of(stamp, own) for own in ranks]
-    first = [_or_never(own).min(axis=1) for own in at]
-    return np.array(first), np.array([own.max(axis=1) for own in at])
+    at = block.of(stamp, np.concatenate(ranks)).T
+    begins = np.cumsum([0, *map(len, ranks[:-1])])
+    first, last = (join.reduceat(at, begins, axis=0) for join in (np.minimum, np.maximum))
+    if (first == NULL).any():
+        first = np.minimum.reduceat(_or_never(at), begins, axis=0)
+    return first, last
 
 
 def _on_one_clock(records: Records, moments: _Moments, clock: int) -> _Apart | None:

@@ -1,0 +1,57 @@
+"""The k-th smallest of a few values, in very many places at once: the ranks of a host, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import numpy as np
+
+from .blocks import Ints
+
+# Sorting more of them takes longer than numpy's partition, which looks at one place after the other.
+_FEW = 16
+
+
+def smallest_of_few(values: Ints, kth: Sequence[int]) -> list[Ints]:
+    """The k-th smallest of each group, counted from 0, for several k.
+
+    Args:
+        values: groups × values × places.
+        kth: each below the number of values.
+
+    Returns:
+        Per k an array of groups × places.
+    """
+    count = values.shape[1]
+    if count > _FEW:
+        part = np.partition(values, sorted(set(kth)), axis=1)
+        return [part[:, k] for k in kth]
+    # Whole arrays are compared and exchanged: the processor does many places in one instruction.
+    ordered = [values[:, index].copy() for index in range(count)]
+    spare = np.empty_like(ordered[0])
+    for low, high in _exchanges(count):
+        one, other = ordered[low], ordered[high]
+        ordered[low], spare = np.minimum(one, other, out=spare), one
+        np.maximum(one, other, out=other)
+    return [ordered[k] for k in kth]
+
+
+@cache
+def _exchanges(count: int) -> tuple[tuple[int, int], ...]:
+    """Which of so many values are compared and exchanged to sort them (Batcher 1968)."""
+    return tuple(_merge_exchange(count))
+
+
+def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
+    """Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2 M."""
+    top = 1 << max(0, (count - 1).bit_length() - 1)
+    p = top if count > 1 else 0
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            yield from ((i, i + d) for i in range(count - d) if i & p == r)
+            if q == p:
+                break
+            d, q, r = q - p, q >> 1, p
+        p >>= 1

@@ -1,0 +1,80 @@
+"""How far a command is, at the bottom of a terminal: one display of all that goes on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from rich.console import Console, RenderableType
+from rich.progress import MofNCompleteColumn, Progress, Task, TaskID
+from rich.spinner import Spinner
+from rich.text import Text
+
+from stallscope.watching import Watch, not_told
+
+# What is done sooner needs no bar.
+_PATIENCE_SECONDS = 2.0
+
+#: What is on the terminal.
+_shown: ContextVar[_Bars | None] = ContextVar("shown", default=None)
+
+
+@contextmanager
+def watching(label: str, total: int) -> Iterator[Watch]:
+    """A sign of life on a terminal's standard error: from two seconds on a bar, where there are several.
+
+    What it gives is to be called now and then with how many are done. Within another one, it is a line
+    below that one's.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield not_told
+        return
+    # Two displays would write over each other.
+    bars = _shown.get() or _Bars(console)
+    task = bars.begin(label, total)
+    try:
+        yield lambda done: bars.update(task, completed=done)
+    finally:
+        bars.end(task)
+
+
+class _Bars(Progress):
+    """A bar for each of what goes on; a spinner where the innermost of them cannot be counted."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+        # What goes into a pipe is not the display's.
+        redirected = sys.stdout.isatty()
+        super().__init__(*columns, console=console, transient=True, redirect_stdout=redirected)
+
+    def begin(self, label: str, total: int) -> TaskID:
+        spinner = Spinner("dots", Text(f"{label} …"), style="status.spinner")
+        task = self.add_task(label, total=total if total > 1 else None, spinner=spinner)
+        if not self.live.is_started:
+            _shown.set(self)
+            self.start()
+        return task
+
+    def end(self, task: TaskID) -> None:
+        if len(self.task_ids) == 1:
+            _shown.set(None)
+            self.stop()
+        self.remove_task(task)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        shown = [task for task in self.tasks if _is_due(task)]
+        bars = [task for task in shown if task.total is not None]
+        if bars:
+            yield self.make_tasks_table(bars)
+        if shown and shown[-1].total is None:
+            yield shown[-1].fields["spinner"]
+        if not shown:
+            # Of a display without any line, rich leaves an empty one behind.
+            yield Text()
+
+
+def _is_due(task: Task) -> bool:
+    return task.total is None or (task.elapsed or 0.0) >= _PATIENCE_SECONDS

@@ -1,0 +1,17 @@
+"""The k-th smallest of a few values in many places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallscope.analysis.among_few import smallest_of_few
+
+
+@pytest.mark.parametrize("count", range(1, 20))
+def test_every_kth_smallest_is_what_sorting_gives_and_nothing_is_written_to(count: int) -> None:
+    values = np.random.default_rng(count).integers(-9, 9, (3, count, 50))
+    before = values.copy()
+    found = smallest_of_few(values, range(count))
+    assert np.array_equal(np.stack(found, axis=1), np.sort(before, axis=1))
+    assert np.array_equal(values, before)

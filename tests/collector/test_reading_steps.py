@@ -1,0 +1,112 @@
+"""Steps are read back from whatever row groups they were written in, and only the wanted ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from stallscope.collector import reading_steps
+from stallscope.collector.reading_steps import read_steps
+from stallscope.collector.step_files import write_rows
+from stallscope.room import MEMORY
+from stallscope.run import STEPS_SCHEMA
+from stallscope.simulate import Job, simulate
+
+STEPS = simulate(Job(ranks=6, steps=700, epochs=3)).run.steps
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files, and all that is in them."""
+
+    paths: list[Path]
+    steps: pa.Table
+
+
+def with_holes() -> pa.Table:
+    """Steps of which some stamps, some samples, and all epochs of the last ranks are not known."""
+    there = np.random.default_rng(1).random(STEPS.num_rows)
+    none = pa.scalar(None, pa.int64())
+    table = STEPS
+    for name, missing in (
+        ("reduced", there < 0.1),
+        ("samples", there < 0.5),
+        ("epoch", STEPS["rank"].to_numpy() > 3),
+    ):
+        filled = pc.if_else(pa.array(missing), none.cast(table[name].type), table[name])
+        table = table.set_column(table.schema.get_field_index(name), name, filled)
+    return table.cast(STEPS_SCHEMA)
+
+
+@pytest.fixture(params=["by log", "by epoch", "ten rows", "no statistics"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+    steps, paths = with_holes(), [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    half = STEPS.num_rows // 2
+    parts = [steps.slice(0, half), steps.slice(half)]
+    if request.param == "by epoch":
+        late = pc.fill_null(pc.greater(steps["epoch"], 0), True)
+        parts = [steps.filter(pc.invert(late)), steps.filter(late)]
+    for path, part in zip(paths, parts, strict=True):
+        if request.param == "ten rows":
+            pq.write_table(part, path, row_group_size=10)
+        elif request.param == "no statistics":
+            pq.write_table(part, path, row_group_size=500, write_statistics=False)
+        else:
+            write_rows(part, path)
+    return Written(paths, pa.concat_tables(parts).combine_chunks())
+
+
+@pytest.fixture(params=["a thread", "threads"])
+def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "threads":
+        monkeypatch.setattr(reading_steps, "_ROWS_AT_A_TIME", 64)
+        monkeypatch.setattr(reading_steps, "_ROWS_PER_TASK", 256)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("memory", ["1GB", "1kB"])
+def test_all_rows_come_back_in_their_order_and_in_one_piece(
+    written: Written, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MEMORY, memory)
+    back = read_steps(written.paths)
+    assert back.equals(written.steps)
+    assert {column.num_chunks for column in back.columns} == {1}
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("ranks", "epochs"),
+    [([1, 4], None), (None, [0]), ([0, 1], [1, 2]), ([], None), ([77], None), (None, [])],
+)
+def test_only_wanted_rows_come_back(
+    written: Written, ranks: list[int] | None, epochs: list[int] | None
+) -> None:
+    wanted = pa.array(np.ones(STEPS.num_rows, bool))
+    for name, values in (("rank", ranks), ("epoch", epochs)):
+        if values is not None:
+            own = pc.is_in(written.steps[name], pa.array(values, pa.int32()))
+            wanted = pc.and_(wanted, own.combine_chunks())
+    back = read_steps(written.paths, ranks, epochs)
+    assert back.equals(written.steps.filter(wanted))
+
+
+def test_a_column_that_a_file_lacks_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "old.parquet"
+    pq.write_table(STEPS.drop_columns(["samples"]), path)
+    back = read_steps([path])
+    assert back["samples"].null_count == STEPS.num_rows
+    assert back.drop_columns(["samples"]).equals(STEPS.drop_columns(["samples"]))
+
+
+def test_narrower_numbers_are_read_as_the_schema_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "narrow.parquet"
+    index = STEPS.schema.get_field_index("step")
+    pq.write_table(STEPS.set_column(index, "step", STEPS["step"].cast(pa.int32())), path)
+    assert read_steps([path]).equals(STEPS)
