@@ -39,8 +39,8 @@ STEP_SECONDS = 0.02
 BYTES_PER_STEP = 64
 # A session's last facts and its end row come behind the count that is among them.
 LAST_LINES_BYTES = 1024
-# Of processes that hold the run itself: its table, and what an analysis makes of it for a moment.
-BYTES_PER_ROW = 2_000
+# The follower and the dashboard hold the run itself: its table, and what is made of it for a moment.
+BYTES_PER_ROW = {"training": 0, "follower": 2_000, "dashboard": 1_000}
 # Python's and the allocator's own ups and downs.
 SLACK_MB = {"training": 5.0, "follower": 20.0, "dashboard": 20.0}
 # A request or a file that is open just now.
@@ -161,7 +161,7 @@ def of_process(name: str, samples: Sequence[Sample], rows: int) -> list[Check]:
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
     grown = median(one.megabytes for one in late) - median(one.megabytes for one in early)
     opened = max(one.descriptors for one in late) - max(one.descriptors for one in early)
-    held = 0.0 if name == "training" else rows * BYTES_PER_ROW / _MEGA
+    held = rows * BYTES_PER_ROW[name] / _MEGA
     return [
         Check(f"{name}: memory grown", grown, SLACK_MB[name] + held, "MB"),
         Check(f"{name}: descriptors more than before", opened, SLACK_DESCRIPTORS, ""),

@@ -15,6 +15,8 @@ from stallscope.errors import NotFoundError
 from stallscope.parsers.following import Follower
 from stallscope.run import Run
 
+from .memory import give_back
+
 # Followed at a time; each keeps some 20 MB.
 _MOST = 8
 # Whoever looks more often sees what the last one saw.
@@ -100,3 +102,4 @@ class _Following:
         self._progress = progress(self._analysis)
         self._number += 1
         self._changed_at = now
+        give_back()

@@ -21,6 +21,7 @@ from stallscope.errors import UsageError
 from .access import IN_ADDRESS, ask_for_token, checked_token
 from .app import create_app
 from .behind_proxy import checked_prefix
+from .memory import share_heaps
 from .security import OwnHosts, answer_only
 from .store import RunStore
 
@@ -46,6 +47,8 @@ def serve(
 ) -> None:
     """Serve the dashboard until Ctrl-C or SIGTERM; to be called from the main thread.
 
+    The process is the dashboard's from then on: where its threads and Arrow take memory from is set.
+
     Args:
         store: the runs to show.
         host: a name or address of this machine.
@@ -58,6 +61,7 @@ def serve(
         UsageError: if other machines reach the host and there is no token, if host or port cannot be
             had, or token or prefix cannot be used.
     """
+    share_heaps()
     server = DashboardServer(store, host, port, token=token, prefix=prefix)
     with _stopped_by_signals(server.stop), suppress(KeyboardInterrupt):
         announce(f"Dashboard at {server.url} (Ctrl-C stops it)")

@@ -18,6 +18,7 @@ from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.remembering import Analyse, Placed, analysed
 from stallscope.run import Run
 
+from ..memory import give_back
 from .cache import Cache
 from .listing import Listed, Listing
 from .renewing import Renewals
@@ -176,6 +177,7 @@ class RunStore:
             began = self._clock()
             made = analysed(own, next(iter(baseline), None), single, self._analyse)
             self._renewals.took(run_id, self._clock() - began)
+            give_back()
             if isinstance(made.ledger, RecalledLedger):
                 # The overview does without; whoever opens it looks at ranks and steps next.
                 Thread(target=_make_ready, args=(made.ledger,), daemon=True).start()

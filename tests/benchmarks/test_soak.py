@@ -35,7 +35,9 @@ def test_memory_that_grows_with_every_step_is_a_leak() -> None:
 
 def test_who_holds_the_run_may_grow_with_it() -> None:
     growing = samples([250.0 + 2 * index for index in range(40)])
-    assert held(soak.of_process("dashboard", growing, rows=15_000)) == [True, True]
+    assert held(soak.of_process("follower", growing, rows=15_000)) == [True, True]
+    assert held(soak.of_process("dashboard", growing, rows=40_000)) == [True, True]
+    assert held(soak.of_process("dashboard", growing, rows=15_000)) == [False, True]
     assert held(soak.of_process("dashboard", growing, rows=1_000)) == [False, True]
 
 

@@ -10,7 +10,10 @@ from playwright.sync_api import Browser
 from support.chromium import chromium
 from support.step_logs import Job
 
+from stallscope.analysis import analyse
+from stallscope.analysis.lanes import Lanes
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.timeline import lanes_of
 from stallscope.run import Run
 
 from .browsing import Open, opening, served
@@ -26,6 +29,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
         return run_of(tmp_path_factory.mktemp("run"), JOBS[name])
 
     return named
+
+
+@pytest.fixture(scope="module")
+def slow(made: Callable[[str], Run]) -> tuple[Run, Lanes]:
+    """The run with a slow rank, and its lanes on the timeline."""
+    run = made("a slow rank")
+    lanes = lanes_of(analyse(run))
+    assert lanes is not None
+    return run, lanes
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.lanes import Lanes
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.timeline import head, lanes_of, marks
+from stallscope.dashboard.timeline import head, marks
 from stallscope.run import Event, Run
 
 from .browsing import Open, served
@@ -29,14 +29,6 @@ S = 10**9
 def stall(wall_ns: int | None, **more: object) -> Event:
     event = Event("stall", "stderr.txt", "tensors wait for rank(s) 2: grad_a", (2,), ("beta",))
     return replace(event, wall_ns=wall_ns, **more)  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def slow(made: Callable[[str], Run]) -> tuple[Run, Lanes]:
-    run = made("a slow rank")
-    lanes = lanes_of(analyse(run))
-    assert lanes is not None
-    return run, lanes
 
 
 def wall_of_end(run: Run, lanes: Lanes, step: int) -> int:

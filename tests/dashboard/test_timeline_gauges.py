@@ -17,7 +17,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.lanes import Lanes
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.timeline import gauges_of, head, lanes_of
+from stallscope.dashboard.timeline import gauges_of, head
 from stallscope.run import Run, Series
 
 from .browsing import Open, served
@@ -27,14 +27,6 @@ from .test_timeline import ask, read
 
 S = 10**9
 KEY = "gpu_utilization/%"
-
-
-@pytest.fixture(scope="module")
-def slow(made: Callable[[str], Run]) -> tuple[Run, Lanes]:
-    run = made("a slow rank")
-    lanes = lanes_of(analyse(run))
-    assert lanes is not None
-    return run, lanes
 
 
 def wall_at(run: Run, lanes: Lanes, at: int) -> int:
