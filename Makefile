@@ -118,7 +118,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,zstd,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,test,dev
 	@touch $@
 
 .PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-env soak scorecard fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean
