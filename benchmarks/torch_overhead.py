@@ -16,7 +16,7 @@ from peers import PEERS, ROOT, ran
 
 PROGRAM = ROOT / "benchmarks" / "torch_overhead_training.py"
 LAYERS = (10, 80)
-STEPS = 30
+STEPS = 60
 
 
 def figures(quick: bool) -> list[Figure]:

@@ -60,12 +60,15 @@ def batches(count: int, pause: float, slow_step: int | None = None) -> Iterator[
 
 
 def train(count: int, callbacks: list[Any], pause: float = 0.01, slow: int | None = None) -> None:
+    fit(count, callbacks, batches(count, pause, slow))
+
+
+def fit(count: int, callbacks: list[Any], data: Any) -> None:
     model = tf.keras.Sequential([tf.keras.layers.Dense(64), tf.keras.layers.Dense(4)])
     optimizer = tf.keras.optimizers.SGD(0.01)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(hvd.DistributedOptimizer(optimizer) if RANKED else optimizer, loss)
     # Without workers: their queue would fetch the slow batch many steps ahead.
-    data = batches(count, pause, slow)
     model.fit(data, steps_per_epoch=count, callbacks=callbacks, verbose=0, workers=0)
 
 
@@ -77,7 +80,10 @@ def killed(out: Path) -> None:
 def crash(out: Path) -> None:
     # Far too seldom for the flushing thread to come in time.
     logger = StepLogger(out / "logs", flush_seconds=60.0)
-    train(100, [logger, WritesDown(out / "ended-0.txt"), Crashes()], pause=0.0)
+    # No generator: TensorFlow may wait for one for ever when the interpreter ends in the middle of it.
+    inputs, labels = next(batches(1, pause=0.0))
+    data = tf.data.Dataset.from_tensors((inputs, labels)).repeat()
+    fit(100, [logger, WritesDown(out / "ended-0.txt"), Crashes()], data)
 
 
 def disk(out: Path) -> None:

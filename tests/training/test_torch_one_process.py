@@ -50,16 +50,22 @@ def test_gradients_are_reduced_when_they_are_ready(
     assert fit.facts["stamps"]["reason"] is None
 
 
-def test_layers_may_be_frozen_at_any_time(alone: Recorded) -> None:
-    check_steps(fit_of(alone, "layers_get_frozen"), 0, 36)
+@pytest.mark.parametrize(
+    ("case", "steps", "step"), [("layers_get_frozen", 36, 11), ("other_parts_train", 24, 12)]
+)
+def test_where_the_last_gradient_never_comes_one_step_lacks_its_stamps(
+    alone: Recorded, case: str, steps: int, step: int
+) -> None:
+    fit = fit_of(alone, case)
+    assert fit.numbers == list(range(steps))
+    for stamp in ("ready", "reduced"):
+        missing = fit.steps[stamp].isna()
+        assert list(missing[missing].index) == [step]
 
 
-def test_where_other_parts_train_one_step_lacks_its_stamps(alone: Recorded) -> None:
-    fit = fit_of(alone, "other_parts_train")
-    missing = fit.steps["ready"].isna()
-    assert list(missing[missing].index) == [12]
+def test_then_all_gradients_are_watched_again(alone: Recorded) -> None:
     hooks = alone.result("other_parts_train")["hooks"]
-    assert hooks[:12] == [1 + 6] * 7 + [1 + 2] * 5
+    assert hooks[:12] == [1 + 6] * 7 + [1 + 1] * 5
     assert hooks[13] == 1 + 6
 
 

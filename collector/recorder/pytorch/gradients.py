@@ -5,12 +5,13 @@ DistributedDataParallel starts to reduce it, so that communication still overlap
 ``torch.autograd.graph.register_multi_grad_hook`` would fire once instead, but costs ten times as much
 and keeps all gradients until then, which makes autograd copy each of them.
 
-A hook costs a microsecond, and models have hundreds of parameters. So hooks are put on all of them,
-to see whose gradient comes first and whose last; where that is the same in pass after pass, these two
-keep theirs. Whether others have come behind them shows at the end of the backward pass: where that is
-later than usual, or the expected gradient was not the last, all have their hooks again, and are
-looked at anew. So a change of order costs one step the truth: there the gradient that used to be the
-last counts, or the end of the pass. A model of which now these, now those parts train keeps all hooks.
+A hook costs microseconds, and models have hundreds of parameters. So hooks are put on all of them, to
+see whose gradient comes last; where that is the same in pass after pass, it alone keeps its hook.
+Whether others have come behind it shows at the end of the backward pass: where that is later than
+usual, or the expected gradient never came, all have their hooks again, and are looked at anew; and so
+they are every few thousand passes, in case several passes of one step have come to differ. A change of
+order costs one step the truth: there the gradient that used to be the last counts, or none. A model of
+which now these, now those parts train keeps all hooks.
 
 On a CUDA device the hooks run before the work is done. There the last one takes a stamp of the stream
 that the gradient comes on. Which one is the last is known when as many have come as in the backward pass
@@ -20,7 +21,7 @@ before; where fewer come, the pass's end has to do, which is later by what the h
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import torch
 
@@ -28,6 +29,8 @@ from .cuda import CudaClock
 
 # Passes in which the same gradient comes last, until only that one is watched.
 _ALIKE = 8
+# After so many passes all are looked at again.
+_ANEW = 4096
 # How often it may have been another one after all, until all are watched for good.
 _MOST_SURPRISES = 2
 # From its last gradient to its end a pass may take so many times what is usual; less than so many
@@ -50,14 +53,14 @@ class GradientClock:
         "_all",
         "_count",
         "_expected",
-        "_first",
         "_handles",
         "_kept",
         "_latest",
+        "_longest_ns",
+        "_passes",
         "_surprises",
         "_tails_ns",
         "_thinned",
-        "_usual_ns",
         "_watched",
         "_watches",
         "device",
@@ -80,17 +83,15 @@ class GradientClock:
         # By their ids: parameters that train, and the handles of those that have a hook.
         self._all: Dict[int, torch.Tensor] = {}
         self._handles: Dict[int, Any] = {}
-        # Whose gradient came first in this pass, and whose was the last one up to now.
-        self._first: Optional[torch.Tensor] = None
+        # Whose gradient was the last one up to now, and whose it was in the passes before that have
+        # been alike; their times from the last gradient to the end.
         self._latest: Optional[torch.Tensor] = None
-        # First and last of the passes before that have been alike, and their times from the last
-        # gradient to the end.
-        self._watched: Tuple[Any, Any] = (None, None)
-        # Those that alone have kept their hooks, and whether that is so now.
-        self._kept: Optional[Tuple[Any, Any]] = None
-        self._thinned = False
+        self._watched: Optional[torch.Tensor] = None
         self._tails_ns: List[int] = []
-        self._usual_ns = self._surprises = 0
+        # The one that alone has kept its hook, whether that is so now, and for how many passes.
+        self._kept: Optional[torch.Tensor] = None
+        self._thinned = False
+        self._passes = self._longest_ns = self._surprises = 0
 
     def hook(self, parameters: Iterable[torch.Tensor]) -> None:
         """Put hooks on those that train: layers get unfrozen between epochs."""
@@ -105,8 +106,7 @@ class GradientClock:
             handle.remove()
         self._handles.clear()
         self._all.clear()
-        self._first = self._latest = None
-        self._watched, self._kept = (None, None), None
+        self._latest = self._watched = self._kept = None
 
     def stamp(self) -> Any:
         """The device's stamp of now; None without a device."""
@@ -143,23 +143,22 @@ class GradientClock:
 
     def _learn(self, now: int) -> None:
         behind_ns = now - (self.last or now)
-        first, last = self._watched
-        if not self._thinned:
-            if self._first is not first or self._latest is not last:
-                self._watched = (self._first, self._latest)
-                self._tails_ns.clear()
-            self._tails_ns.append(behind_ns)
-            if len(self._tails_ns) >= _ALIKE:
-                self._usual_ns = sorted(self._tails_ns)[_ALIKE // 2]
-                self._tails_ns.clear()
-                if self._usual_ns <= _MOST_USUAL_NS:
-                    self._watch_two()
-        elif self._latest is not last:
-            self.last = now
-            self._is_surprised()
-        elif behind_ns > max(_LONGER * self._usual_ns, _LEAST_NS):
+        if self._thinned:
+            self._passes += 1
             # Another gradient has come behind it, or, far more often, the machine was busy.
-            self._watch_all()
+            if behind_ns > self._longest_ns or self._passes >= _ANEW:
+                self._watch_all()
+            return
+        if self._latest is not self._watched:
+            self._watched = self._latest
+            self._tails_ns.clear()
+        self._tails_ns.append(behind_ns)
+        if len(self._tails_ns) >= _ALIKE:
+            usual_ns = sorted(self._tails_ns)[_ALIKE // 2]
+            self._tails_ns.clear()
+            if usual_ns <= _MOST_USUAL_NS:
+                self._longest_ns = max(_LONGER * usual_ns, _LEAST_NS)
+                self._watch_one()
 
     def _is_surprised(self) -> None:
         self._surprises += 1
@@ -174,16 +173,15 @@ class GradientClock:
         self._tails_ns.clear()
         self._thinned = False
 
-    def _watch_two(self) -> None:
-        """Take the hooks from all but the first and the last."""
-        if self._kept is not None and self._kept[1] is not self._watched[1]:
+    def _watch_one(self) -> None:
+        """Take the hooks from all but the last."""
+        if self._kept is not None and self._kept is not self._watched:
             self._surprises += 1
             if self._surprises >= _MOST_SURPRISES:
                 self.watches_all = True
                 return
-        self._kept, self._thinned = self._watched, True
-        kept = set(map(id, self._kept))
-        for key in [key for key in self._handles if key not in kept]:
+        self._kept, self._thinned, self._passes = self._watched, True, 0
+        for key in [key for key in self._handles if key != id(self._kept)]:
             self._handles.pop(key).remove()
 
     def _backward_runs(self) -> None:
@@ -204,8 +202,6 @@ class GradientClock:
             if self._count >= self._expected:
                 self.mark = self.device.stamp()
         if self.on_gradient is not None:
-            if not self.watches_all:
-                self._first = parameter
             self.on_gradient()
 
 
