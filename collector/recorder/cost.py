@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+import contextlib
+from time import monotonic_ns
+from typing import Any, Dict, Iterator, List
 
 # The median is that of so many last turns.
 _KEPT = 512
@@ -32,9 +34,14 @@ class Cost:
             self._last[self.turns % _KEPT] = nanoseconds
         self.turns += 1
 
-    def besides(self, nanoseconds: int) -> None:
-        """The recorder's own work on the training thread between turns."""
-        self.host_ns += nanoseconds
+    @contextlib.contextmanager
+    def besides(self) -> Iterator[None]:
+        """Around the recorder's own work on the training thread that belongs to no turn."""
+        begun = monotonic_ns()
+        try:
+            yield
+        finally:
+            self.host_ns += monotonic_ns() - begun
 
     def wrote(self, size: int) -> None:
         """One write of so many bytes."""

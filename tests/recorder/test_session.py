@@ -152,6 +152,19 @@ def test_the_median_of_what_a_turn_costs_is_that_of_the_last_turns() -> None:
     assert Cost().fact()["host_us_median"] is None
 
 
+def test_what_is_done_between_turns_is_in_the_mean_and_not_in_the_median(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = iter([1_000, 41_000])
+    monkeypatch.setattr("stallscope.collector.recorder.cost.monotonic_ns", lambda: next(now))
+    cost = Cost()
+    for _ in range(4):
+        cost.turn(5_000)
+    with cost.besides():
+        pass
+    assert (cost.fact()["host_us_mean"], cost.fact()["host_us_median"]) == (15.0, 5.0)
+
+
 def test_no_row_is_lost_between_training_and_flushing(open_session: Opener, tmp_path: Path) -> None:
     session = open_session(flush_seconds=0.001)
     count = 20_000

@@ -258,11 +258,13 @@ class Recording:
         self._interval(CHECKPOINT, begin, end)
 
     def _interval(self, kind: str, begin: int, end: int) -> None:
-        if self.running and self._session is not None and self._stages is not None:
-            # The steps before it first: the row says which one comes next.
-            self._stages.settle()
-            self._announce_news()
-            self._session.interval(kind, self.epoch, begin, end)
+        session, stages = self._session, self._stages
+        if self.running and session is not None and stages is not None:
+            with session.cost.besides():
+                # The steps before it first: the row says which one comes next.
+                stages.settle()
+                self._announce_news()
+                session.interval(kind, self.epoch, begin, end)
 
     # -- one call of the train function ----------------------------------------------------------
 

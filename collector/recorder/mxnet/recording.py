@@ -198,11 +198,12 @@ class Recording:
         self._interval(kind, began)
 
     def _interval(self, kind: str, began: int) -> None:
-        assert self._session is not None
-        end = monotonic_ns()
-        # The steps before it first: the row says which one comes next.
-        self._stream.settle()
-        self._session.interval(kind, max(self._epoch, 0), began, end)
+        session, end = self._session, monotonic_ns()
+        assert session is not None
+        with session.cost.besides():
+            # The steps before it first: the row says which one comes next.
+            self._stream.settle()
+            session.interval(kind, max(self._epoch, 0), began, end)
 
     # -- turns of the loop -----------------------------------------------------------------------
 

@@ -464,9 +464,8 @@ class Recording:
     def _settle(self) -> None:
         """Make rows of the turns that have ended: where training waits for that, it is a cost."""
         assert self._session is not None
-        begun = monotonic_ns()
-        self._ended.settle()
-        self._session.cost.besides(monotonic_ns() - begun)
+        with self._session.cost.besides():
+            self._ended.settle()
 
     @while_running
     def _give_up(self) -> None:

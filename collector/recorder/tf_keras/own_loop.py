@@ -237,7 +237,9 @@ class OwnLoop:
 
     @while_running
     def _interval_ends(self, kind: str, begin: int) -> None:
-        assert self._session is not None
-        # The steps before it first: the row says which one comes next.
-        self._settle()
-        self._session.interval(kind, max(self._epoch, 0), begin, monotonic_ns())
+        session, end = self._session, monotonic_ns()
+        assert session is not None
+        with session.cost.besides():
+            # The steps before it first: the row says which one comes next.
+            self._settle()
+            session.interval(kind, max(self._epoch, 0), begin, end)

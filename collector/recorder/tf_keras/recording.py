@@ -282,13 +282,15 @@ class Recording:
         self._interval(CHECKPOINT, begin, end)
 
     def _interval(self, kind: str, begin: int, end: int) -> None:
-        if self.running and self._session is not None:
-            self._settle()
-            # The steps before it first: the row says which one comes next.
-            self.drain()
-            # Batches of another shape may have been traced anew.
-            self._announce_news()
-            self._session.interval(kind, self.epoch, begin, end)
+        session = self._session
+        if self.running and session is not None:
+            with session.cost.besides():
+                self._settle()
+                # The steps before it first: the row says which one comes next.
+                self.drain()
+                # Batches of another shape may have been traced anew.
+                self._announce_news()
+                session.interval(kind, self.epoch, begin, end)
 
     # -- one call of the train function ----------------------------------------------------------
 
