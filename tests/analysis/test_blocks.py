@@ -124,3 +124,11 @@ def test_single_cells_rows_and_columns(cells: Cells) -> None:
     np.testing.assert_array_equal(cells.rows("other", some), OTHER[some])
     np.testing.assert_array_equal(cells.rows("input", some[:0]), VALUES["input"][:0])
     np.testing.assert_array_equal(cells.columns("other", [8, 1]), OTHER[:, [8, 1]])
+
+
+@pytest.mark.parametrize("room", [in_memory, on_disk])
+def test_blocks_at_once_fill_the_same_arrays(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "CELLS", RANKS)
+    for _ in range(20):
+        made, _ = HeldCells.of(VALUES, room).made_by_steps(_plus_steps, 5)
+        np.testing.assert_array_equal(made.whole("more"), VALUES["input"] + 5)

@@ -10,7 +10,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import build_ledger
+from stallscope.analysis.ledger import build_ledger, in_order
 from stallscope.parsers import read
 from stallscope.simulate import Fault, Noise, simulate
 from stallscope.simulate import Job as Simulation
@@ -155,3 +155,28 @@ def test_every_rank_has_its_own_mean_over_what_it_measured() -> None:
     found = analyse(simulated.run)
     truth = simulated.truth.compute[1:].mean(axis=0) / 1e6
     assert [rank.compute_ms for rank in found.ranks] == pytest.approx(truth.tolist(), rel=0.01)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 7, 8, 100, 400, 401])
+@pytest.mark.parametrize("apart", [1, 10**6])
+def test_the_order_of_ranks_is_that_of_their_arrivals(ranks: int, apart: int) -> None:
+    """Many of them ready at once, or none; some ranks are missing in the last steps."""
+    arrival = np.random.default_rng(1).integers(0, ranks * apart, (60, ranks))
+    measured = np.ones(arrival.shape, bool)
+    measured[40:, : ranks // 3] = False
+    reference, second, critical = in_order(arrival, measured)
+    at = np.arange(len(arrival))
+    for step in at:
+        own = np.sort(arrival[step][measured[step]])
+        found = arrival[step, [reference[step], second[step], critical[step]]]
+        assert found.tolist() == [own[(len(own) - 1) // 2], own[-min(len(own), 2)], own[-1]]
+    assert measured[at, reference].all()
+    assert measured[at, second].all()
+    assert measured[at, critical].all()
+    assert ((second != critical) | (ranks == 1)).all()
+
+
+def test_of_ranks_that_are_ready_at_once_the_lowest_is_not_always_the_last() -> None:
+    arrival = np.random.default_rng(1).integers(0, 3, (300, 100))
+    _, _, critical = in_order(arrival, np.ones(arrival.shape, bool))
+    assert (critical > (arrival == 2).argmax(axis=1)).mean() > 0.5

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.run import Run
 
@@ -16,6 +18,8 @@ from .side_by_side import of_generation, side_by_side
 
 #: Stamps of a step, in their order.
 STAMPS = ("begin", "data", "ready", "reduced", "end")
+
+_BETWEEN_STEPS = pa.array(["validation", "checkpoint"])
 
 
 @dataclass(frozen=True)
@@ -137,12 +141,14 @@ def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
 
 
 def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
-    table = run.intervals.filter(run.intervals.column("generation").to_numpy() == generation)
-    kind = table["kind"].to_numpy(zero_copy_only=False).astype(str)
+    table = run.intervals.select(["generation", "kind", "rank", "step", "begin", "end"])
+    # Most rows are about something else.
+    table = table.filter(pc.is_in(table["kind"], _BETWEEN_STEPS))
+    table = table.filter(table["generation"].to_numpy() == generation)
     rank = table["rank"].to_numpy().astype(np.int64)
-    wanted = np.isin(kind, ("validation", "checkpoint")) & np.isin(rank, ranks)
+    wanted = np.isin(rank, ranks)
     return Intervals(
-        kind=kind[wanted],
+        kind=table["kind"].to_numpy(zero_copy_only=False).astype(str)[wanted],
         rank_index=np.searchsorted(ranks, rank[wanted]),
         step=table["step"].to_numpy()[wanted],
         begin=table["begin"].to_numpy()[wanted],

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -142,10 +144,16 @@ class Cells(ABC):
         return self._of_some(_rows, (0, self.shape[1]), name, steps)
 
     def _of_some(
-        self, kernel: Callable[..., Array | None], none: tuple[int, ...], *args: Any
+        self,
+        kernel: Callable[..., Array | None],
+        none: tuple[int, ...],
+        name: str,
+        steps: Ints,
+        *args: Any,
     ) -> Array:
         """What a kernel finds of a few steps, for which it need not read most blocks."""
-        found = [part for part in self.by_steps(kernel, *args) if part is not None]
+        parts = self.by_steps(kernel, name, steps, *args) if len(steps) else []
+        found = [part for part in parts if part is not None]
         return np.concatenate(found) if found else np.zeros(none, np.int64)
 
     def columns(self, name: str, ranks: Sequence[int]) -> Array:
@@ -278,6 +286,8 @@ class HeldCells(Cells):
         return HeldCells({**self._held, **other._held}, self._shape, self._room)
 
     def take(self, chosen: Bools) -> Cells:
+        if chosen.all():
+            return self
         held = {name: own.take(chosen) for name, own in self._held.items()}
         return HeldCells(held, (int(chosen.sum()), self._shape[1]), self._room)
 
@@ -325,15 +335,27 @@ class _Made:
 
     def __init__(self, shape: tuple[int, int], room: Room) -> None:
         self._shape, self._room = shape, room
+        self._first = Lock()
         self.arrays: dict[str, Array] = {}
 
     def put(self, arrays: Mapping[str, Array], where: tuple[slice, slice]) -> None:
-        if not self.arrays:
-            self.arrays = {
-                name: self._room(self._shape, array.dtype) for name, array in arrays.items()
-            }
+        if self._is_all(arrays):
+            self.arrays = dict(arrays)
+            return
+        with self._first:
+            if not self.arrays:
+                self.arrays = {
+                    name: self._room(self._shape, array.dtype) for name, array in arrays.items()
+                }
         for name, array in arrays.items():
             self.arrays[name][where] = array
+
+    def _is_all(self, arrays: Mapping[str, Array]) -> bool:
+        """Whether it is one block that lies as it should: copies would be the same."""
+        as_made = (
+            array.shape == self._shape and array.flags.f_contiguous for array in arrays.values()
+        )
+        return self._room is in_memory and all(as_made)
 
 
 @dataclass(frozen=True)
@@ -411,7 +433,7 @@ class _Rows:
 
     def __init__(self, parts: Sequence[_Part]) -> None:
         self.parts = tuple(parts)
-        self._ends = np.cumsum([len(part) for part in parts])
+        self._ends = list(accumulate(len(part) for part in parts))
 
     @classmethod
     def of(cls, array: Array) -> _Rows:
@@ -425,7 +447,7 @@ class _Rows:
     def read(self, rows: slice, ranks: Ints | None = None) -> Array:
         found: list[Array] = []
         begin = 0
-        for part, end in zip(self.parts, self._ends.tolist(), strict=True):
+        for part, end in zip(self.parts, self._ends, strict=True):
             low, high = max(rows.start, begin), min(rows.stop, end)
             if low < high or (not found and part is self.parts[-1]):
                 high = max(low, high)
@@ -435,7 +457,7 @@ class _Rows:
 
     def take(self, chosen: Bools) -> _Rows:
         parts, begin = [], 0
-        for part, end in zip(self.parts, self._ends.tolist(), strict=True):
+        for part, end in zip(self.parts, self._ends, strict=True):
             parts += part.take(chosen[begin:end])
             begin = end
         return _Rows(parts or [_Part(self.parts[0].source, slice(0, 0))])
@@ -448,7 +470,5 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
     """What comes of each part, in their order; numpy computes without holding Python up."""
     if len(parts) < 2:
         return [work(part) for part in parts]
-    # The first alone: it makes what the others fill.
-    first = work(parts[0])
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        return [first, *pool.map(work, parts[1:])]
+        return list(pool.map(work, parts))

@@ -127,7 +127,8 @@ def align_clocks(stamps: Cells, domains: Sequence[str]) -> Clocks:
         domains: per rank, the name of its clock.
     """
     names = tuple(dict.fromkeys(domains))
-    of_rank = np.array([names.index(name) for name in domains])
+    index = {name: at for at, name in enumerate(names)}
+    of_rank = np.array([index[name] for name in domains])
     seen = OfClocks.of(stamps, of_rank, len(names))
     skew = seen.skew(of_rank)
     if len(names) == 1:

@@ -59,17 +59,25 @@ def _of_clocks(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, In
     order = np.argsort(of_rank, kind="stable")
     starts = np.searchsorted(of_rank[order], np.arange(clocks))
     ready, reduced = (_in_order(block[name].T, order) for name in ("ready", "reduced"))
-    last = np.maximum.reduceat(ready, starts, axis=0)
-    first, latest = (join.reduceat(reduced, starts, axis=0) for join in (np.minimum, np.maximum))
+    last = _of_each(np.maximum, ready, starts)
+    first, latest = (_of_each(join, reduced, starts) for join in (np.minimum, np.maximum))
     whole = first != NULL
     apart = np.where(whole, latest - first, NULL)
     if not whole.all():
         there = np.where(reduced == NULL, LATEST, reduced)
-        first = np.minimum.reduceat(there, starts, axis=0)
+        first = _of_each(np.minimum, there, starts)
     completion = np.empty((0, reduced.shape[1]), np.int64)
     if clocks > 1:
         completion = _medians(reduced, starts, whole)
     return last, first, completion, apart
+
+
+def _of_each(join: np.ufunc, values: Ints, starts: Ints) -> Ints:
+    """C × steps: the values of each clock's ranks joined."""
+    if len(starts) == 1:
+        # Several times as fast.
+        return np.asarray(join.reduce(values, axis=0, keepdims=True))
+    return np.asarray(join.reduceat(values, starts, axis=0))
 
 
 def _in_order(array: Array, order: Ints) -> Array:

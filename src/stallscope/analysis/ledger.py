@@ -31,6 +31,8 @@ GAPS = ("validation", "checkpoint", "epoch_gap")
 
 # With one of so many ranks missing, the missing one is rarely the one that came last.
 _RANKS_PER_MISSING = 8
+# Of so many ranks, sorting a step's arrivals and looking them up takes a third of numpy's argpartition.
+_SORTED = range(8, 401)
 # What is looked up of the reference and the critical rank of each step.
 _OF_ROLES = ("arrival", "input", "compute")
 
@@ -192,7 +194,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         critical=critical,
         second=second,
         reference=reference,
-        gaps=_gaps(reduced - start - total, cuts.of_ranks(latest)),
+        gaps=_gaps(reduced - start - total, cuts, latest),
         session_start=aligned.session_start[chosen],
         boundary_sd=aligned.clocks.by_chance,
     )
@@ -215,7 +217,9 @@ def _of_roles(block: Block, *roles: Ints) -> Ints:
 def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
     """Per step: the first rank reduced, the last one ready, and how many ranks measured it."""
     last = block["ready"].max(axis=1, initial=NULL)
-    return earliest(block["reduced"]), last, block["measured"].sum(axis=1)
+    (steps, ranks), measured = block.shape, block["measured"]
+    there = np.full(steps, ranks) if measured.all() else measured.sum(axis=1)
+    return earliest(block["reduced"]), last, there
 
 
 def _taken_apart(
@@ -303,13 +307,11 @@ def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
     ranks = arrival.shape[1]
     if not ranks:
         return (np.zeros(0, np.int64),) * 3
-    low, next_to_last = (ranks - 1) // 2, max(ranks - 2, 0)
-    kth = sorted({low, next_to_last, ranks - 1})
-    # Step by step for the partition: its lanes should lie together.
-    order = np.argpartition(np.ascontiguousarray(arrival), kth, axis=1)
-    reference, second, critical = (order[:, k].copy() for k in (low, next_to_last, ranks - 1))
-    partly = np.flatnonzero(~measured.all(axis=1))
-    if len(partly):
+    # Step by step: its arrivals should lie together.
+    lanes = np.ascontiguousarray(arrival)
+    reference, second, critical = _ranks_at(lanes, ((ranks - 1) // 2, max(ranks - 2, 0), ranks - 1))
+    if not measured.all():
+        partly = np.flatnonzero(~measured.all(axis=1))
         # Missing ranks come first, so that the last ones are among those that are there.
         own = np.where(measured[partly], arrival[partly], NULL)
         order = np.argsort(own, axis=1, kind="stable")
@@ -321,6 +323,25 @@ def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
     return reference, second, critical
 
 
+def _ranks_at(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
+    """3 × steps: the positions of the ranks whose arrivals are at these places of a step's order."""
+    if arrival.shape[1] not in _SORTED:
+        return _ranks_partitioned(arrival, kth)
+    ordered = np.sort(arrival, axis=1)
+    ranks = np.array([(arrival == ordered[:, k, None]).argmax(axis=1) for k in kth])
+    # Where several ranks have that arrival, the lowest one must not always be the one.
+    at = np.array([kth[0], kth[0] + 1, *kth[1:]])
+    tied = np.flatnonzero((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
+    if len(tied):
+        ranks[:, tied] = _ranks_partitioned(arrival[tied], kth)
+    return ranks
+
+
+def _ranks_partitioned(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
+    order = np.argpartition(arrival, sorted(set(kth)), axis=1)
+    return np.array([order[:, k] for k in kth])
+
+
 @dataclass(frozen=True)
 class Cuts:
     """What lies between a rank's last step and this one; there is nothing in most steps."""
@@ -328,20 +349,16 @@ class Cuts:
     #: Positions of the steps with cuts, ascending, and per kind (as in GAPS) their nanoseconds × R.
     at: Ints
     ns: Ints
-    #: Steps in all.
-    steps: int
 
     def of(self, chosen: Bools) -> Cuts:
         """The cuts of some of the steps."""
         own = chosen[self.at]
         position = np.cumsum(chosen) - 1
-        return Cuts(position[self.at[own]], self.ns[own], int(chosen.sum()))
+        return Cuts(position[self.at[own]], self.ns[own])
 
     def of_ranks(self, rank: Ints) -> Ints:
-        """n × 3: by kind, the cuts of one rank (its position) in each of the steps that have any."""
-        result = np.zeros((self.steps, len(GAPS)), np.int64)
-        result[self.at] = self.ns[np.arange(len(self.at)), :, rank]
-        return result
+        """By kind, the cuts of one rank (its position) in each of the steps that have any."""
+        return np.asarray(self.ns[np.arange(len(self.at)), :, rank])
 
 
 def _cuts(aligned: AlignedSteps, ended: Ints) -> Cuts:
@@ -375,14 +392,21 @@ def _cuts(aligned: AlignedSteps, ended: Ints) -> Cuts:
     known = (begin != NULL) & (end != NULL)
     rest = np.maximum(begin - end - ns[entries, :2].sum(axis=1), 0)
     ns[entries, 2] = np.where(known, rest, 0)
-    return Cuts(at, ns, steps)
+    return Cuts(at, ns)
 
 
-def _gaps(gap: Ints, own: Ints) -> Ints:
-    """The wall clock that was cut out, by kind, as the rank that came last spent it: n × 3."""
+def _gaps(gap: Ints, cuts: Cuts, last: Ints) -> Ints:
+    """The wall clock that was cut out, by kind, as the rank that came last spent it: n × 3.
+
+    Args:
+        gap: per step, what was cut out.
+        cuts: what lies before some of the steps.
+        last: per one of these, the position of the rank that came last.
+    """
     gaps = np.zeros((len(gap), len(GAPS)), np.int64)
+    own = cuts.of_ranks(last)
     whole = np.maximum(own.sum(axis=1), 1)
     for index in range(2):
-        gaps[:, index] = (gap * (own[:, index] / whole)).astype(np.int64)
+        gaps[cuts.at, index] = (gap[cuts.at] * (own[:, index] / whole)).astype(np.int64)
     gaps[:, 2] = gap - gaps[:, :2].sum(axis=1)
     return gaps

@@ -101,7 +101,8 @@ def of_generation(table: pa.Table, generation: int) -> pa.Table:
     """The rows of one generation; the table itself, or a part of it, where they follow each other."""
     if isinstance(table, AwayTable):
         return table.of_generation(generation)
-    counts = [int((part["generation"].to_numpy() == generation).sum()) for part in in_parts(table)]
+    numbers = (part["generation"].to_numpy() for part in in_parts(table))
+    counts = [np.count_nonzero(own == generation) for own in numbers]
     if sum(counts) == table.num_rows:
         return table
     first = pc.index(table["generation"], pa.scalar(generation, pa.int32())).as_py()

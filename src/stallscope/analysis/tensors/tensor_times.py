@@ -107,11 +107,20 @@ class _Table:
 
 
 _KIND_BITS = 20
+_MOST_COUNTED = 1 << 16
 
 
 def _keys(tensor: Ints, kind: Ints) -> tuple[Ints, Ints]:
-    found = np.unique((tensor << _KIND_BITS) | kind, return_inverse=True)
-    return found[0], found[1]
+    """The different pairs as keys, ascending, and which of them each one is."""
+    kinds = int(kind.max(initial=0)) + 1
+    dense = tensor * kinds + kind
+    # Tensors are numbered in turn, and there are few kinds: counting is quicker than sorting.
+    if int(tensor.max(initial=0)) * kinds < _MOST_COUNTED:
+        there = np.bincount(dense) > 0
+        found, index = np.flatnonzero(there), (np.cumsum(there) - 1)[dense]
+    else:
+        found, index = np.unique(dense, return_inverse=True)
+    return found // kinds << _KIND_BITS | found % kinds, index
 
 
 def _summed(index: Ints, values: npt.NDArray[np.generic], length: int) -> Floats:
