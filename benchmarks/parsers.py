@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable
 
+from stallscope.parsers.base import Parser
 from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.launcher_output import shown_lines
 from stallscope.parsers.launchers import demultiplexed
@@ -107,9 +108,9 @@ def _epochs(data: bytes) -> None:
     KerasOutputParser().parse("printed", data)
 
 
-def whole(data: bytes) -> None:
+def whole(data: bytes, forced: Parser | None = None) -> None:
     """All that ``stallscope.parsers.read`` does with a file once it is in memory."""
-    reading = Reading()
+    reading = Reading(forced)
     reading.take("printed", "/logs/printed", data)
     reading.runs("/logs", reading.records_logs())
 

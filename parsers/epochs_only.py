@@ -44,6 +44,8 @@ _OF_THE_RUN = (
 )
 
 
+# The columns of an interval that such logs know: the rank, the kind, the epoch, begin and end.
+_Row = tuple[int, str, "int | None", int, int]
 _STEPS, _INTERVALS = (pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA))
 
 
@@ -77,7 +79,7 @@ def epochs_log(
     """
     rows = _rows(rank, epochs)
     if end is not None:
-        rows.append({**_row(rank), "kind": "end", "epoch": None, "begin": end, "end": end})
+        rows.append((rank, "end", None, end, end))
     return Parsed(
         log=Log(path, rank, 0, part, facts, ended, size),
         run_id=run_id,
@@ -92,9 +94,8 @@ def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> li
 
     Their tables are pieces of one: where every second line begins a fit, making one for each takes long.
     """
-    table = _table(
-        [row for log, own in zip(logs, epochs, strict=True) for row in _rows(log.log.rank, own)]
-    )
+    rows = [row for log, own in zip(logs, epochs, strict=True) for row in _rows(log.log.rank, own)]
+    table = _table(rows) if rows else _no_rows(_INTERVALS)
     ends = list(accumulate(map(len, epochs)))
     return [
         replace(log, intervals=table.slice(end - len(own), len(own)))
@@ -102,19 +103,25 @@ def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> li
     ]
 
 
-def _rows(rank: int, epochs: Sequence[Epoch]) -> list[dict[str, Any]]:
-    return [
-        {**_row(rank), "kind": "epoch", "epoch": number, "begin": begin, "end": end}
-        for number, begin, end in epochs
-    ]
+def _rows(rank: int, epochs: Sequence[Epoch]) -> list[_Row]:
+    return [(rank, "epoch", *epoch) for epoch in epochs]
 
 
-def _row(rank: int) -> dict[str, Any]:
-    return {"generation": 0, "rank": rank, "step": None}
-
-
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist(rows, _INTERVALS)
+def _table(rows: Sequence[_Row]) -> pa.Table:
+    # As columns: some logs have an epoch on every line.
+    told = dict(
+        zip(("rank", "kind", "epoch", "begin", "end"), zip(*rows, strict=True), strict=True)
+    )
+    told["generation"] = (0,) * len(rows)
+    return pa.table(
+        [
+            pa.array(told[column.name], column.type)
+            if column.name in told
+            else pa.nulls(len(rows), column.type)
+            for column in _INTERVALS
+        ],
+        _INTERVALS,
+    )
 
 
 @cache

@@ -15,8 +15,8 @@ from .launchers import BLOCK_BYTES, LONGEST_PREFIX, Whose, pieces
 from .signs import Sign
 from .stamps import Stamp, read_stamp
 
-# What is longer is no line that people read.
-_LONGEST_LINE = 64 << 10
+#: What is longer is no line that people read.
+LONGEST_LINE = 64 << 10
 
 
 class Line(NamedTuple):
@@ -36,6 +36,17 @@ class Line(NamedTuple):
     def stamp(self) -> Stamp | None:
         """When it came; None where that is not said."""
         return read_stamp(self.before)
+
+
+class Text(NamedTuple):
+    """Whole lines that one rank has printed one after the other, as a terminal shows them in the end."""
+
+    #: None where no launcher says whose they are.
+    rank: int | None
+    #: Every line with its end.
+    text: bytes
+    #: What may hold the stamp of when they came; empty where every line's own beginning may.
+    before: bytes
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,18 @@ def shown_lines(
         yield from stream.feed(b"\n", b"")
 
 
+def shown_texts(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Text]:
+    """The lines that ``shown_lines`` gives, and empty ones, many at once: for who looks at bytes."""
+    streams: dict[tuple[int | None, str], _Stream] = {}
+    for rank, name, text, stamp, _ in pieces(data, block_bytes):
+        stream = streams.get((rank, name))
+        if stream is None:
+            stream = streams[rank, name] = _Stream(rank, name)
+        yield from stream.texts(text, stamp)
+    for stream in streams.values():
+        yield from stream.texts(b"\n", b"")
+
+
 class _Stream:
     """One rank's output, whose lines come in pieces."""
 
@@ -144,19 +167,9 @@ class _Stream:
 
     def feed(self, text: bytes, stamp: bytes, *, thinned: bool = False) -> list[Line]:
         """Take a piece that came at one time; the lines that end in it."""
-        first = text.find(b"\n")
-        rest = text[text.rfind(b"\n") + 1 :]
-        lines = []
-        if first >= 0:
-            own = self._line(text[:first], stamp)
-            lines = [own] if own.text else []
-            lines += self._lines(text[first + 1 : len(text) - len(rest)], stamp, thinned)
-        if rest:
-            self._beginning = self._beginning or rest[:LONGEST_PREFIX]
-            self._unfinished.append(rest)
-            self._length += len(rest)
-            if self._length > _LONGEST_LINE:
-                self._shorten()
+        own, whole = self._ended(text, stamp)
+        lines = [own] if own is not None and own.text else []
+        lines += self._lines(whole, stamp, thinned) if whole else []
         if self._wanted is None or not lines:
             return lines
         chosen = [line for line in lines if self._wanted.chooses(line.text)]
@@ -164,6 +177,32 @@ class _Stream:
             self._is_first = False
             return chosen if chosen[:1] == lines[:1] else [lines[0], *chosen]
         return chosen
+
+    def texts(self, text: bytes, stamp: bytes) -> Iterator[Text]:
+        """Take a piece that came at one time; what ends in it."""
+        own, whole = self._ended(text, stamp)
+        if own is not None:
+            yield Text(self._rank, own.text + b"\n", own.before)
+        if b"\r" in whole:
+            whole = whole.replace(b"\r\n", b"\n")
+        if b"\r" not in whole and b"\b" not in whole:
+            yield Text(self._rank, whole, stamp)
+        else:
+            for line in whole.split(b"\n"):
+                yield Text(self._rank, _shown(line) + b"\n", stamp or line[:LONGEST_PREFIX])
+
+    def _ended(self, text: bytes, stamp: bytes) -> tuple[Line | None, bytes]:
+        """The line that was not finished and ends in a piece, and the whole lines that follow it."""
+        first = text.find(b"\n")
+        rest = text[text.rfind(b"\n") + 1 :]
+        own = None if first < 0 else self._line(text[:first], stamp)
+        if rest:
+            self._beginning = self._beginning or rest[:LONGEST_PREFIX]
+            self._unfinished.append(rest)
+            self._length += len(rest)
+            if self._length > LONGEST_LINE:
+                self._shorten()
+        return own, text[first + 1 : len(text) - len(rest)] if first >= 0 else b""
 
     def _lines(self, text: bytes, stamp: bytes, thinned: bool) -> list[Line]:
         """Whole lines that show something; once there was a first one, those that may be wanted."""
@@ -173,7 +212,7 @@ class _Stream:
             pieces = [text[start:end] for start, end in self._wanted.among(text)]
         plain = b"\r" not in text and b"\b" not in text
         return [
-            Line(self._rank, self._name, shown[:_LONGEST_LINE], stamp or piece[:LONGEST_PREFIX])
+            Line(self._rank, self._name, shown[:LONGEST_LINE], stamp or piece[:LONGEST_PREFIX])
             for piece in pieces
             if (shown := piece if plain else _shown(piece))
         ]
@@ -194,4 +233,4 @@ class _Stream:
 def _shown(line: bytes) -> bytes:
     """What follows the last carriage return, or the backspaces of a bar that has lost its own."""
     text = line.rstrip(b"\r").rpartition(b"\r")[2]
-    return text.rpartition(b"\b")[2][:_LONGEST_LINE]
+    return text.rpartition(b"\b")[2][:LONGEST_LINE]

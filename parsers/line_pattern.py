@@ -18,18 +18,34 @@ knows more than it says: whole seconds tell a step's time only over many steps.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from stallscope.errors import UnreadableError, UsageError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
+from .digits import Ints
 from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to
-from .launcher_output import shown_lines
-from .stamps import MOMENT, Stamp, read_moment
+from .labelled_lines import Bools
+from .launcher_output import LONGEST_LINE, Text, shown_texts
+from .launchers import BLOCK_BYTES, LONGEST_PREFIX
+from .line_columns import (
+    MOST_DIGITS,
+    MOST_FRACTION_DIGITS,
+    MOST_PADDING,
+    Column,
+    Part,
+    Walk,
+    having,
+)
+from .signs import Block
+from .stamp_columns import beginnings
+from .stamps import MOMENT, Stamp, read_moment, read_stamp
 
 #: What a pattern's name begins with.
 PREFIX = "pattern:"
@@ -37,25 +53,39 @@ KNOWN_FROM = "lines as the pattern says"
 
 _FIELDS = {
     "time": MOMENT,
-    "rank": r"\d{1,6}",
-    "epoch": r"\d{1,9}",
-    "step": r"\d{1,12}",
-    "seconds": r"\d{1,9}(?:\.\d{1,12})?",
+    **{name: rf"\d{{1,{most}}}" for name, most in MOST_DIGITS.items()},
 }
-# Numbers are printed as wide as the largest one: ``[  0/500]``.
-_PADDING = {name: "" if name == "time" else " {0,12}" for name in _FIELDS}
+_FIELDS["seconds"] += rf"(?:\.\d{{1,{MOST_FRACTION_DIGITS}}})?"
+_PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in _FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
 # What is later than that after the first epoch is damage.
 _LATEST_NS = 2**62
+# Columns that say whether there is a ``Stamp``, and what it says.
+_STAMP = ("stamped", "ns", "zone_known", "resolution_ns")
 
 
-class _Mark(NamedTuple):
-    """What one line says."""
+@dataclass(frozen=True)
+class _Marks:
+    """What lines say, one entry for each. Fields that the pattern does not have are None."""
 
-    stamp: Stamp | None
-    epoch: int | None
-    step: int | None
-    seconds: float | None
+    stamped: Bools
+    #: As a ``Stamp`` has them.
+    ns: Ints
+    zone_known: Bools
+    resolution_ns: Ints
+    epoch: Ints | None = None
+    step: Ints | None = None
+    seconds: npt.NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ns)
+
+    @property
+    def first_stamp(self) -> Stamp | None:
+        if not self.stamped.any():
+            return None
+        at = int(self.stamped.argmax())
+        return Stamp(int(self.ns[at]), bool(self.zone_known[at]), int(self.resolution_ns[at]))
 
 
 @dataclass
@@ -83,47 +113,160 @@ class LinePatternParser(Parser):
     certain: ClassVar[bool] = False
 
     def __init__(self, pattern: str) -> None:
-        self._line = _compiled(pattern)
+        texts, names = _taken_apart(pattern)
+        self._line = _compiled(texts, names)
+        self._parts = _parts(texts, names)
+        self._is_timed = "time" in names
         self._pattern = pattern
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return any(self._mark(line.text, None) for line in shown_lines(head))
+        return any(len(found["stamped"]) for found in self.said(head, 0))
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        marks: dict[int, list[_Mark]] = {}
-        ranks: set[int] = set()
-        of_the_file = rank_in(path)[0] or 0
-        for line in shown_lines(data):
-            found = self._mark(line.text, line.stamp)
-            if found is None:
-                continue
-            mark, rank = found
-            rank = rank if rank is not None else line.rank if line.rank is not None else of_the_file
-            ranks.add(rank)
-            marks.setdefault(rank, []).append(mark)
-        if not marks:
+        found = [one for one in self.said(data, rank_in(path)[0] or 0) if len(one["stamped"])]
+        if not found:
             raise UnreadableError(f"{path}: no line is as the pattern says: {self._pattern!r}")
-        logs = _logs(path, dict(sorted(marks.items())), len(data))
+        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        logs = _logs(path, _by_rank(columns), len(data))
         return replace(logs[0], more=tuple(logs[1:]))
 
-    def _mark(self, text: bytes, stamp: Stamp | None) -> tuple[_Mark, int | None] | None:
+    def said(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
+        """What the lines of the pattern say, block by block.
+
+        Args:
+            of_the_file: the rank of lines that nothing says the rank of.
+
+        Returns:
+            columns of equal length: ``rank``, what the pattern has, and ``stamped``; where a line is
+            that, also what a ``Stamp`` has.
+        """
+        for texts in _together(shown_texts(data)):
+            block = Block(b"".join(text.text for text in texts))
+            starts = np.append(0, block.ends[:-1])
+            line, fields = self._lines(block, starts)
+            of_text = np.cumsum([0, *(len(text.text) for text in texts)])
+            text = np.searchsorted(of_text, starts[line], "right") - 1
+            if "rank" not in fields:
+                ranks = [of_the_file if text.rank is None else text.rank for text in texts]
+                fields["rank"] = np.array(ranks, np.int64)[text]
+            if self._is_timed:
+                fields["stamped"] = np.ones(len(line), bool)
+            else:
+                fields |= _stamps(block, starts[line], text, texts)
+            yield fields
+
+    def _lines(self, block: Block, starts: Ints) -> tuple[Ints, dict[str, Column]]:
+        """The lines of the pattern, in order, and what they say."""
+        line = having(block, self._parts)
+        ends = np.minimum(block.ends[line] - 1, starts[line] + LONGEST_LINE)
+        known, fields = Walk(block, line, starts[line], ends).along(self._parts)
+        rest = ~np.isin(line, known, assume_unique=True)
+        others: list[int] = []
+        rows: list[Mapping[str, float]] = []
+        for one, start, end in zip(
+            line[rest].tolist(), starts[line[rest]].tolist(), ends[rest].tolist(), strict=True
+        ):
+            row = self.one(block.bytes[start:end].tobytes())
+            if row is not None:
+                others.append(one)
+                rows.append(row)
+        if not rows:
+            return known, fields
+        order = np.argsort(np.append(known, others), kind="stable")
+        return np.append(known, others)[order], {
+            name: np.append(column, np.array([row[name] for row in rows], column.dtype))[order]
+            for name, column in fields.items()
+        }
+
+    def one(self, text: bytes) -> Mapping[str, float] | None:
+        """What one line says; None where it is not of the pattern. All others are to be read like it."""
         found = self._line.match(text)
         if found is None:
             return None
         parts = found.groupdict()
+        row: dict[str, float] = {
+            name: float(part) if name == "seconds" else int(part)
+            for name, part in parts.items()
+            if name != "time"
+        }
         if "time" in parts:
             stamp = read_moment(parts["time"])
             if stamp is None:
                 return None
-        number = {name: int(parts[name]) for name in ("rank", "epoch", "step") if name in parts}
-        seconds = float(parts["seconds"]) if "seconds" in parts else None
-        mark = _Mark(stamp, number.get("epoch"), number.get("step"), seconds)
-        return mark, number.get("rank")
+            row |= {
+                "ns": stamp.ns,
+                "zone_known": stamp.zone_known,
+                "resolution_ns": stamp.resolution_ns,
+            }
+        return row
 
 
-def _compiled(pattern: str) -> re.Pattern[bytes]:
+def _together(texts: Iterator[Text]) -> Iterator[list[Text]]:
+    """Texts of a block together: looking at one costs as much as at a thousand lines."""
+    found: list[Text] = []
+    size = 0
+    for text in texts:
+        found.append(text)
+        size += len(text.text)
+        if size >= BLOCK_BYTES:
+            yield found
+            found, size = [], 0
+    if size:
+        yield found
+
+
+def _stamps(block: Block, start: Ints, text: Ints, texts: Sequence[Text]) -> dict[str, Column]:
+    """When lines came whose own times the pattern does not tell.
+
+    Args:
+        start: where the lines begin.
+        text: which of the texts each is of.
+    """
+    found = beginnings(block, start)
+    columns = dict(
+        zip(_STAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
+    )
+    of_text = np.array([bool(one.before) for one in texts])[text]
+    if of_text.any():
+        told = [read_stamp(one.before) if one.before else None for one in texts]
+        _put(columns, np.flatnonzero(of_text), [told[one] for one in text[of_text].tolist()])
+    untold = np.flatnonzero(found.untold & ~of_text)
+    if not len(untold):
+        return columns
+    begins = start[untold].tolist()
+    until = block.ends[np.searchsorted(block.ends, start[untold], "right")] - 1
+    lines = [
+        block.bytes[begin : min(end, begin + LONGEST_PREFIX)].tobytes()
+        for begin, end in zip(begins, until.tolist(), strict=True)
+    ]
+    _put(columns, untold, [read_stamp(line) for line in lines])
+    return columns
+
+
+def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Stamp | None]) -> None:
+    rows = [
+        (False, 0, False, 1) if one is None else (True, one.ns, one.zone_known, one.resolution_ns)
+        for one in stamps
+    ]
+    for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
+        column[at] = values
+
+
+def _by_rank(columns: Mapping[str, Column]) -> dict[int, _Marks]:
+    order = np.argsort(columns["rank"], kind="stable")
+    ranks, firsts = np.unique(columns["rank"][order], return_index=True)
+    pieces = np.split(order, firsts[1:])
+    return {
+        rank: _Marks(**{name: all_[own] for name, all_ in columns.items() if name != "rank"})
+        for rank, own in zip(ranks.tolist(), pieces, strict=True)
+    }
+
+
+def _taken_apart(pattern: str) -> tuple[list[str], list[str]]:
+    """The texts of a pattern, and the names of what is between them; empty ones for anything."""
     *parts, last = _FIELD.split(pattern)
-    names = [name for name in parts[1::2] if name]
+    texts, between = [*parts[0::2], last], parts[1::2]
+    names = [name for name in between if name]
     unknown = [name for name in names if name not in _FIELDS]
     if unknown or len(set(names)) < len(names):
         what = f"{{{unknown[0]}}} is no field" if unknown else "a field stands there twice"
@@ -131,16 +274,20 @@ def _compiled(pattern: str) -> re.Pattern[bytes]:
         raise UsageError(f"{PREFIX}{pattern}: {what}; there are {known} and {{}} for anything")
     if not {"epoch", "step"} & set(names):
         raise UsageError(f"{PREFIX}{pattern}: a pattern needs {{epoch}} or {{step}}")
-    texts = [*parts[0::2], last]
+    for name, text in zip(between, texts[1:], strict=True):
+        if not name and not text and (between[-1] or between.count(name) > 1):
+            raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
+    return texts, between
+
+
+def _compiled(texts: Sequence[str], names: Sequence[str]) -> re.Pattern[bytes]:
     made = _literal(texts[0])
-    for name, text in zip(parts[1::2], texts[1:], strict=True):
+    for name, text in zip(names, texts[1:], strict=True):
         if name:
             made += _PADDING[name] + f"(?P<{name}>{_FIELDS[name]})" + _literal(text)
         elif text:
             # What was skipped is not tried again: any line takes one pass.
             made += f"(?>.*?{_literal(text)})"
-        elif parts[-1] or parts[1::2].count(name) > 1:
-            raise UsageError(f"{PREFIX}{pattern}: text has to follow {{}}, to know where it ends")
     return re.compile(made.encode(), re.DOTALL)
 
 
@@ -148,13 +295,38 @@ def _literal(text: str) -> str:
     return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))
 
 
-def _logs(path: str, marks: dict[int, list[_Mark]], size: int) -> list[Parsed]:
-    zero = min(
-        (mark.stamp.ns for own in marks.values() for mark in own if mark.stamp is not None),
-        default=0,
-    )
-    numbers = [mark.epoch for own in marks.values() for mark in own if mark.epoch is not None]
-    base = 1 if numbers and min(numbers) == 1 else 0
+def _parts(texts: Sequence[str], names: Sequence[str]) -> list[Part]:
+    """The same, to be walked along."""
+    parts = _parts_of(texts[0])
+    for name, text in zip(names, texts[1:], strict=True):
+        parts_of_text = _parts_of(text)
+        if name:
+            parts.append(Part(name))
+        elif text:
+            blank, *rest = parts_of_text
+            if blank.kind == "text":
+                parts_of_text = [Part("skip", blank.text), *rest]
+            elif rest:
+                parts_of_text = [Part("skip", rest[0].text, blank_before=True), *rest[1:]]
+            else:
+                parts_of_text = [Part("skip"), blank]
+        parts += parts_of_text
+    return parts
+
+
+def _parts_of(text: str) -> list[Part]:
+    return [
+        Part("blanks") if piece.isspace() else Part("text", piece.encode())
+        for piece in re.split(r"(\s+)", text)
+        if piece
+    ]
+
+
+def _logs(path: str, marks: Mapping[int, _Marks], size: int) -> list[Parsed]:
+    stamps = [own.ns[own.stamped] for own in marks.values()]
+    zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
+    firsts = {int(own.epoch.min()) for own in marks.values() if own.epoch is not None}
+    base = 1 if firsts and min(firsts) == 1 else 0
     logs: list[Parsed] = []
     for rank, own in marks.items():
         told = _told(own, zero, base)
@@ -181,62 +353,73 @@ def _logs(path: str, marks: dict[int, list[_Mark]], size: int) -> list[Parsed]:
 _NO_TIMES = "the pattern's lines tell no times: they carry no stamps, or there is one of them only"
 
 
-def _told(marks: Sequence[_Mark], zero: int, base: int) -> _Told:
+def _told(marks: _Marks, zero: int, base: int) -> _Told:
     told = _Told()
-    if any(mark.epoch is not None and mark.seconds is not None for mark in marks):
-        _epochs_as_printed(told, marks, zero, base)
-    else:
-        _epochs_between_lines(told, marks, zero, base)
-    _steps(told, marks)
+    if marks.epoch is not None and marks.seconds is not None:
+        _epochs_as_printed(told, marks, marks.epoch - base, marks.seconds, zero)
+    elif marks.epoch is not None:
+        _epochs_between_lines(told, marks, marks.epoch - base, zero)
+    if marks.seconds is not None and marks.epoch is None:
+        told.step_ms = 1e3 * sum(marks.seconds.tolist()) / len(marks)
+        told.step_half_ms = _half_ms(marks.seconds)
+    elif marks.step is not None:
+        _steps_between_lines(told, marks, marks.step)
     return told
 
 
-def _epochs_as_printed(told: _Told, marks: Sequence[_Mark], zero: int, base: int) -> None:
-    end = 0
-    for mark in marks:
-        if mark.epoch is None or mark.seconds is None:
-            continue
-        took = round(mark.seconds * 1e9)
-        end = end + took if mark.stamp is None else mark.stamp.ns - zero
-        told.epochs.append(Epoch(mark.epoch - base, end - took, end))
-    told.half_ms = 0.5 if any((mark.seconds or 0) % 1 for mark in marks) else 500.0
+def _epochs_as_printed(
+    told: _Told, marks: _Marks, epoch: Ints, seconds: npt.NDArray[np.float64], zero: int
+) -> None:
+    took = np.rint(seconds * 1e9).astype(np.int64)
+    # Where no stamp tells when one has ended, it is behind the one before it.
+    since = np.cumsum(took)
+    told_at = np.maximum.accumulate(np.where(marks.stamped, np.arange(len(marks)), -1))
+    end = since.copy()
+    known = told_at >= 0
+    at = told_at[known]
+    end[known] += marks.ns[at] - zero - since[at]
+    told.epochs = list(map(Epoch, epoch.tolist(), (end - took).tolist(), end.tolist()))
+    told.half_ms = _half_ms(seconds)
 
 
-def _epochs_between_lines(told: _Told, marks: Sequence[_Mark], zero: int, base: int) -> None:
+def _half_ms(seconds: npt.NDArray[np.float64]) -> float:
+    return 0.5 if np.any(seconds % 1) else 500.0
+
+
+def _epochs_between_lines(told: _Told, marks: _Marks, epoch: Ints, zero: int) -> None:
     """From an epoch's first line to the next one's; the last epoch's end is not known."""
-    firsts: list[tuple[int, Stamp]] = []
-    for mark in marks:
-        if mark.epoch is not None and mark.stamp is not None:
-            if firsts and firsts[-1][0] == mark.epoch:
-                continue
-            firsts.append((mark.epoch, mark.stamp))
-    for (number, begin), (after, end) in pairwise(firsts):
-        if after > number and end.ns >= begin.ns:
-            told.epochs.append(Epoch(number - base, begin.ns - zero, end.ns - zero))
-            # Both stamps are rounded down: the difference is wrong by less than one of them either way.
-            told.half_ms = max(told.half_ms, max(begin.resolution_ns, end.resolution_ns) / 1e6)
+    stamped = np.flatnonzero(marks.stamped)
+    number = epoch[stamped]
+    first = stamped[np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])]
+    begin, end = first[:-1], first[1:]
+    fits = (epoch[end] > epoch[begin]) & (marks.ns[end] >= marks.ns[begin])
+    begin, end = begin[fits], end[fits]
+    since = marks.ns - zero
+    told.epochs = list(
+        map(Epoch, epoch[begin].tolist(), since[begin].tolist(), since[end].tolist())
+    )
+    # Both stamps are rounded down: the difference is wrong by less than one of them either way.
+    rounded = marks.resolution_ns[np.append(begin, end)]
+    told.half_ms = int(rounded.max(initial=0)) / 1e6
 
 
-def _steps(told: _Told, marks: Sequence[_Mark]) -> None:
-    seconds = [m.seconds for m in marks if m.seconds is not None and m.epoch is None]
-    if seconds:
-        told.step_ms = 1e3 * sum(seconds) / len(seconds)
-        told.step_half_ms = 0.5 if any(one % 1 for one in seconds) else 500.0
+def _steps_between_lines(told: _Told, marks: _Marks, step: Ints) -> None:
+    step, ns = step[marks.stamped], marks.ns[marks.stamped]
+    more, later = step[1:] > step[:-1], ns[1:] >= ns[:-1]
+    both = more & later
+    steps = int((step[1:] - step[:-1])[both].sum())
+    if not steps:
         return
-    time = steps = 0
-    stepped = [(m.step, m.stamp) for m in marks if m.step is not None and m.stamp is not None]
-    for (before, begin), (after, end) in pairwise(stepped):
-        if after > before and end.ns >= begin.ns:
-            time += end.ns - begin.ns
-            steps += after - before
+    took = (ns[1:] - ns[:-1])[both]
+    # A clock that was set time and again may have gone through more centuries than an integer holds.
+    time = int((took // 10**9).sum()) * 10**9 + int((took % 10**9).sum())
     # Only where steps begin anew, or a clock was set, there are two stamps more to be wrong.
-    pieces = 1 + sum(b <= a or t.ns < s.ns for (a, s), (b, t) in pairwise(stepped))
-    wrong = max((stamp.resolution_ns for _, stamp in stepped), default=0) * pieces
-    if steps:
-        told.step_ms, told.step_half_ms = time / steps / 1e6, wrong / steps / 1e6
+    pieces = 1 + int(np.count_nonzero(~both))
+    wrong = int(marks.resolution_ns[marks.stamped].max()) * pieces
+    told.step_ms, told.step_half_ms = time / steps / 1e6, wrong / steps / 1e6
 
 
-def _facts(marks: Sequence[_Mark], told: _Told, zero: int, ranks: int) -> dict[str, Any]:
+def _facts(marks: _Marks, told: _Told, zero: int, ranks: int) -> dict[str, Any]:
     facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": _precision(told)}
     if told.epochs:
         facts |= {
@@ -247,8 +430,7 @@ def _facts(marks: Sequence[_Mark], told: _Told, zero: int, ranks: int) -> dict[s
         facts |= {"step_ms": told.step_ms, "step_precision_ms": told.step_half_ms}
     if ranks > 1:
         facts["size"] = ranks
-    stamps = [mark.stamp for mark in marks if mark.stamp is not None]
-    return facts | clock_facts(stamps[0] if stamps else None, zero)
+    return facts | clock_facts(marks.first_stamp, zero)
 
 
 def _precision(told: _Told) -> str:

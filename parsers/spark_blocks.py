@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 LZ4 = b"LZ4Block"
@@ -34,6 +36,14 @@ _SNAPPY_LONGEST = 64 << 20
 # The magic, read as a length: also where several streams were joined.
 _SNAPPY_BEGINS = int.from_bytes(SNAPPY[:4], "big")
 _SNAPPY_VERSIONS = 8
+
+# From this code on an instruction repeats; from that one on a byte more tells of how many.
+_LZF_REPEATS, _LZF_LONG = 32, 224
+# How long instructions are, by their codes.
+_LZF_SIZES = bytes(
+    code + 2 if code < _LZF_REPEATS else 3 if code >= _LZF_LONG else 2 for code in range(256)
+)
+_SNAPPY_REPEATS = 64
 
 Block = Callable[[BinaryIO], "bytes | None"]
 
@@ -107,6 +117,7 @@ def snappy_blocks(file: BinaryIO) -> Blocks:
 
 def lzf_blocks(file: BinaryIO) -> Blocks:
     """``spark.io.compression.codec=lzf``."""
+    codec = pa.Codec("snappy")
 
     def block(file: BinaryIO) -> bytes | None:
         magic = file.read(3)
@@ -118,7 +129,7 @@ def lzf_blocks(file: BinaryIO) -> Blocks:
         if magic == LZF[0]:
             return _exactly(file, packed)
         whole = int.from_bytes(_exactly(file, 2), "big")
-        return _lzf(_exactly(file, packed), whole)
+        return _lzf(codec, _exactly(file, packed), whole)
 
     return Blocks(file, block)
 
@@ -150,28 +161,57 @@ def _snappy_length(data: bytes) -> int:
     return length
 
 
-def _lzf(data: bytes, whole: int) -> bytes:
-    out, at = bytearray(), 0
-    while at < len(data) and len(out) <= whole:
-        control = data[at]
-        at += 1
-        if control < 32:
-            out += data[at : at + control + 1]
-            at += control + 1
-            continue
-        length = control >> 5
-        if length == 7:
-            length += data[at]
-            at += 1
-        back = ((control & 31) << 8) + data[at] + 1
-        at += 1
-        length += 2
-        if back > len(out):
-            raise ValueError("points before its block")
-        start = len(out) - back
-        piece = out[start : start + length]
-        # What a repetition copies may be what it has just written.
-        out += (piece * -(-length // len(piece)))[:length]
-    if len(out) != whole:
-        raise ValueError("not as long as it says")
-    return bytes(out)
+def _lzf(codec: pa.Codec, data: bytes, whole: int) -> bytes:
+    """What is in a block, unpacked as one of snappy, which has the same two instructions.
+
+    LZF     000lllll                    l + 1 bytes as they are
+            LLLbbbbb [length] back      a repetition, up to 264 bytes from up to 8 KiB before
+    snappy  llllll00                    l + 1 bytes as they are
+            llllll10 back back          a repetition, l + 1 bytes, up to 64
+    """
+    at = _lzf_instructions(data)
+    block = np.frombuffer(data, np.uint8)
+    code = block[at].astype(np.int64)
+    plain = code < _LZF_REPEATS
+    size = np.where(plain, code + 2, 0)
+    repeats = at[~plain]
+    high = code[~plain]
+    long = high >= _LZF_LONG
+    length = (high >> 5) + 2 + np.where(long, block[np.minimum(repeats + 1, len(data) - 1)], 0)
+    back = ((high & 31) << 8) + block[repeats + 1 + long] + 1
+    size[~plain] = -(-length // _SNAPPY_REPEATS) * 3
+    made_at = np.cumsum(size) - size
+    made = np.zeros(int(size.sum()), np.uint8)
+
+    begins, sizes = at[plain], size[plain]
+    copied = np.arange(int(sizes.sum())) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)
+    made[copied + np.repeat(made_at[plain] - begins, sizes)] = block[copied]
+    made[made_at[plain]] = code[plain] << 2
+    first = made_at[~plain]
+    while len(first):
+        made[first] = (np.minimum(length, _SNAPPY_REPEATS) - 1) << 2 | 2
+        made[first + 1], made[first + 2] = back & 0xFF, back >> 8
+        more = length > _SNAPPY_REPEATS
+        first, length, back = first[more] + 3, length[more] - _SNAPPY_REPEATS, back[more]
+    return bytes(codec.decompress(_varint(whole) + made.tobytes(), whole, asbytes=True))
+
+
+def _lzf_instructions(data: bytes) -> npt.NDArray[np.int64]:
+    """Where instructions begin: only the one before tells."""
+    sizes, begins = data.translate(_LZF_SIZES), bytearray(len(data))
+    at = 0
+    while at < len(begins):
+        begins[at] = 1
+        at += sizes[at]
+    if at > len(begins):
+        raise ValueError("breaks off")
+    return np.flatnonzero(np.frombuffer(begins, np.uint8))
+
+
+def _varint(length: int) -> bytes:
+    """A length as snappy's blocks begin with it."""
+    made = bytearray()
+    while length > 0x7F:
+        made.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*made, length])

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 # Other ones are damage, and none of today's clocks.
 _YEARS = range(1970, 2200)
+#: Seconds since 1970 from which on they are damage, too.
+LATEST_SECOND = 7_258_118_400
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 #: As launchers write it, in words.
 CTIME = (
@@ -70,6 +72,8 @@ def read_moment(text: bytes) -> Stamp | None:
     if seconds is None:
         month_first = _MONTH_FIRST.match(text)
         return read_stamp(text) if month_first is None else _stamp(month_first.groupdict())
+    if int(seconds[1]) >= LATEST_SECOND:
+        return None
     fraction = (seconds[2] or b"")[:9]
     ns = int(seconds[1]) * 10**9 + int(fraction.ljust(9, b"0"))
     return Stamp(ns, True, 10 ** (9 - len(fraction)))

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..digits import Words, digits_of, eight, leading, number, others_among, word
 from .rows import Bools, Ints
 
 Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
 Index = npt.NDArray[np.int32]
 
 #: How an event begins.
@@ -42,13 +42,6 @@ _ITEM_BYTES = {
 }
 
 
-def _word(text: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(text, "little"))
-
-
-_ZEROS = _word(b"00000000")
-_ABOVE_9, _TOP_BITS = _word(b"\x76" * 8), _word(b"\x80" * 8)
-_ONES = _word(b"\x01" * 8)
 # By the number of digits in a word, the bits of those: they are its last ones.
 _OF_DIGITS = np.array([0, *((2**64 - 1) << 8 * (8 - n) & (2**64 - 1) for n in range(1, 9))], "u8")
 # Odd numbers without a pattern: texts of equal length that differ give different sums.
@@ -159,7 +152,7 @@ def _keys(data: Bytes, words: Words, end: int) -> _Keys:
     # Most colons are told apart by the letter before the quote.
     event = np.flatnonzero(data[colon - 2] == EVENT[_EVENT_COLON - 2])
     event = event[colon[event] >= _EVENT_COLON]
-    event = event[words[colon[event] - _EVENT_COLON] == _word(EVENT)]
+    event = event[words[colon[event] - _EVENT_COLON] == word(EVENT)]
     start = colon[event] - _EVENT_COLON
     kind = data[start + len(EVENT)]
     ends, marker = kind == ord("E"), kind == ord("i")
@@ -180,12 +173,12 @@ def _keys(data: Bytes, words: Words, end: int) -> _Keys:
 def _well_formed(data: Bytes, words: Words, keys: _Keys, tensor_end: Ints) -> Bools:
     """Which events are as Horovod writes them, and not cut by the end of the file."""
     length = keys.time_at - 1 - (keys.start + _FIRST_TEXT)
-    named = (words[keys.start + len(EVENT) + 1] == _word(_NAME)) & (length >= 0)
+    named = (words[keys.start + len(EVENT) + 1] == word(_NAME)) & (length >= 0)
     named &= length < _LONGEST_TEXT
     unnamed = keys.time_at == keys.start + len(EVENT) + 2
-    timed = (words[keys.time_at] == _word(_TIME)) & (data[keys.time_end] == ord(","))
+    timed = (words[keys.time_at] == word(_TIME)) & (data[keys.time_end] == ord(","))
     after = data[tensor_end]
-    placed = words[keys.tensor_at] == _word(_TENSOR)
+    placed = words[keys.tensor_at] == word(_TENSOR)
     # A number that the end of the file cuts is followed by nothing.
     placed &= (after == ord("}")) | (after == ord(","))
     known = keys.ends | keys.marker | (keys.kind == ord("B")) | (keys.kind == ord("X"))
@@ -206,31 +199,16 @@ def _numbers(words: Words, start: Ints, end: Ints) -> tuple[Ints, Bools]:
 
 
 def _last_digits(words: Words, end: Ints, count: Ints) -> tuple[Ints, Bools]:
-    digits = words[np.maximum(end - 8, 0)] ^ _ZEROS
+    digits = digits_of(words[np.maximum(end - 8, 0)])
     digits &= _OF_DIGITS[count]
-    fine = ((digits + _ABOVE_9) | digits) & _TOP_BITS == 0
-    return _value(digits), fine
+    return eight(digits), others_among(digits) == 0
 
 
 def _short_numbers(words: Words, start: Ints) -> tuple[Ints, Ints, Bools]:
     """The numbers of up to seven digits that begin there, their ends, and whether they are some."""
-    digits = words[start] ^ _ZEROS
-    others = ((digits + _ABOVE_9) | digits) & _TOP_BITS
-    # The lowest byte that is no digit, as a mask of those before it.
-    before = ((others & (~others + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)
-    count = ((before & _ONES) * _ONES) >> np.uint64(56)
-    fine = (others != 0) & (count > 0)
-    digits = (digits & before) << ((np.uint64(8) - count) * np.uint64(8) & np.uint64(63))
-    return _value(digits), start + count.astype(np.int64), fine
-
-
-def _value(digits: Words) -> Ints:
-    """The number that eight digits are, the first one in the lowest byte: pairs, fours, all."""
-    digits = digits * np.uint64(10 * 2**8 + 1) >> np.uint64(8)
-    digits &= np.uint64(0x00FF00FF00FF00FF)
-    digits = digits * np.uint64(100 * 2**16 + 1) >> np.uint64(16)
-    digits &= np.uint64(0x0000FFFF0000FFFF)
-    return (digits * np.uint64(10_000 * 2**32 + 1) >> np.uint64(32)).view(np.int64)
+    digits, count = leading(words[start])
+    fine = (count > 0) & (count < 8)
+    return number(digits, count), start + count.view(np.int64), fine
 
 
 def _sums(words: Words, end: Ints, length: Ints) -> Words:

@@ -1,0 +1,177 @@
+"""Lines of a pattern in a block of bytes, many at once: what a regular expression finds one by one.
+
+All lines are walked through at a time, along the way that the expression would try first. Most lines of
+the pattern are as that says; of the others nothing is told, and the expression itself is to be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .digits import Ints, word
+from .labelled_lines import Bools
+from .signs import Block, Sign, mask
+from .stamp_columns import digits_up_to, is_blank, moments, words_at
+
+Column = npt.NDArray[Any]
+
+#: Numbers are printed as wide as the largest one: ``[  0/500]``.
+MOST_PADDING = 12
+#: How many digits fields have that are numbers, and those behind the point of ``seconds``.
+MOST_DIGITS: Mapping[str, int] = {"rank": 6, "epoch": 9, "step": 12, "seconds": 9}
+MOST_FRACTION_DIGITS = 12
+# Quotients of whole numbers and powers of ten are exactly what is written up to so many digits.
+_MOST_EXACT_DIGITS = 15
+# Where there are more blanks, the expression is asked.
+_MOST_BLANKS = 64
+
+
+class Part(NamedTuple):
+    """A part of a pattern.
+
+    ``text`` is without blanks; ``blanks`` are any of them; ``skip`` goes on to where its text first is,
+    or to the first blank; all else are the names of fields.
+    """
+
+    kind: str
+    text: bytes = b""
+    #: Whether what is skipped to has a blank before it.
+    blank_before: bool = False
+
+
+def having(block: Block, parts: Sequence[Part]) -> Ints:
+    """The lines that have the pattern's longest text in them: no other line is of the pattern."""
+    longest = max((part.text for part in parts), key=len, default=b"")
+    if not longest:
+        return np.arange(len(block.ends))
+    line = block.lines_of(_places(block, longest))
+    return line[np.flatnonzero(np.append(True, line[1:] != line[:-1])[: len(line)])]
+
+
+def _places(block: Block, text: bytes) -> Ints:
+    r"""Where a text is. At a sign's ends ``\d`` would be any digit: it is compared afterwards."""
+    first = 1 if text.startswith(rb"\d") else 0
+    inner = text[first:-1] if text[first:].endswith(rb"\d") else text[first:]
+    at = block.places(Sign(inner)) - first
+    return at if inner == text else at[_is_at(block, np.maximum(at, 0), text)]
+
+
+def _is_at(block: Block, at: Ints, text: bytes) -> Bools:
+    """At which of these places a text is."""
+    found = np.ones(len(at), bool)
+    for first in range(0, len(text), 8):
+        part = text[first : first + 8]
+        found &= (words_at(block, at + first) & mask(len(part))) == word(part)
+    return found
+
+
+class Walk:
+    """Lines of a block, as far as they are of a pattern.
+
+    Args:
+        line: their numbers.
+        start: where they begin.
+        end: where what counts of them ends, at most where they do.
+    """
+
+    def __init__(self, block: Block, line: Ints, start: Ints, end: Ints) -> None:
+        self._block = block
+        self._line = line
+        self._at = start
+        self._end = end
+        self._fields: dict[str, Column] = {}
+
+    def along(self, parts: Sequence[Part]) -> tuple[Ints, dict[str, Column]]:
+        """The lines that are known to be of the pattern, and what they say.
+
+        Fields are columns of whole numbers, ``seconds`` of floats; of the time, it is those that a
+        ``Stamp`` has.
+        """
+        for part in parts:
+            if part.kind == "text":
+                self._text(part.text)
+            elif part.kind == "blanks":
+                self._blanks()
+            elif part.kind == "skip":
+                self._skip(part)
+            elif part.kind == "time":
+                self._time()
+            else:
+                self._number(part.kind)
+        self._keep(self._at <= self._end)
+        return self._line, self._fields
+
+    def _keep(self, kept: Bools) -> None:
+        if kept.all():
+            return
+        self._line, self._at, self._end = self._line[kept], self._at[kept], self._end[kept]
+        self._fields = {name: column[kept] for name, column in self._fields.items()}
+
+    def _text(self, text: bytes) -> None:
+        self._keep(_is_at(self._block, self._at, text))
+        self._at = self._at + len(text)
+
+    def _blanks(self) -> None:
+        for walked in range(_MOST_BLANKS):
+            blank = is_blank(self._block.bytes[self._at])
+            if not walked:
+                self._keep(blank)
+                self._at = self._at + 1
+            elif blank.any():
+                self._at = self._at + blank
+            else:
+                return
+        self._keep(~is_blank(self._block.bytes[self._at]))
+
+    def _skip(self, part: Part) -> None:
+        block = self._block
+        if part.text:
+            places = _places(block, part.text)
+            if part.blank_before:
+                places = places[is_blank(block.bytes[np.maximum(places - 1, 0)])]
+        else:
+            places = np.flatnonzero(is_blank(block.bytes[: block.size]))
+        first = self._at + (part.blank_before and bool(part.text))
+        there = np.searchsorted(places, first)
+        self._at = np.append(places, block.size + 1)[there]
+        self._keep(self._at < self._end)
+        self._at = self._at + len(part.text)
+
+    def _time(self) -> None:
+        found = moments(self._block, self._at)
+        self._at = found.end
+        self._fields |= {
+            "ns": found.ns,
+            "zone_known": found.zone_known,
+            "resolution_ns": found.resolution_ns,
+        }
+        self._keep(found.there & ~found.untold)
+
+    def _number(self, name: str) -> None:
+        block = self._block
+        for _ in range(MOST_PADDING):
+            blank = block.bytes[self._at] == ord(" ")
+            if not blank.any():
+                break
+            self._at = self._at + blank
+        value, count = digits_up_to(block, self._at, MOST_DIGITS[name])
+        self._fields[name] = value
+        self._at = self._at + count
+        self._keep(count > 0)
+        if name == "seconds":
+            self._fraction(count[count > 0])
+
+    def _fraction(self, before: Ints) -> None:
+        """Of seconds, whose whole ones have so many digits."""
+        value, count = digits_up_to(self._block, self._at + 1, MOST_FRACTION_DIGITS)
+        count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
+        unit = 10**count
+        self._fields["seconds"] = (
+            self._fields["seconds"] * unit + np.where(count > 0, value, 0)
+        ) / unit
+        self._at = self._at + np.where(count > 0, count + 1, 0)
+        self._keep(before + count <= _MOST_EXACT_DIGITS)

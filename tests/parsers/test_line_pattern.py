@@ -1,0 +1,199 @@
+"""Lines of a pattern, read many at once: as the pattern's regular expression reads them one by one."""
+
+from __future__ import annotations
+
+import re
+from operator import itemgetter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallscope.parsers.launcher_output import LONGEST_LINE, shown_lines
+from stallscope.parsers.line_pattern import LinePatternParser
+from stallscope.parsers.stamps import Stamp
+
+PATTERNS = (
+    "{time} {}epoch={epoch} step={step}",
+    "{time} step {step}",
+    "{time} {} epoch {epoch}",
+    "{epoch}/300] {time}",
+    "{time}{step}",
+    "{time}{rank}{}x{step}",
+    "epoch {epoch} took {seconds}",
+    "epoch={epoch} step={step} took {seconds}",
+    "{}epoch={epoch}{} step {step}",
+    "{}rank {rank} {} epoch  {epoch}",
+    "{} {step} {seconds}",
+    "{step}{epoch}",
+    r"{}\d{step}",
+    "{}é {epoch}",
+)
+STAMPS = (
+    "2026-11-21 02:28:01",
+    "2026-11-21T02:28:01.123456",
+    "2026-11-21 02:28:01,12 34",
+    "2026-11-21 02:28:01.1234567891",
+    "2026-11-21 02:28:01,5 +05:45",
+    "2026-11-21 02:28:01-0130",
+    "2026-11-21 02:28:01+25:00",
+    "2026-02-31 02:28:01",
+    "2026-11-21 24:28:01",
+    "2026/11/21 02:28:01",
+    "11/21/2026 02:28:01",
+    "13/21/2026 02:28:01",
+    "26/11/21 02:28:01",
+    "26/11/21 02:28:01x",
+    "26/11/21 02:28:01 Z",
+    "Sat Nov 21 02:28:01 2026",
+    "Sat Nov 31 02:28:01 2026",
+    "1790000000",
+    "1790000000.1234567890123",
+    "9999999999.5",
+)
+LABELS = (
+    "",
+    "[%d]<stdout>:",
+    "[1,%d]<stderr>: ",
+    "Sat Nov 21 02:28:01 2026[1,%d]<stdout>:",
+    "[%d] ",
+)
+
+#: What is known of a stamp.
+STAMP = ("ns", "zone_known", "resolution_ns")
+BEHIND = ("", "]", ",5", ".123456789", ", 5", ",5 5", " 5", "Z", " +05:45", "+1", "x", ",250Z")
+
+numbers = st.one_of(
+    st.integers(0, 10**14).map(str), st.sampled_from(["0", "00012345678", "999999999999"])
+)
+stamps = st.sampled_from(STAMPS).flatmap(
+    lambda stamp: st.sampled_from([stamp, f"[{stamp}]", f"[{stamp}", f"{stamp}]", f" [{stamp}"])
+)
+noise = st.one_of(
+    stamps,
+    numbers,
+    st.sampled_from(
+        ["epoch ", "epoch=", " step ", "step=", " ", "  ", "\t", " " * 90, "x", "é\xa0", "\0"]
+    ),
+    st.sampled_from(["\r", "\b", "\r\n", r"\d", "/300]", " took ", "rank "]),
+)
+
+
+@st.composite
+def lines_of(draw: st.DrawFn, pattern: str) -> str:
+    """A line as the pattern says, or nearly."""
+    line = ""
+    for part in re.split(r"(\{\w*\}|\s+)", pattern):
+        if part == "{time}":
+            line += draw(stamps)
+        elif part == "{}":
+            line += "".join(draw(st.lists(noise, max_size=2)))
+        elif part == "{seconds}":
+            line += draw(numbers) + draw(st.sampled_from(["", ".", ".5", ".1234567890123"]))
+        elif part.startswith("{"):
+            line += draw(st.sampled_from(["", "", " ", " " * 13])) + draw(numbers)
+        else:
+            line += draw(st.sampled_from([part, part, part, part * 2]))
+    return line + draw(st.sampled_from(["", " loss", " 5"]))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[str, bytes]:
+    pattern = draw(st.sampled_from(PATTERNS))
+    label = draw(st.sampled_from(LABELS))
+    lines = draw(
+        st.lists(
+            st.one_of(lines_of(pattern), lines_of(pattern), st.lists(noise).map("".join)),
+            min_size=1,
+            max_size=12,
+        )
+    )
+    ranks = draw(st.lists(st.integers(0, 3), min_size=len(lines), max_size=len(lines)))
+    whole = "\n".join(
+        (label % rank if label else "") + line for rank, line in zip(ranks, lines, strict=True)
+    )
+    return pattern, (whole + draw(st.sampled_from(["", "\n"]))).encode()
+
+
+def one_by_one(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
+    """What the lines say, as each is read by itself."""
+    found: list[dict[str, object]] = []
+    for line in shown_lines(data):
+        row = parser.one(line.text)
+        if row is not None:
+            stamp = (
+                line.stamp
+                if "ns" not in row
+                else Stamp(int(row["ns"]), bool(row["zone_known"]), int(row["resolution_ns"]))
+            )
+            found.append({"rank": line.rank or 0, **row, **as_columns(stamp)})
+    return found
+
+
+def as_columns(stamp: Stamp | None) -> dict[str, object]:
+    if stamp is None:
+        return {"stamped": False}
+    return {"stamped": True, **{name: getattr(stamp, name) for name in STAMP}}
+
+
+def at_once(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for columns in parser.said(data):
+        names = list(columns)
+        for values in zip(*(columns[name].tolist() for name in names), strict=True):
+            row = dict(zip(names, values, strict=True))
+            unknown = () if row["stamped"] else STAMP
+            found.append({name: value for name, value in row.items() if name not in unknown})
+    return found
+
+
+@given(logs())
+def test_lines_read_at_once_say_what_each_says_by_itself(log: tuple[str, bytes]) -> None:
+    pattern, data = log
+    parser = LinePatternParser(pattern)
+    # Ranks in turn are read rank by rank.
+    by_rank = itemgetter("rank")
+    assert sorted(at_once(parser, data), key=by_rank) == sorted(
+        one_by_one(parser, data), key=by_rank
+    )
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+@pytest.mark.parametrize("pattern", ["{time} step {step}", "{}step {step}"])
+def test_stamps_of_every_form_are_read_at_once(pattern: str, stamp: str) -> None:
+    parser = LinePatternParser(pattern)
+    data = "".join(f"{stamp}{behind} step {number}\n" for number, behind in enumerate(BEHIND))
+    found = at_once(parser, data.encode())
+    assert found == one_by_one(parser, data.encode())
+    if pattern.startswith("{}"):
+        assert len(found) == len(BEHIND)
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("x" * LONGEST_LINE + " step 12", None),
+        ("x" * (LONGEST_LINE - 7) + " step 12", 1),
+        ("x" * (LONGEST_LINE - 8) + " step 12", 12),
+        ("x" * 100 + "\b\b\r step 1\r step 12", 12),
+        ("x" * 100 + "\b\b step 12\r\r", 12),
+        ("step 1 step 12", 12),
+    ],
+    ids=["too far", "cut", "in time", "written over", "ends of Windows", "blanks before"],
+)
+def test_what_counts_is_what_is_shown_of_a_line(line: str, step: int | None) -> None:
+    parser = LinePatternParser("{} step {step}")
+    data = f"{line}\n".encode()
+    assert at_once(parser, data) == one_by_one(parser, data)
+    assert [row["step"] for row in at_once(parser, data)] == [step] * (step is not None)
+
+
+def test_lines_of_a_file_of_many_blocks_are_read_in_order() -> None:
+    parser = LinePatternParser("{time} {}step {step}")
+    line = "[{}]<stdout>:2026-11-21 02:{:02}:{:02},250 INFO train: step {} of many\n"
+    data = "".join(line.format(n % 3, *divmod(n // 50, 60), n) for n in range(150_000)).encode()
+    found = at_once(parser, data)
+    for rank in range(3):
+        assert [row["step"] for row in found if row["rank"] == rank] == list(
+            range(rank, 150_000, 3)
+        )
