@@ -10,10 +10,17 @@ SERVICES := .venv-services
 PEERS := .venv-bench
 BIN := $(VENV)/bin
 ARGS ?=
-# Environments of thousands of modules are made in half the time; what is imported is compiled then.
-export PIP_NO_COMPILE := 1
+# Environments of thousands of modules are made in half the time; what is imported is compiled then, once,
+# also in containers whose images switch that off. For pip, "no" says that the option with "no" in it holds.
+export PIP_NO_COMPILE := no
+unexport PYTHONDONTWRITEBYTECODE
 # On all cores, and one more for tests that wait; those that share what they have started stay together.
 AT_ONCE := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadgroup --no-loadscope-reorder
+# Real browsers, servers and ranks have deadlines, which a machine with other work to do may miss: what fails
+# is run once more, alone, and decides then.
+ALONE := --last-failed --last-failed-no-failures none
+# The recorder, and what measures, run on none of the app's libraries.
+NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks)
 
 .DEFAULT_GOAL := help
 
@@ -27,8 +34,8 @@ test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pyte
 	@# Side by side: most of it waits for downloads, or for one core.
 	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint browser training-side services-side
 	@# Ranks take all cores, and are measured: nothing else runs beside them.
-	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod and not frameworks")
-	$(if $(ARGS),,$(BIN)/pytest -m "horovod or frameworks")
+	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod and not frameworks" || $(BIN)/pytest $(ALONE))
+	$(if $(ARGS),,$(BIN)/pytest -m "horovod or frameworks" || $(BIN)/pytest $(ALONE))
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
 
 # Without them the tests that need them say so at the end; in CI that is an error.
@@ -45,7 +52,7 @@ services-side: $(VENV)/.ready
 test-lowest: training-env ## the app's own tests on the lowest versions that pyproject.toml admits
 	@# Those have wheels for Python 3.11, which the training side has.
 	PYTHON=$(TRAINING)/bin/python tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
-	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not horovod and not frameworks and not browser and not services and not extras" $(ARGS)
+	$(LOWEST)/bin/pytest $(AT_ONCE) -m "not horovod and not frameworks and not browser and not services and not extras" $(NOT_THE_APP) $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
@@ -151,11 +152,13 @@ class _Lines:
         piece = stream.read(min(_PIECE, self._most + 1))
         if packed is not None and not piece:
             raise UnreadableError(f"{self._file.where}: the compressed file is empty or damaged")
-        if not piece.startswith(BEGINNING):
+        mark = len(BOM_UTF8) if piece.startswith(BOM_UTF8) else 0
+        if not piece.startswith(BEGINNING, mark):
             return
         while piece:
             self.count += len(piece)
-            yield piece
+            yield piece[mark:]
+            mark = 0
             piece = stream.read(min(_PIECE, self._most + 1 - self.count))
         self.broke_off = packed is not None and packed.broke_off
 

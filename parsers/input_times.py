@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,12 +15,13 @@ from stallscope.run import InputStage, MeasuredInput, Problem, Run
 SUFFIX = ".input.json"
 
 _KNOWN_VERSION = 1
+_PACKED = re.compile(r"\.(gz|bz2|xz|zst|lz4)$")
 _MOST_STAGES = 1000
 
 
 def is_input_times(name: str) -> bool:
-    """Whether a file of this name is a measurement of a loader."""
-    return name.endswith(SUFFIX)
+    """Whether a file of this name is a measurement of a loader, compressed or not."""
+    return _PACKED.sub("", name).endswith(SUFFIX)
 
 
 def parse_input_times(path: str, data: bytes) -> MeasuredInput:

@@ -37,7 +37,7 @@ def spark_events(path: str, data: bytes) -> list[Event]:
     """What an event log tells of training, in its order; nothing where the file is none."""
     if not data.startswith(BEGINNING):
         return []
-    return list(Telling().events(path, data.splitlines()))
+    return list(Telling().events(path, data.split(b"\n")))
 
 
 @dataclass

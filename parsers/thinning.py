@@ -75,7 +75,8 @@ class Thinning:
             # What was written over does not pass: something else may be shown of it.
             wanted &= ~passing | _written_over(block) | _with(self._wanted.stays, block)
         kept |= wanted
-        kept[_last_ones(np.flatnonzero(passing), kept, lines.whose)] = True
+        # What stays anyway stands for none of those before it.
+        kept[_last_ones(np.flatnonzero(passing & ~kept), kept, lines.whose)] = True
         if self._form.goes_on:
             _keep_owners(kept, lines)
         return kept

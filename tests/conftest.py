@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from support.groups import turn
 
 #: Compiled for a Python that few have any more: missing it fails no CI.
 OPTIONAL = ".venv-mxnet"
 
-#: Real servers, started when the first test asks for one.
-pytest_plugins = ["support.services"]
+#: Real servers and a real browser, started when the first test asks for one.
+pytest_plugins = ["support.services", "support.chromium"]
 
 # Nothing is asserted about time: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -22,21 +23,18 @@ hypothesis.settings.load_profile("untimed")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers side by side: one has all tests that talk to servers, which start once and mostly wait,
-    another all that look at pages, as two browsers at a time are slow; of the others every file is one
-    worker's, and those that take longest begin first."""
-    group_of: dict[Path, str] = {}
-    for name in ("browser", "services"):
-        group_of |= {item.path: name for item in items if item.get_closest_marker(name)}
+    """What takes longest begins first."""
+    items.sort(key=lambda item: turn(item.nodeid))
 
-    def turn(item: pytest.Item) -> int:
-        starts_processes = item.path.parent.name in ("cli", "batch")
-        return 0 if item.path in group_of else 1 if starts_processes else 2
 
-    items.sort(key=turn)
-    for item in items:
-        alone = str(item.path.relative_to(item.config.rootpath))
-        item.add_marker(pytest.mark.xdist_group(group_of.get(item.path, alone)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who does what, where tests run side by side."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from support.side_by_side import Groups
+
+    return Groups(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,8 +14,7 @@ import plotly.graph_objects as go
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-from playwright.sync_api import Page
-from support.chromium import chromium
+from playwright.sync_api import Browser
 from support.step_logs import Job, write_job
 
 import stallscope
@@ -157,42 +156,44 @@ def test_what_a_cell_cannot_open_is_said_in_one_sentence(logs: Path, kernel: Any
 @pytest.mark.browser
 @pytest.mark.parametrize(("ground", "scheme"), [("#111111", "dark"), ("#ffffff", "light")])
 def test_the_report_is_light_or_dark_as_the_notebook_is(
-    logs: Path, tmp_path: Path, ground: str, scheme: str
+    browser: Browser, logs: Path, tmp_path: Path, ground: str, scheme: str
 ) -> None:
     cell = stallscope.show(logs / "job")._repr_html_()
     page_path = tmp_path / "cell.html"
     page_path.write_text(f"<body style='background:{ground}'><div>{cell}</div>", "utf-8")
-    with chromium() as browser:
-        page: Page = browser.new_page(color_scheme="null")
-        page.goto(page_path.as_uri())
-        page.wait_for_function(
-            f"document.querySelector('iframe').contentWindow"
-            f".matchMedia('(prefers-color-scheme: {scheme})').matches"
-        )
-        assert page.locator("iframe").evaluate("one => one.style.colorScheme") == scheme
+    page = browser.new_page(color_scheme="null")
+    page.goto(page_path.as_uri())
+    page.wait_for_function(
+        f"document.querySelector('iframe').contentWindow"
+        f".matchMedia('(prefers-color-scheme: {scheme})').matches"
+    )
+    assert page.locator("iframe").evaluate("one => one.style.colorScheme") == scheme
+    page.close()
 
 
 @pytest.mark.browser
-def test_the_frame_is_as_high_as_the_report_and_runs_nothing(logs: Path, tmp_path: Path) -> None:
+def test_the_frame_is_as_high_as_the_report_and_runs_nothing(
+    browser: Browser, logs: Path, tmp_path: Path
+) -> None:
     page_path = tmp_path / "cell.html"
     cell = stallscope.show(logs / "job")._repr_html_()
     page_path.write_text(f"<!doctype html><title>notebook</title><body>{cell}", "utf-8")
     asked: list[str] = []
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 1000, "height": 700})
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(page_path.as_uri())
-        fits = (
-            "() => { const frame = document.querySelector('iframe'); "
-            "const page = frame.contentDocument.documentElement; "
-            "const over = frame.clientHeight - page.getBoundingClientRect().height; "
-            "return over >= 0 && over <= 1 && frame.clientHeight !== 900; }"
-        )
-        page.wait_for_function(fits)
-        before = page.evaluate("document.querySelector('iframe').clientHeight")
-        page.frames[1].locator("details:not([open]) summary").first.click()
-        page.wait_for_function(f"() => document.querySelector('iframe').clientHeight !== {before}")
-        page.wait_for_function(fits)
-        assert page.title() == "notebook"
-        assert page.locator("h1").count() == 0
-        assert asked == [page_path.as_uri()]
+    page = browser.new_page(viewport={"width": 1000, "height": 700})
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_path.as_uri())
+    fits = (
+        "() => { const frame = document.querySelector('iframe'); "
+        "const page = frame.contentDocument.documentElement; "
+        "const over = frame.clientHeight - page.getBoundingClientRect().height; "
+        "return over >= 0 && over <= 1 && frame.clientHeight !== 900; }"
+    )
+    page.wait_for_function(fits)
+    before = page.evaluate("document.querySelector('iframe').clientHeight")
+    page.frames[1].locator("details:not([open]) summary").first.click()
+    page.wait_for_function(f"() => document.querySelector('iframe').clientHeight !== {before}")
+    page.wait_for_function(fits)
+    assert page.title() == "notebook"
+    assert page.locator("h1").count() == 0
+    assert asked == [page_path.as_uri()]
+    page.close()

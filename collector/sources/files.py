@@ -36,6 +36,7 @@ _VERSIONS = (
     "content_md5",
     "mtime",
     "LastModified",
+    "Last-Modified",
     "modified",
     "modificationTime",
 )

@@ -11,6 +11,7 @@ from .gcs import GcsFiles
 from .hdfs import HdfsFiles, WebHdfsFiles
 from .s3 import S3Files
 from .ssh import SshFiles
+from .web import WebFiles
 
 # What fsspec opens and what needs more than that, by how its URLs begin.
 _KINDS = {
@@ -18,6 +19,7 @@ _KINDS = {
     **dict.fromkeys(("gs://", "gcs://"), GcsFiles),
     **dict.fromkeys(("az://", "abfs://", "abfss://"), AzureFiles),
     **dict.fromkeys(("ssh://", "sftp://"), SshFiles),
+    **dict.fromkeys(("http://", "https://"), WebFiles),
     "hdfs://": HdfsFiles,
     "webhdfs://": WebHdfsFiles,
 }

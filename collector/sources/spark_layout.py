@@ -20,7 +20,8 @@ _EVENT_LOG = re.compile(rf"(events_\d+_|appstatus_)?{_APPLICATION}{_CODEC}")
 _EVENT_FOLDER = re.compile(rf"eventlog(_v2_{_APPLICATION})?")
 _EVENTS = b'{"Event":"SparkListener'
 # Rolled by time or size, compressed or not.
-_OUTPUT = re.compile(r"(stdout|stderr)(--[\d-]+)?(\.gz)?|log4j[\w.-]*\.(log|txt)(\.gz)?")
+_PACKED = r"(\.(gz|bz2|xz|zst|lz4))?"
+_OUTPUT = re.compile(rf"((stdout|stderr)(--[\d-]+)?|log4j[\w.-]*\.(log|txt)){_PACKED}")
 # What installs software on a cluster prints into a folder of its own.
 _SET_UP = "init_scripts"
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -133,8 +134,10 @@ class TimelineReader:
     def _of_arrays(self, block: bytes) -> Iterator[tuple[_Array, bytes]]:
         """The block, cut where a further array begins."""
         first = 0
-        for at in _places(block, _META):
-            declared = _META_REST.match(block, at + len(_META))
+        places = [*_places(block, _META), len(block)]
+        for at, until in pairwise(places):
+            # Not further: where nothing ends a name, each would be looked for up to the block's end.
+            declared = _META_REST.match(block, at + len(_META), until)
             if self._begins_again(block, at, declared):
                 if at > first:
                     yield self._declared_in, block[first:at]

@@ -1,4 +1,4 @@
-"""The commands as a user types them, in a process of their own."""
+"""The commands as a user types them; what a process of their own adds, in one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.step_logs import Job, write_job
 
+from stallscope.cli.main import main
+
 JOB = Job(ranks=2, steps=200, allreduce_ms=0.5)
 
 
-def stallscope(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def in_a_process(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "stallscope", *map(str, words)],
         cwd=cwd,
@@ -30,6 +36,24 @@ def stallscope(*words: object, cwd: Path, **env: str) -> subprocess.CompletedPro
 
 
 @pytest.fixture
+def stallscope(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command line in this process, which has imported everything."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def command(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(cwd)
+        capsys.readouterr()
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as ended:  # argparse's
+            status = int(ended.code or 0)
+        return subprocess.CompletedProcess(words, status, *capsys.readouterr())
+
+    return command
+
+
+@pytest.fixture
 def logs(tmp_path: Path) -> Path:
     write_job(tmp_path / "slow", replace(JOB, slow={(1, "input"): 9.0}))
     write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
@@ -39,7 +63,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
-    done = stallscope("report", "slow", "--baseline", "base", cwd=logs)
+    done = in_a_process("report", "slow", "--baseline", "base", cwd=logs)
     assert (done.returncode, done.stderr) == (0, "")
     assert "rank 1" in done.stdout
     for name in ("input", "compute", "other", "imbalance", "allreduce"):
@@ -48,7 +72,7 @@ def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
 
 
 def test_json_goes_to_standard_output_alone(logs: Path) -> None:
-    done = stallscope("report", "slow", "--baseline", "base", "--format", "json", cwd=logs)
+    done = in_a_process("report", "slow", "--baseline", "base", "--format", "json", cwd=logs)
     assert done.returncode == 0
     (document,) = json.loads(done.stdout)
     assert document["bottleneck"]["kind"] == "imbalance"
@@ -57,7 +81,7 @@ def test_json_goes_to_standard_output_alone(logs: Path) -> None:
     assert not (logs / "reports").exists()
 
 
-def test_a_baseline_among_the_runs_is_found(logs: Path) -> None:
+def test_a_baseline_among_the_runs_is_found(stallscope: Command, logs: Path) -> None:
     done = stallscope("report", "slow", "base", "--format", "json", cwd=logs)
     slow, base = json.loads(done.stdout)
     assert slow["baseline"]["id"] == "base"
@@ -73,7 +97,9 @@ def test_a_baseline_among_the_runs_is_found(logs: Path) -> None:
         ("slow", "one", "--baseline", "base"),
     ],
 )
-def test_a_run_has_two_baselines_named_or_found(logs: Path, words: tuple[str, ...]) -> None:
+def test_a_run_has_two_baselines_named_or_found(
+    stallscope: Command, logs: Path, words: tuple[str, ...]
+) -> None:
     done = stallscope("report", *words, "--format", "json", cwd=logs)
     assert (done.returncode, done.stderr) == (0, "")
     base = json.loads(done.stdout)[0]["baseline"]
@@ -81,7 +107,7 @@ def test_a_run_has_two_baselines_named_or_found(logs: Path, words: tuple[str, ..
     assert base["decomposition"]["scale"]["ms"] > 0
 
 
-def test_questions_are_answered_in_every_format(logs: Path) -> None:
+def test_questions_are_answered_in_every_format(stallscope: Command, logs: Path) -> None:
     asked = ("--what-if", "bandwidth:4", "--what-if", "ranks:64", "--network-bandwidth", "12.5")
     done = stallscope("report", "slow", *asked, "--format", "json", cwd=logs)
     assert done.returncode == 0, done.stderr
@@ -96,7 +122,9 @@ def test_questions_are_answered_in_every_format(logs: Path) -> None:
         assert "On 64 ranks (extrapolated)" in (logs / "reports" / f"run-a.{suffix}").read_text()
 
 
-def test_ranks_between_runs_that_are_there_are_not_extrapolated(logs: Path) -> None:
+def test_ranks_between_runs_that_are_there_are_not_extrapolated(
+    stallscope: Command, logs: Path
+) -> None:
     for ranks in (4, 8):
         write_job(logs / str(ranks), replace(JOB, ranks=ranks, run_id=f"run-{ranks}"))
     words = ("slow", "4", "8", "--what-if", "ranks:4", "--format", "json")
@@ -106,7 +134,7 @@ def test_ranks_between_runs_that_are_there_are_not_extrapolated(logs: Path) -> N
     assert gains["ranks:4"]["speedup"] > 1.5
 
 
-def test_a_question_without_an_answer_is_a_warning(logs: Path) -> None:
+def test_a_question_without_an_answer_is_a_warning(stallscope: Command, logs: Path) -> None:
     done = stallscope("report", "one", "--what-if", "ranks:64", "--format", "json", cwd=logs)
     (document,) = json.loads(done.stdout)
     assert document["warnings"] == [
@@ -121,7 +149,7 @@ def test_a_question_without_an_answer_is_a_warning(logs: Path) -> None:
     ]
 
 
-def test_network_bandwidth_tells_what_backward_hides(logs: Path) -> None:
+def test_network_bandwidth_tells_what_backward_hides(stallscope: Command, logs: Path) -> None:
     job = replace(JOB, allreduce_ms=2.0, facts={"gradient_bytes": 25_000_000})
     write_job(logs / "known", job)
     words = ("known", "--network-bandwidth", "5", "--format", "json")
@@ -132,7 +160,7 @@ def test_network_bandwidth_tells_what_backward_hides(logs: Path) -> None:
     assert found["hidden_ms"] == pytest.approx(3, abs=0.1)
 
 
-def test_files_are_written_once_and_not_overwritten(logs: Path) -> None:
+def test_files_are_written_once_and_not_overwritten(stallscope: Command, logs: Path) -> None:
     words = ("report", "slow", "--format", "html,md,json,csv")
     done = stallscope(*words, cwd=logs)
     assert done.returncode == 0, done.stderr
@@ -165,7 +193,7 @@ def test_files_are_written_once_and_not_overwritten(logs: Path) -> None:
     ],
 )
 def test_bad_input_gets_a_sentence_and_status_2(
-    logs: Path, words: tuple[str, ...], sentence: str
+    stallscope: Command, logs: Path, words: tuple[str, ...], sentence: str
 ) -> None:
     (logs / "empty").mkdir()
     (logs / "notes.txt").write_text("remember the milk")
@@ -187,7 +215,7 @@ def test_bad_input_gets_a_sentence_and_status_2(
     ],
 )
 def test_bad_options_are_refused_before_anything_is_read(
-    tmp_path: Path, words: tuple[str, ...], sentence: str
+    stallscope: Command, tmp_path: Path, words: tuple[str, ...], sentence: str
 ) -> None:
     done = stallscope("report", "nowhere", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -195,7 +223,7 @@ def test_bad_options_are_refused_before_anything_is_read(
     assert done.stderr.count("\n") == 1
 
 
-def test_two_baselines_are_of_different_sizes(logs: Path) -> None:
+def test_two_baselines_are_of_different_sizes(stallscope: Command, logs: Path) -> None:
     done = stallscope("report", "slow", "--baseline", "base", "--baseline", "slow", cwd=logs)
     assert done.returncode == 2
     assert "these are on 2 and 2 ranks" in done.stderr
@@ -204,20 +232,22 @@ def test_two_baselines_are_of_different_sizes(logs: Path) -> None:
 @pytest.mark.parametrize(
     "words", [(), ("nonsense",), ("dashboard", "--nonsense"), ("report", "--nonsense", "x")]
 )
-def test_bad_usage_is_status_2(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_bad_usage_is_status_2(stallscope: Command, tmp_path: Path, words: tuple[str, ...]) -> None:
     done = stallscope(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert "usage: stallscope" in done.stderr
 
 
-def test_one_bad_run_does_not_stop_the_others(logs: Path) -> None:
+def test_one_bad_run_does_not_stop_the_others(stallscope: Command, logs: Path) -> None:
     done = stallscope("report", "nowhere", "slow", "--format", "json", cwd=logs)
     assert done.returncode == 2
     assert [document["run"]["id"] for document in json.loads(done.stdout)] == ["run-a"]
     assert done.stderr.count("\n") == 1
 
 
-def test_collected_runs_report_like_their_logs_and_find_their_baseline(logs: Path) -> None:
+def test_collected_runs_report_like_their_logs_and_find_their_baseline(
+    stallscope: Command, logs: Path
+) -> None:
     done = stallscope("collect", "slow", "base", "--to", "store", cwd=logs)
     assert done.returncode == 0, done.stderr
     words = ("report", "slow", "--baseline", "base", "--format", "json")
@@ -254,13 +284,13 @@ def test_a_missing_extra_is_named(logs: Path, tmp_path: Path) -> None:
     (hidden / "__init__.py").write_text(
         "raise ModuleNotFoundError(\"No module 'rich'\", name='rich')"
     )
-    done = stallscope("report", "slow", cwd=logs, PYTHONPATH=str(hidden.parent))
+    done = in_a_process("report", "slow", cwd=logs, PYTHONPATH=str(hidden.parent))
     assert done.returncode == 2
     assert "pip install 'stallscope[app]'" in done.stderr
 
 
 def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
-    done = stallscope("demo", "--no-serve", cwd=tmp_path)
+    done = in_a_process("demo", "--no-serve", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     reports = sorted(path.stem for path in (tmp_path / "reports" / "demo").glob("*.html"))
     assert reports == [
@@ -279,8 +309,8 @@ def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
     assert (tmp_path / ".stallscope" / "demo").is_dir()
 
 
-def test_the_version_and_help_are_there(tmp_path: Path) -> None:
-    assert stallscope("--version", cwd=tmp_path).stdout.startswith("stallscope ")
+def test_the_version_and_help_are_there(stallscope: Command, tmp_path: Path) -> None:
+    assert in_a_process("--version", cwd=tmp_path).stdout.startswith("stallscope ")
     listed = stallscope("--help", cwd=tmp_path).stdout
     for command in ("report", "dashboard", "collect", "demo"):
         assert command in listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.chromium import chromium
+from playwright.sync_api import Browser
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
@@ -19,7 +19,7 @@ PATIENCE_MS = 240_000
 
 
 def test_the_report_is_shown_among_the_artifacts(
-    mlflow_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, mlflow_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
 
@@ -29,10 +29,9 @@ def test_the_report_is_shown_among_the_artifacts(
     analysis = analyse(open_run(str(tmp_path / "logs")))
     [report] = write_reports([analysis], ["html"], tmp_path / "reports")
     write_summary(analysis, run_id, report=report)
-    with chromium() as browser:
-        page = browser.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(f"{mlflow_server}/#/experiments/0/runs/{run_id}/artifacts/stallscope/report.html")
-        shown = page.frame_locator("iframe")
-        shown.get_by_role("heading", name="Rank 1 holds this run back").first.wait_for()
-        page.close()
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{mlflow_server}/#/experiments/0/runs/{run_id}/artifacts/stallscope/report.html")
+    shown = page.frame_locator("iframe")
+    shown.get_by_role("heading", name="Rank 1 holds this run back").first.wait_for()
+    page.close()

@@ -89,6 +89,13 @@ def drawn(page: Page) -> None:
     )
 
 
+def still(page: Page) -> None:
+    """Waits until nothing fades or moves any more: until then colours are those of neither state."""
+    page.wait_for_function(
+        "() => document.getAnimations().every((one) => one.playState !== 'running')"
+    )
+
+
 def tab_stops(page: Page, number: int) -> list[str]:
     """The names of what the next tabs reach, each with a focus that can be seen."""
     stops = []

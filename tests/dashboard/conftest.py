@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 from playwright.sync_api import Browser
-from support.chromium import chromium
 from support.step_logs import Job
 
 from stallscope.analysis import analyse
@@ -52,12 +51,6 @@ def address(store: RunStore) -> Iterator[str]:
     """Where the store is served; a module may have one of its own."""
     with served(store) as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

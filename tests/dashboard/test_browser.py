@@ -15,7 +15,7 @@ from stallscope.dashboard import RunStore
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
 
-from .browsing import NARROW, WIDE, Open, tab_stops
+from .browsing import NARROW, WIDE, Open, still, tab_stops
 from .cases import SCRIPT
 
 pytestmark = pytest.mark.browser
@@ -120,15 +120,14 @@ def test_an_unknown_run_shows_those_there_are(open_page: Open) -> None:
     expect(page.get_by_role("link", name="resnet on pictures")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
 def test_pages_are_drawn_in_the_colours_of_the_system(
     open_page: Open, browser: Browser, tmp_path: Path, scheme: str, width: int
 ) -> None:
     page = _drawn(open_page("/run/real?baseline=synthetic", width=width, scheme=scheme))
     picture = tmp_path / f"overview-{scheme}-{width}.png"
     # Mantine and Plotly fade in.
-    page.wait_for_timeout(500)
+    still(page)
     page.screenshot(path=picture, full_page=True)
     counts = _colours(browser, picture)
     assert len(counts) > 50

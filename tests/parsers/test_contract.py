@@ -1,20 +1,33 @@
-"""No input breaks a parser: one suite for all of them; a new one joins by a sample of its own."""
+"""No input breaks a reader: one suite for all of them; a new one joins by a sample of its own."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import random
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import get_args
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parser_contract import NAMES, PATTERN, SAMPLES, holds
+from support.reader_contract import BESIDE, READERS
 
-from stallscope.parsers import PARSERS, read
+from stallscope.cli.main import main
+from stallscope.errors import StallscopeError
+from stallscope.parsers import PARSERS, inspecting, read
+from stallscope.parsers.events import EVENT_READERS
+from stallscope.parsers.inspecting import inspect
 from stallscope.parsers.named import by_name
+from stallscope.parsers.reading import Kind
+from stallscope.parsers.seen import FileSeen
 from stallscope.run import Run
 
 HERE = Path(__file__).parent
@@ -22,11 +35,19 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return {name: make(tmp_path_factory.mktemp("sample")) for name, make in SAMPLES.items()}
+    return {
+        name: reader.sample(tmp_path_factory.mktemp("sample")) for name, reader in READERS.items()
+    }
 
 
-def test_every_parser_has_a_sample() -> None:
+def test_every_reader_has_a_sample() -> None:
     assert set(SAMPLES) == set(NAMES)
+    # What parsers make logs of is told by their names.
+    assert set(BESIDE) == set(get_args(Kind)) - {"log"}
+    assert set(EVENT_READERS) <= set(BESIDE)
+    assert {kind for kind, reader in BESIDE.items() if reader.format} == set(inspecting._TITLES)
+    for kind, (name, _) in inspecting._TITLES.items():
+        assert BESIDE[kind].format == name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,7 +60,7 @@ def test_its_own_sample_is_recognised_and_read(name: str, samples: dict[str, byt
     assert not any(one.recognises("log", b"") for one in PARSERS)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", READERS)
 @settings(max_examples=40)
 @given(chance=st.randoms(use_true_random=False))
 def test_no_damage_breaks_it(name: str, samples: dict[str, bytes], chance: random.Random) -> None:
@@ -62,12 +83,12 @@ def test_no_damage_breaks_it(name: str, samples: dict[str, bytes], chance: rando
         bytes(flipped),
         data + data,
     ):
-        holds(by_name(name), damaged)
+        READERS[name].holds(damaged)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", READERS)
 def test_no_encoding_breaks_it(name: str, samples: dict[str, bytes]) -> None:
-    parser, data = by_name(name), samples[name]
+    data = samples[name]
     text = data.decode(errors="replace")
     for changed in (
         b"",
@@ -82,19 +103,21 @@ def test_no_encoding_breaks_it(name: str, samples: dict[str, bytes]) -> None:
         data.replace(b"\n", b"\0\n"),
         data.replace(b"1", "１".encode()),
     ):
-        holds(parser, changed)
+        READERS[name].holds(changed)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_digits_without_end_and_one_line_of_20_megabytes_are_read_in_one_pass(
+@pytest.mark.parametrize("name", READERS)
+def test_digits_without_end_and_one_line_of_megabytes_are_read_in_one_pass(
     name: str, samples: dict[str, bytes]
 ) -> None:
     """Whatever takes longer than in proportion never ends here."""
-    parser, data = by_name(name), samples[name]
+    data = samples[name]
     line = data.replace(b"\n", b" ").replace(b"\r", b" ")
-    for long in (line * (20_000_000 // len(line)), data + b"9" * 1_000_000 + b"/" * 1_000_000):
-        parser.recognises("log", long[: 256 << 10])
-        holds(parser, long)
+    size = 20_000_000 if name in NAMES else 5_000_000
+    for long in (line * (size // len(line)), data + b"9" * 1_000_000 + b"/" * 1_000_000):
+        if name in NAMES:
+            by_name(name).recognises("log", long[: 256 << 10])
+        READERS[name].holds(long)
 
 
 @pytest.mark.parametrize("name", ["keras-output", "horovod-runner", PATTERN])
@@ -119,3 +142,197 @@ def test_compressed_it_is_the_same(
     plain, packed = read_back(samples[name]), read_back(compress(samples[name]))
     assert [run.intervals for run in packed] == [run.intervals for run in plain]
     assert [run.steps for run in packed] == [run.steps for run in plain]
+
+
+def crlf(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+
+def going_back(data: bytes) -> bytes:
+    """The first line, and the others from the last one on: so their clocks go back."""
+    first, *others = data.splitlines(keepends=True) or [b""]
+    return first + b"".join(reversed(others))
+
+
+def in_other_encodings(data: bytes) -> bytes:
+    """Half of the lines in Latin-1, and every fifth one in UTF-16."""
+    lines = data.splitlines(keepends=True)
+    for at in range(0, len(lines), 2):
+        lines[at] = lines[at].replace(b" ", b" \xe9\xfc ")
+    for at in range(0, len(lines), 5):
+        lines[at] = lines[at].decode("latin-1").encode("utf-16-le")
+    return b"".join(lines)
+
+
+#: What becomes of files that nobody can read as they were.
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "blank": lambda data: b" \r\n\t\n" * 99,
+    "binary": lambda data: random.Random(7).randbytes(5000),
+    "binary behind its beginning": lambda data: data[:200] + random.Random(7).randbytes(5000),
+    "in several encodings": in_other_encodings,
+    "one line": lambda data: data.replace(b"\n", b" ").replace(b"\r", b" ") * 3,
+    "twice": lambda data: data + data,
+    "twice, torn between": lambda data: data[: len(data) * 2 // 3] + data,
+    "going back": going_back,
+    "without ends of lines": lambda data: data.replace(b"\n", b""),
+    "packed and torn": lambda data: gzip.compress(data)[: len(data) // 3],
+    "packed twice": lambda data: gzip.compress(gzip.compress(data)),
+}
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+#: What changes nothing of what a file tells.
+DRESSES: dict[str, Callable[[bytes], bytes]] = {
+    "crlf": crlf,
+    "bom": lambda data: b"\xef\xbb\xbf" + data,
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "zst": zstd,
+}
+#: Bytes that are no text, and are not edited as such.
+NO_TEXT = ("tensorboard",)
+
+
+def looked_at(folder: Path, name: str, data: bytes) -> FileSeen:
+    """What a file is said to be, as ``inspect`` says it to people and to programs."""
+    path = folder / READERS[name].file_name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    read_as = name if name == PATTERN else None
+    with suppress(StallscopeError):
+        read(str(folder), read_as=read_as)
+    (seen,) = inspect(str(folder), read_as=read_as).files
+    is_true(seen, data)
+    return seen
+
+
+def is_true(seen: FileSeen, data: bytes) -> None:
+    """What is said of any file has to be so, whatever it holds."""
+    json.dumps(asdict(seen), allow_nan=False)
+    assert seen.bytes == len(data)
+    assert "\n" not in "".join((seen.title, *seen.notes))
+    if not data:
+        # Spark leaves empty outputs, which their names tell.
+        assert seen.format in (None, "spark")
+        assert (seen.steps, seen.epochs, seen.span, seen.used) == (None, None, None, False)
+    if seen.format is None:
+        assert (seen.steps, seen.epochs, seen.span) == (None, None, None)
+        assert not seen.used
+        # An empty file explains itself, and so does what only lies there.
+        assert seen.notes or seen.title in ("empty", "beside logs")
+    assert seen.steps is None or seen.steps > 0
+    assert list(seen.ranks) == sorted(set(seen.ranks))
+    if seen.span is not None:
+        assert seen.span.begin <= seen.span.end
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_inspect_names_it(name: str, samples: dict[str, bytes], tmp_path: Path) -> None:
+    assert looked_at(tmp_path, name, samples[name]).format == READERS[name].format
+    assert READERS[name].holds(samples[name])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_it_is_not_taken_for_something_else(
+    name: str, damage: str, samples: dict[str, bytes], tmp_path: Path
+) -> None:
+    data = DAMAGES[damage](samples[name])
+    READERS[name].holds(data)
+    assert looked_at(tmp_path, name, data).format in (READERS[name].format, None)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_torn_anywhere_it_is_what_it_was_or_nothing(
+    name: str, samples: dict[str, bytes], tmp_path: Path
+) -> None:
+    data = samples[name]
+    for end in range(1, len(data), max(1, len(data) // 20)):
+        READERS[name].holds(data[:end])
+        assert looked_at(tmp_path, name, data[:end]).format in (READERS[name].format, None)
+
+
+@pytest.mark.parametrize("dress", DRESSES)
+@pytest.mark.parametrize("name", READERS)
+def test_whatever_it_wears_it_tells_the_same(
+    name: str, dress: str, samples: dict[str, bytes], tmp_path: Path
+) -> None:
+    if name in NO_TEXT and dress in ("crlf", "bom"):
+        return
+    plain = looked_at(tmp_path / "plain", name, samples[name])
+    worn = looked_at(tmp_path / "worn", name, DRESSES[dress](samples[name]))
+    assert replace(worn, bytes=plain.bytes) == plain
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("name", READERS)
+def test_named_as_what_it_was_packed_with_it_is_the_same(
+    name: str, ending: str, samples: dict[str, bytes], tmp_path: Path
+) -> None:
+    data = DRESSES[ending[1:]](samples[name])
+    path = tmp_path / (READERS[name].file_name + ending)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    (seen,) = inspect(str(tmp_path), read_as=name if name == PATTERN else None).files
+    is_true(seen, data)
+    assert seen.format == READERS[name].format
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_one_line_of_megabytes_takes_memory_in_proportion(
+    name: str, samples: dict[str, bytes], tmp_path: Path
+) -> None:
+    line = samples[name].replace(b"\n", b" ").replace(b"\r", b" ")
+    data = samples[name] + line * (1_000_000 // len(line))
+    tracemalloc.start()
+    try:
+        looked_at(tmp_path, name, data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 * len(data) + (32 << 20)
+
+
+#: As nobody should call files, and a disk allows it.
+HOSTILE = (
+    "\x1b[31mred\x1b[0m",
+    "two\nlines",
+    "a\ttab and a \r return",
+    "%s {0} [bold]",
+    "-rf --help",
+    "\u202eright to left",
+    "no \udcff text",
+    "long" * 50,
+    "rank-99999999999999999999.9.9.steps.csv",
+    "rank.99999999999999999999",
+    "'quoted' \"twice\" `and` $HOME",
+)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_name_of_a_file_breaks_what_is_said_of_it(
+    name: str,
+    samples: dict[str, bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for called in HOSTILE:
+        # Folders, where a file's own name tells what it is.
+        own = READERS[name].file_name
+        path = tmp_path / called if own == "log" else tmp_path / called / own
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(samples[name])
+    words = ["--read-as", name] if name == PATTERN else []
+    assert main(["inspect", str(tmp_path), *words]) == 0
+    printed = "".join(capsys.readouterr())
+    assert not set(printed) & {"\x1b", "\u202e", "\r", "\t"}
+    assert main(["inspect", str(tmp_path), "--format", "json", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["files"]) == len(HOSTILE)
+    assert {one["format"] for one in told["files"]} == {READERS[name].format}
+    with suppress(StallscopeError):
+        read(str(tmp_path), read_as=words[-1] if words else None)

@@ -8,18 +8,11 @@ from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page
-from support.chromium import chromium
 
 from stallscope.analysis import Analysis
 from stallscope.reports.write import write_reports
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 class Opened:
@@ -38,15 +31,20 @@ class Opened:
 @pytest.fixture
 def opened(
     browser: Browser, case: Callable[[str], Analysis], tmp_path: Path
-) -> Callable[..., Opened]:
+) -> Iterator[Callable[..., Opened]]:
+    pages: list[Page] = []
+
     def open_report(
         name: str, width: int = 1300, scheme: Literal["dark", "light"] = "light"
     ) -> Opened:
         (path,) = write_reports([case(name)], ["html"], tmp_path, force=True)
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        pages.append(page)
         return Opened(page, path)
 
-    return open_report
+    yield open_report
+    for page in pages:
+        page.close()
 
 
 @pytest.mark.parametrize("width", [1300, 400])

@@ -10,7 +10,6 @@ from typing import Literal
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
-from support.chromium import chromium
 
 from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
@@ -21,22 +20,17 @@ pytestmark = pytest.mark.browser
 NAMES = ("two ranks", "a slow rank and a baseline", "host stamps only", "hostile names with stages")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
 @pytest.fixture
 def opened(
     browser: Browser, case: Callable[[str], Analysis], tmp_path: Path, options: ReportOptions
-) -> Callable[..., Page]:
+) -> Iterator[Callable[..., Page]]:
     lines = [line_of(case(name), f"run-{at}") for at, name in enumerate(NAMES)]
     days = [replace(lines[0], started_at=f"2026-11-0{day}T01:00:00.000Z") for day in (1, 2)]
     files = frozenset(f"{line.stem}.html" for line in lines)
     path = tmp_path / "index.html"
     index = Index([*lines, *days], ["nowhere: there is no such file"], files)
     path.write_text(render("html", index, options))
+    pages: list[Page] = []
 
     def open_index(
         width: int = 1300, scheme: Literal["dark", "light"] = "light", scripts: bool = True
@@ -49,9 +43,12 @@ def opened(
         page.on("console", lambda message: pytest.fail(message.text))
         page.on("dialog", lambda dialog: pytest.fail(dialog.message))
         page.goto(path.as_uri())
+        pages.append(page)
         return page
 
-    return open_index
+    yield open_index
+    for page in pages:
+        page.close()
 
 
 def column(page: Page, number: int) -> list[str]:

@@ -1,11 +1,10 @@
-"""Debian's Chromium, driven by Playwright."""
+"""Debian's Chromium, driven by Playwright: one for all tests, each with pages of its own."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -23,9 +22,12 @@ _ARGUMENTS = [
 ]
 
 
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """A running browser; without one the test is skipped, and in CI it fails."""
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A running browser; without one the test is skipped, and in CI it fails.
+
+    Playwright's event loop runs in the main thread from then on: ``asyncio.run`` does not work there.
+    """
     program = shutil.which("chromium")
     if program is None:
         reason = "there is no Chromium to look through: apt-get install chromium"

@@ -1,0 +1,243 @@
+"""Files of web servers: with and without a length, as wholes and in parts, and what breaks off."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.step_logs import Job, write_job
+from support.web import Web, web
+
+from stallscope.cli.main import main
+from stallscope.collector import fetch as fetching
+from stallscope.collector.sources import web as web_files
+from stallscope.collector.sources.registry import open_source
+from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.parsers import read
+from stallscope.parsers.inspecting import inspect
+from stallscope.runs import open_run
+
+pytestmark = pytest.mark.extras
+
+SAMPLES = Path(__file__).parents[1] / "parsers"
+EVENT_LOG = gzip.decompress((SAMPLES / "neighbours" / "spark-event-log.gz").read_bytes())
+APPLICATION = "app-20261121230239-0000"
+STEPS = [f"rank-0000{rank}.0.0.steps.csv" for rank in (0, 1)]
+SERVERS: dict[str, dict[str, Any]] = {
+    "chunked": {},
+    "chunked, and none is said for a length": {"head": 0},
+    "chunked, in parts": {"parts": True},
+    "wholes": {"sized": True},
+    "parts": {"sized": True, "parts": True},
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """A run, an event log of its time, and whatever else may lie beside it."""
+    folder = tmp_path_factory.mktemp("logs")
+    write_job(folder, Job(ranks=2, steps=3000))
+    (run,) = read(str(folder))
+    assert run.started_at is not None
+    later = int(run.started_at.timestamp() * 1000) - 1795302199182
+    of_the_run = re.sub(
+        rb"(?<!\d)179530[0-9]{7}(?!\d)", lambda found: b"%d" % (int(found[0]) + later), EVENT_LOG
+    )
+    found = {name: (folder / name).read_bytes() for name in STEPS} | {
+        APPLICATION: of_the_run,
+        "stdout.txt": (SAMPLES / "printed" / "horovodrun-stamped.txt").read_bytes(),
+        "autotune.csv": b"cycle_time_ms,tensor_fusion_threshold,score\n" + b"1,2,3\n" * 20,
+        "timeline.json": b'[\n{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},\n' * 4000,
+    }
+    page = "".join(f'<a href="{name}">{name}</a>' for name in found).encode()
+    return {**found, "": page}
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, files: dict[str, bytes]) -> Iterator[Web]:
+    with web(files=dict(files), **SERVERS[request.param]) as served:
+        yield served
+
+
+def listed(server: Web, name: str) -> bytes:
+    """A file as a source gives it, once as a whole and once in parts."""
+    (file,) = open_source(f"{server.url}/{name}").files()
+    assert file.name == name
+    whole = file.read()
+    assert file.size == len(whole)
+    middle = len(whole) // 2
+    assert [file.read(at, at + 10) for at in (0, middle)] == [whole[:10], whole[middle:][:10]]
+    assert file.read(middle) == whole[middle:]
+    assert file.read(len(whole)) == b""
+    assert file.read(5, 5) == b""
+    return whole
+
+
+@pytest.mark.parametrize("name", [*STEPS, APPLICATION, "stdout.txt", "autotune.csv"])
+def test_any_file_is_there_as_a_whole_and_in_parts(
+    server: Web, name: str, files: dict[str, bytes]
+) -> None:
+    assert listed(server, name) == files[name]
+
+
+def test_an_event_log_tells_its_run(server: Web) -> None:
+    (run,) = read(f"{server.url}/*")
+    assert run.steps.num_rows == 6000
+    assert {"executor_lost", "task_failed"} <= {event.kind for event in run.events}
+
+
+def test_inspect_says_of_each_file_what_it_is(server: Web, files: dict[str, bytes]) -> None:
+    seen = {one.path: one for one in inspect(f"{server.url}/*").files}
+    assert {name: one.bytes for name, one in seen.items()} == {
+        name: len(data) for name, data in files.items() if name
+    }
+    assert {name: one.format for name, one in seen.items()} == {
+        **dict.fromkeys(STEPS, "step-log"),
+        APPLICATION: "spark-events",
+        "stdout.txt": "keras-output",
+        "autotune.csv": "autotune-log",
+        "timeline.json": "horovod-timeline",
+    }
+    assert seen[APPLICATION].notes[0].startswith("tells of events: ")
+
+
+def test_of_a_large_file_the_beginning_and_the_end_are_looked_at(server: Web) -> None:
+    (seen,) = inspect(f"{server.url}/{STEPS[0]}", most_bytes=20_000).files
+    assert (seen.steps, seen.torn_lines) == (3000, 0)
+    assert seen.notes == ("only its first and last 10000 bytes were looked at",)
+
+
+@pytest.mark.parametrize("pattern", ["*.steps.csv", STEPS[0]])
+def test_all_of_it_is_collected(server: Web, pattern: str, tmp_path: Path) -> None:
+    assert main(["collect", f"{server.url}/{pattern}", "--to", str(tmp_path)]) == 0
+    run = open_run(str(tmp_path / "run-a"))
+    assert run.steps.num_rows == (6000 if "*" in pattern else 3000)
+
+
+def test_a_file_that_has_grown_is_as_long_as_it_is_now(server: Web) -> None:
+    data = server.files[STEPS[0]]
+    source = open_source(f"{server.url}/{STEPS[0]}")
+    server.files[STEPS[0]] = data[:30_000]
+    (before,) = source.files()
+    assert before.read(0, 100) == data[:100]
+    server.files[STEPS[0]] = data
+    (after,) = source.files()
+    assert (before.size, after.size) == (30_000, len(data))
+    assert after.read(29_000) == data[29_000:]
+
+
+def test_on_another_machine_it_is_opened_anew(server: Web, files: dict[str, bytes]) -> None:
+    (file,) = open_source(f"{server.url}/{APPLICATION}").files()
+    there = pickle.loads(pickle.dumps(file))
+    assert there.read(100, 200) == files[APPLICATION][100:200]
+    assert there.read() == files[APPLICATION]
+
+
+def test_a_server_that_gives_wholes_only_is_asked_for_one_once(files: dict[str, bytes]) -> None:
+    with web(files=files, sized=True) as server:
+        (file,) = open_source(f"{server.url}/{STEPS[0]}").files()
+        server.asked.clear()
+        for at in range(0, 10_000, 1000):
+            file.read(at, at + 1000)
+        # What comes in answer to the first one is broken off.
+        assert len(server.asked) == 2
+
+
+def test_no_copy_stays(files: dict[str, bytes], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with web(files=files) as server:
+        source = open_source(f"{server.url}/{STEPS[0]}")
+        (file,) = source.files()
+        assert [one for one in tmp_path.rglob("*") if one.is_file()]
+        file.read()
+        assert not [one for one in tmp_path.rglob("*") if one.is_file()]
+        del source, file
+    assert not list(tmp_path.iterdir())
+
+
+LOOKS: dict[str, Callable[[str], object]] = {
+    "report": lambda url: main(["report", url]),
+    "inspect": lambda url: main(["inspect", url]),
+    "collect": lambda url: main(["collect", url, "--to", "store"]),
+}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fetching._read.retry, "sleep", lambda seconds: None)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("sized", [True, False], ids=["sized", "chunked"])
+@pytest.mark.parametrize("name", [STEPS[0], APPLICATION, "stdout.txt"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_breaks_off_is_a_sentence_and_never_an_empty_file(
+    look: str, name: str, sized: bool, files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with web(files=files, sized=sized, breaks_at=1) as server:
+        code = LOOKS[look](f"{server.url}/{name}")
+    said = "".join(capsys.readouterr())
+    if (look, name) == ("report", APPLICATION):
+        assert "Spark's own logs and no step logs" in said  # alone they are not opened
+    else:
+        assert "the connection broke off before all of it had come" in " ".join(said.split())
+    assert code == (0 if look == "inspect" else 2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_event_log_that_breaks_off_is_missed_in_its_run(files: dict[str, bytes]) -> None:
+    with web(files=files) as server:
+        found = open_source(f"{server.url}/*").files()
+        server.breaks_at = 1
+        (event_log,) = [file for file in found if file.name == APPLICATION]
+        assert event_log.read() == files[APPLICATION]  # its copy is here
+        (again,) = open_source(f"{server.url}/{APPLICATION}").files()
+        with pytest.raises(UnreadableError, match="broke off"):
+            again.read(0, 100)
+
+
+def test_what_never_ends_is_refused(
+    files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_files, "_MOST_BYTES", 1 << 20)
+    with web(files=files, times=100) as server:
+        with pytest.raises(UnreadableError) as refused:
+            open_source(f"{server.url}/{STEPS[0]}?key=secret").files()
+        assert str(refused.value) == (
+            f"{server.url}/{STEPS[0]}: the server sends more than 1 MiB and does not say how much "
+            "there is: this is no log; if it is, download it"
+        )
+
+
+def test_who_refuses_and_who_is_not_there_are_told_apart(files: dict[str, bytes]) -> None:
+    with web(files=files) as server:
+        with pytest.raises(NotFoundError, match="there is no such file or folder"):
+            open_source(f"{server.url}/nothing").files()
+        server.refuses = 403
+        with pytest.raises(UnreadableError, match=r"cannot be opened: 403, message='Forbidden'"):
+            open_source(f"{server.url}/{STEPS[0]}").files()
+    with pytest.raises(UnreadableError, match="Cannot connect to host"):
+        open_source(f"{server.url}/{STEPS[0]}").files()
+
+
+def test_a_key_in_the_query_is_no_part_of_a_name(files: dict[str, bytes]) -> None:
+    with web(files=files) as server:
+        (file,) = open_source(f"{server.url}/{APPLICATION}?key=secret").files()
+        assert (file.name, file.where) == (APPLICATION, f"{server.url}/{APPLICATION}")
+        (seen,) = inspect(f"{server.url}/{APPLICATION}?key=secret").files
+        assert seen.format == "spark-events"
+
+
+def test_links_that_lead_nowhere_are_said(files: dict[str, bytes]) -> None:
+    page = files[""] + b'<a href="rank-00002.0.0.steps.csv">gone</a>'
+    with web(files={**files, "": page}) as server:
+        (run,) = read(f"{server.url}/*.steps.csv")
+    assert run.ranks == [0, 1]
+    assert "rank-00002.0.0.steps.csv: " in str(run.problems[0])

@@ -1,0 +1,198 @@
+"""Every kind of file that is read: a whole one of each, and what reading any bytes as it has to hold."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.sources.base import SourceFile
+from stallscope.errors import StallscopeError
+from stallscope.parsers.autotune import is_autotune_log, parse_autotune
+from stallscope.parsers.event_logs import read_event_log
+from stallscope.parsers.events import EVENT_READERS
+from stallscope.parsers.foreign import foreign_title
+from stallscope.parsers.horovod_timeline import is_timeline
+from stallscope.parsers.horovod_timeline.files import timeline_reader
+from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.named import by_name
+from stallscope.parsers.reading import Reading
+from stallscope.run import Event
+
+from .input_times import measured
+from .parser_contract import HERE, NAMES, PATTERN, SAMPLES, holds
+from .step_logs import Job, write_job
+
+APPLICATION = "app-20261121230239-0000"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of file."""
+
+    #: Makes a whole one.
+    sample: Callable[[Path], bytes]
+    #: Reads bytes as this kind and looks at what comes of it: something, nothing, or a sentence.
+    holds: Callable[[bytes], object]
+    #: How ``inspect`` names it; None where it is read by nobody.
+    format: str | None
+    #: Names of such files, where those tell what they are.
+    file_name: str = "log"
+
+
+def in_a_sentence(read: Callable[[bytes], object], data: bytes) -> object:
+    """What is read of bytes; nothing where that ends in an error of one sentence."""
+    try:
+        return read(data)
+    except StallscopeError as error:
+        said = str(error)
+    assert said.startswith("some/log: ")
+    assert "\n" not in said
+    return None
+
+
+def _timeline(data: bytes) -> int:
+    is_timeline(data)
+    reader = timeline_reader("some/log", io.BytesIO(data))
+    count = 0
+    for batch in reader.batches():
+        assert (batch.activities.begin <= batch.activities.end).all()
+        count += len(batch.activities.begin)
+    return count
+
+
+def _autotune(data: bytes) -> object:
+    is_autotune_log(data)
+    log = parse_autotune("some/log", data)
+    assert all(math.isfinite(one.score) and len(one.environment) >= 2 for one in log.samples)
+    return log.samples
+
+
+def _input_times(data: bytes) -> object:
+    one = parse_input_times("some/log", data)
+    assert one.ended >= one.began
+    assert all(math.isfinite(stage.ms) for stage in one.stages)
+    return one.batches
+
+
+def _records(data: bytes) -> object:
+    reading = Reading()
+    if not reading.records.add("some/log", data):
+        return None
+    return reading.records_logs() or reading.problems
+
+
+def _events(name: str, data: bytes) -> Sequence[Event]:
+    events = EVENT_READERS[name]("some/log", data)
+    for event in events:
+        assert "\n" not in event.what
+        for ns in (event.wall_ns, event.local_ns):
+            assert ns is None or abs(ns) < 2**63
+    return events
+
+
+def _event_log(data: bytes) -> object:
+    file = SourceFile("some/log", "some/log", len(data), "", lambda start, end: data[start:end])
+    told = read_event_log([file])
+    assert all("\n" not in problem.what for problem in told.problems)
+    # As one of a folder's other files it is read at once, where it is not compressed.
+    at_once = _events("spark-events", data)
+    if at_once:
+        assert [one.what for one in told.events] == [one.what for one in at_once]
+    return told.events
+
+
+def _nothing(data: bytes) -> str:
+    return foreign_title("log", data)
+
+
+def _a_timeline(_: Path) -> bytes:
+    declared = (
+        b'{"name": "process_name", "ph": "M", "pid": %d, "args": {"name": "grads_%d"}},\n'
+        b'{"name": "process_sort_index", "ph": "M", "pid": %d, "args": {"sort_index": %d}},\n'
+    )
+    activity = (
+        b'{"ph": "B", "name": "ALLREDUCE", "ts": %d, "pid": %d},\n'
+        b'{"ph": "E", "ts": %d, "pid": %d},\n'
+    )
+    text = b"[\n" + b"".join(declared % (at, at, at, at) for at in range(4))
+    for step in range(40):
+        text += b"".join(
+            activity % (1000 * step + at, at, 1000 * step + at + 300, at) for at in range(4)
+        )
+    return text
+
+
+def _some_records(folder: Path) -> bytes:
+    write_job(folder, Job(ranks=2, steps=60))
+    lines = []
+    for path in sorted(folder.glob("*.steps.csv")):
+        data, name = path.read_bytes(), path.name.removesuffix(".steps.csv")
+        key = key_of(data.split(b"\n", 1)[0])
+        for at in range(0, len(data), 1500):
+            lines += records(key, name, at, data[at : at + 1500])
+    return "".join(f"26/11/21 11:00:02 INFO stallscope: {line}\n" for line in lines).encode()
+
+
+_STALLED = (
+    b"[2026-11-21 02:28:4%d.236416: W /build/horovod/common/stall_inspector.cc:107] One or more tensors "
+    b"were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for "
+    b"remainder of ranks for more than 60 seconds. \n"
+    b"Missing ranks:\n1: [grad_a, grad_b ...]\n3!: [grad_a]\n"
+    b"Process %d exit with status code 137.\n"
+)
+_SPARKS = b"26/11/21 23:02:39 INFO SparkContext: Running Spark version 3.5.9\n"
+_TUNED = (
+    b"cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n"
+    b" 0,1,4,6.60551\n 0,1,32,9.625\n 1,1,25.736,30.8562\n 1,1,61.2542,5.20242\n 1,1,25.736,30.8562\n"
+)
+
+
+def _parser(name: str) -> Reader:
+    title = "pattern" if name == PATTERN else name
+    return Reader(SAMPLES[name], partial(holds, by_name(name)), title)
+
+
+def _beside(
+    sample: Callable[[Path], bytes],
+    read: Callable[[bytes], object],
+    name: str | None,
+    file_name: str = "log",
+) -> Reader:
+    return Reader(sample, partial(in_a_sentence, read), name, file_name)
+
+
+#: What lies beside logs, by the kind that ``Reading.take`` gives it.
+BESIDE: dict[str, Reader] = {
+    "records": _beside(_some_records, _records, "step-log"),
+    "input-times": _beside(
+        lambda _: json.dumps(measured()).encode() + b"\n",
+        _input_times,
+        "input-times",
+        "rank-00000.0.input.json",
+    ),
+    "autotune-log": _beside(lambda _: _TUNED, _autotune, "autotune-log"),
+    "horovod-timeline": _beside(_a_timeline, _timeline, "horovod-timeline"),
+    "horovod-log": _beside(
+        lambda _: b"".join(_STALLED % (at, at) for at in range(5)),
+        partial(_events, "horovod-log"),
+        "horovod-log",
+    ),
+    "spark-events": _beside(
+        lambda _: gzip.decompress((HERE / "neighbours" / "spark-event-log.gz").read_bytes()),
+        _event_log,
+        "spark-events",
+        APPLICATION,
+    ),
+    "spark": _beside(lambda _: _SPARKS * 9, _nothing, "spark", f"{APPLICATION}/0/stderr"),
+    "foreign": _beside(lambda _: b"nothing that anybody knows\n" * 9, _nothing, None),
+}
+
+#: Every kind of file: by the parser's name, or by the kind.
+READERS: dict[str, Reader] = {**{name: _parser(name) for name in NAMES}, **BESIDE}

@@ -1,0 +1,134 @@
+"""A web server as they are met: many do not say how long files are, and many give wholes only."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+
+
+@dataclass
+class Web:
+    """What the server has, and how it gives it; tests change it while it runs."""
+
+    url: str = ""
+    #: By name, what there is.
+    files: dict[str, bytes] = field(default_factory=dict)
+    #: Whether it says how long a file is; where it does not, files come in chunks.
+    sized: bool = False
+    #: What it says to HEAD of a file's length where it does not know it; None says nothing.
+    head: int | None = None
+    #: Whether it gives parts of files.
+    parts: bool = False
+    #: After so many bytes the connection breaks off.
+    breaks_at: int | None = None
+    #: So often in a row each file is sent: without end, as far as a client knows.
+    times: int = 1
+    #: A status with which everything is refused.
+    refuses: int | None = None
+    #: What was asked for: the method, the name, and the range.
+    asked: list[tuple[str, str, str | None]] = field(default_factory=list)
+
+
+@contextmanager
+def web(**how: object) -> Iterator[Web]:
+    """A server on this machine as long as the block lasts."""
+    served = Web(**how)  # type: ignore[arg-type]
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"served": served}))
+    served.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients go when they have what they want."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    served: Web
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(b"")
+
+    def do_GET(self) -> None:
+        self._answer(None)
+
+    def _answer(self, body: bytes | None) -> None:
+        name = urlsplit(self.path).path.lstrip("/")
+        self.served.asked.append((self.command, name, self.headers.get("Range")))
+        data = self.served.files.get(name)
+        status = self.served.refuses or (404 if data is None else 200)
+        if status != 200:
+            self._plain(status, b"<html>no</html>", body is None)
+        elif name.endswith((".html", "/")) or not name:
+            self._plain(200, data or b"", body is None)
+        else:
+            assert data is not None
+            self._file(data * self.served.times, body is None)
+
+    def _plain(self, status: int, data: bytes, body: bool) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data if body else b"")
+
+    def _file(self, data: bytes, body: bool) -> None:
+        wanted = _RANGE.fullmatch(self.headers.get("Range") or "") if self.served.parts else None
+        start, end = 0, len(data)
+        if wanted is not None:
+            start, end = int(wanted[1]), min(int(wanted[2] or end) + 1, end)
+        if start >= len(data) and wanted is not None:
+            self._plain(416, b"", body)
+            return
+        self.send_response(200 if wanted is None else 206)
+        self.send_header("Content-Type", "application/octet-stream")
+        if wanted is not None:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+        if self.served.sized:
+            self.send_header("Content-Length", str(end - start))
+        elif body:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif self.served.head is not None:
+            self.send_header("Content-Length", str(self.served.head))
+        self.end_headers()
+        if body:
+            self._send(data[start:end])
+
+    def _send(self, data: bytes) -> None:
+        breaks_at = self.served.breaks_at
+        size = 1000
+        for at in range(0, len(data), size):
+            if breaks_at is not None and at >= breaks_at:
+                self.close_connection = True
+                return
+            piece = data[at : at + size]
+            try:
+                self.wfile.write(
+                    piece if self.served.sized else b"%x\r\n%s\r\n" % (len(piece), piece)
+                )
+            except OSError:
+                # The client wants no more of it.
+                self.close_connection = True
+                return
+        if not self.served.sized:
+            self.wfile.write(b"0\r\n\r\n")

@@ -1,0 +1,45 @@
+"""Tests side by side: those that share what they have made, or started, stay together."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from support.groups import group_of, turn
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_servers_are_one_workers_pages_anothers_and_every_other_file_is_by_itself() -> None:
+    assert group_of("tests/collector/test_s3.py") == "services"
+    assert group_of("tests/collector/test_mlflow_in_a_browser.py") == "services"
+    assert group_of("tests/dashboard/test_browser.py") == "browser"
+    for file in ("tests/spark/test_on_spark.py", "tests/recorder/test_clock.py"):
+        assert group_of(file) == file
+
+
+def test_what_takes_longest_begins_first() -> None:
+    files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_room")
+    turns = [turn(f"tests/{file}.py::test_it[1]") for file in files]
+    assert turns == sorted(set(turns))
+
+
+def test_workers_get_whole_files() -> None:
+    files = ["tests/recorder/test_clock.py", "tests/recorder/test_facts.py"]
+    words = ["-m", "pytest", "-v", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, *words, *files],
+        cwd=ROOT,
+        # As a run of its own, not as this one's worker.
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    ran = set(re.findall(r"^\[(gw\d)\] .* (tests/\S+\.py)::", done.stdout, re.MULTILINE))
+    assert len({worker for worker, _ in ran}) == 2
+    assert sorted(file for _, file in ran) == files
