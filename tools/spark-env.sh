@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
-# Adds Spark to the training side, for jobs that horovod.spark runs.
+# Adds Spark to the training side, for jobs that horovod.spark runs, and Petastorm, which feeds them.
 #
 #     tools/spark-env.sh VENV
 #
 # VENV is the one that tools/training-env.sh has made; executors and driver have the same Python then.
-# Nothing that is there changes its version: Spark itself brings py4j only, and horovod.spark needs a
-# pyarrow of the time of numpy 1.
+# Nothing that is there changes its version: Spark itself brings py4j only, horovod.spark needs a pyarrow
+# of the time of numpy 1, and Petastorm one before 15. Petastorm also asks for a setuptools that torch
+# does not want, and does without: so what it needs is named here.
 set -euo pipefail
 
 venv=${1:?usage: tools/spark-env.sh VENV}
 here=$(cd "$(dirname "$0")" && pwd)
 # What horovod.spark of 0.28.1 works with, and what notebook runtimes have.
-packages=("pyspark==3.5.*" "pyarrow==15.0.2")
+packages=("pyspark==3.5.*" "pyarrow==14.0.2" dill diskcache fsspec future pandas pyzmq six)
+petastorm="petastorm==0.13.1"
 
 fail() { echo "spark-env: $*" >&2; exit 1; }
 
 [ -f "$venv/.ready" ] || fail "$venv is not there yet: tools/training-env.sh $venv"
-stamp="${packages[*]}"
+stamp="${packages[*]} $petastorm"
 if [ -f "$venv/.ready-spark" ] && [ "$(cat "$venv/.ready-spark")" = "$stamp" ]; then
     exit 0
 fi
@@ -27,5 +29,6 @@ kept=$(mktemp)
 trap 'rm -f "$kept"' EXIT
 "${pip[@]}" freeze --exclude-editable | grep -v ' @ ' >"$kept"
 "${pip[@]}" install --quiet --constraint "$kept" "${packages[@]}"
+"${pip[@]}" install --quiet --no-deps "$petastorm"
 echo "$stamp" >"$venv/.ready-spark"
-echo "spark-env: Spark is in $venv"
+echo "spark-env: Spark and Petastorm are in $venv"

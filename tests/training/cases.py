@@ -331,6 +331,24 @@ def sequence(case: Case) -> Any:
 
 
 @ranked
+def petastorm(case: Case) -> Any:
+    from petastorm.tf_utils import make_petastorm_dataset
+    from row_groups import LABEL, reader, written
+
+    url = written(case.folder / f"rows-{case.rank}", *case.arrays(), rows=BATCH)
+    model = classifier()
+    with reader(url, num_epochs=None) as rows:
+        data = make_petastorm_dataset(rows).map(
+            lambda row: (
+                tf.stack([getattr(row, f"x{at}") for at in range(INPUTS)], 1),
+                getattr(row, LABEL),
+            )
+        )
+        case.fit(model, data, steps_per_epoch=STEPS, epochs=2)
+    return seen(model)
+
+
+@ranked
 def arrays(case: Case) -> Any:
     inputs, labels = case.arrays()
     model = classifier()

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -208,21 +207,6 @@ def of_torch(out: Path) -> dict[str, Any]:
             time.sleep(SLOW_SECONDS)
             return torch.zeros(INPUTS)
 
-    class Petastorm:
-        """As Petastorm's own loaders show themselves, which need an older pyarrow than Spark has."""
-
-        def __init__(self, waiting: list[int]) -> None:
-            self.reader = self
-            self.waiting = waiting
-            self.diagnostics: dict[str, int] = {}
-            self._workers_pool = argparse.Namespace(workers_count=3, _results_queue_size=10)
-
-        def __iter__(self) -> Any:
-            for count in self.waiting:
-                self.diagnostics = {"output_queue_size": count}
-                yield torch.zeros(BATCH, INPUTS)
-
-    Petastorm.__module__ = "petastorm.pytorch"
     images = Images(transform=Compose([to_tensor, RandomFlip()]))
     loader = DataLoader(images, batch_size=BATCH, shuffle=True)
     if ranked:
@@ -254,9 +238,7 @@ def of_torch(out: Path) -> dict[str, Any]:
         "stream": seen(measure_input(DataLoader(Stream(), batch_size=BATCH))),
         "unbatched": seen(measure_input(DataLoader(Images(), batch_size=None))),
         "tiny": seen(measure_input(DataLoader(Images(3), batch_size=2))),
-        "slow_pool": seen(measure_input(Petastorm([9, 5, 0, 1, 0, 0]))),
-        "fast_pool": seen(measure_input(Petastorm([0, 5, 9, 9]))),
-        "silent_pool": seen(measure_input(Petastorm([]))),
+        **of_petastorm(out / "rows"),
         "empty": seen(measure_input([])),
         "generator": seen(measure_input(torch.zeros(BATCH) for _ in range(6))),
     }
@@ -274,6 +256,31 @@ def of_torch(out: Path) -> dict[str, Any]:
         measure_input(3)
     except TypeError as error:
         found["refused"].append(str(error))
+    return found
+
+
+def of_petastorm(folder: Path) -> dict[str, Any]:
+    """A pool that is slower than what comes after it, one that is faster, and one without a queue."""
+    from petastorm.pytorch import DataLoader, decimal_friendly_collate
+    from row_groups import reader, written
+
+    from stallscope.torch import measure_input
+
+    def slowly(rows: Any) -> Any:
+        time.sleep(SLOW_SECONDS)
+        return decimal_friendly_collate(rows)
+
+    rows = 40 * BATCH
+    url = written(folder, np.zeros((rows, INPUTS), np.float32), np.arange(rows), rows=BATCH)
+    found = {}
+    for name, options, collate in (
+        ("slow_pool", {"pause": SLOW_SECONDS}, decimal_friendly_collate),
+        ("fast_pool", {}, slowly),
+        ("no_queue", {"reader_pool_type": "dummy"}, decimal_friendly_collate),
+    ):
+        with reader(url, num_epochs=4, **options) as source:
+            loader = DataLoader(source, batch_size=BATCH, collate_fn=collate)
+            found[name] = seen(measure_input(loader))
     return found
 
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.horovod
         ("plain", 24, 2),
         ("generator", 24, 2),
         ("sequence", 24, 2),
+        ("petastorm", 24, 2),
         ("class_weight", 12, 1),
         ("structured", 12, 1),
         ("ragged", 12, 1),

@@ -171,12 +171,16 @@ def test_what_a_loader_has_besides_is_said(torch: Measured) -> None:
 
 
 def test_petastorms_queue_tells_which_side_of_it_is_slow(torch: Measured) -> None:
-    slow, fast = (torch.cases[name]["no_stages"] for name in ("slow_pool", "fast_pool"))
-    assert "0.333 row groups of at most 10 waited on average" in slow
+    slow, fast, none = (
+        torch.cases[name]["no_stages"] for name in ("slow_pool", "fast_pool", "no_queue")
+    )
+    assert "Petastorm's pool (ThreadPool of 1): " in slow
+    assert " row groups of at most 10 waited on average" in slow
     assert "the pool, which reads and decodes, takes most" in slow
     assert "what comes after it takes most" in fast
     assert "training needs another one" in fast
-    assert torch.cases["silent_pool"]["rate"] is None
+    assert "it does not tell what waits in its queue" in none
+    assert torch.cases["no_queue"]["batches"] == 160
 
 
 def test_training_goes_on_as_if_nothing_had_been_measured(torch: Measured) -> None:

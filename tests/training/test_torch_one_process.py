@@ -104,6 +104,16 @@ def test_stamps_are_those_of_the_one_cuda_device_that_the_model_is_on(alone: Rec
     }
 
 
+def test_petastorms_queue_is_looked_at_while_it_is_trained_on(alone: Recorded) -> None:
+    fit = fit_of(alone, "petastorm")
+    check_steps(fit, 0, 12)
+    assert set(fit.steps["samples"]) == {16}
+    found = fit.facts["petastorm"]
+    assert (found["pool"], found["workers"], found["room"]) == ("ThreadPool", 1, 10)
+    assert found["looks"] > 0
+    assert found["waiting"] < 1
+
+
 def test_a_batch_size_that_is_given_counts(alone: Recorded) -> None:
     fit = fit_of(alone, "nothing_given")
     assert set(fit.steps["samples"]) == {99}

@@ -803,6 +803,23 @@ def one_process(case: Case) -> Any:
 
 
 @alone
+def petastorm(case: Case) -> Any:
+    """Its loader, whose worker is slower than training."""
+    from petastorm.pytorch import DataLoader as PetastormLoader
+    from row_groups import LABEL, reader, written
+
+    inputs, labels = case.data(STEPS * BATCH).tensors
+    url = written(case.folder / "rows", inputs.numpy(), labels.numpy(), rows=BATCH)
+    training = Training()
+    log = training.logger(case, flush_seconds=0.1)
+    with log, reader(url, pause=0.05, num_epochs=1) as rows:
+        for batch in log.watch(PetastormLoader(rows, batch_size=BATCH)):
+            columns = [batch[f"x{at}"] for at in range(INPUTS)]
+            training.step((torch.stack(columns, 1), batch[LABEL]))
+    return training.seen()
+
+
+@alone
 def one_process_accumulates(case: Case) -> Any:
     training = Training()
     return training.recorded(case, accumulating(training, 3))
