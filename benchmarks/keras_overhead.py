@@ -3,10 +3,7 @@ turns; and whether backward and allreduce overlap with the callback as they do w
 
 On one rank the host part, which the recorder tells itself; on two, where gradients are reduced, the
 rest. The overlap is the Timeline's own word: its intervals with the callback against those without it.
-
-On two ranks models of one kind differ by more than what the callback adds. So what is held against the
-Timeline, which needs two ranks to have anything to write, is what the recorder adds to the same model
-in one process, as keras_step_cost.py tells it.
+What is added by microseconds keras_step_cost.py tells: two models of one kind differ by more.
 """
 
 from __future__ import annotations
@@ -19,8 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from figures import Figure, at_most, share_of
-from keras_step_cost import added
-from paired import Difference, difference
+from paired import difference
 from peers import ROOT, TRAINING, ran
 from torch_overhead import host_part_us
 
@@ -38,71 +34,51 @@ class Intervals(NamedTuple):
 
 
 def figures(quick: bool) -> list[Figure]:
-    rounds = 4 if quick else 20
-    return on_one_rank(rounds) + on_two_ranks(rounds, 4 if quick else 16)
+    return of_ranks(1, 4 if quick else 20) + of_ranks(2, 4 if quick else 20)
 
 
-def on_one_rank(rounds: int) -> list[Figure]:
+def of_ranks(ranks: int, rounds: int) -> list[Figure]:
     with TemporaryDirectory() as folder:
-        what, _ = trained(1, rounds, folder)
-        return [at_most(f"{what}: host part per step", host_us(Path(folder)), "µs", 5)]
+        out = Path(folder)
+        words = ["horovodrun", "--disable-cache", "-np", str(ranks), "python", str(PROGRAM)]
+        variables = {"HOROVOD_TIMELINE": "DYNAMIC", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        ran([*words, folder, str(rounds), str(STEPS)], TRAINING, variables)
+        result = json.loads((out / "result.json").read_text())
+        what = f"Keras, {ranks} rank{'s' * (ranks > 1)}, {result['gradients']} gradients"
+        if ranks == 1:
+            return [at_most(f"{what}: host part per step", host_us(out), "µs", 5)]
+        found = added(what, result["step_ms"]) + worked(what, result["processors_ms"])
+        return found + written(what, out, result) + overlap(what, result["timelines"])
 
 
-def on_two_ranks(rounds: int, times: int) -> list[Figure]:
-    with TemporaryDirectory() as folder:
-        what, result = trained(2, rounds, folder)
-        own_us, timeline_us = (more_us(result["step_ms"], arm) for arm in ("callback", "timeline"))
-        found = [
-            at_most(f"{what}: added per step", own_us.value, "µs", 50, interval=own_us.interval)
-        ]
-        found += written(what, Path(folder), result) + overlap(what, result["timelines"])
-    alone = added(layers=result["layers"], width=result["width"], times=times)["recorder"]
-    what = f"Keras, {result['gradients']} gradients, step by step"
-    worked_us = more_us(result["processors_ms"], "timeline")
-    return [
-        *found,
-        at_most(
-            f"{what}: the recorder adds",
-            alone.elapsed.value,
-            "µs",
-            50,
-            interval=alone.elapsed.interval,
-        ),
-        against_timeline(
-            f"{what}: the recorder adds, against the Timeline", alone.elapsed, timeline_us
-        ),
-        # Where one of two processors is free, what the Timeline's own thread does lengthens no step.
-        against_timeline(
-            f"{what}: processors' time, against the Timeline", alone.processors, worked_us
-        ),
-    ]
+def added(what: str, step_ms: dict[str, list[float]]) -> list[Figure]:
+    """What callback and Timeline add to a step, from paired blocks."""
+    name = f"{what}: added per step"
+    against = against_timeline(f"{name}, against the Timeline", step_ms)
+    return [at_most(name, against.value, "µs", 50, interval=against.interval), against]
 
 
-def trained(ranks: int, rounds: int, folder: str) -> tuple[str, dict]:
-    """What was trained, in words, and what came of it."""
-    words = ["horovodrun", "--disable-cache", "-np", str(ranks), "python", str(PROGRAM)]
-    variables = {"HOROVOD_TIMELINE": "DYNAMIC", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    ran([*words, folder, str(rounds), str(STEPS)], TRAINING, variables)
-    result = json.loads((Path(folder) / "result.json").read_text())
-    return f"Keras, {ranks} rank{'s' * (ranks > 1)}, {result['gradients']} gradients", result
+def worked(what: str, processors_ms: dict[str, list[float]]) -> list[Figure]:
+    """What all threads of the process work more per step, with the callback and with the Timeline.
+
+    Where one of two processors is free, what the Timeline's own thread does lengthens no step.
+    """
+    return [against_timeline(f"{what}: processors' time added per step", processors_ms)]
 
 
-def more_us(own_ms: dict[str, list[float]], arm: str) -> Difference:
-    """What an arm takes more than the one with nothing, from paired blocks."""
-    ours, none = ([1e3 * one for one in own_ms[which]] for which in (arm, "none"))
-    return difference(ours, none)
-
-
-def against_timeline(name: str, own_us: Difference, timeline_us: Difference) -> Figure:
+def against_timeline(name: str, own_ms: dict[str, list[float]]) -> Figure:
+    """What the callback adds, as a share of what the Timeline does; one figure per arm and round."""
+    own_us = {arm: [1e3 * one for one in rounds] for arm, rounds in own_ms.items()}
+    own, other = (difference(own_us[arm], own_us["none"]) for arm in ("callback", "timeline"))
     return share_of(
         name,
-        own_us.value,
+        own.value,
         "µs",
         "Horovod Timeline",
-        timeline_us.value,
+        other.value,
         most=0.02,
-        interval=own_us.interval,
-        other_interval=timeline_us.interval,
+        interval=own.interval,
+        other_interval=other.interval,
     )
 
 

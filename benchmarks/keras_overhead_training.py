@@ -153,8 +153,6 @@ def main() -> None:
                 timelines[arm].append(timeline_path(out, block))
         result = {
             "ranks": hvd.size(),
-            "layers": LAYERS,
-            "width": WIDTH,
             "gradients": 2 * (LAYERS + 1),
             "step_ms": {arm: own[WARM_UP_ROUNDS:] for arm, own in medians.items()},
             "processors_ms": {arm: own[WARM_UP_ROUNDS:] for arm, own in processors.items()},
