@@ -12,10 +12,12 @@ from typing import Any
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import InputStage, MeasuredInput, Problem, Run
 
+from .packed import ENDING
+
 SUFFIX = ".input.json"
 
 _KNOWN_VERSION = 1
-_PACKED = re.compile(r"\.(gz|bz2|xz|zst|lz4)$")
+_PACKED = re.compile(f"{ENDING}$")
 _MOST_STAGES = 1000
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .signs import Block, Ints, Words, mask
+from .digits import Ints, Words
+from .signs import Block, mask
 
 Bools = npt.NDArray[np.bool_]
 

@@ -16,6 +16,10 @@ _MOST_TIMES = 100
 _FEWEST_BYTES = 1 << 30
 
 
+#: How names of compressed files end, as a regular expression has it.
+ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"
+
+
 class Unpacked(NamedTuple):
     """What was in a file."""
 

@@ -19,13 +19,13 @@ from .base import Parsed
 from .event_logs import applications, most_bytes, read_event_log
 from .horovod_timeline import is_timeline
 from .named import by_name
-from .packed import Unpacked, unpacked_up_to, unpacked_whole
+from .packed import ENDING, Unpacked, unpacked_up_to, unpacked_whole
 from .reading import Reading
 from .registry import HEAD_BYTES, PARSERS
 from .unpacking import is_packed
 
 _TIMELINE_HEAD = 4096
-_TIMELINE_NAME = re.compile(r"\.json(\.(gz|bz2|xz|zst|lz4))?$")
+_TIMELINE_NAME = re.compile(rf"\.json({ENDING})?$")
 # Far files that are on their way while one is read, and near ones that are read at a time.
 _AT_ONCE = 8
 _PROCESSORS = min(4, os.cpu_count() or 1)

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+from .digits import Ints, word
 
 _DIGIT = rb"\d"
 _WORD = 8
@@ -82,7 +81,7 @@ class Block:
         at = at[(at >= sign.digit_before) & (at + len(text) + sign.digit_behind <= self.size)]
         for first in range(0, len(text), _WORD):
             part = text[first : first + _WORD]
-            at = at[self.words[at + first] & mask(len(part)) == _word(part)]
+            at = at[self.words[at + first] & mask(len(part)) == word(part)]
         if sign.digit_before:
             at = at[self.is_digit(at - 1)]
         return at[self.is_digit(at + len(text))] if sign.digit_behind else at
@@ -99,10 +98,6 @@ class Block:
         looked = byte in self._having
         count = len(self._having[byte]) if looked else float(self._counts[byte])
         return count * _BYTES_PER_PLACE + (0 if looked else self.size)
-
-
-def _word(text: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(text, "little"))
 
 
 def mask(length: int) -> np.uint64:

@@ -11,8 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
+from .digits import Ints
 from .labelled_lines import Bools, Form, Owned, owned
-from .signs import Block, Ints, Sign
+from .signs import Block, Sign
 
 # Where more of the lines are torn, or lines are that long on average, as bars that are written over are,
 # taking them apart is the cheaper way.
