@@ -1,4 +1,5 @@
-"""How long a report on a large run takes, stage by stage, against one bare numpy pass over its rows.
+"""How long a report on a large run takes, stage by stage, against one bare numpy pass over its rows; and
+from its raw logs, against one bare read of the same bytes by ``pyarrow.csv``.
 
     python benchmarks/analysis_speed.py [--ranks 1000] [--steps 10000]
 
@@ -12,16 +13,19 @@ from __future__ import annotations
 import argparse
 import io
 import resource
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import pyarrow.csv
 from figures import Figure, at_most, share_of
-from large_run import collected
+from large_run import collected, raw_logs
 from rich.console import Console
 
 from stallscope.analysis import Analysis
@@ -41,12 +45,14 @@ T = TypeVar("T")
 BARE, READ, ANALYSIS, RENDER = "bare numpy pass", "read", "analysis", "render"
 #: What users wait for, and its largest parts.
 WHOLE = (READ, ANALYSIS, RENDER)
-TARGET_ROWS, TARGET_S = 10_000_000, 5.0
+#: The whole of it again, as a command on logs as they were recorded.
+RAW, BARE_READ = "report on raw logs", "bare read of raw logs"
+TARGET_ROWS, TARGET_S, TARGET_RAW_S, TARGET_RAW_GB = 10_000_000, 5.0, 15.0, 3.0
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Seconds on the clock, and of all processors together."""
+    """Seconds on the clock, and of all processors together, other processes' included."""
 
     clock: float
     cpu: float
@@ -60,8 +66,15 @@ def figures(quick: bool) -> list[Figure]:
     shares = [
         share_of(name, times[ANALYSIS].cpu, "s of CPU", "one bare numpy pass", times[BARE].cpu)
     ]
+    raw = f"report on {rows:,} rows of raw logs"
+    bare_read = times[BARE_READ].clock
+    shares.append(share_of(f"{raw}: time", times[RAW].clock, "s", "pyarrow.csv", bare_read))
     if rows == TARGET_ROWS:
         shares.append(at_most(f"report on {rows:,} collected rows", seconds, "s", TARGET_S))
+        shares.append(at_most(raw, times[RAW].clock, "s", TARGET_RAW_S))
+        # Of all processes that this one has waited for, the largest; there was no other.
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
+        shares.append(at_most(f"{raw}: memory", peak, "GB", TARGET_RAW_GB))
     return shares
 
 
@@ -78,7 +91,7 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: |")
     whole = sum(times[name].cpu for name in WHOLE)
     for name, taken in times.items():
-        share = "" if name == BARE else f"{taken.cpu / whole:.0%}"
+        share = "" if name in (BARE, BARE_READ, RAW) else f"{taken.cpu / whole:.0%}"
         ratio = taken.cpu / times[BARE].cpu
         print(f"| {name} | {taken.clock:.2f} | {taken.cpu:.2f} | {share} | {ratio:.1f} |")
     print(f"\npeak memory {peak:.1f} GiB, the simulation's included")
@@ -93,6 +106,9 @@ def timed(ranks: int, steps: int) -> dict[str, Taken]:
         report(run, times)
         stages(run, times)
         _timed(BARE, times, lambda: bare(run, ranks))
+        logs = raw_logs(run, Path(store) / "logs")
+        _timed(BARE_READ, times, lambda: read_bare(logs))
+        _timed(RAW, times, lambda: reported(logs[0].parent, Path(store) / "reports"))
     return times
 
 
@@ -111,6 +127,19 @@ def stages(run: Run, times: dict[str, Taken]) -> None:
     _timed("· intervals and replays", times, lambda: attribute(steady, hosts, None, skew))
     _timed("· change points", times, lambda: change_points(steady))
     _timed("· findings", times, lambda: find(run, has_baseline=False))
+
+
+def reported(logs: Path, out: Path) -> None:
+    """What a user does with logs as they are."""
+    command = [sys.executable, "-m", "stallscope", "report", str(logs), "--format", "html"]
+    subprocess.run([*command, "--out", str(out)], check=True, capture_output=True)
+
+
+def read_bare(logs: Sequence[Path]) -> None:
+    """All rows as columns, behind the line of facts and the line of names."""
+    options = pyarrow.csv.ReadOptions(skip_rows=1)
+    for path in logs:
+        pyarrow.csv.read_csv(path, read_options=options)
 
 
 def rendered(analysis: Analysis) -> str:
@@ -142,8 +171,8 @@ def _timed(name: str, times: dict[str, Taken], run: Callable[[], T]) -> T:
 
 
 def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 if __name__ == "__main__":

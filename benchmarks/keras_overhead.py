@@ -34,7 +34,7 @@ class Intervals(NamedTuple):
 
 
 def figures(quick: bool) -> list[Figure]:
-    return of_ranks(1, 4 if quick else 20) + of_ranks(2, 4 if quick else 20)
+    return of_ranks(1, 4 if quick else 14) + of_ranks(2, 4 if quick else 14)
 
 
 def of_ranks(ranks: int, rounds: int) -> list[Figure]:

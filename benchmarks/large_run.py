@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 
 from stallscope.collector.catalogue.checking import checksum
 from stallscope.collector.catalogue.manifests import MANIFEST
 from stallscope.collector.loading import load_run
+from stallscope.collector.recorder.format import COLUMNS, file_name, header
 from stallscope.collector.step_files import write_logs
 from stallscope.collector.store import save_run
 from stallscope.run import STEPS_SCHEMA, Run
@@ -36,6 +39,40 @@ def collected(ranks: int, steps: int, store: Path) -> Path:
     if own < ranks:
         _copy_ranks(folder, own, ranks)
     return folder
+
+
+def raw_logs(run: Run, folder: Path) -> list[Path]:
+    """The logs that such a run was collected from, written many rows at once; one per rank, by rank."""
+    folder.mkdir()
+    steps, paths = run.steps.num_rows // len(run.logs), []
+    for index, log in enumerate(run.logs):
+        path = folder / file_name(log.rank, log.generation, log.part)
+        with path.open("wb") as file:
+            file.write(header(dict(log.facts)).encode())
+            options = pa.csv.WriteOptions(include_header=False, quoting_style="none")
+            rows = run.steps.slice(index * steps, steps)
+            pa.csv.write_csv(_as_recorded(rows, log.anchor), file, options)
+        paths.append(path)
+    return paths
+
+
+def _as_recorded(rows: pa.Table, anchor: int) -> pa.Table:
+    """Rows of steps in the recorder's columns: microseconds, from the step's begin."""
+    begin = rows["begin"]
+    since = {
+        f"{name}_us": pc.divide(pc.subtract(rows[name], begin), 1000)
+        for name in ("data", "ready", "reduced", "end")
+    }
+    own = pa.table(
+        {
+            "kind": ["step"] * len(rows),
+            "begin_us": pc.divide(pc.subtract(begin, anchor), 1000),
+            "clock_us": np.zeros(len(rows), np.int64),
+            **{name: rows[name] for name in ("step", "epoch", "micro", "samples")},
+            **since,
+        }
+    )
+    return own.select(COLUMNS)
 
 
 def _copy_ranks(folder: Path, own: int, ranks: int) -> None:

@@ -4,17 +4,20 @@
 
 ``ledger_by_pandas`` is what one would write in a notebook: it is the alternative, and a check of our
 results. Both begin with the same table of stamps, on one clock; ours aligns the ranks first.
-``--large`` goes on to 10⁸ rows, of which pandas would need some 40 GB: there, ours is alone.
+``--large`` times ours from collected runs as well, reading included, and those up to 10⁸ rows: of them
+pandas would need some 40 GB.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 from figures import Figure, times_faster
@@ -26,6 +29,8 @@ from stallscope.analysis.ledger import Ledger, build_ledger
 from stallscope.collector.loading import load_run
 from stallscope.run import Run
 from stallscope.simulate import Job, Noise, simulate
+
+T = TypeVar("T")
 
 RANKS = 100
 ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -39,17 +44,18 @@ LEAST = 10.0
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds that both take for a run of so many rows."""
+    """Seconds for a run of so many rows; None where it was not tried."""
 
     rows: int
-    ours: float
-    #: None where it was not tried.
+    ours: float | None
     pandas: float | None
+    #: Ours, beginning with the collected run on disk.
+    collected: float | None = None
 
 
 def figures(quick: bool) -> list[Figure]:
     # The picture in docs/ is drawn by this program itself, with --large: 10⁸ rows take minutes.
-    timed = measured(QUICK if quick else ROWS)
+    timed = [in_memory(rows) for rows in (QUICK if quick else ROWS)]
     return [
         times_faster(
             f"ledger of {one.rows:,} rows",
@@ -60,7 +66,7 @@ def figures(quick: bool) -> list[Figure]:
             least=LEAST if one.rows >= DECIDES_FROM_ROWS else None,
         )
         for one in timed
-        if one.pandas is not None
+        if one.ours is not None and one.pandas is not None
     ]
 
 
@@ -106,28 +112,37 @@ def simulated(rows: int) -> Run:
     ).run
 
 
-def measured(sizes: tuple[int, ...]) -> list[Timed]:
-    found = []
-    for rows in sizes:
-        if rows >= LARGE:
-            with tempfile.TemporaryDirectory(dir="/var/tmp") as store:
-                run = load_run(collected(RANKS, rows // RANKS, Path(store)))
-                found.append(Timed(rows, _seconds(ours, run, 1), None))
-            continue
-        run = simulated(rows)
-        # The faster of three, for small ones: the first has imports and caches to fill.
-        times = 3 if rows < DECIDES_FROM_ROWS * 10 else 1
-        found.append(Timed(rows, _seconds(ours, run, times), _seconds(by_pandas, run, times)))
-    return found
+def in_memory(rows: int) -> Timed:
+    """Both, from a table that is in memory."""
+    run = simulated(rows)
+    return Timed(rows, _seconds(ours, run, _times(rows)), _seconds(by_pandas, run, _times(rows)))
 
 
-def _seconds(work: Callable[[Run], object], run: Run, times: int) -> float:
+def from_disk(rows: int) -> float:
+    """Ours, from a collected run."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as store:
+        folder = collected(RANKS, rows // RANKS, Path(store))
+        # Writing it is no part of what is timed.
+        os.sync()
+        return _seconds(lambda place: ours(load_run(place)), folder, _times(rows))
+
+
+def _times(rows: int) -> int:
+    """The faster of three, for small ones: the first has imports and caches to fill."""
+    return 3 if rows < DECIDES_FROM_ROWS * 10 else 1
+
+
+def _seconds(work: Callable[[T], object], subject: T, times: int) -> float:
     taken = []
     for _ in range(times):
         begun = time.perf_counter()
-        work(run)
+        work(subject)
         taken.append(time.perf_counter() - begun)
     return min(taken)
+
+
+def _cell(value: float | None, digits: int) -> str:
+    return "|" if value is None else f"{value:.{digits}f} |"
 
 
 def main() -> None:
@@ -135,12 +150,16 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="up to 10⁸ rows")
     parser.add_argument("--picture", type=Path, default=PICTURE)
     options = parser.parse_args()
-    timed = measured((*ROWS, LARGE) if options.large else ROWS)
-    print("| rows | ours, s | pandas, s | × as fast |\n| ---: | ---: | ---: | ---: |")
+    timed = [in_memory(rows) for rows in ROWS]
+    if options.large:
+        timed = [replace(one, collected=from_disk(one.rows)) for one in timed]
+        timed.append(Timed(LARGE, None, None, from_disk(LARGE)))
+    print("| rows | ours, s | pandas, s | × as fast | ours from disk, s |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
     for one in timed:
-        other = "" if one.pandas is None else f"{one.pandas:.3f}"
-        ratio = "" if one.pandas is None else f"{one.pandas / one.ours:.1f}"
-        print(f"| {one.rows:,} | {one.ours:.3f} | {other} | {ratio} |")
+        ratio = one.pandas / one.ours if one.pandas and one.ours else None
+        seconds = (_cell(value, 3) for value in (one.ours, one.pandas))
+        print(f"| {one.rows:,} |", *seconds, _cell(ratio, 1), _cell(one.collected, 3))
     options.picture.write_text(picture(timed))
 
 

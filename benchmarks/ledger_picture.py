@@ -13,16 +13,22 @@ from stallscope.pictures.svg.markup import coordinate, element, line, text, tool
 
 _LEFT, _TOP, _HEIGHT, _MARGIN = 64.0, 16.0, 240.0, 24.0
 # Attribute of what was timed, label, and colour: a stage's, which means no stage here.
-_LINES = (("ours", "Stallscope", "compute"), ("pandas", "pandas groupby", "input"))
+_LINES = (
+    ("ours", "Stallscope", "compute"),
+    ("collected", "Stallscope, from disk", "imbalance"),
+    ("pandas", "pandas groupby", "input"),
+)
 
 
 class Timed(Protocol):
-    """Seconds that both take for a run of so many rows."""
+    """Seconds for a run of so many rows."""
 
     @property
     def rows(self) -> int: ...
     @property
-    def ours(self) -> float: ...
+    def ours(self) -> float | None: ...
+    @property
+    def collected(self) -> float | None: ...
     @property
     def pandas(self) -> float | None: ...
 
@@ -50,7 +56,8 @@ def picture(timed: Sequence[Timed]) -> str:
     for one in timed:
         x = x_of(one.rows)
         parts.append(text(f"{one.rows:,}", x, bottom + 18, class_="tick", text_anchor="middle"))
-    for name, label, colour in _LINES:
+    lines = [(name, label, colour) for name, label, colour in _LINES if _known(timed, name)]
+    for name, label, colour in lines:
         known = _known(timed, name)
         points = [(x_of(rows), y_of(seconds)) for rows, seconds in known]
         path = " ".join(f"{coordinate(x)},{coordinate(y)}" for x, y in points)
@@ -63,7 +70,7 @@ def picture(timed: Sequence[Timed]) -> str:
     parts.append(
         text("rows (ranks × steps)", middle, bottom + 40, class_="tick", text_anchor="middle")
     )
-    swatches, end = legend([(colour, label) for _, label, colour in _LINES], bottom + 50, WIDE)
+    swatches, end = legend([(colour, label) for _, label, colour in lines], bottom + 50, WIDE)
     svg = frame(_chart(timed), "ledger-cost", WIDE, end, *parts, swatches)
     begin = svg.index(">") + 1
     paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
@@ -78,9 +85,10 @@ def _known(timed: Sequence[Timed], name: str) -> list[tuple[int, float]]:
 
 def _chart(timed: Sequence[Timed]) -> StackedBars:
     """The picture's title and sentence: what it says to who cannot see it."""
-    said = "; ".join(
-        f"{one.rows:,} rows: {one.ours:.3g} s"
-        + ("" if one.pandas is None else f", pandas {one.pandas:.3g} s")
-        for one in timed
-    )
+    said = "; ".join(f"{one.rows:,} rows: {_figures(one)}" for one in timed)
     return StackedBars("Seconds for the ledger of a run", f"{said}.", "s", (Bar("", ()),))
+
+
+def _figures(one: Timed) -> str:
+    told = (("", one.ours), ("from disk ", one.collected), ("pandas ", one.pandas))
+    return ", ".join(f"{name}{value:.3g} s" for name, value in told if value is not None)

@@ -107,10 +107,11 @@ def _grown(held: _Held, file: SourceFile) -> _Held | None:
         return None  # another log has been put behind it
     offset = held.offset + len(whole)
     try:
-        parsed = _joined(held, _PARSER.parse(file.name, held.head + whole), offset)
+        rows = _PARSER.parse(file.name, held.head + whole)
     except UnreadableError:
         return None  # the sentence is that of the whole log
-    if parsed is None:
+    parsed = _joined(held, rows, offset)
+    if parsed is None or rows.problems != torn_lines(rows.log):
         return None
     shown = _with_torn(parsed, parsed.log.torn + 1, held.offset + len(new))
     facts = b"".join(COMMENT.findall(whole))

@@ -82,7 +82,9 @@ class StepLogParser(Parser):
             torn=torn,
         )
         run_id = str(facts.get("run_id") or "unnamed")
-        return Parsed(log, run_id, _steps(log, rows), _intervals(log, rows), torn_lines(log))
+        steps, outside = _steps(log, rows)
+        problems = (*torn_lines(log), *_stamps_outside(path, outside))
+        return Parsed(log, run_id, steps, _intervals(log, rows), problems)
 
 
 def torn_lines(log: Log) -> tuple[Problem, ...]:
@@ -90,6 +92,13 @@ def torn_lines(log: Log) -> tuple[Problem, ...]:
     if not log.torn:
         return ()
     return (Problem(log.path, f"{log.torn} torn or unreadable line(s) skipped"),)
+
+
+def _stamps_outside(path: str, count: int) -> tuple[Problem, ...]:
+    """What to say of stamps that cannot have been taken in their steps."""
+    if not count:
+        return ()
+    return (Problem(path, f"{count} stamp(s) outside of their steps taken as missing"),)
 
 
 def _header(path: str, line: bytes) -> dict[str, Any]:
@@ -241,23 +250,26 @@ def _typed(table: pa.Table) -> pa.Table:
     return full
 
 
-def _steps(log: Log, rows: pa.Table) -> pa.Table:
+def _steps(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
+    """The steps, and how many of their stamps are outside of them."""
     if rows.num_rows <= _ROWS_AT_ONCE:
         return _steps_among(log, rows)
     starts = range(0, rows.num_rows, _ROWS_AT_ONCE)
     with ThreadPoolExecutor(min(pa.cpu_count(), len(starts))) as pool:
         pieces = [rows.slice(start, _ROWS_AT_ONCE) for start in starts]
-        return pa.concat_tables(pool.map(partial(_steps_among, log), pieces))
+        read = [*pool.map(partial(_steps_among, log), pieces)]
+    return pa.concat_tables([steps for steps, _ in read]), sum(outside for _, outside in read)
 
 
-def _steps_among(log: Log, rows: pa.Table) -> pa.Table:
+def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
     rows = rows.select(_NUMBERS).filter(pc.equal(rows["kind"], "step"))
+    rows, outside = _only_inside(rows)
     begin = _nanoseconds(log, rows["begin_us"])
     stamp = {
         name: pc.add(begin, pc.multiply(rows[f"{name}_us"], 1000))
         for name in ("data", "ready", "reduced", "end")
     }
-    return pa.table(
+    steps = pa.table(
         [
             _constant(log.generation, rows),
             _constant(log.rank, rows),
@@ -273,6 +285,26 @@ def _steps_among(log: Log, rows: pa.Table) -> pa.Table:
         ],
         names=STEPS_SCHEMA.names[1:],
     ).cast(pa.schema(list(STEPS_SCHEMA)[1:]))
+    return steps, outside
+
+
+def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
+    """The rows without stamps that cannot be: before the step's begin, or data that came after its end.
+
+    What a device does may well be over later than the host's part of the step.
+    """
+    count = 0
+    for name in ("data_us", "ready_us", "reduced_us"):
+        own = rows[name]
+        outside = pc.less(own, 0)
+        if name == "data_us":
+            outside = pc.or_(outside, pc.greater(own, rows["end_us"]))
+        # Nothing is outside of nearly all logs.
+        if pc.any(outside).as_py():
+            count += pc.sum(outside).as_py()
+            at = rows.column_names.index(name)
+            rows = rows.set_column(at, name, pc.if_else(outside, None, own))
+    return rows, count
 
 
 def _intervals(log: Log, rows: pa.Table) -> pa.Table:

@@ -104,6 +104,19 @@ def test_lines_that_are_none_are_counted_once(whole: list[Path], logs: Path) -> 
         same(logs, growing)
 
 
+def test_stamps_outside_of_their_steps_are_counted_once(whole: list[Path], logs: Path) -> None:
+    growing, path = Growing(), logs / whole[0].name
+    lines = whole[0].read_bytes().splitlines(keepends=True)
+    columns = lines[1].decode().strip().split(",")
+    for at in (10, 30):
+        cells = dict(zip(columns, lines[at].decode().strip().split(","), strict=True))
+        cells["data_us"] = str(int(cells["end_us"]) + 1)
+        lines[at] = ",".join(cells.values()).encode() + b"\n"
+    for end in (5, 12, 20, 35, len(lines)):
+        path.write_bytes(b"".join(lines[:end]))
+        same(logs, growing)
+
+
 def test_a_log_that_was_begun_anew_is_read_anew(whole: list[Path], logs: Path) -> None:
     growing, path = Growing(), logs / whole[0].name
     one = whole[0].read_bytes()

@@ -112,6 +112,22 @@ def test_a_long_log_is_read_as_a_short_one() -> None:
     assert found.log.torn == 1
 
 
+def test_stamps_that_cannot_have_been_taken_in_their_step_are_missing_and_counted() -> None:
+    header = b"#stallscope 1 {}\nkind,step,begin_us,data_us,ready_us,reduced_us,end_us\n"
+    # The last one is what a device finishes while the host is in the next step.
+    rows = (b"1,0,1,2,3,4", b"2,10,5,2,3,4", b"3,20,-1,-2,3,4", b"4,30,1,2,-3,4", b"5,40,1,8,9,4")
+    found = StepLogParser().parse("log", header + b"".join(b"step,%s\n" % row for row in rows))
+    us = [
+        [None if stamp is None else (stamp - row["begin"]) // 1000 for stamp in stamps]
+        for row in found.steps.to_pylist()
+        for stamps in [[row["data"], row["ready"], row["reduced"]]]
+    ]
+    assert us == [[1, 2, 3], [None, 2, 3], [None, None, 3], [1, 2, None], [1, 8, 9]]
+    assert [str(problem) for problem in found.problems] == [
+        "log: 4 stamp(s) outside of their steps taken as missing"
+    ]
+
+
 def test_unknown_columns_and_kinds_are_no_obstacle(tmp_path: Path) -> None:
     (path,) = write_job(tmp_path, replace(JOB, ranks=1))
     lines = path.read_text().splitlines()

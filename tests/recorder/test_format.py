@@ -99,7 +99,8 @@ def test_every_row_is_read_back_as_it_was_recorded(
 ) -> None:
     start = ANCHOR + begin * 1000
     data, ready, reduced = (None if stamp is None else start + stamp * 1000 for stamp in stamps)
-    end = start + length * 1000
+    # Data does not come after the end of its step.
+    end = start + ((stamps[0] or 0) + length) * 1000
     row = StepRow(step, epoch, start, data, ready, reduced, end, 2, samples, CLOCK)
     text = header(FACTS) + formatter.step(row)
     parsed = StepLogParser().parse("rank-00000.0.0.steps.csv", text.encode())

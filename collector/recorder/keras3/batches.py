@@ -5,25 +5,24 @@ from __future__ import annotations
 import sys
 from time import monotonic_ns
 from types import FrameType
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 # More than the batches of one call.
 _MOST_FETCHES = 65_536
 
 
-class Fetch(NamedTuple):
-    """One batch: from when it was asked for until it was there, in monotonic nanoseconds."""
-
-    begin: int
-    end: int
-    samples: Optional[int]
+#: One batch: when it was asked for and when it was there, in monotonic nanoseconds, and its samples. A
+#: bare tuple: one with names takes training ten times as long to make.
+Fetch = Tuple[int, int, Optional[int]]
 
 
 class BatchClock:
     """Times the batches of one ``fit``, where Keras fetches them in Python (torch and JAX)."""
 
     def __init__(self) -> None:
-        self._fetches: List[Fetch] = []
+        #: The batches since somebody took them, and nanoseconds that timing them has taken.
+        self.fetches: List[Fetch] = []
+        self.own_ns = 0
         self._iterator: Any = None
         self._replaced: Any = None
 
@@ -51,15 +50,14 @@ class BatchClock:
             del iterator._get_iterator
         self._replaced = None
 
-    def fetched(self, begin: int, end: int, batch: Any) -> None:
-        # Nobody takes them any more when recording has failed.
-        if self._iterator is not None and len(self._fetches) < _MOST_FETCHES:
-            self._fetches.append(Fetch(begin, end, samples_in(batch)))
+    @property
+    def watches(self) -> bool:
+        """Whether somebody takes what is timed: nobody does any more when recording has failed."""
+        return self._iterator is not None and len(self.fetches) < _MOST_FETCHES
 
-    def take(self) -> List[Fetch]:
-        """The batches since the last time."""
-        fetches, self._fetches = self._fetches, []
-        return fetches
+    def forget(self) -> None:
+        """What was timed belongs to no call."""
+        self.fetches, self.own_ns = [], 0
 
 
 class TimedBatches:
@@ -75,16 +73,31 @@ class TimedBatches:
     def __next__(self) -> Any:
         begin = monotonic_ns()
         batch = next(self.batches)
-        self._clock.fetched(begin, monotonic_ns(), batch)
+        end = monotonic_ns()
+        clock = self._clock
+        if clock.watches:
+            clock.fetches.append((begin, end, samples_in(batch)))
+            clock.own_ns += monotonic_ns() - end
         return batch
 
 
 def samples_in(batch: Any) -> Optional[int]:
     """Samples in a batch: the first dimension of the first array that has one; None without any."""
+    leaf = batch
+    # Nearly always the first leaf tells, and is not looked for for long.
+    while isinstance(leaf, (tuple, list)) and leaf:
+        leaf = leaf[0]
+    shape = getattr(leaf, "shape", None)
+    if shape is not None and len(shape) and isinstance(shape[0], int):
+        return shape[0]
+    return _first_known(batch)
+
+
+def _first_known(batch: Any) -> Optional[int]:
     if isinstance(batch, dict):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
-        return next((found for found in map(samples_in, batch) if found is not None), None)
+        return next((found for found in map(_first_known, batch) if found is not None), None)
     shape = getattr(batch, "shape", None)
     return shape[0] if shape is not None and len(shape) and isinstance(shape[0], int) else None
 

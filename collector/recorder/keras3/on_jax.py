@@ -9,10 +9,12 @@ from __future__ import annotations
 import queue
 import threading
 from time import monotonic_ns
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from ..format import StepRow
 from ..tf_keras.calls import EndedCalls
+from ..tf_keras.steps import Call
+from .batches import Fetch
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
 
@@ -30,11 +32,11 @@ class JaxStages(FetchedInPython):
         self._steps_per_call = int(model.steps_per_execution)
         self._steps = steps
         self._emit = emit
-        self._outputs: Any = None
         self._done_before = 0
-        self._waiting: "queue.Queue[Optional[Tuple[StepRow, Any]]]" = queue.Queue()
+        # Of calls that have ended: their batches, and one of their outputs.
+        self._waiting: "queue.SimpleQueue[Optional[Tuple[List[Fetch], Any]]]" = queue.SimpleQueue()
         self._idle = threading.Condition()
-        self._pending = 0
+        self._ended = self._emitted = 0
         self._error: Optional[Exception] = None
         self._thread = threading.Thread(
             target=self._wait_for_outputs, name="stallscope-jax", daemon=True
@@ -66,21 +68,44 @@ class JaxStages(FetchedInPython):
         super().remove()
         self._waiting.put(None)
 
-    def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        def train(*args: Any, **kwargs: Any) -> Any:
-            outputs = made(*args, **kwargs)
-            self._outputs = outputs
-            return outputs
+    def saw(self, outputs: Any) -> int:
+        batches = self.batches
+        fetches, own_ns = batches.fetches, batches.own_ns
+        batches.fetches, batches.own_ns = [], 0
+        self._ended += 1
+        self._waiting.put((fetches, _one_of(outputs)))
+        if self._error is not None:
+            raise self._error
+        return own_ns
 
-        return train
+    def settle(self) -> None:
+        with self._idle:
+            self._idle.wait_for(lambda: self._emitted >= self._ended, timeout=_PATIENCE_SECONDS)
 
-    def call_ended(self) -> None:
-        [call] = self.calls.take()
+    def _wait_for_outputs(self) -> None:
+        while True:
+            waiting = self._waiting.get()
+            if waiting is None:
+                return
+            fetches, output = waiting
+            try:
+                if output is not None:
+                    output.block_until_ready()
+                done = monotonic_ns()
+                [call] = self.calls.take(1)
+                turn = self._turn(call, fetches)
+                self._emit(self._steps.rows(self._row(turn, done, output is not None)))
+            except Exception as error:  # told to the training thread, which ends the recording
+                self._error = error
+            with self._idle:
+                self._emitted += 1
+                self._idle.notify_all()
+
+    def _turn(self, call: Call, fetches: List[Fetch]) -> StepRow:
+        """What the host has seen of a call."""
         assert call.end is not None
-        outputs, self._outputs = self._outputs, None
-        fetches = self.batches.take()
         times = times_of(call, fetches)
-        turn = StepRow(
+        return StepRow(
             0,
             call.epoch,
             times.begin,
@@ -92,31 +117,6 @@ class JaxStages(FetchedInPython):
             samples_of(fetches),
             call.clock_begin,
         )
-        with self._idle:
-            self._pending += 1
-        self._waiting.put((turn, _one_of(outputs)))
-        if self._error is not None:
-            raise self._error
-
-    def settle(self) -> None:
-        with self._idle:
-            self._idle.wait_for(lambda: self._pending == 0, timeout=_PATIENCE_SECONDS)
-
-    def _wait_for_outputs(self) -> None:
-        while True:
-            waiting = self._waiting.get()
-            if waiting is None:
-                return
-            turn, output = waiting
-            try:
-                if output is not None:
-                    output.block_until_ready()
-                self._emit(self._steps.rows(self._row(turn, monotonic_ns(), output is not None)))
-            except Exception as error:  # told to the training thread, which ends the recording
-                self._error = error
-            with self._idle:
-                self._pending -= 1
-                self._idle.notify_all()
 
     def _row(self, turn: StepRow, done: int, known: bool) -> StepRow:
         begin = max(turn.begin, self._done_before)

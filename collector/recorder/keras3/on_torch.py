@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import threading
+from collections import deque
+from typing import Any, Deque, List, Optional, Tuple
 
 from ..format import StepRow
+from ..guards import let_others_run
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from ..tf_keras.calls import EndedCalls
+from ..tf_keras.calls import MOST_WAITING, EndedCalls
+from ..tf_keras.steps import Call
+from .batches import Fetch
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
+
+# Whoever makes rows right now takes milliseconds; a process that was forked then waits for nobody.
+_PATIENCE_SECONDS = 2.0
 
 
 class TorchStages(FetchedInPython):
@@ -24,6 +32,10 @@ class TorchStages(FetchedInPython):
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
         self._steps = steps
         self._emit = emit
+        # What was seen of calls that wait to become rows, besides their times: their batches, and when
+        # the last gradient was there.
+        self._seen: Deque[Tuple[List[Fetch], Optional[int]]] = deque()
+        self._takes = threading.Lock()
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -50,18 +62,37 @@ class TorchStages(FetchedInPython):
         super().remove()
         self._gradients.remove()
 
-    def call_begins(self) -> None:
-        self._gradients.forget()
+    def saw(self, outputs: Any) -> int:
+        batches, gradients, seen = self.batches, self._gradients, self._seen
+        fetches, own_ns = batches.fetches, batches.own_ns
+        batches.fetches, batches.own_ns = [], 0
+        seen.append((fetches, gradients.last))
+        gradients.forget()
+        if len(seen) >= MOST_WAITING:
+            self.drain()
+        return own_ns
 
-    def call_ended(self) -> None:
-        [call] = self.calls.take()
+    def drain(self) -> None:
+        if not self._takes.acquire(timeout=_PATIENCE_SECONDS):
+            return
+        try:
+            # Another call may end meanwhile, of which not all is there yet.
+            for count, call in enumerate(self.calls.take(len(self._seen)), 1):
+                self._emit(self._steps.rows(self._turn(call, *self._seen.popleft())))
+                let_others_run(count)
+        finally:
+            self._takes.release()
+
+    def settle(self) -> None:
+        self.drain()
+
+    def _turn(self, call: Call, fetches: List[Fetch], last_gradient: Optional[int]) -> StepRow:
         assert call.end is not None
-        fetches = self.batches.take()
         times = times_of(call, fetches)
-        ready = None
-        if "ready" in self.placed:
-            ready = call.end if self._compiled else self._gradients.last
-        turn = StepRow(
+        ready = call.end if self._compiled else last_gradient
+        if "ready" not in self.placed:
+            ready = None
+        return StepRow(
             0,
             call.epoch,
             times.begin,
@@ -73,4 +104,3 @@ class TorchStages(FetchedInPython):
             samples_of(fetches),
             call.clock_begin,
         )
-        self._emit(self._steps.rows(turn))

@@ -206,7 +206,7 @@ class Recording:
         except Exception:
             model.train_function = found
             raise
-        self._timer = model.train_function = timed(function, self, session, calls)
+        self._timer = model.train_function = timed(function, self, session, calls, stages.saw)
 
     @never_raises
     def _undo_one(self, undo: Callable[[], None]) -> None:
@@ -275,8 +275,6 @@ class Recording:
             if getattr(self.model, "history", None) is not self._history:
                 # Another fit trains the model, without this callback: an exception ended the one before.
                 self.stop()
-            elif self.running and self._stages is not None:
-                self._stages.call_begins()
         except Exception as error:  # whatever it is, it may not reach training
             self.fail(error)
 

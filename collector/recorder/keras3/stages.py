@@ -26,8 +26,10 @@ class Stages:
     reason: Optional[str] = None
     #: What *ready* means where it is not the last gradient.
     ready: Optional[str] = None
-    #: Whether ``call_begins`` and ``call_ended`` want to be called around every call from here on.
+    #: Whether ``call_ended`` wants to be called behind every call from here on.
     attentive = True
+    #: Takes down what is seen of a call besides its times (see ``timed``); None where that is nothing.
+    saw: Optional[Callable[[Any], int]] = None
 
     def install(self, epoch_iterator: Any) -> None:
         """Put into the model what takes the stamps."""
@@ -39,18 +41,15 @@ class Stages:
         """The train function whose calls are timed."""
         return made
 
-    def call_begins(self) -> None:
-        """The train function is about to be called."""
-
     def call_ended(self) -> None:
-        """It was called. Its rows go to ``emit``, now or later, and from any thread."""
-        raise NotImplementedError
+        """The train function was called, the first time or while the stages are attentive."""
+        self.attentive = False
 
     def call_aborted(self, begin: int) -> None:
         """It raised, mostly because the data ended."""
 
     def drain(self) -> None:
-        """Emit what is there; from the flushing thread as well."""
+        """Emit the rows of calls that have ended; from the flushing thread as well."""
 
     def settle(self) -> None:
         """Emit the rows of all calls that have ended; between calls only."""
@@ -73,4 +72,4 @@ class FetchedInPython(Stages):
         self.batches.remove()
 
     def call_aborted(self, begin: int) -> None:
-        self.batches.take()
+        self.batches.forget()

@@ -25,10 +25,10 @@ def times_of(call: Call, fetches: List[Fetch]) -> Times:
     """
     if len(fetches) != 1:
         return Times(call.begin, None)
-    [fetch] = fetches
-    if fetch.begin < call.begin:
-        return Times(call.begin - (fetch.end - fetch.begin), call.begin)
-    return Times(call.begin, fetch.end)
+    [(asked, there, _)] = fetches
+    if asked < call.begin:
+        return Times(call.begin - (there - asked), call.begin)
+    return Times(call.begin, there)
 
 
 class Steps:
@@ -59,5 +59,5 @@ class Steps:
 
 def samples_of(fetches: List[Fetch]) -> Optional[int]:
     """Samples of all batches of a call; None where one does not tell, or none was seen."""
-    known = [fetch.samples for fetch in fetches if fetch.samples is not None]
+    known = [samples for _, _, samples in fetches if samples is not None]
     return sum(known) if known and len(known) == len(fetches) else None

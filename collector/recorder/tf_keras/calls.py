@@ -65,9 +65,10 @@ class EndedCalls:
         """Steps that the calls were to run which nobody has taken yet."""
         return sum(steps for _, _, _, steps, _ in self.waiting)
 
-    def take(self) -> List[Call]:
-        """All calls that have ended up to now."""
-        ended = [self.waiting.popleft() for _ in range(len(self.waiting))]
+    def take(self, count: Optional[int] = None) -> List[Call]:
+        """The first ``count`` of the calls that have ended, otherwise all of them up to now."""
+        count = len(self.waiting) if count is None else count
+        ended = [self.waiting.popleft() for _ in range(count)]
         if not ended:
             return []
         before, read_at, at_last, clock = self._read_clock()

@@ -71,6 +71,9 @@ class Timed(Protocol):
     def aborted(self, begin: int) -> None:
         """A call that began then was ended by an exception."""
 
+    def fail(self, error: Exception) -> None:
+        """Recording ends with it, and training goes on."""
+
 
 class Recording:
     """One ``fit`` of one model: its stamps and timers, and what they see on its way to the log.

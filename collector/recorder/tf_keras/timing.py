@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from ..clock import read_clocks
 from .calls import MOST_WAITING
@@ -35,9 +35,16 @@ class TimedFunction:
 
 
 def timed(
-    function: Callable[..., Any], recording: "Timed", session: "Session", calls: "EndedCalls"
+    function: Callable[..., Any],
+    recording: "Timed",
+    session: "Session",
+    calls: "EndedCalls",
+    saw: Optional[Callable[[Any], int]] = None,
 ) -> TimedFunction:
     """The function with the timer around it, whose calls go to ``calls``.
+
+    ``saw`` is told what each call returned, when the call is among those that wait, and gives back
+    nanoseconds that recording has taken since the call before, besides those around the calls.
 
     In every call, as little is done as can be, with few objects: the training has just driven
     everything else out of the processor's caches, where coming by an object takes longer than what is
@@ -72,9 +79,15 @@ def timed(
                 raise
             end = now()
             waiting.append((calls.epoch, begin, end, calls.steps, calls.own_ns))
+            besides_ns = 0
+            if saw is not None:
+                try:
+                    besides_ns = saw(outputs)
+                except Exception as error:  # whatever it is, it may not reach training
+                    recording.fail(error)
             if looks:
                 recording.called()
-            calls.own_ns = now() - end + begin - entered
+            calls.own_ns = now() - end + begin - entered + besides_ns
             return outputs
 
     return Timer(function)
