@@ -468,6 +468,26 @@ class ReducesItself(tf.keras.Sequential):
         return {"loss": loss}
 
 
+class ReducesTwice(tf.keras.Sequential):
+    """Two tapes and two optimizers, each for some of the weights, as of two networks in one model."""
+
+    #: Set before training.
+    other_optimizer: Any = None
+
+    def train_step(self, data: Any) -> Any:
+        inputs, labels = data
+        weights = self.trainable_variables
+        for optimizer, some in (
+            (self.optimizer, weights[:2]),
+            (self.other_optimizer, weights[2:]),
+        ):
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(y=labels, y_pred=self(inputs, training=True))
+            tape = horovod_tensorflow().DistributedGradientTape(tape)
+            optimizer.apply_gradients(zip(tape.gradient(loss, some), some))
+        return {"loss": loss}
+
+
 def horovod_tensorflow() -> Any:
     import horovod.tensorflow
 
@@ -491,7 +511,23 @@ def not_reduced(case: Case) -> Any:
 def tape(case: Case) -> Any:
     model = classifier(adam(), base=ReducesItself)
     case.fit(model, case.data())
+    return seen(model, made_anew=plain_tape_reduces())
+
+
+@ranked
+def two_tapes(case: Case) -> Any:
+    model = classifier(adam(), base=ReducesTwice)
+    model.other_optimizer = adam()
+    case.fit(model, case.data())
     return seen(model)
+
+
+def plain_tape_reduces() -> bool:
+    """Whether a tape that is made behind the training reduces with Horovod's own function."""
+    with tf.GradientTape() as tape:
+        pass
+    reduces = horovod_tensorflow().DistributedGradientTape(tape)._allreduce_grads
+    return "stallscope" not in reduces.__module__
 
 
 class WithUnused(tf.keras.Model):

@@ -21,6 +21,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from stallscope.collector.recorder.tf_keras.marks import Marks
 from stallscope.collector.recorder.tf_keras.ring import CAPACITY
 from stallscope.keras import StepLogger
 
@@ -31,6 +32,7 @@ if RANKED:
 STEPS = 12
 BATCH = 16
 SLOW_SECONDS = 0.05
+MARK_SECONDS = 0.005
 
 CASES: dict[str, Callable[[Path], Any]] = {}
 
@@ -245,6 +247,27 @@ def compiled_by_xla(out: Path) -> Any:
                 log.mark("data", batch)
                 gradients_of(batch)
     return None
+
+
+@case
+def slow_marks(out: Path) -> Any:
+    """Marks that take time, which is the recorder's."""
+    training, quick = Training(), Marks.mark
+
+    def slow(marks: Marks, name: str, tensors: Any) -> None:
+        time.sleep(MARK_SECONDS)
+        quick(marks, name, tensors)
+
+    Marks.mark = slow  # type: ignore[method-assign]
+    try:
+        with training.logger(out) as log:
+            for batch in training.batches():
+                with log.step():
+                    log.mark("data", batch)
+                    log.mark("gradients", batch)
+    finally:
+        Marks.mark = quick  # type: ignore[method-assign]
+    return MARK_SECONDS
 
 
 @case

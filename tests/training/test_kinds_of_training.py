@@ -110,13 +110,29 @@ def test_gradients_that_nobody_reduces_are_an_error_after_the_first_step(
     assert not recorded.same_weights("not_reduced")
 
 
-def test_gradients_that_a_tape_reduces_are_no_error(recorded: Recorded) -> None:
+def test_gradients_that_a_tape_reduces_are_stamped(recorded: Recorded) -> None:
     for fit in recorded.fits("tape"):
-        check_steps(fit, 0, 12, stamps=("data",))
+        check_steps(fit, 0, 12)
         assert fit.facts["gradients_reduced"] is True
-        assert "elsewhere than in the optimizer" in fit.facts["stamps"]["reason"]
+        assert fit.facts["stamps"]["placed"] == ["data", "ready", "reduced"]
+        assert fit.facts["stamps"]["reason"] is None
+    check_ranks_together(recorded.run("tape"))
     recorded.clean("tape")
     assert recorded.same_weights("tape")
+    assert recorded.result("tape", 0)["made_anew"]
+
+
+def test_of_several_tapes_in_a_step_nobody_says_when_gradients_were_ready(
+    recorded: Recorded,
+) -> None:
+    for fit in recorded.fits("two_tapes"):
+        check_steps(fit, 0, 12, stamps=("data",))
+        assert fit.facts["gradients_reduced"] is True
+        assert fit.facts["stamps"]["placed"] == ["data"]
+        assert fit.facts["stamps"]["reason"] == "the train step reduces gradients several times"
+        assert "gradient_tensors" not in fit.facts
+    recorded.clean("two_tapes")
+    assert recorded.same_weights("two_tapes")
 
 
 @pytest.mark.parametrize(

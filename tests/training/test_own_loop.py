@@ -99,6 +99,13 @@ def test_marks_that_cannot_be_are_said_in_the_log(alone: Recorded) -> None:
         assert alone.result(case)["said"] == []
 
 
+def test_what_marks_cost_is_in_the_cost_that_the_log_tells(alone: Recorded) -> None:
+    (fit,) = alone.fits("slow_marks", ranks=1)
+    cost = fit.facts["recorder_cost"]
+    assert cost["turns"] == 12
+    assert cost["host_us_median"] >= 2e6 * alone.result("slow_marks")["weights"]
+
+
 def test_a_fit_that_is_recorded_has_no_steps_inside(alone: Recorded) -> None:
     (fit,) = alone.fits("inside_fit", ranks=1)
     assert fit.numbers == [0, 1, 2]

@@ -2,99 +2,43 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-from typing import Any, Callable, List, Optional
+from types import FrameType
+from typing import Any, List, Optional
 
 import keras
 
-from ..clock import read_clocks
-from ..facts import host_facts, settings, timeline_is_on
-from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
+from ..fit_recording import FitRecording
+from ..format import StepRow
 from ..guards import never_raises
 from ..identity import World
+from ..opening import open_session
 from ..options import Options
 from ..session import Session
 from ..tf_keras.calls import EndedCalls
-from ..tf_keras.timing import TimedFunction, TimedSaving, timed
+from ..tf_keras.timing import TimedSaving, timed
 from .batches import fit_of
 from .facts import model_facts, passes_counted, passes_per_step, plan, weights, world_of_training
 from .stages import Stages
 from .steps import Steps
 
-logger = logging.getLogger("stallscope")
 
-# Recordings that nobody has stopped yet: an exception ends fit without a word to its callbacks.
-_open: List["Recording"] = []
-
-
-def recording_of(model: Any) -> Optional["Recording"]:
-    """The recording that still has its hands in the model."""
-    return next((recording for recording in _open if recording.model is model), None)
-
-
-def stop_abandoned() -> None:
-    """Stop recordings whose fit an exception has ended: they would keep their models for ever."""
-    for recording in list(_open):
-        if recording.abandoned:
-            recording.stop()
-
-
-class Recording:
+class Recording(FitRecording):
     """One ``fit`` of one model: its stamps and timers, and what they see on its way to the log.
 
     Whatever fails in here stays in here: none of its methods raises.
     """
 
     def __init__(self, model: Any, params: Any, options: Options) -> None:
-        self.model = model
-        #: The epoch that runs.
-        self.epoch: Optional[int] = None
-        self._params = params
-        self._options = options
-        self._optimizer = getattr(model, "optimizer", None)
-        # Keras makes a new history for every fit: it tells this fit from another one.
-        self._history = getattr(model, "history", None)
         fit = fit_of(model)
-        self._thread = None if fit is None else threading.get_ident()
+        super().__init__(model, options, fit)
+        self._params = params
         self._epoch_iterator = None if fit is None else fit.f_locals.get("epoch_iterator")
-        self._active = False
-        self._failed = False
-        self._batch_size = options.batch_size
-        self._announced: Any = None
-        self._undo: List[Callable[[], None]] = []
-        self._calls: Optional[EndedCalls] = None
-        self._timer: Optional[TimedFunction] = None
-        self._session: Optional[Session] = None
         self._stages: Optional[Stages] = None
-
-    @property
-    def running(self) -> bool:
-        """Whether calls are to be recorded."""
-        return self._active and self._session is not None and self._session.recording
-
-    @property
-    def is_of_this_fit(self) -> bool:
-        """Whether the fit that is just beginning is the one that it was made for."""
-        fresh = self._calls is None or self._calls.seen == 0
-        return fresh and self._history is getattr(self.model, "history", None)
-
-    @property
-    def in_place(self) -> bool:
-        """Whether the model still trains with the function that it has put there."""
-        return getattr(self.model, "train_function", None) is self._timer
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether its fit began on this thread, and is on it no more."""
-        return self._thread == threading.get_ident() and fit_of(self.model) is None
 
     # -- begin and end ---------------------------------------------------------------------------
 
     @never_raises
     def start(self) -> None:
-        """Open the log, then put stamps and timers into the model."""
         world = world_of_training()
         self._single = world.size == 1
         self._passes = passes_per_step(self._optimizer)
@@ -102,8 +46,7 @@ class Recording:
         session = self._session = self._open_session(world, counted // self._passes)
         if not session.recording:
             return
-        _open.append(self)
-        self._active = True
+        self._begin()
         calls = self._calls = EndedCalls(session.cost)
         calls.epoch = self.epoch
         stages = self._stages_from(calls, session.next_step, counted % self._passes)
@@ -118,25 +61,11 @@ class Recording:
         self._time_train_function(stages, session, calls)
 
     def stop(self) -> None:
-        """Leave the model as it was found, write what is left and close the log."""
-        if self in _open:
-            _open.remove(self)
+        self._forget()
         self._finish()
         self._active = False
-        while self._undo:
-            self._undo_one(self._undo.pop())
+        self._undo_all()
         self._close()
-
-    def fail(self, error: Exception) -> None:
-        """Record no more, and say so once; the model is restored when training ends."""
-        self._active = False
-        if self._calls is not None:
-            self._calls.attentive = True
-        if self._session is not None:
-            self._session.fail("recording failed: %r" % error)
-        elif not self._failed:
-            logger.warning("stallscope: recording could not start, training goes on: %r", error)
-        self._failed = True
 
     @never_raises
     def drain(self) -> None:
@@ -147,28 +76,17 @@ class Recording:
     def _open_session(self, world: World, counted: int) -> Session:
         options = self._options
         facts = {
-            **host_facts(),
             **model_facts(self.model, world.size),
             **plan(self._params, self._epoch_iterator),
-            "run_name": options.run_name,
-            "synthetic": options.synthetic,
-            "batch_size": options.batch_size,
-            "settings": settings(os.environ),
-            "timeline": timeline_is_on(os.environ),
             "gradients_reduced": True if self._single else None,
             "stamps": {"placed": [], "reason": None},
         }
-        return Session(
-            options.log_dir,
+        return open_session(
+            options,
             world,
             facts,
             counted,
-            options.flush_seconds,
             before_flush=self.drain,
-            mlflow_run_id=options.mlflow_run_id,
-            sink=options.sink,
-            sampling=options.sampling,
-            max_file_bytes=options.max_file_bytes,
         )
 
     def _stages_from(self, calls: EndedCalls, first_step: int, turns_done: int) -> Stages:
@@ -208,22 +126,12 @@ class Recording:
             raise
         self._timer = model.train_function = timed(function, self, session, calls, stages.saw)
 
-    @never_raises
-    def _undo_one(self, undo: Callable[[], None]) -> None:
-        undo()
+    def _fit_that_runs(self) -> Optional[FrameType]:
+        return fit_of(self.model)
 
-    @never_raises
-    def _finish(self) -> None:
-        if self.running and self._stages is not None:
+    def _make_rows(self) -> None:
+        if self._stages is not None:
             self._stages.settle()
-            self._announce_news()
-            assert self._calls is not None
-            self._calls.close()
-
-    @never_raises
-    def _close(self) -> None:
-        if self._session is not None:
-            self._session.close(self._counted())
 
     def _counted(self) -> Optional[int]:
         """Steps that the optimizer has counted; JAX keeps no count that an exception interrupts."""
@@ -231,40 +139,6 @@ class Recording:
             return passes_counted(self._optimizer) // self._passes
         except Exception:
             return None
-
-    # -- what Keras does between steps -----------------------------------------------------------
-
-    @never_raises
-    def epoch_begins(self, epoch: int) -> None:
-        self.epoch = epoch
-        if self._calls is not None:
-            self._calls.epoch = epoch
-        self._epoch_began = read_clocks()[0]
-
-    @never_raises
-    def epoch_ends(self) -> None:
-        self._interval(EPOCH, self._epoch_began, read_clocks()[0])
-
-    @never_raises
-    def validation_begins(self) -> None:
-        self._validation_began = read_clocks()[0]
-
-    @never_raises
-    def validation_ends(self) -> None:
-        self._interval(VALIDATION, self._validation_began, read_clocks()[0])
-
-    @never_raises
-    def _saved(self, begin: int, end: int) -> None:
-        self._interval(CHECKPOINT, begin, end)
-
-    def _interval(self, kind: str, begin: int, end: int) -> None:
-        session, stages = self._session, self._stages
-        if self.running and session is not None and stages is not None:
-            with session.cost.besides():
-                # The steps before it first: the row says which one comes next.
-                stages.settle()
-                self._announce_news()
-                session.interval(kind, self.epoch, begin, end)
 
     # -- one call of the train function ----------------------------------------------------------
 

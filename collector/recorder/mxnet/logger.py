@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from time import monotonic_ns
 from typing import Any, Iterable, Iterator, Optional, Union
 
 import mxnet as mx
 
-from ..format import CHECKPOINT, VALIDATION
+from ..loop_logger import LoopLogger
 from ..options import checked
 from .recording import Recording
 
 
-class StepLogger:
+class StepLogger(LoopLogger[Recording]):
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         with StepLogger("logs/run-42", trainer=trainer) as log:
@@ -65,6 +63,7 @@ class StepLogger:
         flush_seconds: float = 1.0,
         stages: bool = True,
     ) -> None:
+        super().__init__()
         if not isinstance(trainer, mx.gluon.Trainer):
             raise TypeError("trainer is a gluon.Trainer, not %r" % (trainer,))
         self._trainer = trainer
@@ -81,55 +80,13 @@ class StepLogger:
             flush_seconds=flush_seconds,
             stages=stages,
         )
-        self._recording: Optional[Recording] = None
-        self._closed = False
 
-    def __enter__(self) -> "StepLogger":
-        self._closed = False
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Write what is left and give the trainer back; loops go on unrecorded."""
-        self._closed = True
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.stop()
+    def _made(self) -> Recording:
+        return Recording(self._trainer, self._options)
 
     def watch(self, loader: Iterable[Any]) -> "Watched":
         """The batches of ``loader``, each turn of a loop over them recorded; each loop is an epoch."""
         return Watched(self, loader)
-
-    def validation(self) -> "contextlib.AbstractContextManager[None]":
-        """Around the validation: it is cut out of the steps."""
-        return self._pause(VALIDATION)
-
-    def checkpoint(self) -> "contextlib.AbstractContextManager[None]":
-        """Around the saving of a checkpoint: it is cut out of the steps."""
-        return self._pause(CHECKPOINT)
-
-    @contextlib.contextmanager
-    def _pause(self, kind: str) -> Iterator[None]:
-        recording = self._started()
-        recording.pause_begins()
-        began = monotonic_ns()
-        try:
-            yield
-        finally:
-            recording.pause_ends(kind, began)
-
-    def _started(self) -> Recording:
-        """The recording, begun with the first use: ranks are known by then."""
-        if self._recording is None:
-            recording = Recording(self._trainer, self._options)
-            if self._closed:
-                # It was not started, and does nothing.
-                return recording
-            self._recording = recording
-            recording.start()
-        return self._recording
 
 
 class Watched:
@@ -143,7 +100,7 @@ class Watched:
         return len(self._loader)  # type: ignore[arg-type]  # raises what the loader's own would
 
     def __iter__(self) -> Iterator[Any]:
-        recording, loop = self._log._started(), object()
+        recording, loop = self._log.started(), object()
         batches = iter(self._loader)
         recording.loop_begins(loop, self._loader)
         recording.epoch_begins()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from time import monotonic_ns
 from typing import Any, Dict, List, Optional
 
 from ..clock import read_clocks
-from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
 from ..guards import while_running
+from ..opening import open_session
 from ..options import Options
 from ..pytorch.steps import StepAssembler, Turn
 from ..session import Session
@@ -98,29 +97,18 @@ class Recording:
         if reason is None and not single and not is_horovods(trainer):
             reason = "the trainer is not Horovod's DistributedTrainer"
         facts = {
-            **host_facts(),
             **trainer_facts(trainer, world.size),
-            "run_name": options.run_name,
-            "synthetic": options.synthetic,
-            "batch_size": options.batch_size,
-            "settings": settings(os.environ),
-            "timeline": timeline_is_on(os.environ),
             "gradients_reduced": True if single or is_horovods(trainer) else None,
             "stamps": {
                 "placed": ["data"] if reason else ["data", "ready", "reduced"],
                 "reason": reason,
             },
         }
-        session = self._session = Session(
-            options.log_dir,
+        session = self._session = open_session(
+            options,
             world,
             facts,
             steps_counted(trainer),
-            options.flush_seconds,
-            mlflow_run_id=options.mlflow_run_id,
-            sink=options.sink,
-            sampling=options.sampling,
-            max_file_bytes=options.max_file_bytes,
         )
         if not session.recording:
             return

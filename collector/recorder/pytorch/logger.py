@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from time import monotonic_ns
 from typing import Any, Iterable, Iterator, Optional, Union
 
 import torch
 
-from ..format import CHECKPOINT, VALIDATION
+from ..loop_logger import LoopLogger
 from ..options import checked
 from .recording import Recording
 
 
-class StepLogger:
+class StepLogger(LoopLogger[Recording]):
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         with StepLogger("logs/run-42", optimizer=optimizer, model=model) as log:
@@ -67,6 +66,7 @@ class StepLogger:
         flush_seconds: float = 1.0,
         stages: bool = True,
     ) -> None:
+        super().__init__()
         if optimizer is not None and not hasattr(optimizer, "param_groups"):
             raise TypeError("optimizer is a torch optimizer, not %r" % (optimizer,))
         if model is not None and not isinstance(model, torch.nn.Module):
@@ -86,24 +86,11 @@ class StepLogger:
             flush_seconds=flush_seconds,
             stages=stages,
         )
-        self._recording: Optional[Recording] = None
-        self._closed = False
         # Whether the user says himself when epochs begin and end.
         self._own_epoch = False
 
-    def __enter__(self) -> "StepLogger":
-        self._closed = False
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Write what is left and give optimizer and model back; loops go on unrecorded."""
-        self._closed = True
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.stop()
+    def _made(self) -> Recording:
+        return Recording(self._optimizer, self._model, self._options)
 
     def watch(self, loader: Iterable[Any]) -> "Watched":
         """The batches of ``loader``, each turn of a loop over them recorded; each loop is an epoch."""
@@ -112,7 +99,7 @@ class StepLogger:
     @contextlib.contextmanager
     def epoch(self, number: Optional[int] = None) -> Iterator[None]:
         """An epoch of several loops, or one that has its number from elsewhere."""
-        recording = self._started()
+        recording = self.started()
         recording.epoch_begins(number)
         self._own_epoch = True
         try:
@@ -120,35 +107,6 @@ class StepLogger:
         finally:
             self._own_epoch = False
             recording.epoch_ends()
-
-    def validation(self) -> "contextlib.AbstractContextManager[None]":
-        """Around the validation: it is cut out of the steps."""
-        return self._pause(VALIDATION)
-
-    def checkpoint(self) -> "contextlib.AbstractContextManager[None]":
-        """Around the saving of a checkpoint: it is cut out of the steps."""
-        return self._pause(CHECKPOINT)
-
-    @contextlib.contextmanager
-    def _pause(self, kind: str) -> Iterator[None]:
-        recording = self._started()
-        recording.pause_begins()
-        began = monotonic_ns()
-        try:
-            yield
-        finally:
-            recording.pause_ends(kind, began)
-
-    def _started(self) -> Recording:
-        """The recording, begun with the first use: ranks and checkpoints are known by then."""
-        if self._recording is None:
-            recording = Recording(self._optimizer, self._model, self._options)
-            if self._closed:
-                # It was not started, and does nothing.
-                return recording
-            self._recording = recording
-            recording.start()
-        return self._recording
 
 
 class Watched:
@@ -162,7 +120,7 @@ class Watched:
         return len(self._loader)  # type: ignore[arg-type]  # raises what the loader's own would
 
     def __iter__(self) -> Iterator[Any]:
-        recording = self._log._started()
+        recording = self._log.started()
         loop, is_epoch = object(), not self._log._own_epoch
         batches = iter(self._loader)
         recording.loop_begins(loop, self._loader)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 from time import monotonic_ns
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from ..clock import read_clocks
-from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
 from ..guards import while_running
 from ..learning_rate import Rates
+from ..opening import open_session
 from ..options import Options
 from ..session import Session
 from .batches import samples_in
@@ -184,31 +183,20 @@ class Recording:
         if self._device is not None:
             self._stamps["clock"] = "cuda"
         facts = {
-            **host_facts(),
             **model_facts(optimizer, model, parameters, world.size),
-            "run_name": options.run_name,
-            "synthetic": options.synthetic,
-            "batch_size": options.batch_size,
             "loader_workers": None,
-            "settings": settings(os.environ),
-            "timeline": timeline_is_on(os.environ),
             "gradients_reduced": reduced,
             "stamps": self._stamps,
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
         self._ended = EndedTurns(self._assembler, self._made)
         self._waiting = self._ended.waiting
-        session = self._session = Session(
-            options.log_dir,
+        session = self._session = open_session(
+            options,
             world,
             facts,
             steps_counted(optimizer),
-            options.flush_seconds,
             before_flush=self._before_flush,
-            mlflow_run_id=options.mlflow_run_id,
-            sink=options.sink,
-            sampling=options.sampling,
-            max_file_bytes=options.max_file_bytes,
         )
         if not session.recording:
             return

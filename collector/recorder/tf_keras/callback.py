@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from typing import Any, ContextManager, Dict, Optional, Union
+from typing import Any, ContextManager, Optional, Union
 
 import tensorflow as tf
 
+from ..fit_callback import FitCallback
 from ..format import CHECKPOINT, VALIDATION
 from ..options import checked
 from .keras_2 import keras
 from .own_loop import OwnLoop
-from .recording import Recording, recording_of, stop_abandoned
-
-logger = logging.getLogger("stallscope")
+from .recording import Recording
 
 
-class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         model.fit(data, callbacks=[StepLogger("logs/run-42")])
@@ -91,43 +89,8 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
         self._loop: Optional[OwnLoop] = None
         self._closed = False
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        other = recording_of(self.model)
-        if other is not None and other.is_of_this_fit:
-            logger.warning(
-                "stallscope: this training is recorded already; one StepLogger is enough"
-            )
-            return
-        if other is not None:
-            # An exception has ended its fit.
-            other.stop()
-        self._stop()
-        stop_abandoned()
-        self._record()
-
-    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        recording = self._recording
-        if recording is not None and recording.running and not recording.in_place:
-            # Made again, as after layers were frozen: nothing is seen of what the new one does.
-            self._stop()
-            self._record()
-        if self._recording is not None:
-            self._recording.epoch_begins(epoch)
-
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        if self._recording is not None:
-            self._recording.epoch_ends()
-
-    def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        if self._recording is not None:
-            self._recording.validation_begins()
-
-    def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        if self._recording is not None:
-            self._recording.validation_ends()
-
-    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        self._stop()
+    def _recording_of_fit(self) -> Recording:
+        return Recording(self.model, self._options)
 
     # -- loops of the user's own ---------------------------------------------------------------------
 
@@ -192,16 +155,3 @@ class StepLogger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships
             self._loop = loop
             loop.start()
         return loop
-
-    def _record(self) -> None:
-        recording = Recording(self.model, self._options)
-        recording.start()
-        if recording.running:
-            self._recording = recording
-        else:
-            recording.stop()
-
-    def _stop(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.stop()

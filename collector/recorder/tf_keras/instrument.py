@@ -25,6 +25,7 @@ from ..sparse import largest_gathered
 from .facts import known
 from .optimizers import innermost, own_attributes, reductions_of
 from .ring import DONE, READY, REDUCED, StampRing
+from .tapes import TapesOfStep
 
 # Every op that is added lies in a scope of this name. Horovod names tensors after their ops: the
 # names of the model's own ops must be the same on ranks with the callback and on ranks without.
@@ -65,8 +66,11 @@ class Instrumentation:
         self._undo: List[Callable[[], None]] = []
         #: Whether this session still wants stamps when something is traced.
         self.active = True
-        #: Whether a reduction of gradients by Horovod's optimizer was traced.
+        #: Whether a reduction of gradients by Horovod's optimizer, or its tape, was traced.
         self.reduction_traced = False
+        #: Whether several tapes reduce in one step: which of them a stamp is of, nobody could tell.
+        self.several_tapes = False
+        self._tapes_in_step = 0
         #: Why a stamp that was to be placed was not; None where nothing came in the way.
         self.trouble: Optional[str] = None
         #: Facts about the gradients, known after the first trace.
@@ -116,11 +120,18 @@ class Instrumentation:
 
     def _train_step(self, original: Any) -> Any:
         def train_step(data: Any) -> Any:
-            outputs = original(self._data_is_there(data))
+            self._tapes_in_step = 0
+            with TapesOfStep(self._reduction_of_tape):
+                outputs = original(self._data_is_there(data))
             self._step_is_done(outputs)
             return outputs
 
         return train_step
+
+    def _reduction_of_tape(self, original: Any) -> Any:
+        self._tapes_in_step += 1
+        self.several_tapes = self.several_tapes or self._tapes_in_step > 1
+        return self._reduction(original)
 
     def _reduction(self, original: Any) -> Any:
         def allreduce_grads(gradients: Any, *args: Any, **kwargs: Any) -> Any:

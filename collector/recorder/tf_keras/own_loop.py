@@ -14,10 +14,10 @@ from typing import Any, Deque, Dict, Iterator, Optional, Tuple
 import tensorflow as tf
 
 from ..clock import JUMP_NS, read_clocks
-from ..facts import host_facts, settings, timeline_is_on
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
 from ..identity import world_from_environment
+from ..opening import open_session
 from ..options import Options
 from ..session import Session
 from .calls import MOST_WAITING
@@ -43,6 +43,8 @@ class OwnLoop:
         self._session: Optional[Session] = None
         self._failed = False
         self._in_step = False
+        # Nanoseconds of the step that runs that were the recorder's own.
+        self._own_ns = 0
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
         self._announced: Optional[Tuple[int, Optional[str]]] = None
@@ -60,26 +62,15 @@ class OwnLoop:
         options = self._options
         world = horovod_world() or world_from_environment(os.environ)
         self._single = world.size == 1
-        self._session = Session(
-            options.log_dir,
+        self._session = open_session(
+            options,
             world,
             {
-                **host_facts(),
                 **model_facts(self._trained(), world.size),
-                "run_name": options.run_name,
-                "synthetic": options.synthetic,
-                "batch_size": options.batch_size,
-                "settings": settings(os.environ),
-                "timeline": timeline_is_on(os.environ),
                 "stamps": {"placed": [], "reason": None},
             },
             passes_counted(self._optimizer),
-            options.flush_seconds,
             before_flush=self._settle,
-            mlflow_run_id=options.mlflow_run_id,
-            sink=options.sink,
-            sampling=options.sampling,
-            max_file_bytes=options.max_file_bytes,
         )
 
     @never_raises
@@ -114,9 +105,11 @@ class OwnLoop:
         if self._in_step or not self.running:
             yield
             return
+        entered = monotonic_ns()
         self._in_step = True
         self._marks.of_this_step()
         begin, clock = read_clocks()
+        self._own_ns = begin - entered
         try:
             yield
             self._step_ends(begin, clock)
@@ -137,7 +130,7 @@ class OwnLoop:
             self._announce()
         if len(self._ended) >= MOST_WAITING:
             self._settle()
-        session.cost.turn(monotonic_ns() - end)
+        session.cost.turn(monotonic_ns() - end + self._own_ns)
 
     @never_raises
     def _settle(self) -> None:
@@ -173,9 +166,11 @@ class OwnLoop:
     @tf.autograph.experimental.do_not_convert
     @while_running
     def mark(self, name: str, tensors: Any) -> None:
+        entered = monotonic_ns()
         if name == GRADIENTS and tensors is not None and not self._gradients:
             self._gradients = gradient_facts(tf.nest.flatten(tensors), None)
         self._marks.mark(name, tensors)
+        self._own_ns += monotonic_ns() - entered
 
     @while_running
     def watch(self, tape: Any) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from typing import Any, Callable, List, Optional, Protocol, Tuple
+from types import FrameType
+from typing import Any, List, Optional, Tuple
 
-from ..clock import read_clocks
-from ..facts import host_facts, settings, timeline_is_on
-from ..format import CHECKPOINT, EPOCH, VALIDATION, StepRow
+from ..fit_recording import FitRecording
+from ..format import StepRow
 from ..guards import never_raises
 from ..identity import World, world_from_environment
 from ..learning_rate import Rates
+from ..opening import open_session
 from ..options import Options
 from ..session import Session
 from .calls import EndedCalls
@@ -32,7 +32,7 @@ from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_s
 from .ring import CAPACITY, StampRing
 from .steps import StepAssembler
 from .stream import StepStream
-from .timing import TimedFunction, TimedSaving, timed
+from .timing import TimedSaving, timed
 
 logger = logging.getLogger("stallscope")
 
@@ -41,94 +41,25 @@ _TUNED = "autotune_steps_per_execution"
 # What comes to light with a call does so with the first ones; with later ones hardly ever.
 _FIRST_CALLS = 3
 
-# Recordings that nobody has stopped yet: an exception ends fit without a word to its callbacks.
-_open: List["Recording"] = []
 
-
-def recording_of(model: Any) -> Optional["Recording"]:
-    """The recording that still has its hands in the model."""
-    return next((recording for recording in _open if recording.model is model), None)
-
-
-def stop_abandoned() -> None:
-    """Stop recordings whose fit an exception has ended: they would keep their models for ever."""
-    for recording in list(_open):
-        if recording.abandoned:
-            recording.stop()
-
-
-class Timed(Protocol):
-    """What is recorded of a model's train function: who looks after its calls."""
-
-    model: Any
-
-    def before_call(self) -> None:
-        """A call is about to begin."""
-
-    def called(self) -> None:
-        """A call has ended, and is among those that wait to become rows."""
-
-    def aborted(self, begin: int) -> None:
-        """A call that began then was ended by an exception."""
-
-    def fail(self, error: Exception) -> None:
-        """Recording ends with it, and training goes on."""
-
-
-class Recording:
+class Recording(FitRecording):
     """One ``fit`` of one model: its stamps and timers, and what they see on its way to the log.
 
     Whatever fails in here stays in here: none of its methods raises.
     """
 
     def __init__(self, model: Any, options: Options) -> None:
-        self.model = model
-        #: The epoch that runs.
-        self.epoch: Optional[int] = None
-        self._options = options
-        self._optimizer = getattr(model, "optimizer", None)
-        # Keras makes a new history for every fit: it tells this fit from another one.
-        self._history = getattr(model, "history", None)
-        self._thread = threading.get_ident() if fit_frame(model) else None
-        self._active = False
-        self._failed = self._weights_told = False
-        self._batch_size = options.batch_size
-        self._announced: Optional[Tuple[Any, ...]] = None
+        super().__init__(model, options, fit_frame(model))
+        self._weights_told = False
         self._graph_reduces: Optional[bool] = None
         self._rates = Rates()
-        self._undo: List[Callable[[], None]] = []
-        self._session: Optional[Session] = None
-        self._calls: Optional[EndedCalls] = None
-        self._timer: Optional[TimedFunction] = None
         self._stream: Optional[StepStream] = None
         self._instrumentation: Optional[Instrumentation] = None
-
-    @property
-    def running(self) -> bool:
-        """Whether calls are to be recorded."""
-        return self._active and self._session is not None and self._session.recording
-
-    @property
-    def is_of_this_fit(self) -> bool:
-        """Whether the fit that is just beginning is the one that it was made for."""
-        fresh = self._calls is None or self._calls.seen == 0
-        return fresh and self._history is getattr(self.model, "history", None)
-
-    @property
-    def in_place(self) -> bool:
-        """Whether the model still trains with the function that it has put there."""
-        return getattr(self.model, "train_function", None) is self._timer
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether its fit began on this thread, and is on it no more."""
-        return self._thread == threading.get_ident() and fit_frame(self.model) is None
 
     # -- begin and end ---------------------------------------------------------------------------
 
     @never_raises
     def start(self) -> None:
-        """Open the log, then put stamps and timers into the model."""
         model, optimizer = self.model, self._optimizer
         world = horovod_world() or world_from_environment(os.environ)
         tuned = bool(getattr(model, _TUNED, False))
@@ -147,8 +78,7 @@ class Recording:
         calls = self._calls = EndedCalls(session.cost)
         calls.epoch = self.epoch
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, self._emit)
-        _open.append(self)
-        self._active = True
+        self._begin()
         self._instrumentation = Instrumentation(
             ring, self._several_per_call, single_process=world.size == 1
         )
@@ -160,27 +90,16 @@ class Recording:
         self._time_train_function(session, calls)
 
     def stop(self) -> None:
-        """Leave the model as it was found, write what is left and close the log."""
-        if self in _open:
-            _open.remove(self)
-        while self._undo:
-            self._undo_one(self._undo.pop())
+        self._forget()
+        self._undo_all()
         self._finish()
         self._active = False
         self._close()
 
     def fail(self, error: Exception) -> None:
-        """Record no more, and say so once; the model is restored when training ends."""
-        self._active = False
-        if self._calls is not None:
-            self._calls.attentive = True
+        super().fail(error)
         if self._instrumentation is not None:
             self._instrumentation.active = False
-        if self._session is not None:
-            self._session.fail("recording failed: %r" % error)
-        elif not self._failed:
-            logger.warning("stallscope: recording could not start, training goes on: %r", error)
-        self._failed = True
 
     @never_raises
     def drain(self, between_calls: bool = False) -> None:
@@ -191,28 +110,17 @@ class Recording:
     def _open_session(self, world: World) -> Session:
         options = self._options
         facts = {
-            **host_facts(),
             **model_facts(self.model, world.size),
             **plan(self._history),
             **fit_facts(self.model),
-            "run_name": options.run_name,
-            "synthetic": options.synthetic,
-            "batch_size": options.batch_size,
-            "settings": settings(os.environ),
-            "timeline": timeline_is_on(os.environ),
             "stamps": {"placed": [], "reason": self._no_stamps},
         }
-        return Session(
-            options.log_dir,
+        return open_session(
+            options,
             world,
             facts,
             self._counted_before // self._passes,
-            options.flush_seconds,
             before_flush=self.drain,
-            mlflow_run_id=options.mlflow_run_id,
-            sink=options.sink,
-            sampling=options.sampling,
-            max_file_bytes=options.max_file_bytes,
         )
 
     def _time_train_function(self, session: Session, calls: EndedCalls) -> None:
@@ -236,23 +144,15 @@ class Recording:
         own = found is not None and _code(found) is not _code(made)
         self._timer = model.train_function = timed(found if own else made, self, session, calls)
 
-    @never_raises
-    def _undo_one(self, undo: Callable[[], None]) -> None:
-        undo()
+    def _fit_that_runs(self) -> Optional[FrameType]:
+        return fit_frame(self.model)
 
-    @never_raises
-    def _finish(self) -> None:
-        if self.running:
-            self._settle()
-            self.drain()
-            self._announce_news()
-            assert self._calls is not None
-            self._calls.close()
+    def _make_rows(self) -> None:
+        self._settle()
+        self.drain()
 
-    @never_raises
-    def _close(self) -> None:
-        if self._session is not None:
-            self._session.close(passes_counted(self._optimizer) // self._passes)
+    def _counted(self) -> int:
+        return passes_counted(self._optimizer) // self._passes
 
     # -- what Keras does between steps -----------------------------------------------------------
 
@@ -263,37 +163,7 @@ class Recording:
             changes = self._rates.changed(epoch, learning_rate(self._optimizer))
             if changes is not None:
                 self._session.facts({"learning_rates": changes})
-        self.epoch = epoch
-        if self._calls is not None:
-            self._calls.epoch = epoch
-        self._epoch_began = read_clocks()[0]
-
-    @never_raises
-    def epoch_ends(self) -> None:
-        self._interval(EPOCH, self._epoch_began, read_clocks()[0])
-
-    @never_raises
-    def validation_begins(self) -> None:
-        self._validation_began = read_clocks()[0]
-
-    @never_raises
-    def validation_ends(self) -> None:
-        self._interval(VALIDATION, self._validation_began, read_clocks()[0])
-
-    @never_raises
-    def _saved(self, begin: int, end: int) -> None:
-        self._interval(CHECKPOINT, begin, end)
-
-    def _interval(self, kind: str, begin: int, end: int) -> None:
-        session = self._session
-        if self.running and session is not None:
-            with session.cost.besides():
-                self._settle()
-                # The steps before it first: the row says which one comes next.
-                self.drain()
-                # Batches of another shape may have been traced anew.
-                self._announce_news()
-                session.interval(kind, self.epoch, begin, end)
+        super().epoch_begins(epoch)
 
     # -- one call of the train function ----------------------------------------------------------
 
@@ -362,6 +232,8 @@ class Recording:
     def _emit(self, rows: List[StepRow]) -> None:
         session = self._session
         assert session is not None
+        if self._instrumentation is not None and self._instrumentation.several_tapes:
+            rows = [row._replace(ready=None, reduced=None) for row in rows]
         for row in rows:
             session.step(row)
         if self._batch_size is None:
@@ -381,6 +253,7 @@ class Recording:
         return (
             len(instrumentation.placed),
             instrumentation.reduction_traced,
+            instrumentation.several_tapes,
             instrumentation.trouble,
             stream.trouble,
         )
@@ -396,13 +269,15 @@ class Recording:
         assert session is not None
         reduced = self._reduced(instrumentation)
         trouble = self._no_stamps or instrumentation.trouble or stream.trouble
+        # Those of the last tape are not all.
+        gradients = {} if instrumentation.several_tapes else instrumentation.gradients
         session.facts(
             {
-                **instrumentation.gradients,
+                **gradients,
                 "gradients_reduced": reduced,
                 "parameters": parameters(self.model),
                 "stamps": {
-                    "placed": list(instrumentation.placed) if stream.stamped else [],
+                    "placed": _told(instrumentation) if stream.stamped else [],
                     "reason": trouble or self._why_not_ready(instrumentation, reduced),
                 },
             }
@@ -427,13 +302,20 @@ class Recording:
     def _why_not_ready(
         self, instrumentation: Instrumentation, reduced: Optional[bool]
     ) -> Optional[str]:
+        if instrumentation.several_tapes:
+            return "the train step reduces gradients several times"
         if "ready" in instrumentation.placed:
             return None
         if self._size == 1:
             return "the train step takes its gradients from elsewhere than the optimizer"
         if reduced is False:
             return "the gradients are not reduced"
-        return "the gradients are reduced elsewhere than in the optimizer"
+        return "the gradients are reduced elsewhere than in Horovod's optimizer or tape"
+
+
+def _told(instrumentation: Instrumentation) -> List[str]:
+    """Stamps that rows have."""
+    return ["data"] if instrumentation.several_tapes else list(instrumentation.placed)
 
 
 def _code(function: Any) -> Any:

@@ -10,9 +10,9 @@ from ..clock import read_clocks
 from .calls import MOST_WAITING
 
 if TYPE_CHECKING:
+    from ..fit_recording import FitRecording
     from ..session import Session
     from .calls import EndedCalls
-    from .recording import Timed
 
 
 class TimedFunction:
@@ -36,7 +36,7 @@ class TimedFunction:
 
 def timed(
     function: Callable[..., Any],
-    recording: "Timed",
+    recording: "FitRecording",
     session: "Session",
     calls: "EndedCalls",
     saw: Optional[Callable[[Any], int]] = None,

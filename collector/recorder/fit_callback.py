@@ -1,0 +1,77 @@
+"""What Keras tells its callbacks, handed on to a recording; alike for every Keras."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Dict, Optional
+
+from .fit_recording import FitRecording, recording_of, stop_abandoned
+
+logger = logging.getLogger("stallscope")
+
+
+class FitCallback:
+    """To be mixed into a Keras' own ``Callback``, in front of it.
+
+    There is no hook of single batches: with one, Keras would convert the logs in every batch, and so
+    wait for the device. The steps are seen from around the train function.
+    """
+
+    #: Keras sets it.
+    model: Any
+    _recording: Optional[FitRecording] = None
+
+    def _recording_of_fit(self) -> FitRecording:
+        """A recording of the fit that begins, not started."""
+        raise NotImplementedError
+
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        other = recording_of(self.model)
+        if other is not None and other.is_of_this_fit:
+            logger.warning(
+                "stallscope: this training is recorded already; one StepLogger is enough"
+            )
+            return
+        if other is not None:
+            # An exception has ended its fit.
+            other.stop()
+        self._stop()
+        stop_abandoned()
+        self._record()
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        recording = self._recording
+        if recording is not None and recording.running and not recording.in_place:
+            # Made again, as after layers were frozen: nothing is seen of what the new one does.
+            self._stop()
+            self._record()
+        if self._recording is not None:
+            self._recording.epoch_begins(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        if self._recording is not None:
+            self._recording.epoch_ends()
+
+    def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        if self._recording is not None:
+            self._recording.validation_begins()
+
+    def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        if self._recording is not None:
+            self._recording.validation_ends()
+
+    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._stop()
+
+    def _record(self) -> None:
+        recording = self._recording_of_fit()
+        recording.start()
+        if recording.running:
+            self._recording = recording
+        else:
+            recording.stop()
+
+    def _stop(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.stop()

@@ -1,0 +1,50 @@
+"""How every framework's recording opens its log."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Optional
+
+from .facts import host_facts, settings, timeline_is_on
+from .identity import World
+from .options import Options
+from .session import Session
+
+
+def open_session(
+    options: Options,
+    world: World,
+    facts: Dict[str, Any],
+    counted: int,
+    before_flush: Optional[Callable[[], None]] = None,
+) -> Session:
+    """The session of one recording.
+
+    Args:
+        options: what the user asked for.
+        world: who this process is among the others that train.
+        facts: what the framework knows of the training; what holds for all of them comes with it.
+        counted: steps that the framework has counted so far.
+        before_flush: called before every flush, and once more at the end (see ``Session``).
+    """
+    known = {
+        **host_facts(),
+        **facts,
+        "run_name": options.run_name,
+        "synthetic": options.synthetic,
+        "batch_size": options.batch_size,
+        "settings": settings(os.environ),
+        "timeline": timeline_is_on(os.environ),
+    }
+    return Session(
+        options.log_dir,
+        world,
+        known,
+        counted,
+        options.flush_seconds,
+        before_flush=before_flush,
+        mlflow_run_id=options.mlflow_run_id,
+        sink=options.sink,
+        sampling=options.sampling,
+        max_file_bytes=options.max_file_bytes,
+    )
