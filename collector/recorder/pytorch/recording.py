@@ -11,7 +11,6 @@ import torch
 from ..clock import read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import while_running
-from ..learning_rate import Rates
 from ..opening import open_session
 from ..options import Options
 from ..session import Session
@@ -22,26 +21,19 @@ from .facts import (
     cuda_device,
     device_types,
     known,
-    learning_rate,
     model_facts,
     parameters_of,
-    shuffling,
-    sparse_gradients,
     steps_counted,
-    weights,
     why_no_stamps,
     world_of_training,
 )
 from .gradients import GradientClock
 from .late import LateSteps
-from .petastorm import PoolQueue, queue_of
 from .reductions import reductions_of
 from .steps import Reduction, StepAssembler, Turn
+from .telling import Telling
 
 logger = logging.getLogger("stallscope")
-
-# Epochs whose order of samples is told.
-_MOST_ORDERS = 8
 
 # Recordings that nobody has closed yet.
 _open: List["Recording"] = []
@@ -57,30 +49,24 @@ class Recording:
     # Not a dict: in every turn the training has just driven it out of the processor's caches.
     __slots__ = (
         "_assembler",
-        "_batch_size",
         "_device",
         "_ended",
         "_epoch",
         "_epoch_began",
         "_failed",
-        "_first_step",
         "_gradients",
         "_gradients_told",
         "_late",
-        "_loader",
         "_loop",
         "_model",
         "_optimizer",
         "_options",
-        "_orders",
         "_own_ns",
-        "_pool",
-        "_rates",
         "_samples",
         "_session",
         "_single",
-        "_size",
         "_stamps",
+        "_telling",
         "_times_gradients",
         "_turn",
         "_undo",
@@ -102,15 +88,12 @@ class Recording:
         self._epoch_began: Optional[int] = None
         # Nanoseconds of the turn that runs that were the recorder's own.
         self._own_ns = 0
-        self._rates = Rates()
-        self._loader: Any = None
-        self._orders: List[Any] = []
-        self._pool: Optional[PoolQueue] = None
-        self._gradients_told = False
         # A device that works behind the host's back: its clock, and steps that it is not through with.
         self._device: Optional[CudaClock] = None
         self._late: Optional[LateSteps] = None
         self._stamps: Dict[str, Any] = {}
+        # Looked at in every turn.
+        self._gradients_told = False
 
     @property
     def running(self) -> bool:
@@ -168,8 +151,6 @@ class Recording:
         parameters = parameters_of(optimizer, model)
         reductions = reductions_of(optimizer, model, world.size)
         no_stamps = why_no_stamps(reductions, parameters, options.stages)
-        self._batch_size = options.batch_size
-        self._size = world.size
         self._single = world.size == 1
         reduced = True if self._single or (reductions.counts and not reductions.reason) else None
         if not no_stamps:
@@ -198,9 +179,9 @@ class Recording:
             steps_counted(optimizer),
             before_flush=self._before_flush,
         )
+        self._telling = Telling(session, optimizer, model, world.size, options.batch_size)
         if not session.recording:
             return
-        self._first_step = session.next_step
         _open.append(self)
         self._gradients = GradientClock(self._device)
         if self._device is not None:
@@ -223,21 +204,10 @@ class Recording:
     @while_running
     def loop_begins(self, loop: object, loader: Any) -> None:
         self._end_turn_early()
-        if self._loop is None:
-            self._announce(loader)
-        self._loop, self._loader = loop, loader
-        self._pool = queue_of(loader, self._pool)
+        self._loop = loop
+        self._telling.loop_begins(loader)
         if self._times_gradients:
             self._gradients.hook(parameters_of(self._optimizer, self._model))
-
-    def _announce(self, loader: Any) -> None:
-        """What a DataLoader knows of itself; other loaders say nothing."""
-        assert self._session is not None
-        found = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
-        batch_size, workers = (value if isinstance(value, int) else None for value in found)
-        self._batch_size = self._batch_size or batch_size
-        told = {"loader_workers": workers, "batches_per_epoch": _length(loader)}
-        self._session.facts({"batch_size": self._batch_size, **told})
 
     @while_running
     def loop_ends(self, loop: object, ends_epoch: bool) -> None:
@@ -253,7 +223,7 @@ class Recording:
         begun_before = self._epoch >= 0
         self._epoch = self._epoch + 1 if number is None else number
         if begun_before:
-            self._tell_rate()
+            self._telling.rate_of(self._epoch)
         self._epoch_began = monotonic_ns()
 
     @while_running
@@ -262,38 +232,13 @@ class Recording:
         began, self._epoch_began = self._epoch_began, None
         if began is not None:
             self._interval(EPOCH, began)
-            self._tell_of_epoch()
-
-    def _tell_rate(self) -> None:
-        assert self._session is not None
-        changes = self._rates.changed(self._epoch, learning_rate(self._optimizer))
-        if changes is not None:
-            self._session.facts({"learning_rates": changes})
-
-    def _tell_of_epoch(self) -> None:
-        """What an epoch shows when it is over, of its first few."""
-        session = self._session
-        assert session is not None
-        loader, self._loader = self._loader, None
-        found: Dict[str, Any] = {}
-        if not self._orders and not self._single:
-            parameters = parameters_of(self._optimizer, self._model)
-            sample = weights(self._optimizer, parameters)
-            if sample is not None:
-                found["weights"] = {**sample, "after": session.next_step - self._first_step}
-        if len(self._orders) < _MOST_ORDERS:
-            self._orders.append(shuffling(loader))
-            found["orders"] = self._orders[:]
-        if self._pool is not None:
-            found["petastorm"] = self._pool.fact()
-        if found:
-            session.facts(found)
+            self._telling.epoch_ended()
 
     def _before_flush(self) -> None:
         """From the flushing thread, and at the end: what has waited for it, and for a device."""
         self._ended.settle()
-        if self._pool is not None and self._turn is not None:
-            self._pool.look()
+        if self._turn is not None:
+            self._telling.look()
         if self._late is not None and self._session is not None and self._session.closed:
             self._late.settle(last=True)
             self._tell_of_device()
@@ -433,20 +378,11 @@ class Recording:
         try:
             if turn is not None:
                 turn.reduced(reduction)
-            if not self._gradients_told:
-                self._tell_gradients()
+            if not self._gradients_told and self.running:
+                self._gradients_told = True
+                self._telling.gradients_reduced()
         except Exception as error:
             self.fail(error)
-
-    @while_running
-    def _tell_gradients(self) -> None:
-        """Behind the first reduction, when the gradients are still there."""
-        assert self._session is not None
-        self._gradients_told = True
-        if not self._single:
-            parameters = parameters_of(self._optimizer, self._model)
-            found = sparse_gradients(self._optimizer, self._model, parameters, self._size)
-            self._session.facts({"sparse_gradients": found})
 
     @while_running
     def _settle(self) -> None:
@@ -487,20 +423,8 @@ class Recording:
         assert session is not None
         found = [row._replace(step=session.next_step + at) for at, row in enumerate(rows)]
         session.next_step += len(rows)
-        for row in rows:
-            if self._batch_size is None and row.samples:
-                # The first batch tells; the last one of an epoch may be smaller.
-                self._batch_size = row.samples // row.micro
-                session.facts({"batch_size": self._batch_size})
+        self._telling.recorded(rows)
         return found
-
-
-def _length(loader: Any) -> Optional[int]:
-    """Its batches, where it knows how many there are; endless ones do not."""
-    try:
-        return len(loader)
-    except Exception:
-        return None
 
 
 def _clock_of(parameters: List[torch.Tensor]) -> Optional[CudaClock]:
