@@ -1,5 +1,5 @@
 """How fast what launchers print is read, against one bare ``bytes.splitlines``; the slowest kind; and
-a log whose every line is as a user's pattern says.
+logs whose every line is as a user's pattern says: a program's own, and what launchers make of them.
 
 ``parsers.py`` prints more of it: each part of the work.
 """
@@ -16,17 +16,37 @@ from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.line_pattern import LinePatternParser
 
 _LEAST_SPEED = 50
-_PATTERN = "{time} {}epoch={epoch} step={step}"
 # Of so many lines each is of a moment and a step of its own.
 _PATTERN_LINES = 36_000
 LABEL, LINE, RANKS = b"[%d]<stdout>:", b"step %d of %d, loss 2.2800, 829 samples\n", 16
+_PATTERN = "{time} {}epoch={epoch} step={step}"
+_OWN_LINE = (
+    "2026-11-21 {clock},{milliseconds:03} INFO train: epoch={epoch} step={step} loss=0.2174\n"
+)
+#: What launchers put before lines, a pattern, and lines that are all as it says.
+_LABELLED = (
+    ("[1,{rank}]<stdout>:", _PATTERN, _OWN_LINE),
+    ("Sat Nov 21 {clock} 2026[{rank}]<stdout>:", "{}epoch={epoch} step={step}", _OWN_LINE),
+    ("{rank:2}: ", "{}epoch={epoch} step={step}", _OWN_LINE),
+    ("", "epoch {epoch} took {seconds}", "epoch {step} took {epoch}.{milliseconds:03} s\n"),
+    (
+        "[1,{rank}]<stdout>:",
+        "epoch {epoch} took {seconds}",
+        "epoch {step} took {epoch}.{milliseconds:03} s\n",
+    ),
+)
 
 
 def figures(quick: bool) -> list[Figure]:
     data = printed(LABEL, LINE, (4 if quick else 40) * 1_000_000, RANKS)
     own, bare = seconds(lambda: read(data)), seconds(data.splitlines)
     name = f"Keras's epochs in {len(data) / 1e6:.0f} MB of horovodrun's output"
-    return [share_of(name, own, "s", "bytes.splitlines", bare), slowest(quick), of_a_pattern(quick)]
+    return [
+        share_of(name, own, "s", "bytes.splitlines", bare),
+        slowest(quick),
+        of_a_pattern(quick),
+        of_labelled_patterns(quick),
+    ]
 
 
 def slowest(quick: bool) -> Figure:
@@ -43,17 +63,39 @@ def slowest(quick: bool) -> Figure:
 
 def of_a_pattern(quick: bool) -> Figure:
     """How fast a run is read from a log of a pattern, without a launcher."""
-    line = "2026-11-21 {:02}:{:02}:{:02},{:03} INFO train: epoch={} step={} loss=0.2174\n"
+    return _fast_enough(f"a run from {_PATTERN}", speed_of("", _PATTERN, _OWN_LINE, quick))
+
+
+def of_labelled_patterns(quick: bool) -> Figure:
+    """The kind of such logs that is read slowest, and how fast."""
+    speeds = {
+        f"{label}{pattern}": speed_of(label, pattern, line, quick)
+        for label, pattern, line in _LABELLED
+    }
+    kind = min(speeds, key=speeds.__getitem__)
+    return _fast_enough(
+        f"a run from the slowest of {len(speeds)} kinds of lines of patterns, {kind}", speeds[kind]
+    )
+
+
+def speed_of(label: str, pattern: str, line: str, quick: bool) -> float:
+    """MB/s at which a run is read from lines of a pattern."""
     lines = []
-    for step in range(_PATTERN_LINES):
-        seconds_of_day, tenth = divmod(step, 10)
-        minutes, second = divmod(seconds_of_day, 60)
-        clock = (*divmod(minutes, 60), second, tenth * 100)
-        lines.append(line.format(*clock, step // 1000 + 1, step))
+    for number in range(_PATTERN_LINES):
+        second, tenth = divmod(number, 10)
+        minutes, seconds_of_minute = divmod(second, 60)
+        hours, minutes = divmod(minutes, 60)
+        told = {
+            "clock": f"{hours:02}:{minutes:02}:{seconds_of_minute:02}",
+            "milliseconds": tenth * 100,
+            "epoch": number // 1000 + 1,
+            "step": number,
+            "rank": number % RANKS,
+        }
+        lines.append((label + line).format(**told))
     once = "".join(lines).encode()
     data = once * max((4 if quick else 20) * 1_000_000 // len(once), 1)
-    took = seconds(lambda: whole(data, LinePatternParser(_PATTERN)))
-    return _fast_enough(f"a run from {_PATTERN}", len(data) / took / 1e6)
+    return len(data) / seconds(lambda: whole(data, LinePatternParser(pattern))) / 1e6
 
 
 def _fast_enough(name: str, speed: float) -> Figure:

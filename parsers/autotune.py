@@ -28,9 +28,8 @@ from .unpacking import is_packed
 
 _CYCLE, _FUSION, _SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _MIB = 1 << 20
-# Tuning ends after some hundred lines.
-_MOST_BYTES = 1 << 20
-_HEAD_BYTES = 4096
+#: Tuning ends after some hundred lines.
+MOST_BYTES = 1 << 20
 # What a switch is called in the environment, with its values when off and on.
 _SWITCHES = {
     "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "1"),
@@ -89,18 +88,6 @@ def is_autotune_log(head: bytes) -> bool:
     return columns[-1:] == [_SCORE] and {_CYCLE, _FUSION} <= set(columns)
 
 
-def is_autotune_file(path: Path) -> bool:
-    """Whether a file is an autotune log, compressed or not; not where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if is_packed(head):
-            head = unpacked_up_to(str(path), head, _HEAD_BYTES).data
-    except (OSError, UnreadableError):
-        return False  # said where it is read as something else
-    return is_autotune_log(head)
-
-
 def read_autotune(path: str | Path) -> AutotuneLog:
     """The log in a file, which may be compressed.
 
@@ -110,13 +97,13 @@ def read_autotune(path: str | Path) -> AutotuneLog:
     """
     try:
         with Path(path).open("rb") as file:
-            data = file.read(_MOST_BYTES)
+            data = file.read(MOST_BYTES)
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file") from None
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
     if is_packed(data):
-        data = unpacked_up_to(str(path), data, _MOST_BYTES).data
+        data = unpacked_up_to(str(path), data, MOST_BYTES).data
     return parse_autotune(str(path), data)
 
 

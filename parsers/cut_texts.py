@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from .cut_lines import has_cut_lines
 from .launchers import BLOCK_BYTES, LONGEST_PREFIX, labels_of
 
 # How labels end that may stand in the middle of lines, a space behind them included.
-_ENDS_OF_LABELS = (b">:", b">: ", b"]:", b"] ")
+_ENDS_OF_LABELS = (b">:", b">: ", b"]:", b"] ", b": ")
 
 
 def may_hold(data: bytes, text: bytes) -> bool:
@@ -28,16 +29,17 @@ def may_hold(data: bytes, text: bytes) -> bool:
     if text in data:
         return True
     labels = labels_of(data)
-    # Lines of these come whole.
-    if labels is None or labels.begin_lines:
+    # Where labels begin lines, these come whole, if they are not too long.
+    if labels is None or (labels.begin_lines and not has_cut_lines(data)):
         return False
+    # What launchers say themselves goes on in their next line, and srun is none of these.
+    before = labels.pattern if labels.begin_lines else rb"(?:%s ?|\n)" % labels.pattern
     last = data[-len(text) - LONGEST_PREFIX :]
-    if not data.endswith(b"\n") and re.search(
-        rb"(?:%s ?|\n).{0,%d}\Z" % (labels.pattern, len(text)), last
-    ):
+    cut = re.compile(rb"%s.{0,%d}\Z" % (before, len(text)), re.MULTILINE)
+    if not data.endswith(b"\n") and cut.search(last):
         return True
     ends = [re.escape(text[at:]) for at in range(1, len(text))]
-    behind = re.compile(rb"(?:%s ?|\n)(?:%s)\Z" % (labels.pattern, b"|".join(ends)))
+    behind = re.compile(rb"%s(?:%s)\Z" % (before, b"|".join(ends)), re.MULTILINE)
     found = _places_behind(
         data, text[-1], [text[-3:], *_with_ends((*_ENDS_OF_LABELS, b"\n"), text)]
     )

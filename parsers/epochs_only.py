@@ -15,6 +15,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +24,7 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 from stallscope.safe_names import safe_name
 
 from .base import Parsed
+from .digits import Ints
 from .stamps import Stamp
 
 # The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5),
@@ -109,19 +111,41 @@ def _rows(rank: int, epochs: Sequence[Epoch]) -> list[_Row]:
 
 def _table(rows: Sequence[_Row]) -> pa.Table:
     # As columns: some logs have an epoch on every line.
-    told = dict(
-        zip(("rank", "kind", "epoch", "begin", "end"), zip(*rows, strict=True), strict=True)
-    )
-    told["generation"] = (0,) * len(rows)
+    names = ("rank", "kind", "epoch", "begin", "end")
+    return _table_of(dict(zip(names, zip(*rows, strict=True), strict=True)), len(rows))
+
+
+def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
+    """The intervals of a rank's epochs, of which there are columns as ``Epoch`` has them."""
+    if not len(number):
+        return _no_rows(_INTERVALS)
+    count = len(number)
+    told = {
+        "rank": np.full(count, rank),
+        "kind": pa.repeat(pa.scalar("epoch", _INTERVALS.field("kind").type), count),
+        "epoch": number,
+        "begin": begin,
+        "end": end,
+    }
+    return _table_of(told, count)
+
+
+def _table_of(told: Mapping[str, Any], count: int) -> pa.Table:
+    told = {**told, "generation": np.zeros(count, np.int64)}
     return pa.table(
         [
-            pa.array(told[column.name], column.type)
+            _column(told[column.name], column.type)
             if column.name in told
-            else pa.nulls(len(rows), column.type)
+            else pa.nulls(count, column.type)
             for column in _INTERVALS
         ],
         _INTERVALS,
     )
+
+
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    # Arrow would go through an array of its own value by value.
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
 @cache

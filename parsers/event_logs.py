@@ -9,17 +9,17 @@ only what they tell is kept. What is known of an application goes from one of it
 
 from __future__ import annotations
 
-import io
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import StallscopeError, UnreadableError
 from stallscope.run import Event, Problem
 
+from .ranges import opened
 from .spark_events import BEGINNING, Telling
 from .unpacking import BROKE_OFF, Readable, is_packed, unpacking
 
@@ -145,7 +145,7 @@ class _Lines:
         yield rest
 
     def _pieces(self) -> Iterator[bytes]:
-        raw = io.BufferedReader(cast(io.RawIOBase, _Ranges(self._file)), _ASKED)
+        raw = opened(self._file, _ASKED)
         head = raw.peek(16)[:16]
         packed = unpacking(self._file.where, raw, head) if is_packed(head) else None
         stream: Readable = packed or raw
@@ -161,24 +161,6 @@ class _Lines:
             mark = 0
             piece = stream.read(min(_PIECE, self._most + 1 - self.count))
         self.broke_off = packed is not None and packed.broke_off
-
-
-class _Ranges(io.RawIOBase):
-    """A file at a source as Python's own readers want it."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self._file = file
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._file.size)
-        data = self._file.read(self._at, end) if end > self._at else b""
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 def _amount(count: int) -> str:

@@ -56,6 +56,9 @@ class Owned:
     torn: Bools
     #: Of labels in torn lines, and of what stands before them: the line, and the number.
     parts: tuple[Ints, Ints]
+    #: Where a line's first label begins, and where it ends; of lines without one, where these begin.
+    label_at: Ints
+    text_at: Ints
 
 
 def owned(block: Block, text: bytes, form: Form, known: Sequence[bytes]) -> Owned | None:
@@ -76,7 +79,11 @@ def owned(block: Block, text: bytes, form: Form, known: Sequence[bytes]) -> Owne
     labelled = of_line > 0
     behind = np.cumsum(of_line)
     has = np.flatnonzero(labelled)
-    before = at[behind[has] - of_line[has]] - starts[has]
+    first = behind[has] - of_line[has]
+    label_at, text_at = starts[:-1].copy(), starts[:-1].copy()
+    label_at[has] = at[first]
+    text_at[has] = at[first] + np.array([0, *map(len, known)])[number[first]]
+    before = label_at[has] - starts[has]
     clean = of_line[has] == 1
     prefixed = np.flatnonzero(clean & (before > 0))
     clean[prefixed] = _fitting(block, text, starts[has[prefixed]], before[prefixed], form)
@@ -92,7 +99,7 @@ def owned(block: Block, text: bytes, form: Form, known: Sequence[bytes]) -> Owne
     owner = whose[np.maximum(torn_at - 1, 0)] if form.goes_on else np.full(len(torn_at), NOBODYS)
     inside = torn[line]
     parts = np.append(torn_at, line[inside]), np.append(owner, number[inside])
-    return Owned(whose, labelled, torn, parts)
+    return Owned(whose, labelled, torn, parts, label_at, text_at)
 
 
 def _labels(block: Block, text: bytes, form: Form, known: Sequence[bytes]) -> tuple[Ints, Ints]:

@@ -7,16 +7,20 @@ of it but what follows the last carriage return was written over.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from .launchers import BLOCK_BYTES, LONGEST_PREFIX, Whose, pieces
-from .signs import Sign
+import numpy as np
+
+from .launchers import BLOCK_BYTES, LONGEST_PREFIX, Whole, Whose, pieces, pieces_or_lines
+from .signs import Block, Sign
 from .stamps import Stamp, read_stamp
 
 #: What is longer is no line that people read.
 LONGEST_LINE = 64 << 10
+# Of blocks where a line is torn, every line is made: of smaller ones these are fewer.
+_BLOCK_BYTES = 1 << 20
 
 
 class Line(NamedTuple):
@@ -38,7 +42,7 @@ class Line(NamedTuple):
         return read_stamp(self.before)
 
 
-class Text(NamedTuple):
+class _Text(NamedTuple):
     """Whole lines that one rank has printed one after the other, as a terminal shows them in the end."""
 
     #: None where no launcher says whose they are.
@@ -135,16 +139,80 @@ def shown_lines(
         yield from stream.feed(b"\n", b"")
 
 
-def shown_texts(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Text]:
-    """The lines that ``shown_lines`` gives, and empty ones, many at once: for who looks at bytes."""
-    streams: dict[tuple[int | None, str], _Stream] = {}
-    for rank, name, text, stamp, _ in pieces(data, block_bytes):
+def shown_blocks(data: bytes, block_bytes: int = _BLOCK_BYTES) -> Iterator[Whole]:
+    """The lines that ``shown_lines`` gives, and empty ones, many at once: for who looks at bytes.
+
+    A block's entries are of its first lines; what follows these in it are stamps.
+    """
+    streams: dict[Whose, _Stream] = {}
+    texts: list[_Text] = []
+    size = 0
+
+    def at_rest() -> bool:
+        return not any(stream.goes_on for stream in streams.values())
+
+    for found in pieces_or_lines(data, at_rest, block_bytes):
+        if texts and (isinstance(found, Whole) or size >= block_bytes):
+            yield _together(texts)
+            texts, size = [], 0
+        if isinstance(found, Whole):
+            yield _as_shown(found)
+            continue
+        rank, name, text, stamp, _ = found
         stream = streams.get((rank, name))
         if stream is None:
             stream = streams[rank, name] = _Stream(rank, name)
-        yield from stream.texts(text, stamp)
-    for stream in streams.values():
-        yield from stream.texts(b"\n", b"")
+        texts += stream.texts(text, stamp)
+        size += len(text)
+    texts += [text for stream in streams.values() for text in stream.texts(b"\n", b"")]
+    if texts:
+        yield _together(texts)
+
+
+def _together(texts: Sequence[_Text]) -> Whole:
+    """The lines of several texts in one block: looking at one costs as much as at a thousand lines."""
+    stamps: dict[bytes, int] = {}
+    size = sum(len(one.text) for one in texts)
+    for one in texts:
+        if one.before and one.before not in stamps:
+            stamps[one.before] = size
+            size += len(one.before) + 1
+    block = Block(b"".join([*(one.text for one in texts), *(stamp + b"\n" for stamp in stamps)]))
+    ends = block.ends[: sum(one.text.count(b"\n") for one in texts)]
+    start, end = np.append(0, ends[:-1])[: len(ends)], ends - 1
+    of_text = np.cumsum([0, *(len(one.text) for one in texts)])
+    text = np.searchsorted(of_text, start, "right") - 1
+    rank = np.array([-1 if one.rank is None else one.rank for one in texts])[text]
+    stamp_at = np.array([stamps.get(one.before, -1) for one in texts])[text]
+    length = np.array([len(one.before) for one in texts])[text]
+    own = stamp_at < 0
+    return Whole(
+        block,
+        rank,
+        start,
+        end,
+        np.where(own, start, stamp_at),
+        np.where(own, end, stamp_at + length),
+    )
+
+
+def _as_shown(lines: Whole) -> Whole:
+    """The same lines, less what was written over in them."""
+    block, start, end = lines.block, lines.start, lines.end
+    returns, backs = block.having(ord("\r")), block.having(ord("\b"))
+    if len(returns):
+        end = end - ((end > start) & (block.bytes[end - 1] == ord("\r")))
+        for at in np.flatnonzero((end > start) & (block.bytes[end - 1] == ord("\r"))).tolist():
+            text = block.bytes[start[at] : end[at]].tobytes()
+            end[at] = start[at] + len(text.rstrip(b"\r"))
+    for over in (returns, backs):
+        if len(over):
+            line = block.lines_of(over)
+            over, line = over[over < end[line]], line[over < end[line]]
+            last = np.full(len(start), -1)
+            last[line] = over
+            start = np.maximum(start, last + 1)
+    return replace(lines, start=start, end=end)
 
 
 class _Stream:
@@ -161,9 +229,14 @@ class _Stream:
         self._length = 0
 
     @property
+    def goes_on(self) -> bool:
+        """Whether its last line has not ended."""
+        return bool(self._unfinished)
+
+    @property
     def at_rest(self) -> bool:
         """Whether it has had its first line, and has ended its last one."""
-        return not self._is_first and not self._unfinished
+        return not self._is_first and not self.goes_on
 
     def feed(self, text: bytes, stamp: bytes, *, thinned: bool = False) -> list[Line]:
         """Take a piece that came at one time; the lines that end in it."""
@@ -178,18 +251,18 @@ class _Stream:
             return chosen if chosen[:1] == lines[:1] else [lines[0], *chosen]
         return chosen
 
-    def texts(self, text: bytes, stamp: bytes) -> Iterator[Text]:
+    def texts(self, text: bytes, stamp: bytes) -> Iterator[_Text]:
         """Take a piece that came at one time; what ends in it."""
         own, whole = self._ended(text, stamp)
         if own is not None:
-            yield Text(self._rank, own.text + b"\n", own.before)
+            yield _Text(self._rank, own.text + b"\n", own.before)
         if b"\r" in whole:
             whole = whole.replace(b"\r\n", b"\n")
         if b"\r" not in whole and b"\b" not in whole:
-            yield Text(self._rank, whole, stamp)
+            yield _Text(self._rank, whole, stamp)
         else:
             for line in whole.split(b"\n"):
-                yield Text(self._rank, _shown(line) + b"\n", stamp or line[:LONGEST_PREFIX])
+                yield _Text(self._rank, _shown(line) + b"\n", stamp or line[:LONGEST_PREFIX])
 
     def _ended(self, text: bytes, stamp: bytes) -> tuple[Line | None, bytes]:
         """The line that was not finished and ends in a piece, and the whole lines that follow it."""

@@ -12,7 +12,8 @@
 Labels stand before whatever a launcher has read at once, so in the middle of lines, too, and between
 two pieces of a rank's line there may be pieces of others'. So the text is cut at every label; what is
 put together rank by rank is what the ranks have written, byte for byte. What stands between labelled
-lines without a label is the launcher's own.
+lines without a label is the launcher's own. Lines that srun has cut are put together again, see
+``cut_lines``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .labelled_lines import NO_LABELS, Form
+import numpy as np
+
+from .cut_lines import LONGEST_CUT_LINE, CutLines, has_cut_lines
+from .digits import Ints
+from .labelled_lines import NO_LABELS, Form, owned
+from .signs import Block
 from .stamps import CTIME, read_stamp
 from .thinning import Signs, Thinning
 
@@ -46,6 +52,8 @@ _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # A number and a colon are in many lines: only at their beginnings.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
+# What Slurm says itself, without a label, as of a job that is cancelled.
+_SLURMS_OWN = (b"srun: ", b"slurmstepd")
 
 _CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
 
@@ -74,6 +82,21 @@ class Piece(NamedTuple):
     stamp: bytes
     #: Whether lines that nobody wants were left out of it.
     thinned: bool = False
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Lines that were printed in one piece each, one entry for each line."""
+
+    block: Block
+    #: -1 for what has no label.
+    rank: Ints
+    #: Where in the block they begin, behind their labels, and where they end.
+    start: Ints
+    end: Ints
+    #: Where what may hold their stamps is.
+    stamp_at: Ints
+    stamp_end: Ints
 
 
 @dataclass(frozen=True)
@@ -107,7 +130,11 @@ def labels_of(data: bytes) -> Labels | None:
     """The labels that a file has; None where it has none."""
     if _TAG_LITERAL in data:
         return _tags_of(data)
-    sample = [line for line in _sampled(data).split(b"\n") if line.strip()]
+    sample = [
+        line
+        for line in _sampled(data).split(b"\n")
+        if line.strip() and not line.startswith(_SLURMS_OWN)
+    ]
     for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
         ranks = [found[1] for found in map(form.match, sample) if found is not None]
         # A list that somebody has numbered has every number once.
@@ -134,10 +161,10 @@ def pieces(
     is one piece.
     """
     labels = labels_of(data)
-    cutting = _Uncut() if labels is None else _Cutting(labels)
+    cutting = _cutting(labels)
     thinning = None if wanted is None else Thinning(_form(labels), wanted)
-    for block in _blocks(data, block_bytes):
-        rested = at_rest() if thinning is not None and cutting.begins_line else ()
+    for block in _blocks(data, labels, block_bytes):
+        rested = at_rest() if thinning is not None and cutting.may_leave_out(block) else ()
         if thinning is not None and rested:
             known = [label for label, whose in cutting.streams.items() if whose in rested]
             left = thinning.thinned(block, known, nobodys=_NOBODY in rested)
@@ -146,6 +173,26 @@ def pieces(
                     yield from (piece._replace(thinned=True) for piece in cutting.pieces_of(left))
                 continue
         yield from cutting.pieces_of(block)
+    yield from cutting.rest()
+
+
+def pieces_or_lines(
+    data: bytes, at_rest: Callable[[], bool], block_bytes: int = BLOCK_BYTES
+) -> Iterator[Piece | Whole]:
+    """The same; of blocks where no line is torn, all lines at once.
+
+    Args:
+        at_rest: whether no line goes on that the pieces so far have begun.
+    """
+    labels = labels_of(data)
+    cutting = _cutting(labels)
+    for block in _blocks(data, labels, block_bytes):
+        lines = cutting.lines_of(block) if at_rest() and cutting.may_leave_out(block) else None
+        if lines is None:
+            yield from cutting.pieces_of(block)
+        else:
+            yield lines
+    yield from cutting.rest()
 
 
 def demultiplexed(data: bytes) -> dict[Whose, bytes]:
@@ -168,11 +215,28 @@ class _Uncut:
 
     def __init__(self) -> None:
         self.streams: dict[bytes, Whose] = {}
-        self.begins_line = True
+        self._begins_line = True
+
+    def may_leave_out(self, block: bytes) -> bool:
+        return self._begins_line
 
     def pieces_of(self, block: bytes) -> Iterator[Piece]:
-        self.begins_line = block.endswith(b"\n")
+        self._begins_line = block.endswith(b"\n")
         yield Piece(*_NOBODY, block, b"")
+
+    def lines_of(self, text: bytes) -> Whole | None:
+        if not text.endswith(b"\n"):
+            return None
+        block = Block(text)
+        start, end = np.append(0, block.ends[:-1]), block.ends - 1
+        return Whole(block, np.full(len(start), -1), start, end, start, end)
+
+    def rest(self) -> Iterator[Piece]:
+        return iter(())
+
+
+def _cutting(labels: Labels | None) -> _Uncut | _Cutting:
+    return _Uncut() if labels is None else _Cutting(labels)
 
 
 class _Cutting:
@@ -180,26 +244,78 @@ class _Cutting:
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
+        self._form = _form(labels)
         # One group around the whole label: fewer texts to make of millions of labels.
         self._whole = re.compile(b"(" + _uncaptured(labels.tag.pattern) + b")", labels.tag.flags)
         #: Whose each label is that was met so far.
         self.streams: dict[bytes, Whose] = {}
-        #: Whether the next block begins with a line.
-        self.begins_line = True
+        # Whether the next block begins with a line.
+        self._begins_line = True
         self._whose = _NOBODY
+        self._cut_lines: CutLines[Whose] = CutLines()
         # Times in words that were found to be some: each stands before thousands of labels.
         self._times: set[bytes] = set()
 
+    def may_leave_out(self, block: bytes) -> bool:
+        """Whether lines of the next block may be left out: it begins with one, and none goes on."""
+        if not self._begins_line or self._cut_lines.waits:
+            return False
+        return not (self._labels.begin_lines and has_cut_lines(block))
+
     def pieces_of(self, block: bytes) -> Iterator[Piece]:
         """The pieces of the next block."""
-        if self._labels.logged or not self.begins_line:
+        if self._labels.begin_lines:
+            found = self._of_lines(block)
+        elif self._labels.logged or not self._begins_line:
             found = self._one_by_one(block)
         else:
             found = self._joined(block)
         yield from found
-        self.begins_line = block.endswith(b"\n")
-        if self.begins_line and not self._labels.logged:
+        self._begins_line = block.endswith(b"\n")
+        if self._begins_line and not self._labels.logged:
             self._whose = _NOBODY
+
+    def lines_of(self, text: bytes) -> Whole | None:
+        """The lines of the next block; None where some are torn, or have labels that are new."""
+        if not text.endswith(b"\n"):
+            return None
+        block = Block(text)
+        lines = owned(block, text, self._form, [*self.streams])
+        if lines is None or lines.torn.any() or (self._form.goes_on and not lines.labelled[0]):
+            return None
+        streams = [_NOBODY, *self.streams.values()]
+        ranks = np.array([-1 if rank is None else rank for rank, _ in streams])
+        begin, end = np.append(0, block.ends[:-1]), block.ends - 1
+        start = lines.text_at
+        if self._labels.spaced:
+            start = start + (lines.labelled & (block.bytes[start] == ord(" ")))
+        # A stamp stands before its label, and counts for what goes on with its line, too.
+        told = np.arange(len(begin))
+        if self._form.goes_on:
+            told = np.maximum.accumulate(np.where(lines.labelled, told, 0))
+            self._whose = streams[lines.whose[-1]]
+        stamped = (lines.label_at > begin)[told]
+        return Whole(
+            block,
+            ranks[lines.whose],
+            start,
+            end,
+            np.where(stamped, begin[told], start),
+            np.where(stamped, lines.label_at[told], end),
+        )
+
+    def rest(self) -> Iterator[Piece]:
+        """What has waited for a line to follow."""
+        for (rank, stream), line in self._cut_lines.rest():
+            yield Piece(rank, stream, line, b"")
+
+    def _of_lines(self, block: bytes) -> Iterator[Piece]:
+        """The pieces of a block whose labels are at the beginnings of lines only."""
+        first = 0 if self._begins_line else block.find(b"\n") + 1 or len(block)
+        if first:
+            yield Piece(*self._whose, block[:first], b"")
+        if first < len(block):
+            yield from self._joined(block[first:] if first else block)
 
     def _joined(self, block: bytes) -> Iterator[Piece]:
         """What a stream has with one stamp as one piece; there are millions of labels in large files."""
@@ -226,18 +342,18 @@ class _Cutting:
                 _put(groups, whose, stamp, text)
         # The stream that goes on in the next block is the last one.
         groups[self._whose] = groups.pop(self._whose, [])
-        for (owner, name), found in groups.items():
+        for whose, found in groups.items():
             for stamp, own in found:
-                yield Piece(owner, name, b"".join(own), stamp)
+                may_be_cut = self._labels.begin_lines and whose != _NOBODY
+                lines = self._cut_lines.mended(whose, own) if may_be_cut else own
+                yield Piece(*whose, b"".join(lines), stamp)
 
     def _one_by_one(self, block: bytes) -> Iterator[Piece]:
         labels = self._labels
         at, stamp = 0, b""
         for found in labels.tag.finditer(block):
             begin = found.start()
-            if begin == 0 and labels.tag is _SLURM and not self.begins_line:
-                continue
-            begins_line = self.begins_line or at > 0
+            begins_line = self._begins_line or at > 0
             text, next_stamp = _without_stamp(labels, block, at, begin, begins_line)
             if text:
                 yield from _own_and_nobodys(labels, self._whose, text, stamp)
@@ -344,8 +460,11 @@ def _sampled(data: bytes) -> bytes:
     return b"\n".join([first, *(part.partition(b"\n")[2].rpartition(b"\n")[0] for part in inner)])
 
 
-def _blocks(data: bytes, block_bytes: int) -> Iterator[bytes]:
+def _blocks(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[bytes]:
     """The data in pieces that end with a line, or else before what may be a label."""
+    if labels is not None and labels.begin_lines:
+        # No line that srun has cut is in two blocks.
+        block_bytes = max(block_bytes, LONGEST_CUT_LINE)
     at = 0
     while at < len(data):
         most = block_bytes if at else min(block_bytes, _FIRST_BLOCK_BYTES)

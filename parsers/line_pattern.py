@@ -30,10 +30,10 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .digits import Ints
-from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to
+from .epochs_only import clock_facts, epochs_log, epochs_table, rank_in, rounded_to
 from .labelled_lines import Bools
-from .launcher_output import LONGEST_LINE, Text, shown_texts
-from .launchers import BLOCK_BYTES, LONGEST_PREFIX
+from .launcher_output import LONGEST_LINE, shown_blocks
+from .launchers import LONGEST_PREFIX, Whole
 from .line_columns import (
     MOST_DIGITS,
     MOST_FRACTION_DIGITS,
@@ -92,7 +92,10 @@ class _Marks:
 class _Told:
     """What a rank's lines say of times."""
 
-    epochs: list[Epoch] = field(default_factory=list)
+    #: By columns as those of ``Epoch``: every line may tell of one.
+    number: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    begin: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    end: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     #: Half of what they are rounded to, in milliseconds.
     half_ms: float = 0.0
     step_ms: float | None = None
@@ -140,25 +143,23 @@ class LinePatternParser(Parser):
             columns of equal length: ``rank``, what the pattern has, and ``stamped``; where a line is
             that, also what a ``Stamp`` has.
         """
-        for texts in _together(shown_texts(data)):
-            block = Block(b"".join(text.text for text in texts))
-            starts = np.append(0, block.ends[:-1])
-            line, fields = self._lines(block, starts)
-            of_text = np.cumsum([0, *(len(text.text) for text in texts)])
-            text = np.searchsorted(of_text, starts[line], "right") - 1
+        for lines in shown_blocks(data):
+            line, fields = self._lines(lines)
             if "rank" not in fields:
-                ranks = [of_the_file if text.rank is None else text.rank for text in texts]
-                fields["rank"] = np.array(ranks, np.int64)[text]
+                rank = lines.rank[line]
+                fields["rank"] = np.where(rank < 0, of_the_file, rank)
             if self._is_timed:
                 fields["stamped"] = np.ones(len(line), bool)
             else:
-                fields |= _stamps(block, starts[line], text, texts)
+                fields |= _stamps(lines.block, lines.stamp_at[line], lines.stamp_end[line])
             yield fields
 
-    def _lines(self, block: Block, starts: Ints) -> tuple[Ints, dict[str, Column]]:
+    def _lines(self, lines: Whole) -> tuple[Ints, dict[str, Column]]:
         """The lines of the pattern, in order, and what they say."""
+        block, starts = lines.block, lines.start
         line = having(block, self._parts)
-        ends = np.minimum(block.ends[line] - 1, starts[line] + LONGEST_LINE)
+        line = line[line < len(starts)]
+        ends = np.minimum(lines.end[line], starts[line] + LONGEST_LINE)
         known, fields = Walk(block, line, starts[line], ends).along(self._parts)
         rest = ~np.isin(line, known, assume_unique=True)
         others: list[int] = []
@@ -201,45 +202,23 @@ class LinePatternParser(Parser):
         return row
 
 
-def _together(texts: Iterator[Text]) -> Iterator[list[Text]]:
-    """Texts of a block together: looking at one costs as much as at a thousand lines."""
-    found: list[Text] = []
-    size = 0
-    for text in texts:
-        found.append(text)
-        size += len(text.text)
-        if size >= BLOCK_BYTES:
-            yield found
-            found, size = [], 0
-    if size:
-        yield found
-
-
-def _stamps(block: Block, start: Ints, text: Ints, texts: Sequence[Text]) -> dict[str, Column]:
+def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
     """When lines came whose own times the pattern does not tell.
 
     Args:
-        start: where the lines begin.
-        text: which of the texts each is of.
+        start: where what may hold their stamps begins.
+        end: where that ends.
     """
     found = beginnings(block, start)
     columns = dict(
         zip(_STAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
     )
-    of_text = np.array([bool(one.before) for one in texts])[text]
-    if of_text.any():
-        told = [read_stamp(one.before) if one.before else None for one in texts]
-        _put(columns, np.flatnonzero(of_text), [told[one] for one in text[of_text].tolist()])
-    untold = np.flatnonzero(found.untold & ~of_text)
-    if not len(untold):
-        return columns
-    begins = start[untold].tolist()
-    until = block.ends[np.searchsorted(block.ends, start[untold], "right")] - 1
-    lines = [
-        block.bytes[begin : min(end, begin + LONGEST_PREFIX)].tobytes()
-        for begin, end in zip(begins, until.tolist(), strict=True)
-    ]
-    _put(columns, untold, [read_stamp(line) for line in lines])
+    untold = np.flatnonzero(found.untold)
+    if len(untold):
+        end = np.minimum(end, start + LONGEST_PREFIX)
+        places = zip(start[untold].tolist(), end[untold].tolist(), strict=True)
+        texts = [block.bytes[first:last].tobytes() for first, last in places]
+        _put(columns, untold, [read_stamp(text) for text in texts])
     return columns
 
 
@@ -330,23 +309,25 @@ def _logs(path: str, marks: Mapping[int, _Marks], size: int) -> list[Parsed]:
     logs: list[Parsed] = []
     for rank, own in marks.items():
         told = _told(own, zero, base)
-        if told.epochs and max(epoch.end for epoch in told.epochs) > _LATEST_NS:
+        if told.end.max(initial=0) > _LATEST_NS:
             raise UnreadableError(
                 f"{path}: epochs that take a century: what the pattern calls {{seconds}} are none"
             )
-        problems = [] if told.epochs or told.step_ms is not None else [Problem(path, _NO_TIMES)]
-        logs.append(
-            epochs_log(
-                path,
-                rank=rank,
-                facts=_facts(own, told, zero, len(marks)),
-                epochs=told.epochs,
-                # Nothing says whether more was meant to come.
-                ended=False,
-                size=0 if logs else size,
-                problems=problems,
-            )
+        problems = (
+            [] if len(told.number) or told.step_ms is not None else [Problem(path, _NO_TIMES)]
         )
+        log = epochs_log(
+            path,
+            rank=rank,
+            facts=_facts(own, told, zero, len(marks)),
+            epochs=(),
+            # Nothing says whether more was meant to come.
+            ended=False,
+            size=0 if logs else size,
+            problems=problems,
+        )
+        epochs = epochs_table(rank, told.number, told.begin, told.end)
+        logs.append(replace(log, intervals=epochs))
     return logs
 
 
@@ -378,7 +359,7 @@ def _epochs_as_printed(
     known = told_at >= 0
     at = told_at[known]
     end[known] += marks.ns[at] - zero - since[at]
-    told.epochs = list(map(Epoch, epoch.tolist(), (end - took).tolist(), end.tolist()))
+    told.number, told.begin, told.end = epoch, end - took, end
     told.half_ms = _half_ms(seconds)
 
 
@@ -395,9 +376,7 @@ def _epochs_between_lines(told: _Told, marks: _Marks, epoch: Ints, zero: int) ->
     fits = (epoch[end] > epoch[begin]) & (marks.ns[end] >= marks.ns[begin])
     begin, end = begin[fits], end[fits]
     since = marks.ns - zero
-    told.epochs = list(
-        map(Epoch, epoch[begin].tolist(), since[begin].tolist(), since[end].tolist())
-    )
+    told.number, told.begin, told.end = epoch[begin], since[begin], since[end]
     # Both stamps are rounded down: the difference is wrong by less than one of them either way.
     rounded = marks.resolution_ns[np.append(begin, end)]
     told.half_ms = int(rounded.max(initial=0)) / 1e6
@@ -421,10 +400,10 @@ def _steps_between_lines(told: _Told, marks: _Marks, step: Ints) -> None:
 
 def _facts(marks: _Marks, told: _Told, zero: int, ranks: int) -> dict[str, Any]:
     facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": _precision(told)}
-    if told.epochs:
+    if len(told.number):
         facts |= {
             "epoch_precision_ms": told.half_ms,
-            "first_epoch": min(epoch.number for epoch in told.epochs),
+            "first_epoch": int(told.number.min()),
         }
     if told.step_ms is not None:
         facts |= {"step_ms": told.step_ms, "step_precision_ms": told.step_half_ms}
@@ -434,7 +413,7 @@ def _facts(marks: _Marks, told: _Told, zero: int, ranks: int) -> dict[str, Any]:
 
 
 def _precision(told: _Told) -> str:
-    if told.epochs:
+    if len(told.number):
         return f"epochs, to {rounded_to(told.half_ms)}"
     if told.step_ms is not None:
         return f"a mean over steps, to {rounded_to(told.step_half_ms)}"

@@ -21,17 +21,17 @@ sums do not; and once the response cache knows a tensor no rank is ticked any mo
 is told for the first negotiation of each tensor only.
 """
 
-from .files import is_timeline_file, open_timeline, timeline_reader
-from .reader import TimelineReader, is_timeline
+from .files import open_timeline, timeline_reader
+from .reader import HEAD_BYTES, TimelineReader, is_timeline
 from .rows import Activities, Batch, Ticks
 
 __all__ = [
+    "HEAD_BYTES",
     "Activities",
     "Batch",
     "Ticks",
     "TimelineReader",
     "is_timeline",
-    "is_timeline_file",
     "open_timeline",
     "timeline_reader",
 ]

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from stallscope.errors import NotFoundError, UnreadableError
 
 from ..unpacking import is_packed, unpacking
-from .reader import HEAD_BYTES, TimelineReader, is_timeline
+from .reader import HEAD_BYTES, TimelineReader
 
 
 @contextmanager
@@ -39,16 +39,3 @@ def timeline_reader(name: str, file: BinaryIO) -> TimelineReader:
     head = file.read(HEAD_BYTES)
     file.seek(0)
     return TimelineReader(name, unpacking(name, file, head) if is_packed(head) else file)
-
-
-def is_timeline_file(path: Path) -> bool:
-    """Whether a file is a timeline, compressed or not; not where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            if is_packed(head):
-                file.seek(0)
-                head = unpacking(str(path), file, head).read(HEAD_BYTES)
-    except (OSError, UnreadableError):
-        return False  # said where it is read as something else
-    return is_timeline(head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from support.step_logs import Job, write_job
+from support.web import web
 
 from stallscope.cli.main import main
 
@@ -177,3 +179,48 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_done(capsys: Captured) -> N
     out, err = capsys.readouterr()
     assert "HOROVOD_CYCLE_TIME=10" in out
     assert "nowhere" in err
+
+
+@pytest.mark.parametrize("parts", [True, False], ids=["gives parts", "gives wholes"])
+def test_logs_of_a_web_server_are_read_where_they_are(
+    made: Path, capsys: Captured, parts: bool
+) -> None:
+    files = {
+        "autotune.csv": (REAL / "autotune.csv").read_bytes(),
+        "timeline.json.gz": gzip.compress((REAL / "timeline.json").read_bytes()),
+        **{path.name: path.read_bytes() for path in (made / "own").glob("*.steps.csv")},
+    }
+    with web(files=files, parts=parts, sized=parts) as served:
+        assert main(["tune", f"{served.url}/autotune.csv?key=secret", "--format", "json"]) == 0
+        (one,) = json.loads(capsys.readouterr().out)["autotune"]
+        assert one["name"] == f"{served.url}/autotune.csv"
+        # The same file under both names is one; a page names what else there is.
+        links = "".join(f'<a href="{name}">{name}</a>' for name in files)
+        files["logs/"] = links.replace('href="', 'href="/').encode()
+        words = [f"{served.url}/timeline.json.gz", f"{served.url}/autotune.csv", "tuned"]
+        assert main(["tune", *words, "--format", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+    assert len(document["timelines"]) == 1
+    assert len(document["autotune"]) == 2
+    assert document["timelines"][0]["name"] == f"{served.url}/timeline.json.gz"
+
+
+def test_a_folder_of_a_web_server_is_read_as_well(made: Path, capsys: Captured) -> None:
+    files = {
+        "logs/autotune.csv": (REAL / "autotune.csv").read_bytes(),
+        **{f"logs/{path.name}": path.read_bytes() for path in (made / "tuned").glob("*.steps.csv")},
+    }
+    links = "".join(f'<a href="/{name}">{name}</a>' for name in files)
+    with web(files={**files, "logs/": links.encode()}) as served:
+        assert main(["tune", f"{served.url}/logs/*.csv", "--format", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+    (one,) = document["autotune"]
+    assert (one["name"], one["run"]) == (f"{served.url}/logs/autotune.csv", "tuned")
+
+
+def test_what_a_web_server_does_not_have_is_said(capsys: Captured) -> None:
+    with web() as served:
+        assert main(["tune", f"{served.url}/autotune.csv"]) == 2
+        err = capsys.readouterr().err
+    assert err.startswith(f"stallscope: {served.url}/autotune.csv: ")
+    assert err.count("\n") == 1

@@ -10,11 +10,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stallscope.parsers.cut_lines import CUT_BYTES
 from stallscope.parsers.cut_texts import may_hold
 from stallscope.parsers.labelled_lines import NO_LABELS, NOBODYS, Form, owned
-from stallscope.parsers.launcher_output import Line, Wanted, shown_lines
-from stallscope.parsers.launchers import _form, demultiplexed, labels_of
+from stallscope.parsers.launcher_output import Line, Wanted, shown_blocks, shown_lines
+from stallscope.parsers.launchers import LONGEST_PREFIX, _form, demultiplexed, labels_of
 from stallscope.parsers.signs import Block, Sign
+from stallscope.parsers.stamps import read_stamp
 
 MARK = b"stallscope:1:"
 #: How launchers label, by rank.
@@ -227,13 +229,69 @@ def test_of_lines_that_pass_the_last_ones_stay(data: bytes, block_bytes: int) ->
     assert not found
 
 
+@settings(max_examples=300)
+@given(outputs, BLOCKS)
+def test_blocks_of_lines_are_the_lines_that_are_made_one_by_one(
+    data: bytes, block_bytes: int
+) -> None:
+    expected = defaultdict(list)
+    for line in shown_lines(data, block_bytes):
+        expected[line.rank].append((line.text, line.stamp))
+    found = defaultdict(list)
+    for lines in shown_blocks(data, block_bytes):
+        columns = (lines.rank, lines.start, lines.end, lines.stamp_at, lines.stamp_end)
+        for rank, start, end, stamp_at, stamp_end in zip(*columns, strict=True):
+            text = lines.block.bytes[start:end].tobytes()
+            stamp = lines.block.bytes[stamp_at : min(stamp_end, stamp_at + LONGEST_PREFIX)]
+            if text:
+                whose = None if rank < 0 else int(rank)
+                found[whose].append((text, read_stamp(stamp.tobytes())))
+    assert found == expected
+
+
+def torn_mark(seed: int) -> bytes:
+    """What launchers print with a mark that is nowhere whole, and torn at one place at most."""
+    chance = random.Random(seed)
+    label = chance.choice([label for label in LABELS if label])
+    own, other = (label % rank for rank in chance.choice(((0, 1), (1, 0), (31, 70000))))
+
+    def line() -> bytes:
+        usual = (b"Epoch 1/3", b"12s - loss: 0.5", b"\r", b" ", b"1: ", b"x" * 50, MARK[:5])
+        return b"".join(chance.choices(usual, k=chance.randrange(4)))
+
+    def lines() -> bytes:
+        few = chance.randrange(4, 12)
+        return b"".join(chance.choice((own, other)) + line() + b"\n" for _ in range(few))
+
+    cut = chance.randrange(1, len(MARK))
+    first, rest = MARK[:cut], MARK[cut:]
+    begun = line().replace(b"\r", b"")
+    if label == b"%d: ":
+        # srun cuts lines that are as long as that.
+        begun = begun.ljust(CUT_BYTES - cut, b"y")
+        tears = [own + begun + first + b"\n" + between + own for between in (b"", other + b"z\n")]
+    else:
+        tears = [
+            own + begun + first + own,
+            own + begun + first + other + line() + b"\n" + own,
+            own + begun + first + other + line() + own,
+            own + b"a\n" + first + own + b"b\n",
+            # What launchers say themselves is torn like that.
+            own + b"a\n" + begun + first + own + b"b\n",
+        ]
+    torn = chance.choice([b"", *tears])
+    end = chance.choice((b"\n" + lines(), b"\n", b""))
+    until = len(rest) if end else chance.randrange(len(rest) + 1)
+    return lines() + torn + (rest[:until] if torn else b"") + end
+
+
 def beginning_at_the_end(text: bytes) -> bytes:
     """What a text ends with of the mark's beginning."""
     return next((MARK[:n] for n in range(len(MARK), 0, -1) if text.endswith(MARK[:n])), b"")
 
 
-@settings(max_examples=300)
-@given(outputs)
+@settings(max_examples=600)
+@given(st.one_of(outputs, st.integers(0, 2**32).map(torn_mark)))
 def test_what_may_not_be_held_is_in_nothing_that_ranks_have_written(data: bytes) -> None:
     written = b"\n".join(demultiplexed(data).values())
     if not may_hold(data, MARK):

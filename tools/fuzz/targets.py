@@ -15,7 +15,7 @@ from stallscope.parsers.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.events import events_in
 from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
 from stallscope.parsers.input_times import parse_input_times
-from stallscope.parsers.launcher_output import Wanted, shown_lines
+from stallscope.parsers.launcher_output import LONGEST_LINE, Wanted, shown_blocks, shown_lines
 from stallscope.parsers.launchers import demultiplexed
 from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
@@ -83,6 +83,12 @@ def _launchers(data: bytes) -> None:
     for block_bytes in _blocks(data):
         every = {line.text for line in shown_lines(data, block_bytes)}
         assert {line.text for line in shown_lines(data, block_bytes, wanted=_WANTED)} <= every
+        shown = {
+            lines.block.bytes[first:last].tobytes()
+            for lines in shown_blocks(data, block_bytes)
+            for first, last in zip(lines.start, lines.end, strict=True)
+        }
+        assert {text[:LONGEST_LINE] for text in shown if text} == every
         for line in shown_lines(data, block_bytes):
             assert line.stamp is None or abs(line.stamp.ns) < 2**63
 

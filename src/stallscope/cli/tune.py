@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from glob import has_magic
+from pathlib import Path, PurePosixPath
 
 from stallscope.analysis import analyse
 from stallscope.analysis.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
+from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.registry import open_source
 from stallscope.errors import NotFoundError, StallscopeError
-from stallscope.parsers.autotune import is_autotune_file, read_autotune
-from stallscope.parsers.horovod_timeline import is_timeline_file, open_timeline
+from stallscope.parsers.autotune import MOST_BYTES, is_autotune_log, parse_autotune
+from stallscope.parsers.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader
+from stallscope.parsers.ranges import beginning, opened
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.tuning import FORMATS, render
 from stallscope.reports.tuning.terminal import tuning_summary
@@ -29,14 +34,19 @@ from .opening import with_progress
 _STEM = "tune"
 _FORMATS = tuple(FORMATS)
 _SUFFIXES = (".csv", ".json", ".log", ".txt", ".gz", ".bz2", ".xz", ".zst", ".lz4")
+_STEP_LOGS = ".steps.csv"
+# The first folder of a pattern that is none by itself.
+_MAGIC = re.compile(r"[^/]*[*?\[]")
+# Timelines have gigabytes; from far away, asking takes longer than what is asked for.
+_ASKED_BYTES = 8 << 20
 
 
 @dataclass
 class _Found:
     """What is at the paths."""
 
-    #: Files that were read already, which may be named twice.
-    read: set[Path] = field(default_factory=set)
+    #: Where files are that were read already: they may be named twice.
+    read: set[str] = field(default_factory=set)
     autotunes: list[AutotuneFile] = field(default_factory=list)
     timelines: list[TimelineFile] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -47,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         metavar="PATH",
-        help="autotune logs, Horovod Timelines, runs, or folders with any of them",
+        help="autotune logs, Horovod Timelines, runs, folders with any of them, or URLs of them",
     )
     output.add_arguments(parser, _FORMATS)
 
@@ -88,46 +98,73 @@ def _look(place: str, found: _Found, read_as: str | None) -> None:
     Raises:
         StallscopeError: if nothing is, or what is there cannot be read.
     """
-    path = Path(place)
-    if path.is_file() and _take(path, found):
+    taken = _taken(place, found)
+    if taken and _is_file(place, taken):
         return
-    beside = _taken(path, found) if path.is_dir() else []
     try:
         found.runs += open_runs(place, read_as=read_as, watching=watching)
     except NotFoundError:
-        if not beside:
+        if not taken:
             raise
 
 
-def _taken(folder: Path, found: _Found) -> list[Path]:
-    """The autotune logs and Timelines in a folder."""
-    files = list(_files(folder))
+def _taken(place: str, found: _Found) -> list[SourceFile]:
+    """The autotune logs and Timelines at a place."""
+    try:
+        source = open_source(place)
+        files = source.files()
+    except StallscopeError:
+        return []  # said by what opens it as a run
+    if not _is_file(place, files):
+        files = [file for file in files if _may_be_one(file.name)]
     taken = []
     with watching("looking", len(files)) as watch:
-        for done, one in enumerate(files):
+        for done, file in enumerate(files):
             watch(done)
-            if _take(one, found):
-                taken.append(one)
+            name = _named(source, place, file)
+            where = str(Path(file.where).resolve()) if source.local else name
+            if where in found.read or _take(file, name, found):
+                found.read.add(where)
+                taken.append(file)
     return taken
 
 
-def _take(path: Path, found: _Found) -> bool:
+def _take(file: SourceFile, name: str, found: _Found) -> bool:
     """Whether it is an autotune log or a Timeline; then it is read."""
-    if path.resolve() in found.read:
-        return True
-    if is_autotune_file(path):
-        found.autotunes.append(AutotuneFile(str(path), read_autotune(path)))
-    elif is_timeline_file(path):
-        with open_timeline(path) as timeline:
-            found.timelines.append(TimelineFile(str(path), tensors(timeline)))
+    try:
+        head = beginning(file, HEAD_BYTES)
+    except StallscopeError:
+        return False  # said where it is read as something else
+    if is_autotune_log(head):
+        found.autotunes.append(
+            AutotuneFile(name, parse_autotune(name, beginning(file, MOST_BYTES)))
+        )
+    elif is_timeline(head):
+        timeline = timeline_reader(name, opened(file, _ASKED_BYTES))
+        found.timelines.append(TimelineFile(name, tensors(timeline)))
     else:
         return False
-    found.read.add(path.resolve())
     return True
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (one for one in sorted(folder.rglob("*")) if one.suffix in _SUFFIXES and one.is_file())
+def _is_file(place: str, files: Sequence[SourceFile]) -> bool:
+    """Whether a place is one file, and no folder with one in it."""
+    name = PurePosixPath(place.partition("?")[0]).name
+    return len(files) == 1 and files[0].name == name and not Path(place).is_dir()
+
+
+def _may_be_one(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.suffix in _SUFFIXES and not path.name.endswith(_STEP_LOGS)
+
+
+def _named(source: Source, place: str, file: SourceFile) -> str:
+    """What is said of a file: where people find it from where they are."""
+    if source.local:
+        path = Path(place)
+        return str(path / file.name if path.is_dir() else path if path.is_file() else file.where)
+    # Of what a pattern matches, the place is the pattern.
+    return f"{_MAGIC.split(file.where)[0]}{file.name}" if has_magic(file.where) else file.where
 
 
 def _different(runs: Sequence[Run]) -> list[Run]:

@@ -1,0 +1,59 @@
+"""Files at sources as Python's own readers want them: piece by piece, without all of them in memory."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, cast
+
+from stallscope.collector.sources.base import SourceFile
+
+from .unpacking import is_packed, unpacking
+
+# Some ways of compressing give nothing before they have had as much.
+_AHEAD = 256 << 10
+_MAGIC = 16
+
+
+def opened(file: SourceFile, ahead: int) -> io.BufferedReader:
+    """A file to be read from its beginning.
+
+    Args:
+        ahead: how many bytes are asked for at a time.
+    """
+    return io.BufferedReader(cast(io.RawIOBase, _Ranges(file)), ahead)
+
+
+def beginning(file: SourceFile, most: int) -> bytes:
+    """The first bytes of a file, unpacked where it is compressed.
+
+    Raises:
+        NotFoundError: if it has gone.
+        UnreadableError: if the place does not give them, or it cannot be unpacked.
+    """
+    raw = opened(file, _AHEAD)
+    head = raw.peek(_MAGIC)[:_MAGIC]
+    return (unpacking(file.where, raw, head) if is_packed(head) else raw).read(most)
+
+
+class _Ranges(io.RawIOBase):
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, at: int, whence: int = io.SEEK_SET, /) -> int:
+        before = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}
+        self._at = before[whence] + at
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._file.size)
+        data = self._file.read(self._at, end) if end > self._at else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
