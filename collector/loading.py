@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import (
     INTERVALS_SCHEMA,
+    STEPS_SCHEMA,
     Event,
     InputStage,
     Log,
@@ -25,11 +26,15 @@ from stallscope.run import (
     Series,
 )
 
-from .catalogue.manifests import MANIFEST
+from .address import where_is
+from .catalogue.manifests import MANIFEST, ListedFile
+from .mirror import Mirror
 from .reading_steps import read_steps
 
 #: Of the folder of a collected run.
 VERSION = 2
+#: Files of steps are in a folder of this name.
+STEPS = "steps"
 INTERVALS = "intervals.parquet"
 SERIES = "series.parquet"
 #: A row per value; ``series`` is the number of its series in the manifest.
@@ -47,7 +52,7 @@ def load_run(
 
     Args:
         path: the run's folder.
-        ranks: only the steps of these.
+        ranks: only the steps of these; of none, no file of steps is opened.
         epochs: only the steps of these.
 
     Raises:
@@ -55,11 +60,12 @@ def load_run(
     """
     with _told_as_damage(path):
         manifest = _manifest_of(path)
+        files = manifest["files"]
         return Run(
             **_but_for_tables(manifest),
-            steps=_read_steps(path, manifest["files"], ranks, epochs),
-            intervals=_read_intervals(path),
-            series=_read_series(path, manifest.get("series", [])),
+            steps=_read_steps(path, files, ranks, epochs),
+            intervals=_read_intervals(path, files),
+            series=_read_series(path, files, manifest.get("series", [])),
         )
 
 
@@ -102,18 +108,18 @@ class RunOnDisk(Run):
     def _tables(self) -> dict[str, pa.Table]:
         with self._as_it_was():
             steps = _read_steps(self._path, self._files, None, None)
-            return {"steps": steps, "intervals": _read_intervals(self._path)}
+            return {"steps": steps, "intervals": _read_intervals(self._path, self._files)}
 
     def _read_series(self) -> dict[str, tuple[Series, ...]]:
         with self._as_it_was():
-            return {"series": _read_series(self._path, self._series)}
+            return {"series": _read_series(self._path, self._files, self._series)}
 
     @contextmanager
     def _as_it_was(self) -> Iterator[None]:
         with _told_as_damage(self._path):
             if _manifest_of(self._path)["files"] != self._files:
                 raise UnreadableError(
-                    f"{self._path}: this run was collected again meanwhile; open it again"
+                    f"{where_is(self._path)}: this run was collected again meanwhile; open it again"
                 )
             yield
 
@@ -124,7 +130,7 @@ def _told_as_damage(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise UnreadableError(
-            f"{path}: the collected run is damaged ({error}); collect it again"
+            f"{where_is(path)}: the collected run is damaged ({error}); collect it again"
         ) from error
 
 
@@ -133,10 +139,11 @@ def _manifest_of(path: Path) -> dict[str, Any]:
     version = manifest["stallscope_collected"]
     if version > VERSION:
         raise UnknownVersionError(
-            f"{path}: collected by a newer Stallscope (format {version}, this one knows "
+            f"{where_is(path)}: collected by a newer Stallscope (format {version}, this one knows "
             f"{VERSION}): upgrade it with pip install --upgrade stallscope"
         )
-    _check_sizes(path, manifest["files"])
+    if Mirror.of(path.parent) is None:
+        _check_sizes(path, manifest["files"])
     return manifest
 
 
@@ -167,8 +174,8 @@ def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
     return None if ci95 is None else (ci95[0], ci95[1])
 
 
-def _read_intervals(path: Path) -> pa.Table:
-    table = _whole(path / INTERVALS)
+def _read_intervals(path: Path, files: dict[str, Any]) -> pa.Table:
+    table = _whole(_brought(path, files, INTERVALS)[0])
     for field in INTERVALS_SCHEMA:
         # Collected before there were steps that are not recorded one by one.
         if field.name not in table.column_names:
@@ -176,10 +183,12 @@ def _read_intervals(path: Path) -> pa.Table:
     return table.select(INTERVALS_SCHEMA.names).cast(INTERVALS_SCHEMA).combine_chunks()
 
 
-def _read_series(path: Path, told: Sequence[dict[str, Any]]) -> tuple[Series, ...]:
+def _read_series(
+    path: Path, files: dict[str, Any], told: Sequence[dict[str, Any]]
+) -> tuple[Series, ...]:
     if not told:
         return ()
-    table = _whole(path / SERIES).cast(SERIES_SCHEMA)
+    table = _whole(_brought(path, files, SERIES)[0]).cast(SERIES_SCHEMA)
     numbers, walls, values = (table[name].to_numpy() for name in SERIES_SCHEMA.names)
     edges = np.searchsorted(numbers, np.arange(len(told) + 1))
     return tuple(
@@ -207,5 +216,29 @@ def _read_steps(
     ranks: Sequence[int] | None,
     epochs: Sequence[int] | None,
 ) -> pa.Table:
-    own = sorted(name for name in files if name.startswith("steps"))
-    return read_steps([path / name for name in own], ranks, epochs)
+    if ranks is not None and not len(ranks):
+        return STEPS_SCHEMA.empty_table()
+    return read_steps(_brought(path, files, STEPS), ranks, epochs)
+
+
+def _brought(path: Path, files: dict[str, Any], kind: str) -> list[Path]:
+    """The files of a kind, by name; of a store at a URL, they come when they are read."""
+    own = sorted(names_of(files, kind))
+    if not own:
+        raise ValueError(f"no {kind} in its manifest")
+    mirror = Mirror.of(path.parent)
+    if mirror is not None:
+        mirror.bring(
+            path.name,
+            {
+                name: ListedFile(int(files[name]["size"]), str(files[name]["sha256"]))
+                for name in own
+            },
+        )
+    return [path / name for name in own]
+
+
+def names_of(files: Iterable[str], kind: str) -> list[str]:
+    """The names among a run's files that are of a kind: ``STEPS``, ``INTERVALS`` or ``SERIES``."""
+    stem = kind.removesuffix(".parquet")
+    return [name for name in files if name.startswith(stem)]

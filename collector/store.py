@@ -1,5 +1,7 @@
 """A store of collected runs: a folder with one folder per run, readable without the original logs.
 
+One at a URL is worked on through a folder that looks like it: ``mirror.py``.
+
     STORE/catalogue.sqlite          what is in the store, to be listed at once
     STORE/<run id>/manifest.json    what the run is, its logs with their facts, checksums
                    steps/epochs-….parquet   one file per range of epochs, row groups of one log, or of
@@ -34,21 +36,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from stallscope.errors import UnreadableError
+from stallscope.errors import UnreadableError, UnwritableError
 from stallscope.run import Run, Series
 from stallscope.safe_names import safe_name
 
+from .address import where_is
 from .catalogue.checking import checksum
 from .catalogue.manifests import MANIFEST, ListedFile
 from .fetch import writing
 from .loading import INTERVALS, SERIES, SERIES_SCHEMA, VERSION, load_run
 from .merge import is_one_job, merged
+from .mirror import Mirror
 from .step_files import write_rows
 
 LOCK = ".lock"
 # A row group of fewer rows costs more than it saves; more files than this are a burden of their own.
 _ROWS_PER_GROUP = 4096
 _MOST_FILES = 64
+# Of saving one run at a URL while others do.
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,13 @@ class Steps(Protocol):
             UnreadableError: if it is damaged.
         """
 
-    def write(self, run: Run, folder: Path) -> Written:
-        """Write the steps of a run into ``steps`` of a folder that is not there yet."""
+    def write(self, run: Run, folder: Path, place: Path) -> Written:
+        """Write the steps of a run into ``steps``, which is not there yet.
+
+        Args:
+            folder: where the run is written.
+            place: where it will be.
+        """
 
 
 class _InMemory:
@@ -82,7 +93,7 @@ class _InMemory:
     def load(self, folder: Path) -> Run:
         return load_run(folder)
 
-    def write(self, run: Run, folder: Path) -> Written:
+    def write(self, run: Run, folder: Path, place: Path) -> Written:
         _write_steps(run.steps, folder / "steps")
         return Written(run, run.steps.num_rows, listed(folder, "steps/*.parquet"))
 
@@ -102,29 +113,42 @@ def save_run(run: Run, store: Path, steps: Steps | None = None) -> Path:
     Raises:
         UnwritableError: if the disk does not take it; what was there before is as it was.
     """
-    steps = steps or _InMemory()
     with writing(store):
         store.mkdir(parents=True, exist_ok=True)
         # Of two collectors that save one run at once, the second sees what the first has brought.
         with FileLock(store / LOCK):
-            place, old = _place(run, store, steps)
-            whole = run if old is None else merged(run, old)
-            unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
-            try:
-                written = steps.write(whole, unfinished)
-                pq.write_table(whole.intervals, unfinished / INTERVALS)
-                _write_series(whole.series, unfinished / SERIES)
-                (unfinished / MANIFEST).write_text(
-                    json.dumps(_manifest(written, unfinished), indent=1)
-                )
-                _move(unfinished, place)
-            except BaseException:
-                shutil.rmtree(unfinished, ignore_errors=True)
-                raise
+            mirror = Mirror.of(store)
+            for _ in range(_ATTEMPTS):
+                place = _saved(run, store, steps or _InMemory(), mirror)
+                # The lock is of this machine only: at a URL, another one may have been quicker.
+                if mirror is None or mirror.put(place.name):
+                    return place
+    raise UnwritableError(
+        f"{where_is(place)}: others have saved this run again and again meanwhile; collect it again"
+    )
+
+
+def _saved(run: Run, store: Path, steps: Steps, mirror: Mirror | None) -> Path:
+    """Write a run, with what is there of it, into a folder of the store; the folder."""
+    place, old = _place(run, store, steps, mirror)
+    whole = run if old is None else merged(run, old)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
+    try:
+        written = steps.write(whole, unfinished, place)
+        pq.write_table(whole.intervals, unfinished / INTERVALS)
+        _write_series(whole.series, unfinished / SERIES)
+        files = {**listed(unfinished, "*.parquet"), **written.files}
+        if mirror is not None:
+            files = mirror.named(place.name, unfinished, files)
+        (unfinished / MANIFEST).write_text(json.dumps(_manifest(written, files), indent=1))
+        _move(unfinished, place)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
     return place
 
 
-def _place(run: Run, store: Path, steps: Steps) -> tuple[Path, Run | None]:
+def _place(run: Run, store: Path, steps: Steps, mirror: Mirror | None) -> tuple[Path, Run | None]:
     """The folder for a run, and what is there of it already."""
     name = safe_name(run.id)
     if name != run.id:
@@ -132,6 +156,8 @@ def _place(run: Run, store: Path, steps: Steps) -> tuple[Path, Run | None]:
         name = f"{name}-{hashlib.sha256(run.id.encode()).hexdigest()[:8]}"
     for number in itertools.count(1):
         place = store / (name if number == 1 else f"{name}-{number}")
+        if mirror is not None:
+            mirror.update(place.name)
         if not is_collected(place):
             return place, None
         try:
@@ -198,9 +224,8 @@ def _epoch_ranges(
     return ranges
 
 
-def _manifest(written: Written, folder: Path) -> dict[str, Any]:
+def _manifest(written: Written, files: Mapping[str, ListedFile]) -> dict[str, Any]:
     run = written.run
-    files = {**listed(folder, "*.parquet"), **written.files}
     return {
         "stallscope_collected": VERSION,
         "run_id": run.id,

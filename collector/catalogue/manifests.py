@@ -12,6 +12,8 @@ from typing import Any
 from stallscope.errors import NotFoundError, UnreadableError
 
 MANIFEST = "manifest.json"
+#: What reading bytes says that are no manifest of Stallscope.
+NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,20 @@ def read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        return _manifest(json.loads(data), hashlib.sha256(data).hexdigest())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return parsed(data)
+    except NOT_A_MANIFEST as error:
         raise UnreadableError(
             f"{folder}: its {MANIFEST} is damaged, or none of Stallscope; collect the run again"
         ) from error
+
+
+def parsed(data: bytes) -> Manifest:
+    """A manifest from the bytes of its file.
+
+    Raises:
+        any of ``NOT_A_MANIFEST``: if they are none that Stallscope has written.
+    """
+    return _manifest(json.loads(data), hashlib.sha256(data).hexdigest())
 
 
 def is_inside(name: str) -> bool:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallscope.collector.address import where_is
 from stallscope.errors import (
     NotFoundError,
     StallscopeError,
@@ -52,7 +53,10 @@ def removable(text: str) -> Removable:
         manifest = read_manifest(folder)
     except NotFoundError:
         if not has_id and is_store(folder):
-            raise UsageError(f"{text}: this is a whole store; name a run: {text}#RUN_ID") from None
+            store = where_is(folder)
+            raise UsageError(
+                f"{store}: this is a whole store; name a run: {store}#RUN_ID"
+            ) from None
         raise
     if has_id and manifest.run_id != run_id:
         raise NotFoundError(f"{folder}: this is the run {manifest.run_id} and not {run_id}")
@@ -101,11 +105,13 @@ def _folder_with_id(store: Path, run_id: str) -> Path:
         found = [entry.folder for entry in catalogue.find_all(run_id)]
     if not found:
         raise NotFoundError(
-            f"{store}: there is no run {run_id}; stallscope runs {store} lists them"
+            f"{where_is(store)}: there is no run {run_id}; stallscope runs {where_is(store)} lists them"
         )
     if len(found) > 1:
-        folders = ", ".join(str(store / name) for name in found)
-        raise UsageError(f"{store}: several runs have the id {run_id}; name a folder: {folders}")
+        folders = ", ".join(where_is(store / name) for name in found)
+        raise UsageError(
+            f"{where_is(store)}: several runs have the id {run_id}; name a folder: {folders}"
+        )
     # The catalogue is a file that anybody may have written.
     return store / Path(found[0]).name
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -51,6 +52,13 @@ class AzureFiles(Files):
         own = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
         return {**super()._options(), **own}
 
+    def only_over(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+        from azure.core import MatchConditions
+
+        if info is None:
+            return {"overwrite": False}
+        return {"etag": info.get("etag"), "match_condition": MatchConditions.IfNotModified}
+
     def _said(self, error: BaseException) -> str:
         if getattr(error, "status_code", None) not in (401, 403):
             # What happened on the way is inside what the client makes of it.
@@ -58,7 +66,7 @@ class AzureFiles(Files):
         code = _CODE.search(str(error))
         return (
             f"access is refused ({code[1] if code else 'Forbidden'}): the key or login is wrong, has "
-            f"ended or may not read there; it comes from {_FROM}"
+            f"ended or may not do that there; it comes from {_FROM}"
         )
 
 

@@ -123,6 +123,19 @@ class Files(Source):
             said = self._said(error)
             raise UsageError(f"{self.where}: cannot be opened: {said}") from error
 
+    def means(self, error: BaseException) -> str:
+        """What an error of the place's client means, without the credentials that the URL had."""
+        return self._said(error)
+
+    def only_over(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What makes putting an object fail where somebody else has put one meanwhile, as options of
+        ``pipe_file``; nothing where the place or its client cannot tell.
+
+        Args:
+            info: the state of the object that is to be replaced; None: there was none.
+        """
+        return {}
+
     def _file_system(self) -> tuple[fsspec.AbstractFileSystem, str]:
         kind = self._kind()
         if kind is None:
@@ -272,6 +285,16 @@ class _Reads:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "file_system": None}
+
+
+def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
+    """Whether a file needs its folder to be made before it; object stores have none."""
+    return bool(_protocols(file_system) & {"file", "local", "sftp", "ssh"})
+
+
+def _protocols(file_system: fsspec.AbstractFileSystem) -> set[str]:
+    protocol = file_system.protocol
+    return {protocol} if isinstance(protocol, str) else set(protocol)
 
 
 def _walked(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:

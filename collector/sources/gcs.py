@@ -17,7 +17,7 @@ _FROM = (
     "service account"
 )
 _REFUSED = (
-    "access is refused ({said}): the login is wrong, has ended or may not read there; it comes from "
+    "access is refused ({said}): the login is wrong, has ended or may not do that there; it comes from "
     + _FROM
 )
 _FORBIDDEN = "Forbidden: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ class S3Files(Files):
         {
             **SILENT,
             "PermissionError": (
-                "access is refused ({said}): the keys are wrong, have expired or may not read there; "
+                "access is refused ({said}): the keys are wrong, have expired or may not do that there; "
                 f"they come from {_FROM}"
             ),
             "NoCredentialsError": f"there are no keys; they come from {_FROM}",
@@ -29,6 +30,11 @@ class S3Files(Files):
 
     def _kind(self) -> type[fsspec.AbstractFileSystem]:
         return _buckets()
+
+    def only_over(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+        if info is None:
+            return {"IfNoneMatch": "*"}
+        return {"IfMatch": info["ETag"]} if info.get("ETag") else {}
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "config_kwargs": {"read_timeout": self.patience_seconds}}

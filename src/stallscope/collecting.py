@@ -11,9 +11,11 @@ from typing import Protocol
 
 from stallscope import __version__
 from stallscope.collector.catalogue import Catalogue, Entry, baseline_for, single_rank_for
+from stallscope.collector.catalogue.entry import SUMMARY
 from stallscope.collector.catalogue.manifests import read_manifest
 from stallscope.collector.fetch import Progress, fetch, place_of, write_json
-from stallscope.collector.loading import load_run
+from stallscope.collector.loading import RunOnDisk, load_run
+from stallscope.collector.mirror import Mirror
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.several import Several
 from stallscope.collector.store import is_collected, save_run
@@ -75,18 +77,23 @@ def collect(
         UnwritableError: if the store does not take it.
     """
     engine = engine or Here()
-    near = [engine.near(place, store, progress) for place in places]
-    whole = near[0] if len(near) == 1 else Several(near)
-    files = whole.files()
-    seen = _Seen(place_of(whole, store) / _SEEN, fingerprint(files, read_as))
-    folders = seen.folders(store)
-    if folders:
-        return Collected(tuple((engine.opened(folder), folder) for folder in folders), True)
-    # Read exactly the files whose states were noted: what is written meanwhile comes next time.
-    folders = engine.saved(_Listed(whole, files), store, read_as)
-    seen.note(folders)
+    seen = _Seen(store, _together(places))
+
+    def near() -> _Listed:
+        # Read exactly the files whose states are noted: what is written meanwhile comes next time.
+        return _Listed(_together([engine.near(place, store, progress) for place in places]))
+
+    # Copies of logs go with a mirror: whether there is anything new is asked before they are fetched.
+    is_mirror = Mirror.of(store) is not None
+    listed = _Listed(_together(places)) if is_mirror else near()
+    folders = seen.folders(listed, read_as)
+    unchanged = bool(folders)
+    if not unchanged:
+        listed = near() if is_mirror else listed
+        folders = engine.saved(listed, store, read_as)
+        seen.note(folders, listed, read_as)
     # What the store has of a run may be more than what came with this source.
-    return Collected(tuple((engine.opened(folder), folder) for folder in folders), False)
+    return Collected(tuple((engine.opened(folder), folder) for folder in folders), unchanged)
 
 
 class Here:
@@ -100,7 +107,8 @@ class Here:
         return [save_run(run, store) for run in runs]
 
     def opened(self, folder: Path) -> Run:
-        return load_run(folder)
+        # Rows that are far away come when somebody asks for them.
+        return RunOnDisk.open(folder) if Mirror.of(folder.parent) else load_run(folder)
 
     def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
         list_runs(runs, store)
@@ -131,6 +139,9 @@ def list_runs(
     Args:
         far: opens runs of the store whose steps others look at, where this process does not.
     """
+    runs, mirror = list(runs), Mirror.of(store)
+    if mirror is not None:
+        mirror.update_all(but=(folder.name for _, folder in runs))
     with Catalogue.open(store) as catalogue:
         # Baselines first: the runs that came with them are held against them.
         for run, folder in sorted(runs, key=lambda one: not one[0].synthetic):
@@ -139,6 +150,8 @@ def list_runs(
             # What others look at is not remembered here: that has figures of every step and rank.
             own = Placed(far(folder)) if far else Placed(run, folder, read_manifest(folder).sha256)
             catalogue.add(Entry.of(run, analysed(own, baseline, single), folder))
+            if mirror is not None:
+                mirror.put_beside(f"{folder.name}/{SUMMARY}")
 
 
 def _loaded(
@@ -153,33 +166,50 @@ def _loaded(
 class _Listed(Source):
     """A place whose files have been listed."""
 
-    def __init__(self, place: Source, files: list[SourceFile]) -> None:
-        self.where, self.local, self._files = place.where, place.local, files
+    def __init__(self, place: Source) -> None:
+        self.where, self.local, self._files = place.where, place.local, place.files()
 
     def files(self) -> list[SourceFile]:
         return self._files
 
 
 class _Seen:
-    """What became of a source's files when they were in this state."""
+    """What became of a source's files, and in which state they were then."""
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
-        self._path = path
-        self._fingerprint = fingerprint
+    def __init__(self, store: Path, place: Source) -> None:
+        self._path = place_of(place, store) / _SEEN
+        self._store, self._mirror = store, Mirror.of(store)
 
-    def folders(self, store: Path) -> list[Path]:
+    def folders(self, place: Source, read_as: str | None) -> list[Path]:
         """The runs that these very files became; none if one of them has gone, or files changed."""
+        if self._mirror is not None:
+            self._mirror.bring_beside(self._name)
         try:
             content = json.loads(self._path.read_text())
-            folders = [store / Path(str(name)).name for name in content["runs"]]
-            same = content["fingerprint"] == self._fingerprint
+            folders = [self._store / Path(str(name)).name for name in content["runs"]]
+            state = content["fingerprint"]
         except (OSError, ValueError, KeyError, TypeError):
             return []
-        return folders if same and all(is_collected(folder) for folder in folders) else []
+        if state != fingerprint(place.files(), read_as):
+            return []
+        if self._mirror is not None:
+            for folder in folders:
+                self._mirror.update(folder.name)
+        return folders if all(map(is_collected, folders)) else []
 
-    def note(self, folders: Iterable[Path]) -> None:
-        content = {"fingerprint": self._fingerprint, "runs": [folder.name for folder in folders]}
-        write_json(self._path, content)
+    def note(self, folders: Iterable[Path], place: Source, read_as: str | None) -> None:
+        state = fingerprint(place.files(), read_as)
+        write_json(self._path, {"fingerprint": state, "runs": [folder.name for folder in folders]})
+        if self._mirror is not None:
+            self._mirror.put_beside(self._name)
+
+    @property
+    def _name(self) -> str:
+        return self._path.relative_to(self._store).as_posix()
+
+
+def _together(places: Sequence[Source]) -> Source:
+    return places[0] if len(places) == 1 else Several(places)
 
 
 def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:

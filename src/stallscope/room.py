@@ -57,7 +57,7 @@ def on_disk(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if not size:
         return in_memory(shape, dtype)
-    folder = _folder()
+    folder = folder_for_files()
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             _reserve(file.fileno(), size)
@@ -126,7 +126,8 @@ def _of_container(limit: Path, used: Path) -> int:
         return _NO_LIMIT
 
 
-def _folder() -> str:
+def folder_for_files() -> str:
+    """Where files are put that may be large, as long as a command runs."""
     # What /tmp holds is in memory on many systems; what /var/tmp holds never is.
     if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK):
         return "/var/tmp"

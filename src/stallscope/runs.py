@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stallscope.collector.address import where_is
 from stallscope.collector.loading import load_run
+from stallscope.collector.mirror import mirrored, place_for_mirrors
 from stallscope.collector.store import collected_runs, is_collected
-from stallscope.errors import NotFoundError
+from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
 from stallscope.run import Problem, Run
 from stallscope.watching import Watching, unwatched
@@ -29,6 +31,14 @@ def open_runs(
         NotFoundError: if nothing is there, or no run of that id.
         UnreadableError: if it cannot be read.
     """
+    with place_for_mirrors() as folder:
+        return runs_at(near_store(source, folder), read_as=read_as, watching=watching)
+
+
+def runs_at(
+    source: str, *, read_as: str | None = None, watching: Watching = unwatched
+) -> list[Run]:
+    """The same of a RUN argument that ``near_store`` has seen."""
     place, _, run_id = source.partition("#")
     path = Path(place)
     if is_collected(path):
@@ -36,8 +46,23 @@ def open_runs(
     in_store = collected_runs(path) if path.is_dir() else []
     if in_store:
         runs = _loaded(in_store, watching)
-        return [chosen(place, run_id, runs)] if run_id else runs
+        return [chosen(where_is(path), run_id, runs)] if run_id else runs
     return [chosen(place, run_id, read(place, read_as=read_as, watching=watching))]
+
+
+def near_store(source: str, folder: Path) -> str:
+    """A RUN argument for what is collected at a URL as one for the folder that mirrors it; any other as
+    it is.
+
+    Args:
+        folder: where mirrors are made; it has to outlast the runs' reading.
+    """
+    place, mark, run_id = source.partition("#")
+    try:
+        found = mirrored(place, folder)
+    except StallscopeError:
+        return source  # said by what opens it as logs
+    return source if found is None else f"{found}{mark}{run_id}"
 
 
 def open_run(source: str, *, read_as: str | None = None, watching: Watching = unwatched) -> Run:

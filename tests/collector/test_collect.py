@@ -395,14 +395,18 @@ def test_following_reads_what_is_new(
     assert collected.runs[0][0].steps.equals(open_run(str(logs)).steps)
 
 
-def test_a_store_is_a_folder(
-    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("store", "says"),
+    [
+        ("https://example.com/runs", "stores are folders, or at URLs that take files"),
+        ("nonsense://bucket/runs", "cannot be opened: Protocol not known: nonsense"),
+    ],
+)
+def test_a_store_is_where_files_can_be_put(
+    logs: Path, capsys: pytest.CaptureFixture[str], store: str, says: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    assert main(["collect", str(logs), "--to", "s3://bucket/runs"]) == 2
-    assert "--to s3://bucket/runs: a store is a folder" in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == before
+    assert main(["collect", str(logs), "--to", store]) == 2
+    assert capsys.readouterr().err == f"stallscope: {store}: {says}\n"
 
 
 def test_globs_choose_files(logs: Path) -> None:

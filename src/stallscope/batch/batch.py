@@ -150,14 +150,14 @@ class Batch:
         if not self.settings.anonymous:
             return [says for _, says in self.failed]
         return [
-            without_paths(says.replace(unit.place, f"run {number}"))
+            without_paths(says.replace(unit.where, f"run {number}"))
             for number, (unit, says) in enumerate(self.failed, start=1)
         ]
 
     def _fail(self, unit: Unit, says: str) -> None:
         """Of many runs it is said which one a sentence is about."""
-        named = not self.settings.many or unit.place in says
-        self.failed.append((unit, says if named else f"{unit.place}: {says}"))
+        named = not self.settings.many or unit.where in says
+        self.failed.append((unit, says if named else f"{unit.where}: {says}"))
 
     def _remembered(self, unit: Unit) -> Known | None:
         found = None if self._state is None else self._state.seen(unit.key)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallscope.collecting import fingerprint
+from stallscope.collector.address import where_is
 from stallscope.collector.catalogue.manifests import read_manifest
 from stallscope.collector.loading import load_run
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.store import collected_runs, is_collected
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
-from stallscope.runs import open_runs
+from stallscope.runs import runs_at
 from stallscope.watching import Watching, unwatched
 
 
@@ -28,7 +29,12 @@ class Unit:
         """The same for the same place, from whatever folder it is named."""
         path, mark, run_id = self.place.partition("#")
         near = Path(path).exists()
-        return f"{Path(path).resolve()}{mark}{run_id}" if near else self.place
+        return f"{where_is(Path(path).resolve())}{mark}{run_id}" if near else self.place
+
+    @property
+    def where(self) -> str:
+        """The place for messages: of a store at a URL, not its mirror."""
+        return where_is(Path(self.place)) if self.collected else self.place
 
     @property
     def local(self) -> bool:
@@ -67,11 +73,13 @@ class Unit:
         """
         if self.collected:
             return load_run(Path(self.place))
-        return open_runs(self.place, read_as=read_as, watching=watching)[0]
+        return runs_at(self.place, read_as=read_as, watching=watching)[0]
 
 
 def units_of(source: str) -> list[Unit]:
-    """The places that a RUN argument means: all runs of a store, otherwise one."""
+    """The places that a RUN argument, which ``near_store`` has seen, means: all runs of a store,
+    otherwise one.
+    """
     place, _, run_id = source.partition("#")
     path = Path(place)
     if is_collected(path):

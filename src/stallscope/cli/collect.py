@@ -1,4 +1,4 @@
-"""Bring logs from where they are into a store: a folder with one collected run each."""
+"""Bring logs from where they are into a store: a folder, or a URL, with one collected run each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from rich.progress import (
 )
 
 from stallscope.collecting import Collected, Engine, collect
+from stallscope.collector.address import where_is
 from stallscope.collector.fetch import Progress as Fetching
+from stallscope.collector.mirror import Mirror, place_for_mirrors
 from stallscope.collector.sources.base import Source
 from stallscope.collector.sources.registry import open_source
-from stallscope.errors import StallscopeError, UsageError
+from stallscope.errors import StallscopeError
 from stallscope.run import Run
 from stallscope.wording.numbers import amount
 
@@ -45,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--to",
-        metavar="DIR",
+        metavar="STORE",
         required=True,
-        help="the store; or mlflow:RUN_ID, to upload logs there",
+        help="the store, a folder or a URL (s3://bucket/runs); or mlflow:RUN_ID, to upload logs there",
     )
     parser.add_argument(
         "--hosts",
@@ -74,18 +76,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.to.startswith("mlflow:"):
         return _upload(options.sources, options.to.removeprefix("mlflow:"))
-    with collecting_engine(options.engine, follow=options.follow) as engine:
-        return _collect(options, engine)
+    starting = collecting_engine(options.engine, follow=options.follow)
+    with _store(options.to) as store, starting as engine:
+        return _collect(options, store, engine)
 
 
-def _collect(options: argparse.Namespace, engine: Engine) -> int:
-    if "://" in options.to:
-        raise UsageError(
-            f"--to {options.to}: a store is a folder; stallscope report reads logs at URLs as they are, "
-            "and with --engine spark --scratch URL nothing of them comes here"
-        )
+@contextmanager
+def _store(to: str) -> Iterator[Path]:
+    """The folder that runs are collected into; of a store at a URL, one that mirrors it meanwhile."""
+    if "://" not in to:
+        yield Path(to)
+        return
+    with place_for_mirrors() as folder:
+        yield Mirror.made(folder / "store", to).folder
+
+
+def _collect(options: argparse.Namespace, store: Path, engine: Engine) -> int:
     jobs = _jobs(options.sources, options.hosts)
-    store = Path(options.to)
     done: dict[int, Collected] = {}
     while True:
         began = time.monotonic()
@@ -148,7 +155,9 @@ def _tell(collected: Collected) -> None:
     for one, folder in collected.runs:
         steps = amount(float(one.rows), "rows")
         state = "unchanged" if collected.unchanged else "collected"
-        print(f"{folder}: {state}, {len(one.ranks)} of {one.size} rank(s), {steps}, {one.status}")
+        print(
+            f"{where_is(folder)}: {state}, {len(one.ranks)} of {one.size} rank(s), {steps}, {one.status}"
+        )
         for problem in one.problems[:_PROBLEMS]:
             print(f"  {problem}", file=sys.stderr)
         if len(one.problems) > _PROBLEMS:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from stallscope.collector.catalogue import Catalogue
 from stallscope.collector.catalogue.index import is_store
+from stallscope.collector.mirror import place_for_mirrors
 from stallscope.collector.store import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import Collected, Experiment, RunStore
 from stallscope.errors import NotFoundError, StallscopeError, UsageError
+from stallscope.runs import near_store
 
 from . import mlflow_runs
 from .main import FINE
@@ -59,16 +61,18 @@ def run(options: argparse.Namespace) -> int:
     experiments = [Experiment(name, options.filter) for name in mlflow_runs.experiments(options)]
     sources = options.runs or _default(needed=not experiments)
     sources = [*sources, *filter(None, [options.baseline])]
-    store, failures = opened(sources, options.read_as, experiments)
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    serve(
-        store,
-        host=options.host,
-        port=options.port,
-        token=_token(options.token),
-        prefix=options.prefix,
-    )
+    with place_for_mirrors() as folder:
+        near = [near_store(source, folder) for source in sources]
+        store, failures = opened(near, options.read_as, experiments)
+        for failure in failures:
+            print(f"stallscope: {failure}", file=sys.stderr)
+        serve(
+            store,
+            host=options.host,
+            port=options.port,
+            token=_token(options.token),
+            prefix=options.prefix,
+        )
     return FINE
 
 

@@ -19,9 +19,10 @@ from stallscope.batch.since import parse_since
 from stallscope.batch.units import Unit, units_of
 from stallscope.batch.worker import Done
 from stallscope.batch.workers import Workers
+from stallscope.collector.mirror import place_for_mirrors
 from stallscope.errors import UsageError
 from stallscope.reports import registry
-from stallscope.runs import store_of
+from stallscope.runs import near_store, store_of
 
 from . import github, mlflow_runs, output
 from .bars import watching
@@ -89,10 +90,12 @@ def run(options: argparse.Namespace) -> int:
     mlflow_runs.checked_target(options.to)
     since = None if options.since is None else parse_since(options.since, datetime.now(UTC))
     jobs_of(options, 1)
-    with tempfile.TemporaryDirectory(prefix="stallscope-") as scratch:
+    copies = tempfile.TemporaryDirectory(prefix="stallscope-")
+    with copies as scratch, place_for_mirrors() as mirrors:
         settings = settings_of(options, Path(scratch))
-        baselines = baseline_units(options.baseline)
-        sources = [*options.runs, *mlflow_runs.picked(options)]
+        named_runs = [near_store(source, mirrors) for source in options.runs]
+        baselines = baseline_units([near_store(one, mirrors) for one in options.baseline])
+        sources = [*named_runs, *mlflow_runs.picked(options)]
         if not sources:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; stallscope report --help"
@@ -106,21 +109,22 @@ def run(options: argparse.Namespace) -> int:
         reading = reading_engine(options.engine, options.scratch)
         with alone, reading as reads, Workers(settings, jobs, reads) as workers:
             batch = Batch(settings, workers, watching, options.force)
-            return _reported(batch, units, baselines, since, options)
+            stores = {store for store in map(store_of, named_runs) if store is not None}
+            return _reported(batch, units, baselines, sorted(stores), since, options)
 
 
 def _reported(
     batch: Batch,
     units: Sequence[Unit],
     baselines: Sequence[Unit],
+    stores: Sequence[Path],
     since: datetime | None,
     options: argparse.Namespace,
 ) -> int:
     try:
         named = named_baselines(batch.looked(baselines), baselines)
         known = batch.look(units)
-        stores = {store for store in map(store_of, options.runs) if store is not None}
-        done = batch.report(known, named, sorted(stores), since)
+        done = batch.report(known, named, stores, since)
     except KeyboardInterrupt:
         print(f"\nstallscope: {_stopped(batch)}", file=sys.stderr)
         raise

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.filesize import decimal
 
+from stallscope.collector.address import where_is
 from stallscope.collector.catalogue.removing import Removable, removable, remove
-from stallscope.errors import UsageError
+from stallscope.collector.mirror import Mirror, mirrored, place_for_mirrors
+from stallscope.errors import NotFoundError, UsageError
 from stallscope.wording.plain import plain
 
 from .main import FAILED, FINE
@@ -23,15 +26,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    # All of them, before anything is removed: a mistake in one word removes nothing.
-    runs = {one.folder: one for one in map(removable, options.runs)}
-    if not options.yes and not _agreed(list(runs.values())):
-        print("nothing was removed", file=sys.stderr)
-        return FAILED
-    for one in runs.values():
-        remove(one)
-        print(f"{plain(str(one.folder))}: removed")
+    with place_for_mirrors() as folder:
+        near = [_near(source, folder) for source in options.runs]
+        # All of them, before anything is removed: a mistake in one word removes nothing.
+        runs = {one.folder: one for one in map(removable, near)}
+        if not options.yes and not _agreed(list(runs.values())):
+            print("nothing was removed", file=sys.stderr)
+            return FAILED
+        for one in runs.values():
+            _remove(one)
+            print(f"{plain(where_is(one.folder))}: removed")
     return FINE
+
+
+def _near(source: str, folder: Path) -> str:
+    """A RUN of a folder as it is, and one of a URL in the store's mirror."""
+    place, mark, run_id = source.partition("#")
+    if "://" not in place:
+        return source
+    found = mirrored(place, folder)
+    if found is None:
+        raise NotFoundError(f"{source}: nothing is collected there")
+    return f"{found}{mark}{run_id}"
+
+
+def _remove(run: Removable) -> None:
+    mirror = Mirror.of(run.folder.parent)
+    if mirror is None:
+        remove(run)
+    else:
+        mirror.remove(run.folder.name)
 
 
 def _agreed(runs: Sequence[Removable]) -> bool:
@@ -43,6 +67,6 @@ def _agreed(runs: Sequence[Removable]) -> bool:
     if not sys.stdin.isatty():
         raise UsageError("nobody can be asked whether to remove the runs; --yes removes them")
     for one in runs:
-        print(f"{plain(str(one.folder))}: {decimal(one.manifest.bytes)}", file=sys.stderr)
+        print(f"{plain(where_is(one.folder))}: {decimal(one.manifest.bytes)}", file=sys.stderr)
     print(f"Remove {len(runs)} run(s)? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

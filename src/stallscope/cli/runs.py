@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from stallscope.collector.address import address, where_is
 from stallscope.collector.catalogue import Baselines, Catalogue, Entry, parse_where
 from stallscope.collector.catalogue.entry import SHARES
 from stallscope.collector.catalogue.index import is_store
 from stallscope.collector.catalogue.manifests import MANIFEST
+from stallscope.collector.catalogue.where import Condition
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.pictures.palette import COLOURS
 from stallscope.wording.ages import age
@@ -43,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "store",
         nargs="?",
         metavar="WHERE",
-        type=Path,
-        default=Path(),
-        help="a store: a folder that runs were collected into (this one)",
+        default=".",
+        help="a store: a folder that runs were collected into (this one), or a URL",
     )
     parser.add_argument(
         "--where",
@@ -69,7 +71,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     where = parse_where(options.where)
     limit = _limit(options.limit, options.json)
-    store: Path = options.store
+    with _here(options.store) as store:
+        return _run(options, store, where, limit)
+
+
+@contextmanager
+def _here(place: str) -> Iterator[Path]:
+    """The store's folder; of one at a URL, a mirror of it."""
+    if "://" not in place:
+        yield Path(place)
+        return
+    # What opens URLs takes longer to import than to list a folder.
+    from stallscope.collector.mirror import Mirror, place_for_mirrors
+
+    with place_for_mirrors() as folder:
+        mirror = Mirror.made(folder / "store", place)
+        mirror.update_all()
+        yield mirror.folder
+
+
+def _run(
+    options: argparse.Namespace, store: Path, where: Sequence[Condition], limit: int | None
+) -> int:
     if not is_store(store):
         raise NotFoundError(_no_runs(store))
     with Catalogue.open(store) as catalogue:
@@ -86,7 +109,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_table(entries, found, of_all)
     for problem in problems:
-        print(f"stallscope: {plain(problem)}", file=sys.stderr)
+        said = plain(problem).replace(str(store), where_is(store))
+        print(f"stallscope: {said}", file=sys.stderr)
     return FINE
 
 
@@ -100,6 +124,8 @@ def _limit(given: int | None, is_json: bool) -> int | None:
 
 def _no_runs(store: Path) -> str:
     """That nothing is here, and where there is something."""
+    if "://" in address(store):
+        return f"{where_is(store)}: no runs were collected to this URL"
     if not store.is_dir():
         return f"{store}: there is no such folder"
     if (store / MANIFEST).is_file():
@@ -126,7 +152,7 @@ def _document(store: Path, entry: Entry, baseline: Entry | None) -> dict[str, An
     return {
         "id": entry.id,
         "name": entry.name,
-        "path": str(store / entry.folder),
+        "path": where_is(store / entry.folder),
         "source": entry.source,
         "framework": entry.framework,
         "versions": _texts(entry.facts.get("versions")),

@@ -22,7 +22,7 @@ from stallscope.collector.catalogue.checking import (
 )
 from stallscope.collector.catalogue.index import folders_of, is_store
 from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.errors import NotFoundError
+from stallscope.errors import NotFoundError, UsageError
 from stallscope.wording.plain import plain
 
 from .main import FAILED, FINE
@@ -36,9 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "places",
         nargs="+",
         metavar="STORE|RUN",
-        type=Path,
-        help="a store, or the folder of a collected run",
+        type=_folder,
+        help="a store in a folder, or the folder of a collected run",
     )
+
+
+def _folder(text: str) -> Path:
+    if "://" in text:
+        raise UsageError(f"{text}: copy the store, or the run, into a folder to check it")
+    return Path(text)
 
 
 def run(options: argparse.Namespace) -> int:

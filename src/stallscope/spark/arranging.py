@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from stallscope.attempts import last_attempts, recorded_again
 from stallscope.collector.step_files import write_rows
@@ -22,7 +21,7 @@ from stallscope.run import STEPS_SCHEMA, Log, Run
 
 from .each import each
 from .parsing import Fragment, stand_in
-from .storage import new_file, rows_of
+from .storage import is_url, metadata_of, new_file, rows_of
 
 if TYPE_CHECKING:
     # Executors import this, and need nothing that stores need.
@@ -52,15 +51,9 @@ class FarSteps:
         self._new = len(self.fragments)
 
     def load(self, folder: Path) -> Run:
-        from stallscope.collector.catalogue.manifests import read_manifest
         from stallscope.collector.loading import load_run
 
-        old = load_run(folder, ranks=())
-        files = tuple(
-            str(folder / name)
-            for name in sorted(read_manifest(folder).files)
-            if name.startswith("steps")
-        )
+        old, files = load_run(folder, ranks=()), steps_of(folder)
         there = len(self.fragments)
         rows = _rows_of_logs(files, len(old.logs))
         # One that has none has a stand-in all the same, which counts as a row.
@@ -73,25 +66,33 @@ class FarSteps:
         )
         return replace(old, steps=steps.cast(STEPS_SCHEMA))
 
-    def write(self, run: Run, folder: Path) -> Written:
+    def write(self, run: Run, folder: Path, place: Path) -> Written:
+        from stallscope.collector.address import address
         from stallscope.collector.catalogue.manifests import ListedFile
         from stallscope.collector.store import Written, listed
 
-        told, found = self.arranged(run)
+        # Nothing is moved at a URL: executors write to where it stays.
+        far = address(place) if is_url(address(place)) else None
+        told, found = self.arranged(run, None if far is None else f"{far}/steps")
         (folder / "steps").mkdir()
         if not found:
             write_rows(STEPS_SCHEMA.empty_table(), folder / "steps" / "logs-000000-000000.parquet")
             return Written(told, 0, listed(folder, "steps/*.parquet"))
         files = {}
         for one in found:
-            name = f"steps/logs-{one.logs[0]:06d}-{one.logs[1]:06d}.parquet"
             # Of a task that ran more than once, the one that counts.
-            Path(one.path).rename(folder / name)
+            name = f"steps/{one.name}"
+            if far is None:
+                name = f"steps/{_name(one.logs)}.parquet"
+                Path(one.path).rename(folder / name)
             files[name] = ListedFile(one.size, one.sha256)
         return Written(told, sum(one.rows for one in found), files)
 
-    def arranged(self, run: Run) -> tuple[Run, list[Arranged]]:
+    def arranged(self, run: Run, folder: str | None = None) -> tuple[Run, list[Arranged]]:
         """Have the rows of a run put into files of many logs, in the order of logs.
+
+        Args:
+            folder: for these files; None: where executors write anyway.
 
         Returns:
             The run with what was noticed on the way, and the files.
@@ -99,7 +100,9 @@ class FarSteps:
         numbers = dict(
             zip(run.steps["log"].to_pylist(), run.steps["step"].to_pylist(), strict=True)
         )
-        tasks = [_Task(pieces, self.folder) for pieces in _files(self._pieces(run, numbers))]
+        tasks = [
+            _Task(pieces, folder or self.folder) for pieces in _files(self._pieces(run, numbers))
+        ]
         found = each(self.spark, _arrange, tasks)
         return _told(run, found), found
 
@@ -160,6 +163,21 @@ class Arranged:
     #: Steps that a later log of the same collection has again, by rank.
     repeated: dict[int, int]
 
+    @property
+    def name(self) -> str:
+        """The last part of the path, which no other attempt uses."""
+        return self.path.rpartition("/")[2]
+
+
+def steps_of(folder: Path) -> tuple[str, ...]:
+    """The files with a collected run's rows, as executors see them, in the order of logs."""
+    from stallscope.collector.address import address
+    from stallscope.collector.catalogue.manifests import read_manifest
+    from stallscope.collector.loading import STEPS, names_of
+
+    names = sorted(names_of(read_manifest(folder).files, STEPS))
+    return tuple(f"{address(folder)}/{name}" for name in names)
+
 
 def _place(log: Log) -> tuple[int, int]:
     return log.rank, log.generation
@@ -177,8 +195,7 @@ def _rows_of_logs(files: Sequence[str], logs: int) -> list[int]:
     """
     rows = [0] * logs
     column = STEPS_SCHEMA.get_field_index("log")
-    for path in files:
-        told = pq.read_metadata(path)
+    for told in metadata_of(files):
         for number in range(told.num_row_groups):
             group = told.row_group(number)
             range_of = group.column(column).statistics
@@ -215,12 +232,16 @@ def _arrange(task: _Task) -> Arranged:
         if again:
             repeated[piece.rank] = repeated.get(piece.rank, 0) + again
     whole = pa.concat_tables(tables).combine_chunks()
-    path = f"{task.folder}/{uuid.uuid4().hex}.arranged.parquet"
+    logs = task.pieces[0].log, task.pieces[-1].log
+    path = f"{task.folder}/{_name(logs)}.{uuid.uuid4().hex[:8]}.parquet"
     with new_file(path) as file:
         counted = _Counted(file)
         write_rows(whole, counted)
-    logs = task.pieces[0].log, task.pieces[-1].log
     return Arranged(path, logs, whole.num_rows, counted.size, counted.hexdigest(), repeated)
+
+
+def _name(logs: tuple[int, int]) -> str:
+    return f"logs-{logs[0]:06d}-{logs[1]:06d}"
 
 
 class _Counted(io.RawIOBase):

@@ -9,10 +9,13 @@ from typing import Any
 
 from stallscope.batch.units import Unit
 from stallscope.collecting import list_runs
+from stallscope.collector.address import address
 from stallscope.collector.fetch import Progress, fetch
 from stallscope.collector.loading import RunOnDisk
+from stallscope.collector.mirror import Mirror
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store import save_run
+from stallscope.errors import UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -34,10 +37,17 @@ class OnSpark:
     spark: Any
 
     def near(self, place: Source, store: Path, progress: Progress) -> Source:
-        return place if place.local or place.travels else fetch(place, store, progress)
+        if place.local or place.travels:
+            return place
+        if Mirror.of(store) is not None:
+            raise UsageError(
+                f"{place.where}: executors cannot read there, and a store at a URL has no room for "
+                "copies: collect it without --engine spark, or into a folder that all machines share"
+            )
+        return fetch(place, store, progress)
 
     def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
-        folder = scratch_at(str(store))
+        folder = scratch_at(address(store))
         try:
             reads = FarReads(self.spark, read_as, folder)
             runs = read(place, read_as=read_as, reads=reads)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from stallscope.batch.units import Unit
-from stallscope.collector.catalogue.manifests import read_manifest
+from stallscope.collector.address import address
 from stallscope.collector.fetch import fetch
 from stallscope.collector.loading import load_run
 from stallscope.collector.sources.base import Source
@@ -23,11 +22,11 @@ from stallscope.parsers import read
 from stallscope.run import Run
 from stallscope.runs import chosen
 
-from .arranging import FarSteps
+from .arranging import FarSteps, steps_of
 from .cells import Cluster
 from .parsing import FarReads
 from .scratch import keep, scratch_at
-from .storage import is_url, remove
+from .storage import is_url, metadata_of, remove
 from .table import FarTable
 
 
@@ -119,6 +118,8 @@ class FarRuns:
             return scratch_at(self.scratch)
         # Not what a link leads to: executors may have it elsewhere.
         named = Path(unit.place.partition("#")[0]).absolute()
+        if is_url(address(named)):
+            return scratch_at(address(named.parent))
         if not named.exists():
             raise UsageError(
                 f"{unit.place}: where may executors write? Name a folder that all machines share, "
@@ -133,10 +134,8 @@ class FarRuns:
 def _collected(unit: Unit) -> _Held:
     # Not what a link leads to: executors may have it elsewhere.
     folder = Path(unit.place).absolute()
-    run = load_run(folder, ranks=())
-    names = sorted(read_manifest(folder).files)
-    files = tuple(str(folder / name) for name in names if name.startswith("steps"))
-    return _Held(run, files, sum(pq.read_metadata(file).num_rows for file in files))
+    run, files = load_run(folder, ranks=()), steps_of(folder)
+    return _Held(run, files, sum(told.num_rows for told in metadata_of(files)))
 
 
 def _near(place: Source, scratch: str) -> Source:

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from stallscope.errors import StallscopeError, UnreadableError, UnwritableError, UsageError
+
+_AT_ONCE = 16
+# What of a file's end is fetched at a time.
+_END = 64 << 10
 
 
 def is_url(place: str) -> bool:
@@ -44,9 +50,11 @@ def new_file(path: str) -> Iterator[Any]:
         with Path(path).open("wb") as file:
             yield file
         return
+    from stallscope.collector.sources.files import has_folders
+
     file_system, own = _opened(path)
     try:
-        if _has_folders(file_system):
+        if has_folders(file_system):
             file_system.makedirs(own.rpartition("/")[0], exist_ok=True)
         with file_system.open(own, "wb") as file:
             yield file
@@ -90,6 +98,25 @@ def rows_of(
         return found.to_table(columns, filter=wanted)
 
 
+def metadata_of(paths: Sequence[str]) -> list[pq.FileMetaData]:
+    """What the ends of files of Parquet tell of their row groups.
+
+    Raises:
+        UnreadableError: as ``rows_of``.
+    """
+    if not paths or not is_url(paths[0]):
+        return [pq.read_metadata(path) for path in paths]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(_metadata, paths))
+
+
+def _metadata(path: str) -> pq.FileMetaData:
+    with _reading(path):
+        file_system, own = _opened(path)
+        with file_system.open(own, "rb", cache_type="readahead", block_size=_END) as file:
+            return pq.read_metadata(file)
+
+
 def remove(folder: str) -> None:
     """Remove a folder with all in it, as far as it can be removed."""
     if not is_url(folder):
@@ -125,13 +152,6 @@ def _reading(path: str) -> Iterator[None]:
         raise UnreadableError(
             f"{_shown(path)}: an executor of Spark cannot read there: {_said(error)}"
         ) from error
-
-
-def _has_folders(file_system: Any) -> bool:
-    """Whether a file needs its folder to be made before it; object stores have none."""
-    protocol = file_system.protocol
-    kinds = {protocol} if isinstance(protocol, str) else set(protocol)
-    return bool(kinds & {"file", "local", "sftp", "ssh"})
 
 
 def _said(error: Exception) -> str:

@@ -1,0 +1,481 @@
+"""Stores at URLs: the same runs as in a folder, whole at any time, whoever writes at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from support.services import Sshd
+from support.step_logs import Job, write_job
+from support.stores import SECRET, Bucket
+
+from stallscope.cli.dashboard import opened
+from stallscope.cli.main import main
+from stallscope.collector.loading import load_run
+from stallscope.collector.mirror import Mirror, mirrored
+from stallscope.collector.sources.files import Files
+from stallscope.collector.sources.registry import open_source
+from stallscope.errors import UnreadableError
+from stallscope.runs import open_run, open_runs
+
+JOB = Job(ranks=3, steps=120, epochs=2, slow={(1, "input"): 15.0}, facts={"model": "resnet"})
+SYNTHETIC = replace(JOB, slow={}, run_id="synthetic", facts={"model": "resnet", "synthetic": True})
+#: So long ago that nobody is at it any more.
+DAYS = 2 * 24 * 3600
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs" / "run-a"
+    write_job(folder, JOB)
+    return folder
+
+
+@pytest.fixture
+def synthetic(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs" / "synthetic"
+    write_job(folder, SYNTHETIC)
+    return folder
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/far/runs"
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    yield "memory://far/runs"
+    fsspec.filesystem("memory").rm("/far", recursive=True)
+
+
+def collect(*sources: object, to: object) -> None:
+    assert main(["collect", *map(str, sources), "--to", str(to)]) == 0
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    """What a command says in JSON."""
+    capsys.readouterr()
+    assert main([*map(str, words)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def without(items: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{key: value for key, value in one.items() if key not in names} for one in items]
+
+
+def seen(store: str) -> tuple[Any, str]:
+    """The file system that has a store, as Stallscope opens it, and the store's path there."""
+    place = open_source(store)
+    assert isinstance(place, Files)
+    file_system, root = place.opened()
+    file_system.invalidate_cache()
+    return file_system, root
+
+
+def names_in(store: str) -> set[str]:
+    """All files of a store at a URL."""
+    file_system, root = seen(store)
+    return {path.removeprefix(root + "/") for path in file_system.find(root)}
+
+
+def files_of(store: str, run: str = "run-a") -> set[str]:
+    return {one.removeprefix(f"{run}/") for one in names_in(store) if one.startswith(f"{run}/")}
+
+
+def listed_in(store: str, run: str = "run-a") -> set[str]:
+    file_system, root = seen(store)
+    return set(json.loads(file_system.cat_file(f"{root}/{run}/manifest.json"))["files"])
+
+
+@pytest.mark.parametrize("kind", ["url", "memory"])
+def test_runs_are_reported_on_and_listed_as_in_a_folder(
+    kind: str,
+    logs: Path,
+    synthetic: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = request.getfixturevalue(kind)
+    # What is held in the memory of this process, others do not see.
+    alone = ["--jobs", "1"] if kind == "memory" else []
+    for place in (store, tmp_path / "store"):
+        collect(logs, synthetic, to=place)
+    reports = [
+        told(capsys, "report", place, "--format", "json", *alone)
+        for place in (store, tmp_path / "store")
+    ]
+    assert (reports[0], len(reports[0])) == (reports[1], 2)
+    for place in (f"{store}#run-a", f"{store}/run-a"):
+        (one,) = told(capsys, "report", place, "--format", "json")
+        assert one == next(other for other in reports[0] if other["run"]["id"] == "run-a")
+        assert one["baseline"] is not None
+    lists = [told(capsys, "runs", place, "--json") for place in (store, tmp_path / "store")]
+    assert [one["path"] for one in lists[0]] == [f"{store}/{one['id']}" for one in lists[0]]
+    assert without(lists[0], "path", "collected_at") == without(lists[1], "path", "collected_at")
+    assert open_run(f"{store}#run-a").steps.equals(open_run(str(logs)).steps)
+    assert len(open_runs(store)) == 2
+    assert files_of(store) == {"manifest.json", "summary.json", *listed_in(store)}
+
+
+@pytest.mark.services
+def test_every_kind_of_store_takes_them(
+    bucket: Bucket, logs: Path, synthetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = bucket.url("runs")
+    (last,) = logs.glob("rank-00002*")
+    bucket.put(logs, "logs/run-a")
+    bucket.store.client().rm_file(f"{bucket.name}/logs/run-a/{last.name}")
+    collect(bucket.url("logs/run-a"), to=store)
+    first = listed_in(store)
+    bucket.put(logs, "logs/run-a")
+    collect(bucket.url("logs/run-a"), synthetic, to=store)
+    collect(logs, synthetic, to=tmp_path / "store")
+    found, wanted = (
+        told(capsys, "report", place, "--format", "json") for place in (store, tmp_path / "store")
+    )
+    for one in (*found, *wanted):
+        one["run"].pop("source")
+    assert found == wanted
+    assert not first & files_of(store)
+    capsys.readouterr()
+    collect(bucket.url("logs/run-a"), to=store)
+    assert capsys.readouterr().out.startswith(f"{store}/run-a: unchanged, 3 of 3 rank(s)")
+
+
+def test_logs_that_come_later_are_merged_and_old_files_go(logs: Path, url: str) -> None:
+    first, *rest = sorted(logs.glob("*.csv"))
+    collect(first, to=url)
+    before = listed_in(url)
+    for one in rest:
+        collect(one, to=url)
+    assert open_run(url).ranks == [0, 1, 2]
+    assert open_run(url).steps.equals(open_run(str(logs)).steps)
+    assert not before & files_of(url)
+    assert listed_in(url) | {"manifest.json", "summary.json"} == files_of(url)
+
+
+def test_files_that_are_there_already_are_not_put_again(logs: Path, url: str) -> None:
+    collect(logs, to=url)
+    before = listed_in(url)
+    (logs / "rank-00000.0.0.steps.csv").touch()
+    collect(logs, to=url)
+    assert listed_in(url) == before
+
+
+def test_what_is_unchanged_is_noticed_without_fetching_anything(
+    logs: Path,
+    url: str,
+    memory: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fsspec.filesystem("memory").put(str(logs), "/far/logs", recursive=True)
+    source = "memory://far/logs"
+    collect(source, to=url)
+    fetched: list[str] = []
+    monkeypatch.setattr(Files, "_bytes", lambda _place, _system, path, *_: fetched.append(path))
+    monkeypatch.setattr(Mirror, "_get", lambda _mirror, _run, name, _file: fetched.append(name))
+    capsys.readouterr()
+    collect(source, to=url)
+    assert capsys.readouterr().out == (
+        f"{url}/run-a: unchanged, 3 of 3 rank(s), 360 rows, completed\n"
+    )
+    assert not fetched
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UnreadableError])
+def test_a_run_whose_manifest_did_not_come_is_none(
+    logs: Path, url: str, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def ended(*_: object) -> bool:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mirror, "_put_manifest", ended)
+        assert main(["collect", str(logs), "--to", url]) != 0
+    assert files_of(url) == set()
+    assert main(["runs", url]) == 2
+    collect(logs, to=url)
+    state = open_run(url)
+    write_job(logs, replace(JOB, steps=130))
+    with monkeypatch.context() as patch:
+        patch.setattr(Mirror, "_put_manifest", ended)
+        assert main(["collect", str(logs), "--to", url]) != 0
+    assert open_run(url).steps.equals(state.steps)
+
+
+def test_what_killed_collectors_have_left_goes_a_day_later(
+    logs: Path, url: str, tmp_path: Path
+) -> None:
+    collect(logs, to=url)
+    folder = tmp_path / "far" / "runs" / "run-a"
+    left = ["steps/logs-000000-000002.0123abcd.parquet", "intervals.0123abcd.parquet"]
+    young, foreign = "steps/epochs-000000-000001.4567abcd.parquet", "notes.parquet"
+    for name in (*left, young, foreign):
+        (folder / name).write_bytes(b"")
+        if name != young:
+            os.utime(folder / name, (time.time() - DAYS,) * 2)
+    write_job(logs, replace(JOB, steps=130))
+    collect(logs, to=url)
+    assert files_of(url) - listed_in(url) == {"manifest.json", "summary.json", young, foreign}
+
+
+def between(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, other: Any) -> list[str]:
+    """Let somebody else do something once, in the middle of what collects."""
+    done: list[str] = []
+    method = getattr(kind, name)
+
+    def called(*args: Any) -> Any:
+        if not done:
+            done.append(name)
+            other()
+        return method(*args)
+
+    monkeypatch.setattr(kind, name, called)
+    return done
+
+
+def both_are_there(
+    logs: Path, store: str, monkeypatch: pytest.MonkeyPatch, kind: type, name: str, *before: Path
+) -> None:
+    """Two collectors bring different ranks of one run at once: the later one brings both."""
+    one, other = sorted(logs.glob("*.csv"))[1:]
+    for path in before:
+        collect(path, to=store)
+    done = between(monkeypatch, kind, name, lambda: collect(other, to=store))
+    collect(one, to=store)
+    assert done == [name]
+    assert open_run(store).ranks == ([0, 1, 2] if before else [1, 2])
+    assert files_of(store) == {"manifest.json", "summary.json", *listed_in(store)}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_of_two_collectors_the_later_one_begins_again(
+    logs: Path, url: str, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    before = [logs / "rank-00000.0.0.steps.csv"] if again else []
+    both_are_there(logs, url, monkeypatch, Mirror, "_put_manifest", *before)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [("s3", False), ("s3", True), ("az", False), ("az", True)],
+)
+def test_a_bucket_says_so_when_another_manifest_came_in_the_last_moment(
+    kind: str,
+    again: bool,
+    logs: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket: Bucket = request.getfixturevalue(f"{kind}_bucket")
+    before = [logs / "rank-00000.0.0.steps.csv"] if again else []
+    place = type(open_source(bucket.url()))
+    both_are_there(logs, bucket.url("runs"), monkeypatch, place, "only_over", *before)
+
+
+@pytest.mark.services
+def test_hosts_that_are_reached_over_ssh_take_them(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
+    store = f"ssh://alpha{tmp_path}/runs"
+    collect(logs / "rank-00000.0.0.steps.csv", to=store)
+    collect(logs, to=store)
+    assert open_run(store).steps.equals(open_run(str(logs)).steps)
+    files = {path.name for path in (tmp_path / "runs" / "run-a").iterdir()}
+    assert files == {
+        "manifest.json",
+        "summary.json",
+        "steps",
+        *files & listed_in(f"file://{tmp_path}/runs"),
+    }
+
+
+@pytest.mark.services
+def test_a_store_that_knows_no_conditions_takes_runs(
+    logs: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(open_source("s3://bucket"))
+    monkeypatch.setattr(kind, "only_over", lambda *_: {"NobodyKnowsThis": "*"})
+    collect(logs, to=s3_bucket.url("runs"))
+    assert open_run(s3_bucket.url("runs")).ranks == [0, 1, 2]
+
+
+def test_collectors_at_once_leave_a_whole_run(logs: Path, url: str) -> None:
+    threads = [
+        threading.Thread(target=collect, args=(one,), kwargs={"to": url})
+        for one in sorted(logs.glob("*.csv"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run = open_run(url)
+    assert run.ranks
+    assert run.steps.num_rows == len(run.ranks) * JOB.steps
+
+
+def test_who_reads_a_state_that_has_gone_is_told_so(logs: Path, url: str, tmp_path: Path) -> None:
+    collect(logs, to=url)
+    store = mirrored(url, tmp_path)
+    assert store is not None
+    write_job(logs, replace(JOB, steps=130))
+    collect(logs, to=url)
+    with pytest.raises(UnreadableError) as raised:
+        load_run(store / "run-a")
+    assert str(raised.value) == (
+        f"{url}/run-a: this run was collected again meanwhile; do the same once more"
+    )
+
+
+def _other_bytes(folder: Path) -> None:
+    (file,) = folder.glob("intervals.*.parquet")
+    file.write_bytes(file.read_bytes()[::-1])
+
+
+def _missing(folder: Path) -> None:
+    (file,) = folder.glob("steps/*.parquet")
+    file.unlink()
+
+
+def _outside(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"intervals.', '"intervals/../../../../../x.'))
+
+
+def _no_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(b"{")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (_other_bytes, "other bytes than were collected"),
+        (_missing, ".parquet: missing"),
+        (_outside, "the manifest names a file outside of the run"),
+        (_no_manifest, "the collected run is damaged"),
+    ],
+)
+def test_damage_is_one_sentence_and_collecting_again_mends_it(
+    logs: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Any, says: str
+) -> None:
+    collect(logs, to=url)
+    damage(tmp_path / "far" / "runs" / "run-a")
+    capsys.readouterr()
+    assert main(["report", f"{url}/run-a"]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(f"stallscope: {url}")
+    assert says in sentence
+    write_job(logs, replace(JOB, steps=130))
+    collect(logs, to=url)
+    assert open_run(url).steps.num_rows == 390
+
+
+def test_ids_of_runs_never_become_paths(tmp_path: Path, url: str) -> None:
+    write_job(tmp_path / "logs", replace(JOB, run_id="../../evil"))
+    collect(tmp_path / "logs", to=url)
+    (name,) = {path.name for path in (tmp_path / "far" / "runs").iterdir() if path.name[0] != "."}
+    assert "/" not in name
+    assert {path.name for path in (tmp_path / "far").iterdir()} == {"runs"}
+    assert open_run(f"{url}#../../evil").ranks == [0, 1, 2]
+
+
+def test_a_store_is_followed_until_the_run_ends(logs: Path, url: str) -> None:
+    log = logs / "rank-00001.0.0.steps.csv"
+    whole = log.read_bytes()
+    log.write_bytes(whole[: whole.rindex(b"\nend") + 1])
+    words = ["collect", str(logs), "--to", url, "--follow", "--every", "0.1"]
+    ended: list[int] = []
+    following = threading.Thread(target=lambda: ended.append(main(words)))
+    following.start()
+    while not names_in(url):
+        time.sleep(0.01)
+    log.write_bytes(whole)
+    following.join()
+    assert ended == [0]
+    assert open_run(url).status == "completed"
+
+
+def test_runs_are_removed(
+    logs: Path, synthetic: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect(logs, synthetic, to=url)
+    capsys.readouterr()
+    assert main(["rm", f"{url}#run-a", "--yes"]) == 0
+    assert capsys.readouterr().out == f"{url}/run-a: removed\n"
+    assert files_of(url) == set()
+    assert [one["id"] for one in told(capsys, "runs", url, "--json")] == ["synthetic"]
+    for words, says in (
+        ((f"{url}#run-a",), f"{url}: there is no run run-a; stallscope runs {url} lists them"),
+        ((url,), f"{url}: this is a whole store; name a run: {url}#RUN_ID"),
+        ((f"{url}-b#run-a",), f"{url}-b#run-a: nothing is collected there"),
+    ):
+        assert main(["rm", "--yes", *words]) == 2
+        assert capsys.readouterr().err == f"stallscope: {says}\n"
+
+
+def test_the_dashboard_shows_a_mirror(
+    logs: Path, synthetic: Path, url: str, tmp_path: Path
+) -> None:
+    collect(logs, synthetic, to=url)
+    store = mirrored(url, tmp_path)
+    runs, failures = opened([str(store)])
+    assert not failures
+    assert {run.id for run in runs.runs()} == {"run-a", "synthetic"}
+    assert runs.analysis("run-a", "synthetic").steps == open_run(f"{url}#run-a").rows // 3
+
+
+def test_other_words_are_one_sentence(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, says in (
+        (["verify", url], f"{url}: copy the store, or the run, into a folder to check it"),
+        (["runs", url], f"{url}: no runs were collected to this URL"),
+    ):
+        assert main(words) == 2
+        assert capsys.readouterr().err == f"stallscope: {says}\n"
+
+
+@pytest.mark.services
+def test_refusals_are_one_sentence_without_secrets(
+    logs: Path,
+    s3_bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    collect(logs, to=s3_bucket.url("runs"))
+    s3_bucket.store.use(monkeypatch, AWS_SECRET_ACCESS_KEY=SECRET)
+    capsys.readouterr()
+    url = s3_bucket.url("runs")
+    for words in (["collect", str(logs), "--to", url], ["runs", url], ["report", url], ["rm", url]):
+        assert main(words) == 2
+        (sentence,) = capsys.readouterr().err.splitlines()
+        assert sentence.startswith(f"stallscope: {url}")
+        assert "access is refused" in sentence
+        assert SECRET not in sentence
+    s3_bucket.store.use(monkeypatch)
+    assert main(["collect", str(logs), "--to", "s3://somebody-elses/runs"]) == 2
+    assert "access is refused" in capsys.readouterr().err
+
+
+@pytest.mark.services
+def test_a_bucket_that_only_gives_is_said_to_take_nothing(
+    logs: Path, s3_bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = f"arn:aws:s3:::{s3_bucket.name}/*"
+    denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": resource}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [denied]})
+    s3_bucket.store.client().call_s3("put_bucket_policy", Bucket=s3_bucket.name, Policy=policy)
+    url = s3_bucket.url("runs")
+    assert main(["collect", str(logs), "--to", url]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(f"stallscope: {url}/run-a: cannot be written: access is refused")
