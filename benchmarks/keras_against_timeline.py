@@ -14,6 +14,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from figures import Figure, share_of
+from keras_step_cost import NETWORK
 from paired import difference
 from peers import TRAINING, ran
 from torch_overhead import host_part_us
@@ -21,36 +22,13 @@ from torch_overhead import host_part_us
 #: How many times the stamps are in the graph.
 STAMPED = 60
 
-PROGRAM = """
-import json, os, random, statistics, sys, time
-import horovod.tensorflow.keras as hvd
-import tensorflow as tf
-from stallscope.collector.recorder.tf_keras.instrument import Instrumentation
-from stallscope.collector.recorder.tf_keras.ring import StampRing
-from stallscope.keras import StepLogger
-
-LAYERS, WIDTH, BATCH, STEPS, SKIPPED = 80, 128, 32, 12, 2
+PROGRAM = (
+    f"LAYERS, WIDTH = 80, 128\n{NETWORK}"
+    """
+STEPS, SKIPPED = 12, 2
 networks, rounds, stamped, out = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-hvd.init()
 # A single rank reduces nothing, unless it takes itself for one of two; Horovod's threads know better.
 hvd.global_process_set.size = lambda: 2
-tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.config.threading.set_inter_op_parallelism_threads(1)
-x = tf.random.stateless_normal((BATCH, WIDTH), (1, 2))
-data = tf.data.Dataset.from_tensors((x, tf.zeros(BATCH, tf.int32))).repeat()
-order = random.Random(7)
-
-def compiled():
-    layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
-    model = tf.keras.Sequential([tf.keras.Input((WIDTH,)), *layers, tf.keras.layers.Dense(10)])
-    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.001))
-    model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
-
-def plain(model, batches):
-    function = model.make_train_function(force=True)
-    function(batches)
-    return function
 
 def recorded(model, batches, logger):
     # Theirs are small, as what they hold is not looked at.
@@ -85,7 +63,8 @@ def network(number):
     logger.set_model(model)
     functions = {}
     for arm in order.sample(["none", "recorder"], 2):
-        functions[arm] = recorded(model, batches, logger) if arm == "recorder" else plain(model, batches)
+        own = [logger] if arm == "recorder" else []
+        functions[arm] = (recorded if own else traced)(model, batches, *own)
     functions["timeline"] = functions["none"]
     found = {arm: [] for arm in functions}
     for turn in range(rounds):
@@ -97,6 +76,7 @@ def network(number):
 
 print(json.dumps([network(number) for number in range(networks)]))
 """
+)
 
 
 def figures(quick: bool) -> list[Figure]:

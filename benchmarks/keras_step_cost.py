@@ -15,16 +15,16 @@ from figures import Figure, at_most
 from paired import difference
 from peers import TRAINING, ran
 
-PROGRAM = """
-import json, random, statistics, sys, time
+#: A network, whose size ``LAYERS`` and ``WIDTH`` say, and its train function, traced anew.
+NETWORK = """
+import json, os, random, statistics, sys, time
 import horovod.tensorflow.keras as hvd
 import tensorflow as tf
 from stallscope.collector.recorder.tf_keras.instrument import Instrumentation
 from stallscope.collector.recorder.tf_keras.ring import StampRing
 from stallscope.keras import StepLogger
 
-LAYERS, WIDTH, BATCH, STEPS, WARM_UP = 10, 64, 32, 150, 20
-times, logs = int(sys.argv[1]), sys.argv[2]
+BATCH = 32
 hvd.init()
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -43,6 +43,13 @@ def traced(model, batches):
     function = model.make_train_function(force=True)
     function(batches)
     return function
+"""
+
+PROGRAM = (
+    f"LAYERS, WIDTH = 10, 64\n{NETWORK}"
+    """
+STEPS, WARM_UP = 150, 20
+times, logs = int(sys.argv[1]), sys.argv[2]
 
 def stamped(model, batches):
     stamps = Instrumentation(StampRing(), several_per_call=False, single_process=True)
@@ -75,6 +82,7 @@ def medians():
 
 print(json.dumps([medians() for _ in range(times)]))
 """
+)
 
 
 def figures(quick: bool) -> list[Figure]:
