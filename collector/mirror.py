@@ -89,7 +89,8 @@ class Mirror:
             raise UsageError(f"{place.where}: stores are folders, or at URLs that take files")
         self.folder, self.where = folder, place.where.rstrip("/")
         self._place = place
-        self._system, root = place.opened()
+        with self._reading(""):
+            self._system, root = place.opened()
         self._root = root.rstrip("/")
         #: By run; None where there was none.
         self._known: dict[str, _State | None] = {}

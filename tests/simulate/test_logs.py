@@ -21,7 +21,7 @@ ROUGH = replace(
     lost_rows=0.2,
     lost_ranks=(3,),
     cut_ranks={1: 17, 4: 14},
-    clocks=Clocks(offset_s=900, drift_ppm=100, jumps=(Jump(1, 20, -3000.0),)),
+    clocks=Clocks(offset_s=900, drift_ppm=100, jumps=(Jump(1, 20, 3000.0),)),
     noise=Noise(cv=0.5, tail_share=0.1),
     faults=(Fault("input", 50, ranks=(2,)),),
 )
@@ -60,6 +60,20 @@ def test_written_and_read_back_it_is_the_same_run(tmp_path: Path, job: Job) -> N
     )
     assert [replace(log, size=0) for log in run.logs] == list(simulated.run.logs)
     assert [path.name for path in paths] == [log.path for log in run.logs]
+
+
+def test_a_clock_that_is_set_back_within_a_step_costs_the_stamps_of_that_step(
+    tmp_path: Path,
+) -> None:
+    job = replace(JOB, ranks=4, clocks=Clocks(jumps=(Jump(1, 20, -3000.0),)))
+    simulated = simulate(job)
+    write_logs(simulated, tmp_path / "logs")
+    (run,) = read(str(tmp_path / "logs"))
+    rows = run.steps.to_pylist()
+    assert [(row["rank"], row["step"]) for row in rows if row["data"] is None] == [(2, 20), (3, 20)]
+    assert [problem.what for problem in run.problems] == [
+        "3 stamp(s) outside of their steps taken as missing"
+    ] * 2
 
 
 def test_lines_stand_in_the_order_in_which_they_happened(tmp_path: Path) -> None:
