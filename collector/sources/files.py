@@ -118,7 +118,9 @@ class Files(Source):
             extra = _EXTRAS.get(self._protocol)
             if extra:
                 raise MissingExtraError(extra, f"support for {self._protocol}://") from error
-            raise UsageError(f"{self.where}: cannot be opened: {reason(error)}") from error
+            package = error.name
+            said = f"it needs {package}: pip install {package}" if package else reason(error)
+            raise UsageError(f"{self.where}: cannot be opened: {said}") from error
         except ValueError as error:
             said = self._said(error)
             raise UsageError(f"{self.where}: cannot be opened: {said}") from error

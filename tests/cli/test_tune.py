@@ -181,6 +181,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_done(capsys: Captured) -> N
     assert "nowhere" in err
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("parts", [True, False], ids=["gives parts", "gives wholes"])
 def test_logs_of_a_web_server_are_read_where_they_are(
     made: Path, capsys: Captured, parts: bool
@@ -205,6 +206,7 @@ def test_logs_of_a_web_server_are_read_where_they_are(
     assert document["timelines"][0]["name"] == f"{served.url}/timeline.json.gz"
 
 
+@pytest.mark.extras
 def test_a_folder_of_a_web_server_is_read_as_well(made: Path, capsys: Captured) -> None:
     files = {
         "logs/autotune.csv": (REAL / "autotune.csv").read_bytes(),
