@@ -20,7 +20,7 @@ STEPS = 60
 
 
 def figures(quick: bool) -> list[Figure]:
-    return [one for layers in LAYERS for one in of_network(layers, 15 if quick else 100)]
+    return [one for layers in LAYERS for one in of_network(layers, 15 if quick else 80)]
 
 
 def of_network(layers: int, rounds: int) -> list[Figure]:
