@@ -48,7 +48,7 @@ class LoopLogger(Generic[Recording]):
 
     @contextlib.contextmanager
     def _pause(self, kind: str) -> Iterator[None]:
-        recording: Any = self.started()
+        recording: Any = self._started()
         recording.pause_begins()
         began = monotonic_ns()
         try:
@@ -56,7 +56,7 @@ class LoopLogger(Generic[Recording]):
         finally:
             recording.pause_ends(kind, began)
 
-    def started(self) -> Recording:
+    def _started(self) -> Recording:
         """The recording: ranks and checkpoints are known by its first use."""
         if self._recording is None:
             recording: Any = self._made()

@@ -67,7 +67,6 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
             flush_seconds=flush_seconds,
             stages=stages,
         )
-        self._recording: Optional[Recording] = None
 
     def _recording_of_fit(self) -> Recording:
         return Recording(self.model, self.params, self._options)

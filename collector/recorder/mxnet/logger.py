@@ -100,7 +100,7 @@ class Watched:
         return len(self._loader)  # type: ignore[arg-type]  # raises what the loader's own would
 
     def __iter__(self) -> Iterator[Any]:
-        recording, loop = self._log.started(), object()
+        recording, loop = self._log._started(), object()
         batches = iter(self._loader)
         recording.loop_begins(loop, self._loader)
         recording.epoch_begins()

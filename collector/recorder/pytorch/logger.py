@@ -99,7 +99,7 @@ class StepLogger(LoopLogger[Recording]):
     @contextlib.contextmanager
     def epoch(self, number: Optional[int] = None) -> Iterator[None]:
         """An epoch of several loops, or one that has its number from elsewhere."""
-        recording = self.started()
+        recording = self._started()
         recording.epoch_begins(number)
         self._own_epoch = True
         try:
@@ -120,7 +120,7 @@ class Watched:
         return len(self._loader)  # type: ignore[arg-type]  # raises what the loader's own would
 
     def __iter__(self) -> Iterator[Any]:
-        recording = self._log.started()
+        recording = self._log._started()
         loop, is_epoch = object(), not self._log._own_epoch
         batches = iter(self._loader)
         recording.loop_begins(loop, self._loader)

@@ -84,7 +84,6 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
             flush_seconds=flush_seconds,
             stages=stages,
         )
-        self._recording: Optional[Recording] = None
         self._trained = (model, optimizer)
         self._loop: Optional[OwnLoop] = None
         self._closed = False
