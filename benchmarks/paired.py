@@ -32,10 +32,15 @@ def difference(arm: list[float], none: list[float]) -> Difference:
     Raises:
         ValueError: if the arms have not had as many rounds.
     """
-    pairs = np.array(arm) - np.array(none)
-    if len(arm) != len(none) or not len(pairs):
+    if len(arm) != len(none) or not arm:
         raise ValueError(f"{len(arm)} rounds of one arm and {len(none)} of the other make no pairs")
+    return median(list(np.array(arm) - np.array(none)))
+
+
+def median(added: list[float]) -> Difference:
+    """What an arm adds, of the differences that every round has found."""
+    rounds = np.array(added)
     random = np.random.default_rng(1)
-    drawn = random.integers(0, len(pairs), (_RESAMPLES, len(pairs)))
-    low, high = np.quantile(np.median(pairs[drawn], axis=1), (0.025, 0.975))
-    return Difference(float(np.median(pairs)), float(low), float(high))
+    drawn = random.integers(0, len(rounds), (_RESAMPLES, len(rounds)))
+    low, high = np.quantile(np.median(rounds[drawn], axis=1), (0.025, 0.975))
+    return Difference(float(np.median(rounds)), float(low), float(high))

@@ -1,14 +1,17 @@
-"""Trains one model in turns: with nothing, with StepLogger, and with traceml-ai, for torch_overhead.py.
+"""Trains copies of one model step by step in turns: with nothing, with StepLogger, and with traceml-ai,
+for torch_overhead.py.
 
     traceml run benchmarks/torch_overhead_training.py --args OUT ROUNDS STEPS LAYERS
     python benchmarks/torch_overhead_training.py OUT ROUNDS STEPS LAYERS
 
-A block is a few dozen steps of one arm; the arms come in another order every round. What StepLogger has
-put into the model is gone after its block. What traceml-ai has put into torch stays, and looks whether
-it is inside ``trace_step``; its sampling thread runs through all arms: its cost comes out too low by
-both. Where it is not installed its arm is left out.
+Every arm trains a copy, and after every step another one goes on: what the machine does besides lasts
+longer than a step, and hits all of them. Which copy is faster, by where its memory lies, cancels out:
+in a round every arm has trained every copy. What StepLogger has put into a model is gone after its turn.
+What traceml-ai has put into torch stays, and looks whether it is inside ``trace_step``; its sampling
+thread runs through all arms: its cost comes out too low by both. Where it is not installed its arm is
+left out.
 
-Writes OUT/result.json: for every arm and round the median step in milliseconds; and OUT/logs.
+Writes OUT/result.json: for every arm and round what it adds to a step, in microseconds; and OUT/logs.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 import torch
@@ -36,47 +39,59 @@ WIDTH = 64
 BATCH = 32
 # In its first eight steps StepLogger learns which gradient comes last.
 SKIPPED = 12
-WARM_UP_ROUNDS = 3
+WARM_UP_ROUNDS = 1
 
 
-class Training:
+class Copy:
     """A small network on batches that are there already: its step takes a millisecond or a few."""
 
-    def __init__(self, layers: int, steps: int, out: Path) -> None:
+    def __init__(self, layers: int, steps: int) -> None:
         torch.manual_seed(1)
         parts: list[torch.nn.Module] = []
         for _ in range(layers):
             parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
-        self._model = torch.nn.Sequential(*parts)
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3)
+        self.model = torch.nn.Sequential(*parts)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         # The class whose fetching traceml-ai times.
-        self._loader = DataLoader([torch.randn(BATCH, WIDTH)] * steps, batch_size=None)
-        self._logs = out / "logs"
+        self.loader = DataLoader([torch.randn(BATCH, WIDTH)] * steps, batch_size=None)
 
-    def block(self, arm: str) -> float:
-        """The median step of one pass over the batches, in milliseconds."""
-        if arm == "steplogger":
-            with StepLogger(self._logs, optimizer=self._optimizer, model=self._model) as log:
-                began = self._pass(log.watch(self._loader), nullcontext)
-        elif arm == "traceml":
-            began = self._pass(self._loader, lambda: traceml_ai.trace_step(self._model))
-        else:
-            began = self._pass(self._loader, nullcontext)
-        laps = [b - a for a, b in zip(began, began[1:])][SKIPPED:]
-        return statistics.median(laps) / 1e6
-
-    def _pass(
+    def laps(
         self, batches: Iterable[torch.Tensor], around: Callable[[], AbstractContextManager]
-    ) -> list[int]:
-        """When every step began."""
-        began = []
+    ) -> Iterator[int]:
+        """Nanoseconds of one step after the other, each trained when it is asked for."""
+        begun = time.perf_counter_ns()
         for batch in batches:
-            began.append(time.perf_counter_ns())
             with around():
-                self._optimizer.zero_grad()
-                self._model(batch).square().mean().backward()
-                self._optimizer.step()
-        return began
+                self.optimizer.zero_grad()
+                self.model(batch).square().mean().backward()
+                self.optimizer.step()
+            yield time.perf_counter_ns() - begun
+            begun = time.perf_counter_ns()
+
+
+def laps_of(arm: str, copy: Copy, logs: Path, stack: ExitStack) -> Iterator[int]:
+    if arm == "steplogger":
+        log = stack.enter_context(StepLogger(logs, optimizer=copy.optimizer, model=copy.model))
+        return copy.laps(log.watch(copy.loader), nullcontext)
+    if arm == "traceml":
+        return copy.laps(copy.loader, lambda: traceml_ai.trace_step(copy.model))
+    return copy.laps(copy.loader, nullcontext)
+
+
+def turn(arms: dict[str, Copy], steps: int, logs: Path, order: random.Random) -> dict[str, float]:
+    """What each of the other arms adds to a step of the one with nothing, in microseconds."""
+    with ExitStack() as stack:
+        ways = {arm: laps_of(arm, copy, logs, stack) for arm, copy in arms.items()}
+        found: dict[str, list[int]] = {arm: [] for arm in arms}
+        for _ in range(steps):
+            for arm in order.sample(sorted(arms), len(arms)):
+                found[arm].append(next(ways[arm]))
+    pairs = {arm: list(zip(own, found["none"]))[SKIPPED:] for arm, own in found.items()}
+    return {
+        arm: statistics.median(own - none for own, none in its) / 1e3
+        for arm, its in pairs.items()
+        if arm != "none"
+    }
 
 
 def main() -> None:
@@ -88,17 +103,18 @@ def main() -> None:
         # As its documentation has it for loops of one's own.
         traceml_ai.init(mode="auto")
         arms.append("traceml")
-    training = Training(layers, steps, out)
+    copies = [Copy(layers, steps) for _ in arms]
     order = random.Random(7)
-    step_ms: dict[str, list[float]] = {arm: [] for arm in arms}
-    for _ in range(WARM_UP_ROUNDS + rounds):
-        for arm in order.sample(arms, len(arms)):
-            step_ms[arm].append(training.block(arm))
-    result = {
-        "gradients": 2 * layers,
-        "step_ms": {arm: own[WARM_UP_ROUNDS:] for arm, own in step_ms.items()},
-    }
-    (out / "result.json").write_text(json.dumps(result))
+    added: dict[str, list[float]] = {arm: [] for arm in arms[1:]}
+    for number in range(WARM_UP_ROUNDS + rounds):
+        turns = []
+        for shift in range(len(arms)):
+            turned = copies[shift:] + copies[:shift]
+            turns.append(turn(dict(zip(arms, turned)), steps, out / "logs", order))
+        if number >= WARM_UP_ROUNDS:
+            for arm in added:
+                added[arm].append(statistics.fmean(one[arm] for one in turns))
+    (out / "result.json").write_text(json.dumps({"gradients": 2 * layers, "added_us": added}))
 
 
 if __name__ == "__main__":

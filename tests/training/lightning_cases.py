@@ -255,12 +255,12 @@ def recorder_breaks(case: Case) -> Any:
     def broken(_: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = case.fit()["weights"], recording.samples_in
-    recording.samples_in = broken
+    silent, original = case.fit()["weights"], recording.shape_in
+    recording.shape_in = broken
     try:
         return {**case.fit(case.logger()), "silent": silent}
     finally:
-        recording.samples_in = original
+        recording.shape_in = original
 
 
 @ranked

@@ -728,7 +728,7 @@ def recorder_breaks(case: Case) -> Any:
     """Something inside the recorder raises in the fifth turn, when the first ones are on disk."""
     from stallscope.collector.recorder.pytorch import steps
 
-    return breaking(case, steps.Turn, "__init__", pause=0.5)
+    return breaking(case, steps.Turn, "reduced", pause=0.5)
 
 
 @ranked

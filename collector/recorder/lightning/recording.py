@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 
 from ..format import CHECKPOINT
 from ..options import Options
-from ..pytorch.batches import samples_in
+from ..pytorch.batches import shape_in
 from ..pytorch.recording import Recording
 
 
@@ -122,9 +122,9 @@ class TrainerRecording(Recording):
         self.turn_ends()
 
     def _tell_samples(self, batch: Any) -> None:
-        if self.running and self._turn is not None and self._turn.samples is None:
+        if self.running and self._turn is not None and self._turn.shape is None:
             try:
-                self._turn.samples = self._samples or samples_in(batch)
+                self._turn.shape = shape_in(batch)
             except Exception as error:
                 self.fail(error)
 

@@ -7,11 +7,12 @@ and keeps all gradients until then, which makes autograd copy each of them.
 
 A hook costs microseconds, and models have hundreds of parameters. So hooks are put on all of them, to
 see whose gradient comes last; where that is the same in pass after pass, it alone keeps its hook.
-Whether others have come behind it shows at the end of the backward pass: where that is later than
-usual, or the expected gradient never came, all have their hooks again, and are looked at anew; and so
-they are every few thousand passes, in case several passes of one step have come to differ. A change of
-order costs one step the truth: there the gradient that used to be the last counts, or none. A model of
-which now these, now those parts train keeps all hooks.
+Whether others have come behind it shows at the end of the backward pass, and to be told of that costs as
+much as the hook: of a few passes one is looked at. Where its end is later than usual, or the expected
+gradient never came, all have their hooks again, and are looked at anew; and so they are every few
+thousand passes, in case several passes of one step have come to differ. A change of order costs a few
+steps the truth: there the gradient that used to be the last counts, or none. A model of which now these,
+now those parts train keeps all hooks.
 
 On a CUDA device the hooks run before the work is done. There the last one takes a stamp of the stream
 that the gradient comes on. Which one is the last is known when as many have come as in the backward pass
@@ -29,7 +30,9 @@ from .cuda import CudaClock
 
 # Passes in which the same gradient comes last, until only that one is watched.
 _ALIKE = 8
-# After so many passes all are looked at again.
+# One of so many passes is looked at then. Odd: training often does something else every other step.
+_LOOKED_AT = 7
+# After so many passes all gradients are watched again.
 _ANEW = 4096
 # How often it may have been another one after all, until all are watched for good.
 _MOST_SURPRISES = 2
@@ -58,6 +61,7 @@ class GradientClock:
         "_latest",
         "_longest_ns",
         "_passes",
+        "_quiet",
         "_surprises",
         "_tails_ns",
         "_thinned",
@@ -92,6 +96,8 @@ class GradientClock:
         self._kept: Optional[torch.Tensor] = None
         self._thinned = False
         self._passes = self._longest_ns = self._surprises = 0
+        # So many gradients more are those of passes that are not looked at.
+        self._quiet = 0
 
     def hook(self, parameters: Iterable[torch.Tensor]) -> None:
         """Put hooks on those that train: layers get unfrozen between epochs."""
@@ -144,10 +150,11 @@ class GradientClock:
     def _learn(self, now: int) -> None:
         behind_ns = now - (self.last or now)
         if self._thinned:
-            self._passes += 1
             # Another gradient has come behind it, or, far more often, the machine was busy.
             if behind_ns > self._longest_ns or self._passes >= _ANEW:
                 self._watch_all()
+            else:
+                self._leave_some_alone()
             return
         if self._latest is not self._watched:
             self._watched = self._latest
@@ -159,6 +166,11 @@ class GradientClock:
             if usual_ns <= _MOST_USUAL_NS:
                 self._longest_ns = max(_LONGER * usual_ns, _LEAST_NS)
                 self._watch_one()
+
+    def _leave_some_alone(self) -> None:
+        """Look at a later pass again, unless somebody else wants to be told of every one."""
+        self._quiet = _LOOKED_AT - 1 if self._watches else 0
+        self._passes += 1 + self._quiet
 
     def _is_surprised(self) -> None:
         self._surprises += 1
@@ -172,6 +184,7 @@ class GradientClock:
                 self._handles[key] = _hook_on(parameter)(self._gradient_is_there)
         self._tails_ns.clear()
         self._thinned = False
+        self._quiet = 0
 
     def _watch_one(self) -> None:
         """Take the hooks from all but the last."""
@@ -183,6 +196,7 @@ class GradientClock:
         self._kept, self._thinned, self._passes = self._watched, True, 0
         for key in [key for key in self._handles if key != id(self._kept)]:
             self._handles.pop(key).remove()
+        self._leave_some_alone()
 
     def _backward_runs(self) -> None:
         self.on_gradient = None
@@ -194,6 +208,9 @@ class GradientClock:
 
     def _gradient_is_there(self, parameter: torch.Tensor) -> None:
         self.last = monotonic_ns()
+        if self._quiet:
+            self._quiet -= 1
+            return
         if not self.watches_all:
             # Otherwise it may be the gradient itself, of which autograd makes a copy while it is kept.
             self._latest = parameter

@@ -7,6 +7,7 @@ from time import monotonic_ns
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
+from torch import Tensor
 
 from ..clock import read_clocks
 from ..format import EPOCH, StepRow
@@ -14,7 +15,7 @@ from ..guards import while_running
 from ..opening import open_session
 from ..options import Options
 from ..session import Session
-from .batches import samples_in
+from .batches import samples_of, shape_in
 from .cuda import CudaClock
 from .ended import MOST_WAITING, EndedTurns
 from .facts import (
@@ -170,7 +171,7 @@ class Recording:
             "stamps": self._stamps,
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
-        self._ended = EndedTurns(self._assembler, self._made)
+        self._ended = EndedTurns(self._assembler, self._samples, self._made)
         self._waiting = self._ended.waiting
         session = self._session = open_session(
             options,
@@ -304,23 +305,23 @@ class Recording:
             data = turn.data = monotonic_ns()
             if self._device is not None:
                 turn.data_mark = self._device.stamp()
-            turn.samples = self._samples or samples_in(batch)
+            # What nearly all batches are. Training has just filled the caches: a call takes long.
+            first = batch[0] if type(batch) is list and batch else batch
+            turn.shape = (type(first) is Tensor and first.shape) or shape_in(batch)
             self._own_ns += monotonic_ns() - data
         except Exception as error:
             self.fail(error)
 
     def turn_ends(self) -> None:
-        turn = self._turn
+        turn, self._turn = self._turn, None
         if turn is None:
             return
         try:
             end = monotonic_ns()
-            self._turn = None
             if self._late is not None:
                 self._ends_late(turn, end, self._late)
             else:
-                ready, own_ns = self._gradients.last, self._own_ns + monotonic_ns() - end
-                self._waiting.append((turn, end, ready, own_ns))
+                self._keep(turn, end, self._gradients.last, self._own_ns + monotonic_ns() - end)
         except Exception as error:
             self.fail(error)
 
@@ -334,23 +335,36 @@ class Recording:
         try:
             end = monotonic_ns()
             gradients = self._gradients
-            ready = gradients.last
-            self._waiting.append((turn, end, ready, self._own_ns))
+            ready, seen, own_ns = gradients.last, turn.reductions, self._own_ns
+            # As _keep does, without the call.
+            self._waiting.append(
+                (turn.epoch, turn.begin, turn.data, turn.shape, seen, end, ready, own_ns)
+            )
             if ready is None or gradients.on_gradient is None:
                 gradients.forget()
             else:
                 # All that there is to forget of a backward pass that went as it should.
                 gradients.last = None
-            self._turn = turn = Turn(self._epoch, end)
+            # The same object again, which is in the processor's caches.
+            turn.data = turn.shape = None
+            turn.reductions = []
             begin = turn.begin = monotonic_ns()
             self._own_ns = begin - end
         except Exception as error:
             self.fail(error)
 
+    def _keep(self, turn: Turn, end: int, ready: Optional[int], own_ns: int) -> None:
+        """What a turn was, for whoever makes rows of it."""
+        seen = turn.reductions
+        self._waiting.append(
+            (turn.epoch, turn.begin, turn.data, turn.shape, seen, end, ready, own_ns)
+        )
+
     def _ends_late(self, turn: Turn, end: int, late: LateSteps) -> None:
         """The end of a turn of which a device knows the times."""
         assert self._session is not None
         turn.clock = read_clocks()[1]
+        turn.samples = self._samples or samples_of(turn.shape)
         ended = late.ended(turn, end, self._gradients.mark)
         rows = self._assembler.rows(turn, end, self._gradients.last)
         late.add(ended, self._numbered(rows))

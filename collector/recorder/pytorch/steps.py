@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 from ..format import StepRow
 from ..turns import sum_of
@@ -35,6 +35,7 @@ class Turn:
         "epoch",
         "reductions",
         "samples",
+        "shape",
     )
 
     def __init__(self, epoch: int, begin: int, clock: int = 0) -> None:
@@ -44,6 +45,8 @@ class Turn:
         self.clock = clock
         self.data: Optional[int] = None
         self.samples: Optional[int] = None
+        #: Of the batch, whose samples are counted when nobody waits for it.
+        self.shape: Optional[Sequence[int]] = None
         self.reductions: List[Reduction] = []
         #: As in Reduction.
         self.begin_mark: Any = None
