@@ -71,7 +71,7 @@ class FitRecording:
     @property
     def is_of_this_fit(self) -> bool:
         """Whether the fit that is just beginning is the one that it was made for."""
-        fresh = self._calls is None or self._calls.seen == 0
+        fresh = self._calls is None or self._calls.ended == 0
         return fresh and self._history is getattr(self.model, "history", None)
 
     @property

@@ -172,7 +172,7 @@ class Recording(FitRecording):
         assert self._stages is not None
         assert self._calls is not None
         news = (self._stages.placed, self._stages.reason)
-        if self._calls.seen and news != self._announced:
+        if self._calls.ended and news != self._announced:
             self._announced = news
             self._announce()
 

@@ -27,9 +27,10 @@ class EndedCalls:
         "_clock",
         "_cost",
         "_read_at",
-        "_taken",
         "attentive",
+        "ended",
         "epoch",
+        "most",
         "own_ns",
         "steps",
         "waiting",
@@ -38,6 +39,10 @@ class EndedCalls:
     def __init__(self, cost: Cost) -> None:
         #: A deque: one thread appends an EndedCall while another one takes, without a lock.
         self.waiting: Deque[EndedCall] = deque()
+        #: Calls that have ended up to now, and how many that may be before somebody takes them. To count
+        #: costs training less than to ask the deque, which lies elsewhere.
+        self.ended = 0
+        self.most = MOST_WAITING
         #: Whether the recording has something to look after around the next call.
         self.attentive = True
         #: The epoch that runs.
@@ -47,18 +52,12 @@ class EndedCalls:
         #: Nanoseconds that recording the last call took.
         self.own_ns: Optional[int] = None
         self._cost = cost
-        self._taken = 0
         # Wall minus monotonic clock when it was last read, the time before that, and when that was.
         self._read_at, self._clock = read_clocks()
         self._before = self._clock
 
     def __len__(self) -> int:
         return len(self.waiting)
-
-    @property
-    def seen(self) -> int:
-        """Calls that have ended up to now."""
-        return self._taken + len(self.waiting)
 
     @property
     def steps_waiting(self) -> int:
@@ -78,7 +77,7 @@ class EndedCalls:
             calls.append(Call(epoch, begin, end, began_with, clock, steps))
             if own_ns is not None:
                 self._cost.turn(own_ns)
-        self._taken += len(ended)
+        self.most += len(ended)
         return calls
 
     def aborted(self, begin: int) -> Call:

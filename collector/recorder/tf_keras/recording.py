@@ -190,16 +190,16 @@ class Recording(FitRecording):
         stream, calls = self._stream, self._calls
         assert stream is not None
         assert calls is not None
-        if calls.seen and not stream.settled:
+        if calls.ended and not stream.settled:
             self._settle()
             self.drain(between_calls=True)
-        if calls.seen and not self._weights_told:
+        if calls.ended and not self._weights_told:
             self._weights_told = True
             self._tell_weights()
         if self._several_per_call:
             # The last call of an epoch may run fewer steps than the others.
             calls.steps = steps_per_execution(self.model)
-        calls.attentive = self._several_per_call or calls.seen < _FIRST_CALLS
+        calls.attentive = self._several_per_call or calls.ended < _FIRST_CALLS
 
     @never_raises
     def aborted(self, begin: int) -> None:
@@ -259,7 +259,7 @@ class Recording(FitRecording):
         )
 
     def _announce_news(self) -> None:
-        if self._calls is not None and self._calls.seen and self._news() != self._announced:
+        if self._calls is not None and self._calls.ended and self._news() != self._announced:
             self._announce()
 
     def _announce(self) -> None:

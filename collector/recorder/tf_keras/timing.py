@@ -7,7 +7,6 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from ..clock import read_clocks
-from .calls import MOST_WAITING
 
 if TYPE_CHECKING:
     from ..fit_recording import FitRecording
@@ -59,8 +58,8 @@ def timed(
             entered = now()
             looks = (
                 calls.attentive
+                or calls.ended >= calls.most
                 or model_has.get("history") is not history
-                or len(waiting) >= MOST_WAITING
             )
             if looks:
                 trained = recording.model.train_function
@@ -79,6 +78,7 @@ def timed(
                 raise
             end = now()
             waiting.append((calls.epoch, begin, end, calls.steps, calls.own_ns))
+            calls.ended += 1
             besides_ns = 0
             if saw is not None:
                 try:
