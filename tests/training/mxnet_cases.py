@@ -226,12 +226,35 @@ def recorder_breaks(case: Case) -> Any:
     def broken(*_: Any) -> tuple[()] | None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = Training().run(case.loader())["weights"], probes.GradientProbe.copy
-    probes.GradientProbe.copy = broken  # type: ignore[assignment]
+    silent, original = Training().run(case.loader())["weights"], probes.GradientProbe.ask
+    probes.GradientProbe.ask = broken  # type: ignore[assignment]
     try:
         return {**recorded(case, Training(), case.loader()), "silent": silent}
     finally:
-        probes.GradientProbe.copy = original  # type: ignore[method-assign]
+        probes.GradientProbe.ask = original  # type: ignore[method-assign]
+
+
+@alone
+def operator_fails(case: Case) -> Any:
+    """What an operator raises in the engine, MXNet tells whoever waits for its result."""
+    training = Training()
+
+    def step(inputs: Any, labels: Any) -> None:
+        with autograd.record():
+            outputs = training.net(inputs)
+            # No matrix has this root.
+            negative = mx.nd.linalg.gemm2(outputs, outputs, transpose_a=True) * 0 - 1
+            loss = training.loss(outputs, labels) + mx.nd.linalg.potrf(negative).sum()
+        loss.backward()
+        training.trainer.step(BATCH)
+        time.sleep(SLOW_SECONDS)
+
+    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
+        try:
+            training.run(log.watch(case.loader()), epochs=1, step=step)
+        except mx.base.MXNetError as error:
+            return {"error": str(error)}
+    return {"error": None}
 
 
 class Said(logging.Handler):

@@ -139,3 +139,9 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded)
     assert result["ours"] == []
     [run] = read(str(alone.logs("recorder_breaks")))
     assert run.steps.num_rows == 0
+
+
+def test_errors_of_the_engine_are_the_trainings(alone: Recorded) -> None:
+    result = alone.result("operator_fails")
+    assert "potrf" in result["error"]
+    assert result["logged"] == []

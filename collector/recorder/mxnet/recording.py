@@ -12,7 +12,7 @@ from ..format import EPOCH, StepRow
 from ..guards import while_running
 from ..opening import open_session
 from ..options import Options
-from ..pytorch.steps import StepAssembler, Turn
+from ..pytorch.steps import Turn
 from ..session import Session
 from .facts import is_horovods, steps_counted, trainer_facts, weights, world_of_training
 from .probes import GradientProbe
@@ -37,6 +37,7 @@ class Recording:
         self._session: Optional[Session] = None
         self._failed = False
         self._replaced: Any = None
+        self._probe: Optional[GradientProbe] = None
         self._turn: Optional[Turn] = None
         self._reduces = False
         self._loop: Optional[object] = None
@@ -109,12 +110,14 @@ class Recording:
             world,
             facts,
             steps_counted(trainer),
+            before_flush=self._drain,
         )
         if not session.recording:
             return
+        self._probe = None if reason else GradientProbe(trainer)
+        self._stream = TurnStream(single, self._probe, self._emit)
         _open.append(self)
-        self._stream = TurnStream(StepAssembler(True, single), self._emit)
-        self._watch_reductions(None if reason else GradientProbe(trainer))
+        self._watch_reductions()
 
     def _not_reduced(self) -> Dict[str, Any]:
         reason = "the trainer that was given never reduced a gradient"
@@ -123,27 +126,30 @@ class Recording:
             "stamps": {"placed": ["data"], "reason": reason},
         }
 
-    def _watch_reductions(self, probe: Optional[GradientProbe]) -> None:
+    def _watch_reductions(self) -> None:
         original = self._trainer._allreduce_grads
 
         @functools.wraps(original)
         def allreduce_grads(*args: Any, **kwargs: Any) -> Any:
-            before = self._copies(probe)
+            asked = self._ask()
             result = original(*args, **kwargs)
-            self._reduction(before, self._copies(probe))
+            # What is ready needs no reducing on a single rank.
+            self._reduction(asked and (self._single or self._ask()))
             return result
 
         self._replaced = self._trainer._allreduce_grads = allreduce_grads
 
-    def _copies(self, probe: Optional[GradientProbe]) -> List[Any]:
-        if probe is None or self._turn is None or not self.running:
-            return []
+    def _ask(self) -> bool:
+        """Have a time taken when the gradients are as they are to be now; whether that was done."""
+        if self._probe is None or self._turn is None or not self.running:
+            return False
         began = monotonic_ns()
         try:
-            return probe.copy()
+            self._probe.ask()
+            return True
         except Exception as error:
             self.fail(error)
-            return []
+            return False
         finally:
             self._own_ns += monotonic_ns() - began
 
@@ -167,6 +173,8 @@ class Recording:
     def epoch_begins(self) -> None:
         self.epoch_ends()
         self._epoch += 1
+        if self._probe is not None:
+            self._probe.look_again()
         self._epoch_began = monotonic_ns()
 
     @while_running
@@ -216,8 +224,6 @@ class Recording:
         if turn is not None:
             end = monotonic_ns()
             self._stream.ends(turn, end)
-            if self._stream.error is not None:
-                raise self._stream.error
             assert self._session is not None
             self._session.cost.turn(self._own_ns + monotonic_ns() - end)
 
@@ -234,10 +240,16 @@ class Recording:
         self._turn = None
 
     @while_running
-    def _reduction(self, before: List[Any], after: List[Any]) -> None:
+    def _reduction(self, probed: bool) -> None:
         if self._turn is not None:
             self._reduces = True
-            self._stream.reduces(before, after)
+            self._stream.reduces(probed)
+
+    @while_running
+    def _drain(self) -> None:
+        """From the flushing thread, which may be there first."""
+        if self in _open:
+            self._stream.drain()
 
     def _emit(self, rows: List[StepRow]) -> None:
         session = self._session
