@@ -5,29 +5,35 @@ from __future__ import annotations
 import sys
 from time import monotonic_ns
 from types import FrameType
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 # More than the batches of one call.
 _MOST_FETCHES = 65_536
 
 
-#: One batch: when it was asked for and when it was there, in monotonic nanoseconds, and its samples. A
+#: One batch: when it was asked for and when it was there, in monotonic nanoseconds, and its shape. A
 #: bare tuple: one with names takes training ten times as long to make.
-Fetch = Tuple[int, int, Optional[int]]
+Fetch = Tuple[int, int, Optional[Sequence[Any]]]
 
 
 class BatchClock:
     """Times the batches of one ``fit``, where Keras fetches them in Python (torch and JAX)."""
 
+    # Not a dict: what every batch needs lies side by side.
+    __slots__ = ("_iterator", "_replaced", "fetches", "own_ns", "watches")
+
     def __init__(self) -> None:
         #: The batches since somebody took them, and nanoseconds that timing them has taken.
         self.fetches: List[Fetch] = []
         self.own_ns = 0
+        #: Whether somebody takes what is timed: nobody does any more when recording has failed.
+        self.watches = False
         self._iterator: Any = None
         self._replaced: Any = None
 
     def install(self, epoch_iterator: Any) -> None:
         """Time what the epoch iterator of a ``fit`` gives; Keras asks it for an iterator every epoch."""
+        self.watches = True
         original: Callable[[], Any] = epoch_iterator._get_iterator
 
         def get_iterator() -> "TimedBatches":
@@ -41,6 +47,7 @@ class BatchClock:
             epoch_iterator._current_iterator = TimedBatches(running, self)
 
     def remove(self) -> None:
+        self.watches = False
         iterator, self._iterator = self._iterator, None
         running = getattr(iterator, "_current_iterator", None)
         if isinstance(running, TimedBatches):
@@ -49,11 +56,6 @@ class BatchClock:
         if iterator is not None and vars(iterator).get("_get_iterator") is self._replaced:
             del iterator._get_iterator
         self._replaced = None
-
-    @property
-    def watches(self) -> bool:
-        """Whether somebody takes what is timed: nobody does any more when recording has failed."""
-        return self._iterator is not None and len(self.fetches) < _MOST_FETCHES
 
     def forget(self) -> None:
         """What was timed belongs to no call."""
@@ -75,31 +77,35 @@ class TimedBatches:
         batch = next(self.batches)
         end = monotonic_ns()
         clock = self._clock
-        if clock.watches:
-            clock.fetches.append((begin, end, samples_in(batch)))
+        if clock.watches and len(clock.fetches) < _MOST_FETCHES:
+            # What nearly all batches are; a call takes as long as all of this.
+            leaf = batch[0] if type(batch) is tuple and batch else batch
+            clock.fetches.append((begin, end, getattr(leaf, "shape", None) or shape_in(batch)))
             clock.own_ns += monotonic_ns() - end
         return batch
 
 
 def samples_in(batch: Any) -> Optional[int]:
-    """Samples in a batch: the first dimension of the first array that has one; None without any."""
-    leaf = batch
-    # Nearly always the first leaf tells, and is not looked for for long.
-    while isinstance(leaf, (tuple, list)) and leaf:
-        leaf = leaf[0]
-    shape = getattr(leaf, "shape", None)
-    if shape is not None and len(shape) and isinstance(shape[0], int):
-        return shape[0]
-    return _first_known(batch)
+    """Samples in a batch: the first dimension of the first array that has one."""
+    return first_of(shape_in(batch))
 
 
-def _first_known(batch: Any) -> Optional[int]:
+def first_of(shape: Optional[Sequence[Any]]) -> Optional[int]:
+    """The first dimension; None where nobody knows it."""
+    return shape[0] if shape and isinstance(shape[0], int) else None
+
+
+def shape_in(batch: Any) -> Optional[Sequence[Any]]:
+    """The shape of the first array in a batch that has dimensions; None without any.
+
+    This is all of it that training needs to wait for.
+    """
     if isinstance(batch, dict):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
-        return next((found for found in map(_first_known, batch) if found is not None), None)
-    shape = getattr(batch, "shape", None)
-    return shape[0] if shape is not None and len(shape) and isinstance(shape[0], int) else None
+        return next(filter(None, map(shape_in, batch)), None)
+    shape: Optional[Sequence[Any]] = getattr(batch, "shape", None)
+    return shape or None
 
 
 def fit_of(model: Any) -> Optional[FrameType]:

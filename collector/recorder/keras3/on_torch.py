@@ -66,8 +66,13 @@ class TorchStages(FetchedInPython):
         batches, gradients, seen = self.batches, self._gradients, self._seen
         fetches, own_ns = batches.fetches, batches.own_ns
         batches.fetches, batches.own_ns = [], 0
-        seen.append((fetches, gradients.last))
-        gradients.forget()
+        last = gradients.last
+        seen.append((fetches, last))
+        if last is None or gradients.on_gradient is None:
+            gradients.forget()
+        else:
+            # All that there is to forget of a backward pass that went as it should.
+            gradients.last = None
         if len(seen) >= MOST_WAITING:
             self.drain()
         return own_ns

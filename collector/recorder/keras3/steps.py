@@ -7,7 +7,7 @@ from typing import List, NamedTuple, Optional
 from ..format import StepRow
 from ..tf_keras.steps import Call
 from ..turns import sum_of
-from .batches import Fetch
+from .batches import Fetch, first_of
 
 
 class Times(NamedTuple):
@@ -59,5 +59,6 @@ class Steps:
 
 def samples_of(fetches: List[Fetch]) -> Optional[int]:
     """Samples of all batches of a call; None where one does not tell, or none was seen."""
-    known = [samples for _, _, samples in fetches if samples is not None]
+    found = [first_of(shape) for _, _, shape in fetches]
+    known = [samples for samples in found if samples is not None]
     return sum(known) if known and len(known) == len(fetches) else None

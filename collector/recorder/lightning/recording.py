@@ -123,8 +123,10 @@ class TrainerRecording(Recording):
 
     def _tell_samples(self, batch: Any) -> None:
         if self.running and self._turn is not None and self._turn.shape is None:
+            began = monotonic_ns()
             try:
                 self._turn.shape = shape_in(batch)
+                self._own_ns += monotonic_ns() - began
             except Exception as error:
                 self.fail(error)
 
