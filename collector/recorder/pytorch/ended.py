@@ -13,7 +13,7 @@ from .batches import samples_of
 from .steps import Reduction, StepAssembler, Turn
 
 #: So many turns do not wait for the flushing thread.
-MOST_WAITING = 4096
+MOST_WAITING = 2048
 # Whoever makes rows right now takes milliseconds; a process that was forked then waits for nobody.
 _PATIENCE_SECONDS = 2.0
 
