@@ -93,7 +93,7 @@ print(json.dumps([network(number) for number in range(networks)]))
 
 def figures(quick: bool) -> list[Figure]:
     with TemporaryDirectory() as folder:
-        sizes = ("1", "2") if quick else ("6", "3")
+        sizes = ("1", "2") if quick else ("8", "4")
         words = ["python", "-c", PROGRAM, *sizes, str(STAMPED), folder]
         variables = {"HOROVOD_TIMELINE": "DYNAMIC", "TF_CPP_MIN_LOG_LEVEL": "3"}
         printed = ran(words, TRAINING, variables)

@@ -128,8 +128,8 @@ def from_disk(rows: int) -> float:
 
 
 def _times(rows: int) -> int:
-    """The faster of three, for small ones: the first has imports and caches to fill."""
-    return 3 if rows < DECIDES_FROM_ROWS * 10 else 1
+    """The fastest of some, for small ones: the first has caches to fill and memory to get."""
+    return 7 if rows < DECIDES_FROM_ROWS * 10 else 1
 
 
 def _seconds(work: Callable[[T], object], subject: T, times: int) -> float:
