@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
+from collections import deque
 from time import monotonic_ns
-from typing import Any, List, Optional, Tuple
+from typing import Any, Deque, List, Optional
 
 from ..format import StepRow
-from ..tf_keras.calls import EndedCalls
+from ..tf_keras.calls import MOST_WAITING, EndedCalls
 from ..tf_keras.steps import Call
 from .batches import Fetch
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
 
 # A device that takes longer for the last steps must not hold an interval, or the end of training.
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_NS = 5_000_000_000
+_PAUSE_SECONDS = 0.001
+
+# Comes behind the last of the outputs.
+_NO_MORE = object()
 
 
 class JaxStages(FetchedInPython):
@@ -28,15 +34,15 @@ class JaxStages(FetchedInPython):
     def __init__(
         self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
     ) -> None:
-        super().__init__(calls)
+        super().__init__(calls, steps, emit)
         self._steps_per_call = int(model.steps_per_execution)
-        self._steps = steps
-        self._emit = emit
         self._done_before = 0
-        # Of calls that have ended: their batches, and one of their outputs.
-        self._waiting: "queue.SimpleQueue[Optional[Tuple[List[Fetch], Any]]]" = queue.SimpleQueue()
-        self._idle = threading.Condition()
-        self._ended = self._emitted = 0
+        # Of calls that have ended and wait to become rows: their batches, and when their outputs were
+        # there, which may come later. None where a call has no outputs.
+        self._fetched: Deque[List[Fetch]] = deque()
+        self._done: Deque[Optional[int]] = deque()
+        self._ended = self._told = 0
+        self._waiting: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         self._error: Optional[Exception] = None
         self._thread = threading.Thread(
             target=self._wait_for_outputs, name="stallscope-jax", daemon=True
@@ -66,43 +72,52 @@ class JaxStages(FetchedInPython):
 
     def remove(self) -> None:
         super().remove()
-        self._waiting.put(None)
+        self._waiting.put(_NO_MORE)
 
     def saw(self, outputs: Any) -> int:
         batches = self.batches
         fetches, own_ns = batches.fetches, batches.own_ns
         batches.fetches, batches.own_ns = [], 0
+        self._fetched.append(fetches)
+        # The first of the outputs are the logs; the state behind them is given to the next step.
+        self._waiting.put(outputs[0] if type(outputs) is tuple and outputs else outputs)
         self._ended += 1
-        self._waiting.put((fetches, _one_of(outputs)))
         if self._error is not None:
             raise self._error
+        if len(self._fetched) >= MOST_WAITING:
+            self.drain()
         return own_ns
 
     def settle(self) -> None:
-        with self._idle:
-            self._idle.wait_for(lambda: self._emitted >= self._ended, timeout=_PATIENCE_SECONDS)
+        deadline = monotonic_ns() + _PATIENCE_NS
+        while self._told < self._ended and monotonic_ns() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+        super().settle()
 
     def _wait_for_outputs(self) -> None:
         while True:
-            waiting = self._waiting.get()
-            if waiting is None:
+            logs = self._waiting.get()
+            if logs is _NO_MORE:
                 return
-            fetches, output = waiting
+            done = None
             try:
+                output = _one_of(logs)
                 if output is not None:
                     output.block_until_ready()
-                done = monotonic_ns()
-                [call] = self.calls.take(1)
-                turn = self._turn(call, fetches)
-                self._emit(self._steps.rows(self._row(turn, done, output is not None)))
+                    done = monotonic_ns()
             except Exception as error:  # told to the training thread, which ends the recording
                 self._error = error
-            with self._idle:
-                self._emitted += 1
-                self._idle.notify_all()
+            self._done.append(done)
+            self._told += 1
 
-    def _turn(self, call: Call, fetches: List[Fetch]) -> StepRow:
-        """What the host has seen of a call."""
+    def _known(self) -> int:
+        return len(self._done)
+
+    def _turn(self, call: Call) -> StepRow:
+        fetches, done = self._fetched.popleft(), self._done.popleft()
+        return self._row(self._seen_by_host(call, fetches), done)
+
+    def _seen_by_host(self, call: Call, fetches: List[Fetch]) -> StepRow:
         assert call.end is not None
         times = times_of(call, fetches)
         return StepRow(
@@ -118,11 +133,11 @@ class JaxStages(FetchedInPython):
             call.clock_begin,
         )
 
-    def _row(self, turn: StepRow, done: int, known: bool) -> StepRow:
+    def _row(self, turn: StepRow, done: Optional[int]) -> StepRow:
         begin = max(turn.begin, self._done_before)
         data = None if turn.data is None else max(turn.data, begin)
         # Values that are there already were so when the call ended.
-        done = max(done if known else turn.end, data or begin)
+        done = max(turn.end if done is None else done, data or begin)
         self._done_before = done
         ready = done if "ready" in self.placed else None
         return turn._replace(
@@ -130,11 +145,8 @@ class JaxStages(FetchedInPython):
         )
 
 
-def _one_of(outputs: Any) -> Any:
-    """One of the values that the step has computed; all of them are there at once.
-
-    The first of the outputs are the logs; the state behind them is given to the next step.
-    """
-    logs = outputs[0] if isinstance(outputs, tuple) and outputs else outputs
-    values = logs.values() if isinstance(logs, dict) else [logs]
+def _one_of(logs: Any) -> Any:
+    """One of the values that the step has computed; all of them are there at once."""
+    # A copy, as training may put others in.
+    values = list(logs.values()) if isinstance(logs, dict) else [logs]
     return next((value for value in values if hasattr(value, "block_until_ready")), None)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any, Deque, List, Optional, Tuple
 
 from ..format import StepRow
-from ..guards import let_others_run
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
 from ..tf_keras.calls import MOST_WAITING, EndedCalls
@@ -16,9 +14,6 @@ from .batches import Fetch
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
 
-# Whoever makes rows right now takes milliseconds; a process that was forked then waits for nobody.
-_PATIENCE_SECONDS = 2.0
-
 
 class TorchStages(FetchedInPython):
     """Stages where torch computes, and the host with it."""
@@ -26,16 +21,13 @@ class TorchStages(FetchedInPython):
     def __init__(
         self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
     ) -> None:
-        super().__init__(calls)
+        super().__init__(calls, steps, emit)
         self._parameters = [variable.value for variable in model.trainable_variables]
         self._gradients = GradientClock()
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
-        self._steps = steps
-        self._emit = emit
         # What was seen of calls that wait to become rows, besides their times: their batches, and when
         # the last gradient was there.
         self._seen: Deque[Tuple[List[Fetch], Optional[int]]] = deque()
-        self._takes = threading.Lock()
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -77,22 +69,12 @@ class TorchStages(FetchedInPython):
             self.drain()
         return own_ns
 
-    def drain(self) -> None:
-        if not self._takes.acquire(timeout=_PATIENCE_SECONDS):
-            return
-        try:
-            # Another call may end meanwhile, of which not all is there yet.
-            for count, call in enumerate(self.calls.take(len(self._seen)), 1):
-                self._emit(self._steps.rows(self._turn(call, *self._seen.popleft())))
-                let_others_run(count)
-        finally:
-            self._takes.release()
+    def _known(self) -> int:
+        return len(self._seen)
 
-    def settle(self) -> None:
-        self.drain()
-
-    def _turn(self, call: Call, fetches: List[Fetch], last_gradient: Optional[int]) -> StepRow:
+    def _turn(self, call: Call) -> StepRow:
         assert call.end is not None
+        fetches, last_gradient = self._seen.popleft()
         times = times_of(call, fetches)
         ready = call.end if self._compiled else last_gradient
         if "ready" not in self.placed:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Callable, List, Optional, Tuple
 
 from ..format import StepRow
+from ..guards import let_others_run
 from ..tf_keras.calls import EndedCalls
+from ..tf_keras.steps import Call
 from .batches import BatchClock
+from .steps import Steps
+
+# Whoever makes rows right now takes milliseconds; a process that was forked then waits for nobody.
+_PATIENCE_SECONDS = 2.0
 
 Emit = Callable[[List[StepRow]], None]
 
@@ -58,9 +65,12 @@ class Stages:
 class FetchedInPython(Stages):
     """Of the backends whose batches come through a Python iterator."""
 
-    def __init__(self, calls: EndedCalls) -> None:
+    def __init__(self, calls: EndedCalls, steps: Steps, emit: Emit) -> None:
         self.calls = calls
         self.batches = BatchClock()
+        self._steps = steps
+        self._emit = emit
+        self._takes = threading.Lock()
 
     def install(self, epoch_iterator: Any) -> None:
         if epoch_iterator is None:
@@ -73,3 +83,25 @@ class FetchedInPython(Stages):
 
     def call_aborted(self, begin: int) -> None:
         self.batches.forget()
+
+    def drain(self) -> None:
+        if not self._takes.acquire(timeout=_PATIENCE_SECONDS):
+            return
+        try:
+            # Another call may end meanwhile, of which not all is there yet.
+            for count, call in enumerate(self.calls.take(self._known()), 1):
+                self._emit(self._steps.rows(self._turn(call)))
+                let_others_run(count)
+        finally:
+            self._takes.release()
+
+    def settle(self) -> None:
+        self.drain()
+
+    def _known(self) -> int:
+        """Of how many of the calls that wait everything is there."""
+        raise NotImplementedError
+
+    def _turn(self, call: Call) -> StepRow:
+        """The first of them."""
+        raise NotImplementedError

@@ -306,7 +306,8 @@ class Recording:
             if self._device is not None:
                 turn.data_mark = self._device.stamp()
             # What nearly all batches are. Training has just filled the caches: a call takes long.
-            first = batch[0] if type(batch) is list and batch else batch
+            kind = type(batch)
+            first = batch[0] if (kind is list or kind is tuple) and batch else batch
             turn.shape = (type(first) is Tensor and first.shape) or shape_in(batch)
             self._own_ns += monotonic_ns() - data
         except Exception as error:
