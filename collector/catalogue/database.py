@@ -167,7 +167,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         UnknownVersionError: if a newer Stallscope has made them.
         UnreadableError: if it is another program's database.
     """
-    if _version(connection, path) == SCHEMA_VERSION:
+    # At one moment: another process may make the tables between two looks.
+    with _transaction(connection, "DEFERRED"):
+        version = _version(connection, path)
+    if version == SCHEMA_VERSION:
         return
     connection.execute("PRAGMA journal_mode = DELETE")
     with _transaction(connection):
@@ -195,8 +198,8 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
+def _transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    connection.execute(f"BEGIN {kind}")
     try:
         yield
         connection.execute("COMMIT")

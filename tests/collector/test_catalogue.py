@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from stallscope.collector.catalogue import (
     Entry,
     baseline_for,
     checking,
+    database,
     parse_where,
     series_of,
     single_rank_for,
@@ -417,6 +419,29 @@ for number in range(300):
 print("in the middle", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_a_database_that_another_collector_is_making_is_no_strangers(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected(store)
+    (store / CATALOGUE).unlink()
+    monkeypatch.setattr(database, "_PATIENCE_SECONDS", 0.1)
+    ours, came = database._connected(store / CATALOGUE), []
+
+    def comes_in_between(statement: str) -> None:
+        if "user_version" in statement and not came:
+            came.append(statement)
+            theirs = database._connected(store / CATALOGUE)
+            with suppress(sqlite3.OperationalError):
+                database._prepare(theirs, store / CATALOGUE)
+            theirs.close()
+
+    ours.set_trace_callback(comes_in_between)
+    database._prepare(ours, store / CATALOGUE)
+    assert came
+    assert database._version(ours, store / CATALOGUE) == SCHEMA_VERSION
+    ours.close()
 
 
 @pytest.mark.parametrize("there", [False, True])
