@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from figures import Figure, share_of
 from keras_step_cost import NETWORK
-from paired import median
+from paired import over_rounds
 from peers import TRAINING, ran
 from torch_overhead import host_part_us
 
@@ -99,7 +99,7 @@ def figures(quick: bool) -> list[Figure]:
         printed = ran(words, TRAINING, variables)
         host_us = statistics.median(host_part_us(Path(folder) / "logs"))
     networks = json.loads(printed.splitlines()[-1])
-    many, other = (median([one[arm] for one in networks]) for arm in ("recorder", "timeline"))
+    many, other = (over_rounds([one[arm] for one in networks]) for arm in ("recorder", "timeline"))
     # The recorder's own part is in it once.
     own, low, high = (host_us + (us - host_us) / STAMPED for us in (many.value, *many.interval))
     return [

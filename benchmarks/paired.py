@@ -34,11 +34,11 @@ def difference(arm: list[float], none: list[float]) -> Difference:
     """
     if len(arm) != len(none) or not arm:
         raise ValueError(f"{len(arm)} rounds of one arm and {len(none)} of the other make no pairs")
-    return median(list(np.array(arm) - np.array(none)))
+    return over_rounds(list(np.array(arm) - np.array(none)))
 
 
-def median(added: list[float]) -> Difference:
-    """What an arm adds, of the differences that every round has found."""
+def over_rounds(added: list[float]) -> Difference:
+    """What an arm adds, of the differences that the rounds have found."""
     rounds = np.array(added)
     random = np.random.default_rng(1)
     drawn = random.integers(0, len(rounds), (_RESAMPLES, len(rounds)))

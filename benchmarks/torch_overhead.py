@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from figures import Figure, at_most, share_of
-from paired import median
+from paired import over_rounds
 from peers import PEERS, ROOT, ran
 
 PROGRAM = ROOT / "benchmarks" / "torch_overhead_training.py"
@@ -34,7 +34,7 @@ def of_network(layers: int, rounds: int) -> list[Figure]:
         ran([*words, folder, str(rounds), str(STEPS), str(layers)], PEERS, folder=out)
         result = json.loads((out / "result.json").read_text())
         host_us = statistics.median(host_part_us(out / "logs"))
-    own, other = (median(result["added_us"][arm]) for arm in ("steplogger", "traceml"))
+    own, other = (over_rounds(result["added_us"][arm]) for arm in ("steplogger", "traceml"))
     what = f"PyTorch, {result['gradients']} gradients"
     return [
         at_most(f"{what}: host part per step", host_us, "µs", 5),

@@ -22,6 +22,7 @@ _SEMAPHORE_BYTES = 64
 _CPU = 1
 # FnProperty::kCPUPrioritized: such functions have workers of their own, and wait for no operators.
 _PRIORITIZED = 3
+_NONE = ctypes.c_int(0)
 
 #: Arrays as the engine takes them: their handles, and how many there are.
 Handles = Tuple[Any, ctypes.c_int]
@@ -88,6 +89,3 @@ class Signals:
     def give(self) -> None:
         """A signal for whoever waits, without the engine."""
         self._post(self._semaphore)
-
-
-_NONE = ctypes.c_int(0)
