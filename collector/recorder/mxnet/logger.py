@@ -105,8 +105,8 @@ class Watched:
         recording.loop_begins(loop, self._loader)
         recording.epoch_begins()
         try:
+            recording.turn_begins()
             while True:
-                recording.turn_begins()
                 try:
                     batch = next(batches)
                 except StopIteration:
@@ -114,6 +114,6 @@ class Watched:
                     return
                 recording.data_is_there(batch)
                 yield batch
-                recording.turn_ends()
+                recording.turn_follows()
         finally:
             recording.loop_ends(loop)

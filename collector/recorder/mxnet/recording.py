@@ -7,13 +7,12 @@ import logging
 from time import monotonic_ns
 from typing import Any, Dict, List, Optional
 
-from ..clock import read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import while_running
 from ..opening import open_session
 from ..options import Options
-from ..pytorch.steps import Turn
 from ..session import Session
+from .batches import Samples
 from .facts import is_horovods, steps_counted, trainer_facts, weights, world_of_training
 from .probes import GradientProbe
 from .turns import TurnStream
@@ -31,6 +30,30 @@ class Recording:
     the recording runs.
     """
 
+    # Not a dict: in every turn the training has just driven it out of the processor's caches.
+    __slots__ = (
+        "_batch_size",
+        "_began",
+        "_counts",
+        "_data",
+        "_epoch",
+        "_epoch_began",
+        "_failed",
+        "_loop",
+        "_options",
+        "_own_ns",
+        "_probe",
+        "_probed",
+        "_replaced",
+        "_samples",
+        "_samples_given",
+        "_session",
+        "_single",
+        "_stream",
+        "_trainer",
+        "_waiting",
+    )
+
     def __init__(self, trainer: Any, options: Options) -> None:
         self._trainer = trainer
         self._options = options
@@ -38,14 +61,19 @@ class Recording:
         self._failed = False
         self._replaced: Any = None
         self._probe: Optional[GradientProbe] = None
-        self._turn: Optional[Turn] = None
-        self._reduces = False
         self._loop: Optional[object] = None
         self._epoch = -1
         self._epoch_began: Optional[int] = None
-        self._batch_size = options.batch_size
-        # Nanoseconds of the turn that runs that were the recorder's own.
+        self._batch_size = self._samples_given = options.batch_size
+        # The turn that runs: when it began, None where none runs; when its batch was there, and of how
+        # many samples; of every reduction, whether the probe was asked around it; and nanoseconds that
+        # were the recorder's own.
+        self._began: Optional[int] = None
+        self._data: Optional[int] = None
+        self._samples: Optional[int] = None
+        self._probed: List[bool] = []
         self._own_ns = 0
+        self._counts = Samples()
 
     @property
     def running(self) -> bool:
@@ -115,7 +143,8 @@ class Recording:
         if not session.recording:
             return
         self._probe = None if reason else GradientProbe(trainer)
-        self._stream = TurnStream(single, self._probe, self._emit)
+        self._stream = TurnStream(single, self._probe, session.cost.turn, self._emit)
+        self._waiting = self._stream.waiting
         _open.append(self)
         self._watch_reductions()
 
@@ -133,25 +162,26 @@ class Recording:
         def allreduce_grads(*args: Any, **kwargs: Any) -> Any:
             asked = self._ask()
             result = original(*args, **kwargs)
-            # What is ready needs no reducing on a single rank.
-            self._reduction(asked and (self._single or self._ask()))
+            if self._began is not None:
+                # What is ready needs no reducing on a single rank.
+                self._probed.append(asked and (self._single or self._ask()))
             return result
 
         self._replaced = self._trainer._allreduce_grads = allreduce_grads
 
     def _ask(self) -> bool:
         """Have a time taken when the gradients are as they are to be now; whether that was done."""
-        if self._probe is None or self._turn is None or not self.running:
+        probe = self._probe
+        if probe is None or self._began is None or self._failed:
             return False
         began = monotonic_ns()
         try:
-            self._probe.ask()
-            return True
+            probe.ask()
         except Exception as error:
             self.fail(error)
             return False
-        finally:
-            self._own_ns += monotonic_ns() - began
+        self._own_ns += monotonic_ns() - began
+        return True
 
     # -- epochs, and what lies between steps ------------------------------------------------------
 
@@ -203,47 +233,65 @@ class Recording:
 
     # -- turns of the loop -----------------------------------------------------------------------
 
-    @while_running
+    # These run in every step, between the user's own lines: they do what cannot wait, and have their
+    # guards inside.
+
     def turn_begins(self) -> None:
-        begin, clock = read_clocks()
-        self._turn = Turn(self._epoch, begin, clock)
-        self._reduces = False
+        session = self._session
+        if session is None or not session.recording or self._failed:
+            self._began = None
+            return
+        begin = self._began = monotonic_ns()
+        self._data = self._samples = None
+        self._probed = []
         self._own_ns = monotonic_ns() - begin
 
-    @while_running
     def data_is_there(self, batch: Any) -> None:
-        turn = self._turn
-        assert turn is not None
-        turn.data = monotonic_ns()
-        turn.samples = self._options.batch_size or samples_in(batch)
-        self._own_ns += monotonic_ns() - turn.data
+        if self._began is None:
+            return
+        data = self._data = monotonic_ns()
+        try:
+            self._samples = self._samples_given or self._counts.of(batch)
+        except Exception as error:  # whatever it is, it may not reach training
+            self.fail(error)
+        self._own_ns += monotonic_ns() - data
 
-    @while_running
     def turn_ends(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            end = monotonic_ns()
-            self._stream.ends(turn, end)
-            assert self._session is not None
-            self._session.cost.turn(self._own_ns + monotonic_ns() - end)
+        began, self._began = self._began, None
+        if began is None:
+            return
+        end = monotonic_ns()
+        self._waiting.append(
+            (self._epoch, began, self._data, self._samples, self._probed, end, self._own_ns)
+        )
 
-    @while_running
+    def turn_follows(self) -> None:
+        """A turn ends, and another one begins; what that takes is told with the other one."""
+        began, session = self._began, self._session
+        if began is None or session is None or not session.recording or self._failed:
+            self.turn_ends()
+            self.turn_begins()
+            return
+        end = monotonic_ns()
+        # As turn_ends does, without the call.
+        self._waiting.append(
+            (self._epoch, began, self._data, self._samples, self._probed, end, self._own_ns)
+        )
+        self._data = self._samples = None
+        self._probed = []
+        begin = self._began = monotonic_ns()
+        self._own_ns = begin - end
+
     def no_turn(self) -> None:
         """The data has ended: what began was no turn."""
-        self._turn = None
+        self._began = None
 
     @while_running
     def _end_turn_early(self) -> None:
         """The user has left the loop: it was a turn if gradients were reduced in it."""
-        if self._turn is not None and self._reduces:
+        if self._probed:
             self.turn_ends()
-        self._turn = None
-
-    @while_running
-    def _reduction(self, probed: bool) -> None:
-        if self._turn is not None:
-            self._reduces = True
-            self._stream.reduces(probed)
+        self._began = None
 
     @while_running
     def _drain(self) -> None:
@@ -260,20 +308,6 @@ class Recording:
                 # Shapes may be known since the first batch only.
                 session.facts({"batch_size": self._batch_size, **weights(self._trainer)})
             session.step(row._replace(step=session.next_step))
-
-
-def samples_in(batch: Any) -> Optional[int]:
-    """Samples in a batch: the first dimension of the first array that has one; None without any."""
-    data = getattr(batch, "data", None)
-    if isinstance(data, list):
-        # A DataBatch of an iterator of the old kind.
-        batch = data
-    if isinstance(batch, dict):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return next((found for found in map(samples_in, batch) if found is not None), None)
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape else None
 
 
 def _length(loader: Any) -> Optional[int]:

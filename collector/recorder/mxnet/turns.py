@@ -8,6 +8,7 @@ from collections import deque
 from time import monotonic_ns
 from typing import Callable, Deque, List, Optional, Tuple
 
+from ..clock import read_clocks
 from ..format import StepRow
 from ..guards import let_others_run
 from ..pytorch.steps import Reduction, StepAssembler, Turn
@@ -19,44 +20,46 @@ _PAUSE_SECONDS = 0.001
 
 Emit = Callable[[List[StepRow]], None]
 
+#: A turn's epoch, when it began and had its batch, and how many samples that has; of every reduction in
+#: it, whether the probe was asked in front of it, and behind it unless the rank is a single one; when
+#: it ended; and the nanoseconds that recording it took. A bare tuple: one with names takes training ten
+#: times as long to make.
+EndedTurn = Tuple[int, int, Optional[int], Optional[int], List[bool], int, int]
+
 
 class TurnStream:
-    """Reductions and turns come in on the training thread, in order; rows go out in whatever thread
-    drains, in the same order.
+    """Turns come in on the training thread, in order; rows go out in whatever thread drains, in the same
+    order. ``costs`` takes the nanoseconds that recording a turn took, ``emit`` the rows that it makes.
 
     The host may run ahead of the engine. What it does meanwhile costs nothing: a step begins, at the
     earliest, when the one before is reduced.
     """
 
-    def __init__(self, single: bool, probe: Optional[GradientProbe], emit: Emit) -> None:
+    def __init__(
+        self,
+        single: bool,
+        probe: Optional[GradientProbe],
+        costs: Callable[[int], None],
+        emit: Emit,
+    ) -> None:
         self._assembler = StepAssembler(True, single)
         self._single = single
         self._probe = probe
+        self._costs = costs
         self._emit = emit
-        # Of every reduction of the turn that runs, whether the probe was asked around it.
-        self._probed: List[bool] = []
-        self._waiting: Deque[Tuple[Turn, int, List[bool]]] = deque()
+        #: A deque: the training thread appends while another one takes, without a lock.
+        self.waiting: Deque[EndedTurn] = deque()
         self._drains = threading.Lock()
         self._count = 0
         self._reduced_before = 0
         self._gave_up = False
 
-    def reduces(self, probed: bool) -> None:
-        """A reduction was enqueued, the probe asked in front of it, and behind it unless the rank is a
-        single one; otherwise only its turn is known.
-        """
-        self._probed.append(probed)
-
-    def ends(self, turn: Turn, end: int) -> None:
-        probed, self._probed = self._probed, []
-        self._waiting.append((turn, end, probed))
-
     def drain(self) -> None:
         """Make rows of the turns that the engine is through with."""
         with self._drains:
-            count = 0
-            while self._waiting and self._is_known(self._waiting[0][2]):
-                self._ended(*self._waiting.popleft())
+            clock, count = read_clocks()[1], 0
+            while self.waiting and self._is_known(self.waiting[0]):
+                self._ended(self.waiting.popleft(), clock)
                 count += 1
                 let_others_run(count)
 
@@ -64,7 +67,7 @@ class TurnStream:
         """Wait until rows of all turns that have ended are out."""
         deadline = monotonic_ns() + _PATIENCE_NS
         self.drain()
-        while self._waiting and monotonic_ns() < deadline:
+        while self.waiting and monotonic_ns() < deadline:
             time.sleep(_PAUSE_SECONDS)
             self.drain()
 
@@ -78,19 +81,22 @@ class TurnStream:
         self._gave_up = self._gave_up or bool(rows)
         return not self._gave_up
 
-    def _is_known(self, probed: List[bool]) -> bool:
+    def _is_known(self, ended: EndedTurn) -> bool:
+        probed = ended[4]
         times = sum(probed) * (1 if self._single else 2)
         return self._probe is None or len(self._probe.times) >= times
 
-    def _ended(self, turn: Turn, end: int, probed: List[bool]) -> None:
-        turn.begin = max(turn.begin, self._reduced_before)
-        if turn.data is not None:
-            turn.data = max(turn.data, turn.begin)
+    def _ended(self, ended: EndedTurn, clock: int) -> None:
+        epoch, begin, data, samples, probed, end, own_ns = ended
+        turn = Turn(epoch, max(begin, self._reduced_before), clock)
+        turn.data = None if data is None else max(data, turn.begin)
+        turn.samples = samples
         for one in probed:
             reduction = self._reduction(one)
             turn.reduced(reduction)
             self._reduced_before = reduction.reduced or reduction.ready or self._reduced_before
         end = max(end, self._reduced_before, turn.begin)
+        self._costs(own_ns)
         self._emit(self._assembler.rows(turn, end))
         if self._assembler.lost_count:
             self._gave_up = True
