@@ -106,8 +106,6 @@ class TrainerRecording(Recording):
 
     def batch_begins(self, batch: Any) -> None:
         """A batch goes to the training step."""
-        if not self.running:
-            return
         if self._turn is None:
             # Nobody has seen it being fetched.
             self.turn_begins()
@@ -122,13 +120,15 @@ class TrainerRecording(Recording):
         self.turn_ends()
 
     def _tell_samples(self, batch: Any) -> None:
-        if self.running and self._turn is not None and self._turn.shape is None:
-            began = monotonic_ns()
-            try:
-                self._turn.shape = shape_in(batch)
-                self._own_ns += monotonic_ns() - began
-            except Exception as error:
-                self.fail(error)
+        turn = self._turn
+        if turn is None or turn.shape is not None:
+            return
+        began = monotonic_ns()
+        try:
+            turn.shape = shape_in(batch)
+        except Exception as error:
+            self.fail(error)
+        self._own_ns += monotonic_ns() - began
 
 
 def _count(value: Any) -> Optional[int]:
