@@ -42,5 +42,22 @@ def over_rounds(added: list[float]) -> Difference:
     rounds = np.array(added)
     random = np.random.default_rng(1)
     drawn = random.integers(0, len(rounds), (_RESAMPLES, len(rounds)))
-    low, high = np.quantile(np.median(rounds[drawn], axis=1), (0.025, 0.975))
+    return _difference(rounds, np.median(rounds[drawn], axis=1))
+
+
+def over_processes(added: list[list[float]]) -> Difference:
+    """The same of rounds of several processes: what a process has by chance, all of its rounds have.
+
+    The bootstrap draws processes, and of each its rounds. All processes must have as many.
+    """
+    rounds = np.array(added)
+    count, length = rounds.shape
+    random = np.random.default_rng(1)
+    processes = random.integers(0, count, (_RESAMPLES, count, 1))
+    drawn = rounds[processes, random.integers(0, length, (_RESAMPLES, count, length))]
+    return _difference(rounds, np.median(drawn, axis=(1, 2)))
+
+
+def _difference(rounds: np.ndarray, medians: np.ndarray) -> Difference:
+    low, high = np.quantile(medians, (0.025, 0.975))
     return Difference(float(np.median(rounds)), float(low), float(high))

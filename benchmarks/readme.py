@@ -17,16 +17,17 @@ README = Path(__file__).parents[1] / "README.md"
 BEGINS, ENDS = "<!-- figures -->", "<!-- /figures -->"
 #: What the README quotes, in this order; all of it is in docs/benchmarks.md's `make bench`.
 QUOTED = (
-    "Keras, 1 rank, 162 gradients: host part per step",
-    "Keras, 22 gradients, step by step: the recorder adds",
-    "Keras, 22 gradients, step by step: the stamps in the graph add",
+    "Keras, 162 gradients: host part per step",
+    "Keras, 162 gradients: bytes per step and rank",
+    "Keras, one process, 22 gradients: added per step",
     "Keras, 2 ranks, 162 gradients: added per step",
-    "Keras, 2 ranks, 162 gradients: bytes per step and rank",
+    "Keras, 2 ranks, 162 gradients: added per step, against the Timeline",
+    "Keras, 2 ranks, 162 gradients: processors' time added per step, against the Timeline",
     "Keras, 2 ranks, 162 gradients: bytes per step",
-    "PyTorch, 20 gradients: host part per step",
+    "PyTorch, 162 gradients: host part per step",
     "PyTorch, 20 gradients: added per step",
     "PyTorch, 20 gradients: added per step, against traceml-ai",
-    "PyTorch, 160 gradients: host part per step",
+    "PyTorch, 160 gradients: added per step, against traceml-ai",
     "PyTorch: resident memory that recording 100,000 steps adds",
     "import stallscope.torch, behind its framework",
     "import stallscope.keras, behind its framework",

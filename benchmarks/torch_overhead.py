@@ -6,7 +6,6 @@ The same network, once with 20 gradients and once with 160: hooks on gradients a
 from __future__ import annotations
 
 import json
-import statistics
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,11 +32,9 @@ def of_network(layers: int, rounds: int) -> list[Figure]:
         words = ["traceml", "run", str(PROGRAM), "--logs-dir", str(out / "traceml"), "--args"]
         ran([*words, folder, str(rounds), str(STEPS), str(layers)], PEERS, folder=out)
         result = json.loads((out / "result.json").read_text())
-        host_us = statistics.median(host_part_us(out / "logs"))
     own, other = (over_rounds(result["added_us"][arm]) for arm in ("steplogger", "traceml"))
     what = f"PyTorch, {result['gradients']} gradients"
     return [
-        at_most(f"{what}: host part per step", host_us, "µs", 5),
         at_most(f"{what}: added per step", own.value, "µs", 50, interval=own.interval),
         share_of(
             f"{what}: added per step, against traceml-ai",
@@ -50,14 +47,3 @@ def of_network(layers: int, rounds: int) -> list[Figure]:
             other_interval=other.interval,
         ),
     ]
-
-
-def host_part_us(logs: Path) -> list[float]:
-    """The recorder's own count of its work around a turn: the median of every log."""
-    found = []
-    for path in logs.rglob("*.steps.csv"):
-        for line in path.read_text().splitlines():
-            if line.startswith("#facts ") and "recorder_cost" in line:
-                cost = json.loads(line.partition(" ")[2])["recorder_cost"]
-                found.append(cost["host_us_median"])
-    return [one for one in found if one is not None]

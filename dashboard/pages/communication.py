@@ -252,8 +252,9 @@ def _howto(
                 "HOROVOD_TIMELINE_MARK_CYCLES=1",
             ),
             "Rank 0 writes it, some 600 bytes per tensor and step; 162 gradients made 96 kB a step, and "
-            "steps of 27–36 ms took 39–43 ms. On GPUs, rank 0 waits for each of its operations "
-            "besides. Record some hundred steps, not the whole training.",
+            "steps of 27–36 ms took 39–43 ms, as its thread keeps a processor busy all the time. On "
+            "GPUs, rank 0 waits for each of its operations besides. Record some hundred steps, not the "
+            "whole training.",
         )
         parts += _lines(
             "Which rank was late, in every negotiation",

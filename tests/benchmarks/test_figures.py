@@ -71,6 +71,15 @@ def test_what_an_arm_adds_is_found_under_noise_that_both_share() -> None:
     assert found.interval == pytest.approx((2.0, 2.0))
 
 
+def test_what_a_process_has_by_chance_widens_the_interval() -> None:
+    alike = paired.over_processes([[-1.0, 0.0, 1.0]] * 4)
+    shifted = paired.over_processes([[by - 1.0, by, by + 1.0] for by in (-8.0, -3.0, 3.0, 8.0)])
+    assert alike.low >= -1.0
+    assert alike.high <= 1.0
+    assert shifted.low < -3.0
+    assert shifted.high > 3.0
+
+
 def test_arms_of_unequal_rounds_are_no_pairs() -> None:
     with pytest.raises(ValueError, match="2 rounds of one arm and 1 of the other"):
         paired.difference([1.0, 2.0], [1.0])

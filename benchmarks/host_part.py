@@ -1,0 +1,70 @@
+"""The recorder's own work around a step, and the bytes that it writes of it, in every framework.
+
+Small trainings of one process each, as users write them, with few and with many gradients. What the
+recorder's own work is, its logs say: hooks on gradients and stamps in a graph are not in it, and what
+MXNet's engine is asked for its stamps is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from figures import Figure, at_most
+from logs import host_part_us, step_rows
+from peers import ROOT, TRAINING, PeerError, ran
+
+PROGRAMS = ROOT / "benchmarks" / "small"
+STEPS = 600
+#: Dense layers besides the last; each has two gradients.
+LAYERS = (10, 80)
+
+
+class Training(NamedTuple):
+    """A way to train, and what is promised of its recording."""
+
+    name: str
+    environment: Path
+    program: str
+    words: tuple[str, ...] = ()
+    backend: str = ""
+    limit_us: float = 5
+
+
+KERAS3, MXNET = ROOT / ".venv-keras3", ROOT / ".venv-mxnet"
+TRAININGS = (
+    Training("Keras", TRAINING, "with_keras.py"),
+    Training("Keras, own loop", TRAINING, "with_own_loop.py"),
+    Training("Keras 3, TensorFlow", KERAS3, "with_keras.py", backend="tensorflow"),
+    Training("Keras 3, torch", KERAS3, "with_keras.py", backend="torch"),
+    Training("Keras 3, JAX", KERAS3, "with_keras.py", backend="jax"),
+    Training("PyTorch", TRAINING, "with_torch.py"),
+    Training("Lightning", KERAS3, "with_lightning.py"),
+    Training("MXNet, host only", MXNET, "with_mxnet.py"),
+    Training("MXNet", MXNET, "with_mxnet.py", words=("stages",), limit_us=50),
+)
+
+
+def figures(quick: bool) -> list[Figure]:
+    found = []
+    for training in TRAININGS:
+        if not (training.environment / ".ready").exists():
+            raise PeerError(f"{training.environment.name} is missing: make bench makes it")
+        for layers in LAYERS:
+            found += of_network(training, layers, STEPS // 4 if quick else STEPS)
+    return found
+
+
+def of_network(training: Training, layers: int, steps: int) -> list[Figure]:
+    with TemporaryDirectory() as folder:
+        words = ["python", str(PROGRAMS / training.program), folder, str(layers), str(steps)]
+        variables = {"KERAS_BACKEND": training.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        ran([*words, *training.words], training.environment, variables)
+        host_us, rows = host_part_us(Path(folder)), step_rows(Path(folder))
+    what = f"{training.name}, {2 * (layers + 1)} gradients"
+    counted = "host part and stamps" if training.words else "host part"
+    return [
+        at_most(f"{what}: {counted} per step", host_us, "µs", training.limit_us),
+        at_most(f"{what}: bytes per step and rank", sum(map(len, rows)) / len(rows), "B", 64),
+    ]

@@ -1,0 +1,35 @@
+"""What step logs say of their own making."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+
+
+def host_part_us(logs: Path) -> float:
+    """The recorder's own count of its work around a turn: the median, over the logs, of their medians.
+
+    Raises:
+        ValueError: if no log has counted any.
+    """
+    found = []
+    for path in logs.rglob("*.steps.csv"):
+        for line in path.read_text().splitlines():
+            if line.startswith("#facts ") and "recorder_cost" in line:
+                cost = json.loads(line.partition(" ")[2])["recorder_cost"]
+                found.append(cost["host_us_median"])
+    counted = [one for one in found if one is not None]
+    if not counted:
+        raise ValueError(f"no log in {logs} has counted what recording cost")
+    return float(median(counted))
+
+
+def step_rows(logs: Path) -> list[bytes]:
+    """The rows of steps, as they are in the logs."""
+    return [
+        line
+        for path in logs.rglob("*.steps.csv")
+        for line in path.read_bytes().splitlines(keepends=True)
+        if line.startswith(b"step,")
+    ]
