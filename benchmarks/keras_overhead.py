@@ -142,7 +142,7 @@ def added(runs: list[dict[str, Any]], unit: str) -> Difference:
 
 
 def paired_blocks(arms: list[tuple[list[float], list[float]]]) -> Difference:
-    """What one arm is above the other, pair by pair; with the interval over processes and their blocks."""
+    """What one arm is above the other, pair by pair; its interval over processes and their blocks."""
     processes = []
     for own, none in arms:
         by = [a - b for a, b in zip(own, none)]
