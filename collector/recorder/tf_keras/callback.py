@@ -111,7 +111,7 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
 
     def step(self) -> ContextManager[None]:
         """Around one step of a loop: from before its batch is asked for to behind the update."""
-        return self._own_loop().step()
+        return self._own_loop()
 
     @tf.autograph.experimental.do_not_convert
     def mark(self, name: str, tensors: Any = None) -> None:

@@ -82,6 +82,10 @@ def _no_stages(data: Any) -> Any:
 
 def samples_in(batch: Any) -> Optional[int]:
     """Samples in a batch: the first dimension of its first tensor; None where it has none."""
-    leaves = tf.nest.flatten(batch)
-    shape = getattr(leaves[0], "shape", None) if leaves else None
+    # What nearly all batches are: to flatten them takes longer than all the rest.
+    first: Any = batch[0] if isinstance(batch, tuple) and batch else batch
+    if not isinstance(first, tf.Tensor):
+        leaves = tf.nest.flatten(batch)
+        first = leaves[0] if leaves else None
+    shape = getattr(first, "shape", None)
     return int(shape[0]) if shape and shape[0] is not None else None

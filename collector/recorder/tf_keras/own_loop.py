@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from time import monotonic_ns
 from types import SimpleNamespace
-from typing import Any, Deque, Dict, Iterator, Optional, Tuple
+from typing import Any, Deque, Dict, Iterator, Optional, Tuple, Type
 
 import tensorflow as tf
 
@@ -33,7 +33,10 @@ _STAMPS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}
 
 
 class OwnLoop:
-    """Steps of one loop on their way to the log. None of its methods raises."""
+    """Steps of one loop on their way to the log. None of its methods raises.
+
+    It is a context around each of the steps.
+    """
 
     def __init__(self, model: Any, optimizer: Any, options: Options) -> None:
         self._model = model
@@ -42,14 +45,19 @@ class OwnLoop:
         self._marks = Marks()
         self._session: Optional[Session] = None
         self._failed = False
-        self._in_step = False
+        # Steps that have begun and not ended: one inside of another is part of it.
+        self._depth = 0
+        self._begin = 0
+        # Wall minus monotonic clock, when a step has ended last.
+        self._clock: Optional[int] = None
         # Nanoseconds of the step that runs that were the recorder's own.
         self._own_ns = 0
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
         self._announced: Optional[Tuple[int, Optional[str]]] = None
-        # Steps that have ended and are no rows yet.
-        self._ended: Deque[EndedStep] = deque()
+        # Steps that have ended and are no rows yet, as EndedStep has them, and nanoseconds that
+        # recording each took. Bare tuples: one with names takes training ten times as long to make.
+        self._ended: Deque[Tuple[Tuple[Any, ...], int]] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -99,38 +107,45 @@ class OwnLoop:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def step(self) -> Iterator[None]:
-        """Around one step; one that raises is none, and one inside of another is part of it."""
-        if self._in_step or not self.running:
-            yield
+    # These run in every step, between the user's own lines: they do what cannot wait, and have their
+    # guards inside.
+
+    def __enter__(self) -> None:
+        """A step begins; one inside of another is part of it."""
+        self._depth += 1
+        session = self._session
+        if self._depth > 1 or session is None or not session.recording:
             return
         entered = monotonic_ns()
-        self._in_step = True
+        if self._clock is None:
+            self._clock = read_clocks()[1]
         self._marks.of_this_step()
-        begin, clock = read_clocks()
+        begin = self._begin = monotonic_ns()
         self._own_ns = begin - entered
-        try:
-            yield
-            self._step_ends(begin, clock)
-        finally:
-            self._in_step = False
 
-    @while_running
-    def _step_ends(self, begin: int, clock: int) -> None:
-        session, marks = self._session, self._marks
-        assert session is not None
-        end, clock_end = read_clocks()
-        steady = abs(clock_end - clock) <= JUMP_NS
-        samples = self._options.batch_size or marks.samples_now
-        found = marks.of_this_step()
-        epoch = max(self._epoch, 0)
-        self._ended.append(EndedStep(epoch, begin, end, clock, steady, found, samples))
-        if (len(marks.placed), marks.trouble) != self._announced:
-            self._announce()
-        if len(self._ended) >= MOST_WAITING:
-            self._settle()
-        session.cost.turn(monotonic_ns() - end + self._own_ns)
+    def __exit__(self, kind: Optional[Type[BaseException]], *_: Any) -> None:
+        """It has ended; one that raises is none."""
+        self._depth -= 1
+        session, clock = self._session, self._clock
+        if self._depth or kind or clock is None or session is None or not session.recording:
+            return
+        try:
+            end, clock_end = read_clocks()
+            self._clock = clock_end
+            marks = self._marks
+            samples = self._options.batch_size or marks.samples_now
+            found = marks.of_this_step()
+            # Set between steps, the wall clock makes a step unsteady in vain: it only loses its stamps.
+            steady = abs(clock_end - clock) <= JUMP_NS
+            epoch = self._epoch if self._epoch > 0 else 0
+            if (len(marks.placed), marks.trouble) != self._announced:
+                self._announce()
+            ended = (epoch, self._begin, end, clock, steady, found, samples)
+            self._ended.append((ended, self._own_ns + monotonic_ns() - end))
+            if len(self._ended) >= MOST_WAITING:
+                self._settle()
+        except Exception as error:  # whatever it is, it may not reach training
+            self.fail(error)
 
     @never_raises
     def _settle(self) -> None:
@@ -140,9 +155,12 @@ class OwnLoop:
             return
         with self._lock:
             # These first: what graphs have marked in them is there then.
-            ended = [self._ended.popleft() for _ in range(len(self._ended))]
+            waiting = [self._ended.popleft() for _ in range(len(self._ended))]
+            ended = [EndedStep(*step) for step, _ in waiting]
             if ended:
                 self._marks.read()
+            for _, own_ns in waiting:
+                session.cost.turn(own_ns)
             begins = [step.begin for step in ended[1:]]
             for step, next_begin in zip(ended, [*begins, None]):
                 data, ready, reduced = self._marks.times_of(step, next_begin)
