@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from paired import Difference
+
 # For people: as many digits as they can use.
 _DIGITS = 3
 
@@ -78,6 +80,23 @@ def share_of(
         other_low, other_high = other_interval or (other, other)
         met = _decided(low - most * other_high, high - most * other_low, 0.0)
     return Figure(name, value, unit, alternative, other, ratio, target, met, interval)
+
+
+def added(
+    name: str, own: Difference, against: str, alternative: str, other: Difference, *, most: float
+) -> list[Figure]:
+    """What the recorder adds: at most 50 µs, and at most a share of what another one adds."""
+    share = share_of(
+        f"{name}, against {against}",
+        own.value,
+        "µs",
+        alternative,
+        other.value,
+        most=most,
+        interval=own.interval,
+        other_interval=other.interval,
+    )
+    return [at_most(name, own.value, "µs", 50, interval=own.interval), share]
 
 
 def times_faster(

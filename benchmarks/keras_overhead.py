@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-from figures import Figure, at_most, share_of
+from figures import Figure, added, at_most, share_of
 from logs import host_part_us, step_rows
-from paired import Difference, over_processes, over_rounds
+from paired import Difference, difference, over_processes
 from peers import ROOT, TRAINING, ran
 
 PROGRAM = ROOT / "benchmarks" / "keras_overhead_training.py"
@@ -65,7 +65,7 @@ def in_one_process(size: Size) -> list[Figure]:
     with TemporaryDirectory() as folder:
         outs = [Path(folder) / str(number) for number in range(size.processes)]
         runs = [trained(size, out, size.pairs, size.stamped) for out in outs]
-        by = of_one(size, added(runs, "us"), median(host_part_us(out) for out in outs))
+        by = of_one(size, recorders(runs, "us"), median(host_part_us(out) for out in outs))
     name = f"Keras, one process, {runs[0]['gradients']} gradients: added per step"
     return [at_most(name, by.value, "µs", 50, interval=by.interval)]
 
@@ -107,27 +107,13 @@ def costs(
     """What callback and Timeline add to a step: by the clock, and of the processors."""
     found = []
     for unit, name in zip(UNITS, ("added per step", "processors' time added per step")):
-        by = of_one(size, added(own, unit), host)
-        found.append(at_most(f"{what}: {name}", by.value, "µs", 50, interval=by.interval))
+        by = of_one(size, recorders(own, unit), host)
         # Process by process: what comes right behind each other is compared.
-        other = over_rounds(
-            [
-                median(of(with_it, "none", unit)) - median(of(without, "none", unit))
-                for with_it, without in zip(timed, own)
-            ]
+        with_it, without = (
+            [median(of(run, "none", unit)) for run in runs] for runs in (timed, own)
         )
-        found.append(
-            share_of(
-                f"{what}: {name}, against the Timeline",
-                by.value,
-                "µs",
-                "Horovod Timeline",
-                other.value,
-                most=0.02,
-                interval=by.interval,
-                other_interval=other.interval,
-            )
-        )
+        other = difference(with_it, without)
+        found += added(f"{what}: {name}", by, "the Timeline", "Horovod Timeline", other, most=0.02)
     return found
 
 
@@ -136,7 +122,7 @@ def of(run: dict[str, Any], arm: str, unit: str) -> list[float]:
     return [step[unit] for step in run["steps"] if step["arm"] == arm][1 + SKIPPED :]
 
 
-def added(runs: list[dict[str, Any]], unit: str) -> Difference:
+def recorders(runs: list[dict[str, Any]], unit: str) -> Difference:
     """What the arm with the recorder takes more, from pairs of steps."""
     return paired_blocks([(of(run, "recorder", unit), of(run, "none", unit)) for run in runs])
 

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from figures import Figure, at_most, share_of
+from figures import Figure, added
 from paired import over_rounds
 from peers import PEERS, ROOT, ran
 
@@ -34,16 +34,4 @@ def of_network(layers: int, rounds: int) -> list[Figure]:
         result = json.loads((out / "result.json").read_text())
     own, other = (over_rounds(result["added_us"][arm]) for arm in ("steplogger", "traceml"))
     what = f"PyTorch, {result['gradients']} gradients"
-    return [
-        at_most(f"{what}: added per step", own.value, "µs", 50, interval=own.interval),
-        share_of(
-            f"{what}: added per step, against traceml-ai",
-            own.value,
-            "µs",
-            "traceml-ai",
-            other.value,
-            most=0.2,
-            interval=own.interval,
-            other_interval=other.interval,
-        ),
-    ]
+    return added(f"{what}: added per step", own, "traceml-ai", "traceml-ai", other, most=0.2)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Optional
 
-from mxnet.base import _LIB
 from mxnet.ndarray import NDArray
 from mxnet.ndarray.ndarray import _int64_enabled
 
+from .engine import library
+
 _Size = ctypes.c_int64 if _int64_enabled() else ctypes.c_int
-# Python is kept meanwhile: to give it to another thread and to have it back takes longer than this.
-_library = ctypes.PyDLL(_LIB._name)
-_shape_of = _library.MXNDArrayGetShapeEx64 if _int64_enabled() else _library.MXNDArrayGetShapeEx
+_shape_of = library.MXNDArrayGetShapeEx64 if _int64_enabled() else library.MXNDArrayGetShapeEx
 
 
 class Samples:

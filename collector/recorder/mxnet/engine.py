@@ -14,8 +14,10 @@ from typing import Any, List, Tuple
 
 from mxnet.base import _LIB, c_handle_array, check_call
 
-# Python is kept meanwhile: to give it to another thread and to have it back takes longer than this.
-_push = ctypes.PyDLL(_LIB._name).MXEnginePushSyncND
+#: The library, in whose calls Python is kept: to give it to another thread and to have it back takes
+#: longer than what is asked here.
+library = ctypes.PyDLL(_LIB._name)
+_push = library.MXEnginePushSyncND
 
 # More than any system's semaphore takes.
 _SEMAPHORE_BYTES = 64

@@ -31,6 +31,8 @@ class EndedStep(NamedTuple):
     is_steady: bool
     marks: Dict[str, int]
     samples: Optional[int]
+    #: Nanoseconds that recording it took.
+    own_ns: int
 
 
 class Marks:

@@ -55,9 +55,9 @@ class OwnLoop:
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
         self._announced: Optional[Tuple[int, Optional[str]]] = None
-        # Steps that have ended and are no rows yet, as EndedStep has them, and nanoseconds that
-        # recording each took. Bare tuples: one with names takes training ten times as long to make.
-        self._ended: Deque[Tuple[Tuple[Any, ...], int]] = deque()
+        # Steps that have ended and are no rows yet: what makes an EndedStep. Bare tuples: one with names
+        # takes training ten times as long to make.
+        self._ended: Deque[Tuple[Any, ...]] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -140,8 +140,8 @@ class OwnLoop:
             epoch = self._epoch if self._epoch > 0 else 0
             if (len(marks.placed), marks.trouble) != self._announced:
                 self._announce()
-            ended = (epoch, self._begin, end, clock, steady, found, samples)
-            self._ended.append((ended, self._own_ns + monotonic_ns() - end))
+            own_ns = self._own_ns + monotonic_ns() - end
+            self._ended.append((epoch, self._begin, end, clock, steady, found, samples, own_ns))
             if len(self._ended) >= MOST_WAITING:
                 self._settle()
         except Exception as error:  # whatever it is, it may not reach training
@@ -155,12 +155,9 @@ class OwnLoop:
             return
         with self._lock:
             # These first: what graphs have marked in them is there then.
-            waiting = [self._ended.popleft() for _ in range(len(self._ended))]
-            ended = [EndedStep(*step) for step, _ in waiting]
+            ended = [EndedStep(*self._ended.popleft()) for _ in range(len(self._ended))]
             if ended:
                 self._marks.read()
-            for _, own_ns in waiting:
-                session.cost.turn(own_ns)
             begins = [step.begin for step in ended[1:]]
             for step, next_begin in zip(ended, [*begins, None]):
                 data, ready, reduced = self._marks.times_of(step, next_begin)
@@ -179,6 +176,7 @@ class OwnLoop:
                     step.samples,
                     step.clock,
                 )
+                session.cost.turn(step.own_ns)
                 session.step(row)
 
     @tf.autograph.experimental.do_not_convert
