@@ -36,5 +36,5 @@ trainer = pl.Trainer(
     enable_model_summary=False,
     callbacks=[StepLogger(out)],
 )
-loader = torch.utils.data.DataLoader([torch.randn(BATCH, WIDTH)] * steps, batch_size=None)
+loader = torch.utils.data.DataLoader(torch.randn(BATCH * steps, WIDTH), BATCH)
 trainer.fit(Net(), loader)

@@ -15,7 +15,8 @@ for _ in range(layers):
 net.add(gluon.nn.Dense(10, in_units=WIDTH))
 net.initialize()
 trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.001})
-batches = [mx.nd.zeros((BATCH, WIDTH)) for _ in range(steps)]
+data = gluon.data.ArrayDataset(mx.nd.zeros((BATCH * steps, WIDTH)).asnumpy())
+batches = gluon.data.DataLoader(data, BATCH)
 with StepLogger(out, trainer=trainer, stages="stages" in sys.argv) as log:
     for batch in log.watch(batches):
         with autograd.record():

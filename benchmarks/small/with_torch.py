@@ -14,7 +14,7 @@ for _ in range(layers):
     parts += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
 model = torch.nn.Sequential(*parts, torch.nn.Linear(WIDTH, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-loader = torch.utils.data.DataLoader([torch.randn(BATCH, WIDTH)] * steps, batch_size=None)
+loader = torch.utils.data.DataLoader(torch.randn(BATCH * steps, WIDTH), BATCH)
 with StepLogger(out, optimizer=optimizer, model=model) as log:
     for batch in log.watch(loader):
         optimizer.zero_grad()

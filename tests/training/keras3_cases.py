@@ -228,6 +228,13 @@ def data_loader(case: Case) -> Any:
 
 
 @case()
+def last_batch_smaller(case: Case) -> Any:
+    x, y = case.arrays(3)
+    data = x[: 2 * BATCH + 8], y[: 2 * BATCH + 8]
+    return fit(model(), data, [case.logger()], shuffle=True)
+
+
+@case()
 def without_stages(case: Case) -> Any:
     return fit(model(), case.arrays(), [case.logger(stages=False)])
 

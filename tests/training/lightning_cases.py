@@ -210,6 +210,12 @@ def by_hand(case: Case) -> Any:
 
 
 @alone
+def last_batch_smaller(case: Case) -> Any:
+    data = case.loader(3).dataset[: 2 * BATCH + 8]
+    return case.fit(case.logger(), data=DataLoader(TensorDataset(*data), BATCH))
+
+
+@alone
 def without_stages(case: Case) -> Any:
     return case.fit(case.logger(stages=False))
 
@@ -258,7 +264,9 @@ def recorder_breaks(case: Case) -> Any:
     silent, original = case.fit()["weights"], recording.shape_in
     recording.shape_in = broken
     try:
-        return {**case.fit(case.logger()), "silent": silent}
+        # Of which every batch is asked.
+        batches = list(case.loader())
+        return {**case.fit(case.logger(), data=batches), "silent": silent}
     finally:
         recording.shape_in = original
 

@@ -211,6 +211,34 @@ def without_stages(case: Case) -> Any:
     return recorded(case, Training(), case.loader(), stages=False)
 
 
+def twice(samples: list[Any]) -> Any:
+    return gluon.data.dataloader.default_batchify_fn([*samples, *samples])
+
+
+@alone
+def batches_of_every_size(case: Case) -> Any:
+    """Loaders whose last batch, or every one, has a size of its own; the result is what the loop saw."""
+    training = Training()
+    data = gluon.data.ArrayDataset(mx.nd.ones((2 * BATCH + 8, INPUTS)), mx.nd.zeros(2 * BATCH + 8))
+    rolled = gluon.data.DataLoader(data, BATCH, last_batch="rollover")
+    loaders: list[Any] = [
+        gluon.data.DataLoader(data, BATCH),
+        gluon.data.DataLoader(data, BATCH, shuffle=True, last_batch="discard"),
+        rolled,
+        rolled,
+        gluon.data.DataLoader(data, BATCH, batchify_fn=twice),
+        gluon.data.DataLoader(data, batch_sampler=[[0, 1, 2], list(range(30)), [7]]),
+        [(mx.nd.ones((size, INPUTS)), mx.nd.zeros(size)) for size in (5, 7)],
+    ]
+    found = []
+    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
+        for loader in loaders:
+            for inputs, labels in log.watch(loader):
+                found.append(len(inputs))
+                training.step(inputs, labels)
+    return {**training.seen(), "samples": found}
+
+
 @alone
 def wrong_trainer(case: Case) -> Any:
     training, other = Training(), Training()

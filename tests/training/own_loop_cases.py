@@ -21,6 +21,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from stallscope.collector.recorder.tf_keras import own_loop
 from stallscope.collector.recorder.tf_keras.marks import Marks
 from stallscope.collector.recorder.tf_keras.ring import CAPACITY
 from stallscope.keras import StepLogger
@@ -250,15 +251,36 @@ def compiled_by_xla(out: Path) -> Any:
 
 
 @case
+def clock_set(out: Path) -> Any:
+    """For the second of four epochs the wall clock is an hour ahead."""
+    training, read = Training(), own_loop.read_clocks
+
+    def ahead() -> Any:
+        now, clock = read()
+        return now, clock + 3_600_000_000_000
+
+    with training.logger(out) as log:
+        step = tf.function(stepping(training, log))
+        for epoch in range(4):
+            own_loop.read_clocks = ahead if epoch == 1 else read
+            with log.epoch():
+                for batch in training.batches():
+                    with log.step():
+                        log.mark("data", batch)
+                        step(batch)
+    return None
+
+
+@case
 def slow_marks(out: Path) -> Any:
     """Marks that take time, which is the recorder's."""
-    training, quick = Training(), Marks.mark
+    training, quick = Training(), Marks.marked_again
 
-    def slow(marks: Marks, name: str, tensors: Any) -> None:
+    def slow(marks: Marks, name: str, tensors: Any, now: int) -> bool:
         time.sleep(MARK_SECONDS)
-        quick(marks, name, tensors)
+        return quick(marks, name, tensors, now)
 
-    Marks.mark = slow  # type: ignore[method-assign]
+    Marks.marked_again = slow  # type: ignore[method-assign]
     try:
         with training.logger(out) as log:
             for batch in training.batches():
@@ -266,7 +288,7 @@ def slow_marks(out: Path) -> Any:
                     log.mark("data", batch)
                     log.mark("gradients", batch)
     finally:
-        Marks.mark = quick  # type: ignore[method-assign]
+        Marks.marked_again = quick  # type: ignore[method-assign]
     return MARK_SECONDS
 
 

@@ -79,6 +79,10 @@ def test_every_stage_of_every_step_is_there(recorded: Recorded, case: str) -> No
     assert list(fit.steps["reduced"]) == list(fit.steps["ready"])
 
 
+def test_the_last_batch_of_an_epoch_has_fewer_samples(recorded: Recorded) -> None:
+    assert list(fit_of(recorded, "last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
+
+
 def test_recording_does_not_change_what_is_learned(recorded: Recorded) -> None:
     for case in ("plain", "recorder_breaks"):
         result = recorded.result(case)

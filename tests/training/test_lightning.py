@@ -59,6 +59,10 @@ def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
     assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
 
 
+def test_the_last_batch_of_an_epoch_has_fewer_samples(alone: Recorded) -> None:
+    assert list(fit_of(alone, "last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
+
+
 def test_under_its_other_name_it_is_recorded_the_same(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

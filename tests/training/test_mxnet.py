@@ -124,6 +124,14 @@ def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
     assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
 
 
+def test_the_samples_of_every_batch_are_those_that_the_loop_saw(alone: Recorded) -> None:
+    alone.clean("batches_of_every_size", ranks=1)
+    seen = alone.result("batches_of_every_size")["samples"]
+    assert seen[:9] == [16, 16, 8, 16, 16, 16, 16, 16, 16]
+    [fit] = alone.fits("batches_of_every_size", ranks=1)
+    assert list(fit.steps["samples"]) == seen
+
+
 def test_a_trainer_that_does_not_train_is_said_not_to(alone: Recorded) -> None:
     fit = fit_of(alone, "wrong_trainer")
     check_steps(fit, 0, 24, stamps=("data",))

@@ -106,6 +106,19 @@ def test_what_marks_cost_is_in_the_cost_that_the_log_tells(alone: Recorded) -> N
     assert cost["host_us_median"] >= 2e6 * alone.result("slow_marks")["weights"]
 
 
+def test_where_the_clock_is_set_stamps_of_graphs_are_missing_and_not_wrong(
+    alone: Recorded,
+) -> None:
+    (fit,) = alone.fits("clock_set", ranks=1)
+    steps = fit.steps
+    assert len(steps) == 48
+    assert steps["data"].notna().all()
+    assert steps.loc[steps["epoch"].isin([0, 3]), "ready"].notna().all()
+    assert steps.loc[steps["epoch"] == 1, "ready"].isna().all()
+    placed = steps[steps["ready"].notna()]
+    assert ((placed["data"] <= placed["ready"]) & (placed["ready"] <= placed["end"])).all()
+
+
 def test_a_fit_that_is_recorded_has_no_steps_inside(alone: Recorded) -> None:
     (fit,) = alone.fits("inside_fit", ranks=1)
     assert fit.numbers == [0, 1, 2]

@@ -158,6 +158,14 @@ def test_the_samples_of_every_kind_of_batch(alone: Recorded) -> None:
     }
 
 
+def test_the_samples_of_every_batch_are_those_that_the_loop_saw(alone: Recorded) -> None:
+    alone.clean("batches_of_every_size", ranks=1)
+    seen = alone.result("batches_of_every_size")["samples"]
+    assert seen[:3] == [16, 16, 8]
+    [fit] = alone.fits("batches_of_every_size", ranks=1)
+    assert list(fit.steps["samples"]) == seen
+
+
 def test_synthetic_batches_are_like_real_ones(alone: Recorded) -> None:
     result = alone.result("kinds_of_batches")
     for name, kind in result["kinds"].items():

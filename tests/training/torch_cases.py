@@ -35,7 +35,13 @@ from pretended_cuda import PretendedCuda
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+)
 
 from stallscope.collector.recorder.pytorch import recording
 from stallscope.collector.recorder.pytorch.cuda import CudaClock
@@ -891,6 +897,53 @@ def old_torch(case: Case) -> Any:
     finally:
         torch.Tensor.register_post_accumulate_grad_hook = tensor_hook
         torch.optim.Optimizer.register_step_post_hook = step_hook
+
+
+class Streamed(IterableDataset):
+    """Samples whose number nobody knows beforehand."""
+
+    def __init__(self, data: TensorDataset) -> None:
+        self._data = data
+
+    def __iter__(self) -> Any:
+        return iter(self._data)
+
+
+class Unmeasured:
+    """A sampler that does not know its length."""
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+
+    def __iter__(self) -> Any:
+        return iter(range(self._samples))
+
+
+def twice(samples: list[Any]) -> Any:
+    return default_collate([*samples, *samples])
+
+
+@alone
+def batches_of_every_size(case: Case) -> Any:
+    """Loaders whose last batch, or every one, has a size of its own; the result is what the loop saw."""
+    training, data = Training(), case.data(2 * BATCH + 8)
+    loaders: list[Any] = [
+        DataLoader(data, BATCH),
+        DataLoader(data, BATCH, shuffle=True),
+        DataLoader(data, BATCH, drop_last=True),
+        DataLoader(data, BATCH, collate_fn=twice),
+        DataLoader(data, batch_sampler=[[0, 1, 2], list(range(30)), [7]]),
+        DataLoader(data, BATCH, sampler=Unmeasured(20)),
+        DataLoader(Streamed(data), BATCH),
+        [data[:5], data[5:12]],
+    ]
+    found = []
+    with training.logger(case) as log:
+        for loader in loaders:
+            for batch in log.watch(loader):
+                found.append(len(batch[0]))
+                training.step(batch)
+    return training.seen(samples=found)
 
 
 @alone

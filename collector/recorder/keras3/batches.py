@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain, repeat
 from time import monotonic_ns
 from types import FrameType
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
@@ -35,9 +36,10 @@ class BatchClock:
         """Time what the epoch iterator of a ``fit`` gives; Keras asks it for an iterator every epoch."""
         self.watches = True
         original: Callable[[], Any] = epoch_iterator._get_iterator
+        adapter = getattr(epoch_iterator, "data_adapter", None)
 
         def get_iterator() -> "TimedBatches":
-            return TimedBatches(original(), self)
+            return TimedBatches(original(), self, *full_batches(adapter))
 
         self._iterator, self._replaced = epoch_iterator, get_iterator
         epoch_iterator._get_iterator = get_iterator
@@ -63,11 +65,20 @@ class BatchClock:
 
 
 class TimedBatches:
-    """An iterator between two looks at the clock."""
+    """An iterator between two looks at the clock, of which the first batches may have a known shape."""
 
-    def __init__(self, batches: Any, clock: BatchClock) -> None:
+    __slots__ = ("_clock", "_known", "batches")
+
+    def __init__(
+        self,
+        batches: Any,
+        clock: BatchClock,
+        full: int = 0,
+        shape: Optional[Sequence[int]] = None,
+    ) -> None:
         self.batches = iter(batches)
         self._clock = clock
+        self._known = chain(repeat(shape, full), repeat(None))
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -76,13 +87,32 @@ class TimedBatches:
         begin = monotonic_ns()
         batch = next(self.batches)
         end = monotonic_ns()
-        clock = self._clock
+        clock, shape = self._clock, next(self._known)
         if clock.watches and len(clock.fetches) < _MOST_FETCHES:
-            # What nearly all batches are; a call takes as long as all of this.
-            leaf = batch[0] if type(batch) is tuple and batch else batch
-            clock.fetches.append((begin, end, getattr(leaf, "shape", None) or shape_in(batch)))
+            if shape is None:
+                # What nearly all batches are; a call takes as long as all of this.
+                leaf = batch[0] if type(batch) is tuple and batch else batch
+                shape = getattr(leaf, "shape", None) or shape_in(batch)
+            clock.fetches.append((begin, end, shape))
             clock.own_ns += monotonic_ns() - end
         return batch
+
+
+def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:
+    """How many batches, from the first, are full for certain, and what the shape of these begins with.
+
+    To ask one for its shape takes as long as all the rest. 0 where nobody knows, as Keras does where it
+    cuts the batches out of arrays itself.
+    """
+    if type(adapter).__name__ != "ArrayDataAdapter":
+        return 0, None
+    try:
+        return int(adapter.num_batches) - bool(adapter.has_partial_batch), (
+            int(adapter.batch_size),
+        )
+    except Exception:
+        # Nothing of that is promised.
+        return 0, None
 
 
 def samples_in(batch: Any) -> Optional[int]:

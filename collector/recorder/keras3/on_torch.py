@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Deque, List, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..format import StepRow
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
 from ..tf_keras.calls import MOST_WAITING, EndedCalls
 from ..tf_keras.steps import Call
-from .batches import Fetch
+from .batches import BatchClock, Fetch
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
+
+#: What was seen of a call that waits to become a row, besides its times: its batches, and when the last
+#: gradient was there.
+Seen = Tuple[List[Fetch], Optional[int]]
 
 
 class TorchStages(FetchedInPython):
@@ -25,9 +29,8 @@ class TorchStages(FetchedInPython):
         self._parameters = [variable.value for variable in model.trainable_variables]
         self._gradients = GradientClock()
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
-        # What was seen of calls that wait to become rows, besides their times: their batches, and when
-        # the last gradient was there.
-        self._seen: Deque[Tuple[List[Fetch], Optional[int]]] = deque()
+        self._seen: Deque[Seen] = deque()
+        self.saw = _seeing(self.batches, self._gradients, self._seen, self.drain)
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -54,21 +57,6 @@ class TorchStages(FetchedInPython):
         super().remove()
         self._gradients.remove()
 
-    def saw(self, outputs: Any) -> int:
-        batches, gradients, seen = self.batches, self._gradients, self._seen
-        fetches, own_ns = batches.fetches, batches.own_ns
-        batches.fetches, batches.own_ns = [], 0
-        last = gradients.last
-        seen.append((fetches, last))
-        if last is None or gradients.on_gradient is None:
-            gradients.forget()
-        else:
-            # All that there is to forget of a backward pass that went as it should.
-            gradients.last = None
-        if len(seen) >= MOST_WAITING:
-            self.drain()
-        return own_ns
-
     def _known(self) -> int:
         return len(self._seen)
 
@@ -91,3 +79,24 @@ class TorchStages(FetchedInPython):
             samples_of(fetches),
             call.clock_begin,
         )
+
+
+def _seeing(
+    batches: BatchClock, gradients: GradientClock, seen: Deque[Seen], drain: Callable[[], None]
+) -> Callable[[Any], int]:
+    """What takes down a call, as ``timed`` wants it: with all that it needs in its closure."""
+
+    def saw(_: Any) -> int:
+        fetches, own_ns, last = batches.fetches, batches.own_ns, gradients.last
+        batches.fetches, batches.own_ns = [], 0
+        seen.append((fetches, last))
+        if last is None or gradients.on_gradient is None:
+            gradients.forget()
+        else:
+            # All that there is to forget of a backward pass that went as it should.
+            gradients.last = None
+        if len(seen) >= MOST_WAITING:
+            drain()
+        return own_ns
+
+    return saw

@@ -98,7 +98,7 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed beside the ap
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         if self._recording is not None:
-            self._recording.batch_begins(batch)
+            self._recording.batch_begins(batch, batch_idx)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

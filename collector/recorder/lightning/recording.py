@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import sys
 from time import monotonic_ns
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from ..format import CHECKPOINT
 from ..options import Options
-from ..pytorch.batches import shape_in
+from ..pytorch.batches import full_batches, shape_in
 from ..pytorch.recording import Recording
 
 
@@ -25,6 +25,9 @@ class TrainerRecording(Recording):
         optimizers = list(getattr(trainer, "optimizers", ()))
         super().__init__(optimizers[0] if optimizers else None, model, options)
         self._trainer = trainer
+        # Batches of an epoch, from the first, that are full for certain.
+        self._full: int = 0
+        self._full_shape: Optional[Sequence[int]] = None
         # Whether the batch of this turn has come to the training step.
         self._in_batch = False
 
@@ -95,6 +98,10 @@ class TrainerRecording(Recording):
 
         self._undo.append(undo)
 
+    def loop_begins(self, loop: object, loader: Any) -> None:
+        super().loop_begins(loop, loader)
+        self._full, self._full_shape = full_batches(loader)
+
     def _fetch_begins(self) -> None:
         # A training step that takes the iterator fetches in the middle of its turn.
         if not self._in_batch:
@@ -104,13 +111,16 @@ class TrainerRecording(Recording):
         if self._turn is not None:
             self.data_is_there(None)
 
-    def batch_begins(self, batch: Any) -> None:
-        """A batch goes to the training step."""
+    def batch_begins(self, batch: Any, index: int) -> None:
+        """A batch goes to the training step, the ``index``-th of its epoch."""
         if self._turn is None:
             # Nobody has seen it being fetched.
             self.turn_begins()
         self._in_batch = True
-        self._tell_samples(batch)
+        if index < self._full and batch is not None and self._turn is not None:
+            self._turn.shape = self._full_shape
+        else:
+            self._tell_samples(batch)
 
     def batch_ends(self, batch: Any) -> None:
         """The training step and the update behind it are done."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
+from mxnet.gluon.data import BatchSampler, DataLoader
+from mxnet.gluon.data import dataloader as _loaders
 from mxnet.ndarray import NDArray
 from mxnet.ndarray.ndarray import _int64_enabled
 
 from .engine import library
 
 _Size = ctypes.c_int64 if _int64_enabled() else ctypes.c_int
+_OF_GLUON = (_loaders.default_batchify_fn, _loaders.default_mp_batchify_fn)
 _shape_of = library.MXNDArrayGetShapeEx64 if _int64_enabled() else library.MXNDArrayGetShapeEx
 
 
@@ -37,6 +40,24 @@ class Samples:
         ):
             return int(self._sizes[0])
         return _of_any(batch)
+
+
+def full_batches(loader: Any) -> Tuple[int, Optional[int]]:
+    """How many batches, from the first, are full for certain, and how many samples such a one has.
+
+    To ask one takes most of the time that a turn costs: batches of Gluon's own loader, put together in
+    its own way, need not be asked. 0 where nobody knows.
+    """
+    if type(loader) is not DataLoader or loader._batchify_fn not in _OF_GLUON:
+        return 0, None
+    sampler = loader._batch_sampler
+    if type(sampler) is not BatchSampler:
+        return 0, None
+    try:
+        return len(sampler._sampler) // sampler._batch_size, sampler._batch_size
+    except Exception:
+        # A sampler of the user's own need not know its length.
+        return 0, None
 
 
 def _of_any(batch: Any) -> Optional[int]:

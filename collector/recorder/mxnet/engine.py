@@ -26,8 +26,9 @@ _CPU = 1
 _PRIORITIZED = 3
 _NONE = ctypes.c_int(0)
 
-#: Arrays as the engine takes them: their handles, and how many there are.
-Handles = Tuple[Any, ctypes.c_int]
+#: Arrays as the engine takes them: their handles, how many there are, and the arrays, which whoever has
+#: handles has to keep.
+Handles = Tuple[Any, ctypes.c_int, List[Any]]
 
 # The engine may count up when the recording has long ended.
 _for_ever: List[Any] = []
@@ -38,8 +39,8 @@ class _Context(ctypes.Structure):
 
 
 def handles_of(arrays: List[Any]) -> Handles:
-    """Arrays as the engine takes them; whoever has these keeps the arrays."""
-    return c_handle_array(arrays), ctypes.c_int(len(arrays))
+    """Arrays as the engine takes them."""
+    return c_handle_array(arrays), ctypes.c_int(len(arrays)), arrays
 
 
 class Signals:
@@ -65,7 +66,7 @@ class Signals:
 
     def ask(self, arrays: Handles) -> None:
         """A signal for when everything that was given to the engine to write these with is done."""
-        handles, count = arrays
+        handles, count, _ = arrays
         check_call(
             _push(
                 self._does_nothing,

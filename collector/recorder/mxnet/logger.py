@@ -100,20 +100,5 @@ class Watched:
         return len(self._loader)  # type: ignore[arg-type]  # raises what the loader's own would
 
     def __iter__(self) -> Iterator[Any]:
-        recording, loop = self._log._started(), object()
-        batches = iter(self._loader)
-        recording.loop_begins(loop, self._loader)
-        recording.epoch_begins()
-        try:
-            recording.turn_begins()
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    recording.no_turn()
-                    return
-                recording.data_is_there(batch)
-                yield batch
-                recording.turn_follows()
-        finally:
-            recording.loop_ends(loop)
+        recording = self._log._started()
+        return recording.turns(self._loader, iter(self._loader))

@@ -10,12 +10,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Deque, List, Optional
+from typing import Any, Deque, Iterable, Optional
 
 from .engine import Handles, Signals, handles_of
 
 # To look which gradients there are takes longer than all the rest.
 _LOOKED_AT = 64
+# The operators of layers write these gradients together, so one of them tells of both; every array that
+# the engine has to look at costs half a microsecond.
+_WRITTEN_WITH = {"bias": "weight", "beta": "gamma"}
 
 
 class GradientProbe:
@@ -29,8 +32,9 @@ class GradientProbe:
         self.times: Deque[int] = deque()
         self._parameters = trainer._params
         self._signals = Signals()
-        self._gradients: List[Any] = []
-        self._handles: Optional[Handles] = None
+        # What tells of all gradients when operators write them, and when each of them is reduced.
+        self._written: Optional[Handles] = None
+        self._reduced: Optional[Handles] = None
         self._left = 0
         self._closed = False
         threading.Thread(target=self._take_times, name="stallscope-mxnet", daemon=True).start()
@@ -39,13 +43,18 @@ class GradientProbe:
         """Layers get frozen between epochs, and others get unfrozen."""
         self._left = 0
 
-    def ask(self) -> None:
-        """Have a time taken when all gradients are as the engine was told to make them up to here."""
-        if self._handles is None or self._left <= 0:
+    def ask(self, reduced: bool = False) -> None:
+        """Have a time taken when all gradients are as the engine was told to make them up to here.
+
+        Args:
+            reduced: whether the last thing that it was told is to reduce them, each by itself.
+        """
+        if self._written is None or self._left <= 0:
             self._look()
         self._left -= 1
-        assert self._handles is not None
-        self._signals.ask(self._handles)
+        handles = self._reduced if reduced else self._written
+        assert handles is not None
+        self._signals.ask(handles)
 
     def close(self) -> None:
         """End the thread; nobody asks any more."""
@@ -61,10 +70,18 @@ class GradientProbe:
 
     def _look(self) -> None:
         self._left = _LOOKED_AT
-        self._gradients = [
-            gradient
-            for parameter in self._parameters
-            if parameter.grad_req != "null"
-            for gradient in parameter.list_grad()
-        ]
-        self._handles = handles_of(self._gradients)
+        trained = {one.name: one for one in self._parameters if one.grad_req != "null"}
+        told = [one for name, one in trained.items() if _told_by(name) not in trained]
+        self._written = _handles(told)
+        self._reduced = _handles(trained.values())
+
+
+def _handles(parameters: Iterable[Any]) -> Handles:
+    return handles_of([gradient for one in parameters for gradient in one.list_grad()])
+
+
+def _told_by(name: str) -> Optional[str]:
+    """The parameter whose gradient the same operator writes; None where there is none."""
+    layer, _, kind = name.rpartition("_")
+    other = _WRITTEN_WITH.get(kind)
+    return None if other is None else "%s_%s" % (layer, other)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
+from collections import deque
+from itertools import chain, repeat
 from time import monotonic_ns
-from typing import Any, Dict, List, Optional
+from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
 
 from ..format import EPOCH, StepRow
 from ..guards import while_running
 from ..opening import open_session
 from ..options import Options
 from ..session import Session
-from .batches import Samples
+from .batches import Samples, full_batches
 from .facts import is_horovods, steps_counted, trainer_facts, weights, world_of_training
 from .probes import GradientProbe
-from .turns import TurnStream
+from .turns import BegunTurn, EndedTurn, TurnStream
 
 logger = logging.getLogger("stallscope")
 
@@ -33,9 +36,7 @@ class Recording:
     # Not a dict: in every turn the training has just driven it out of the processor's caches.
     __slots__ = (
         "_batch_size",
-        "_began",
         "_counts",
-        "_data",
         "_epoch",
         "_epoch_began",
         "_failed",
@@ -45,12 +46,12 @@ class Recording:
         "_probe",
         "_probed",
         "_replaced",
-        "_samples",
         "_samples_given",
         "_session",
         "_single",
         "_stream",
         "_trainer",
+        "_turn",
         "_waiting",
     )
 
@@ -65,14 +66,13 @@ class Recording:
         self._epoch = -1
         self._epoch_began: Optional[int] = None
         self._batch_size = self._samples_given = options.batch_size
-        # The turn that runs: when it began, None where none runs; when its batch was there, and of how
-        # many samples; of every reduction, whether the probe was asked around it; and nanoseconds that
-        # were the recorder's own.
-        self._began: Optional[int] = None
-        self._data: Optional[int] = None
-        self._samples: Optional[int] = None
+        # The turn that runs, None where none does; of every reduction in it, whether the probe was asked
+        # around it; and nanoseconds of it that were the recorder's own.
+        self._turn: Optional[BegunTurn] = None
         self._probed: List[bool] = []
         self._own_ns = 0
+        #: A deque: the training thread appends while another one takes, without a lock.
+        self._waiting: Deque[EndedTurn] = deque()
         self._counts = Samples()
 
     @property
@@ -143,8 +143,7 @@ class Recording:
         if not session.recording:
             return
         self._probe = None if reason else GradientProbe(trainer)
-        self._stream = TurnStream(single, self._probe, session.cost.turn, self._emit)
-        self._waiting = self._stream.waiting
+        self._stream = TurnStream(self._waiting, single, self._probe, session.cost.turn, self._emit)
         _open.append(self)
         self._watch_reductions()
 
@@ -162,21 +161,21 @@ class Recording:
         def allreduce_grads(*args: Any, **kwargs: Any) -> Any:
             asked = self._ask()
             result = original(*args, **kwargs)
-            if self._began is not None:
+            if self._turn is not None:
                 # What is ready needs no reducing on a single rank.
-                self._probed.append(asked and (self._single or self._ask()))
+                self._probed.append(asked and (self._single or self._ask(reduced=True)))
             return result
 
         self._replaced = self._trainer._allreduce_grads = allreduce_grads
 
-    def _ask(self) -> bool:
+    def _ask(self, reduced: bool = False) -> bool:
         """Have a time taken when the gradients are as they are to be now; whether that was done."""
         probe = self._probe
-        if probe is None or self._began is None or self._failed:
+        if probe is None or self._turn is None or self._failed:
             return False
         began = monotonic_ns()
         try:
-            probe.ask()
+            probe.ask(reduced)
         except Exception as error:
             self.fail(error)
             return False
@@ -233,65 +232,57 @@ class Recording:
 
     # -- turns of the loop -----------------------------------------------------------------------
 
-    # These run in every step, between the user's own lines: they do what cannot wait, and have their
-    # guards inside.
+    def turns(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches of a loop, which is an epoch, each of its turns recorded.
 
-    def turn_begins(self) -> None:
-        session = self._session
-        if session is None or not session.recording or self._failed:
-            self._began = None
+        What is done in every turn stands here, in one function with its variables beside it: training
+        has just driven everything else out of the processor's caches.
+        """
+        loop, session = object(), self._session
+        if session is None or not session.recording:
+            yield from batches
             return
-        begin = self._began = monotonic_ns()
-        self._data = self._samples = None
-        self._probed = []
-        self._own_ns = monotonic_ns() - begin
-
-    def data_is_there(self, batch: Any) -> None:
-        if self._began is None:
-            return
-        data = self._data = monotonic_ns()
+        self.loop_begins(loop, loader)
+        self.epoch_begins()
+        full, size = self._sizes_known(loader)
+        now, ends = monotonic_ns, self._waiting.append
+        begin, own_ns = now(), 0
         try:
-            self._samples = self._samples_given or self._counts.of(batch)
+            for batch, samples in zip(batches, chain(repeat(size, full), repeat(None))):
+                data = now()
+                if samples is None:
+                    samples = self._samples_of(batch)
+                if session.recording:
+                    self._turn = self._epoch, begin, data, samples
+                    self._own_ns = own_ns + now() - data
+                yield batch
+                end, turn = now(), self._turn
+                if turn is not None:
+                    ends((turn, self._probed, end, self._own_ns))
+                    self._turn, self._probed = None, []
+                begin = now()
+                own_ns = begin - end
+        finally:
+            self.loop_ends(loop)
+
+    def _sizes_known(self, loader: Any) -> Tuple[int, Optional[int]]:
+        """As ``full_batches``; where the user has said how large they are, all of them."""
+        given = self._samples_given
+        return full_batches(loader) if given is None else (sys.maxsize, given)
+
+    def _samples_of(self, batch: Any) -> Optional[int]:
+        try:
+            return self._counts.of(batch)
         except Exception as error:  # whatever it is, it may not reach training
             self.fail(error)
-        self._own_ns += monotonic_ns() - data
-
-    def turn_ends(self) -> None:
-        began, self._began = self._began, None
-        if began is None:
-            return
-        end = monotonic_ns()
-        self._waiting.append(
-            (self._epoch, began, self._data, self._samples, self._probed, end, self._own_ns)
-        )
-
-    def turn_follows(self) -> None:
-        """A turn ends, and another one begins; what that takes is told with the other one."""
-        began, session = self._began, self._session
-        if began is None or session is None or not session.recording or self._failed:
-            self.turn_ends()
-            self.turn_begins()
-            return
-        end = monotonic_ns()
-        # As turn_ends does, without the call.
-        self._waiting.append(
-            (self._epoch, began, self._data, self._samples, self._probed, end, self._own_ns)
-        )
-        self._data = self._samples = None
-        self._probed = []
-        begin = self._began = monotonic_ns()
-        self._own_ns = begin - end
-
-    def no_turn(self) -> None:
-        """The data has ended: what began was no turn."""
-        self._began = None
+            return None
 
     @while_running
     def _end_turn_early(self) -> None:
         """The user has left the loop: it was a turn if gradients were reduced in it."""
-        if self._probed:
-            self.turn_ends()
-        self._began = None
+        if self._turn is not None and self._probed:
+            self._waiting.append((self._turn, self._probed, monotonic_ns(), self._own_ns))
+        self._turn, self._probed = None, []
 
     @while_running
     def _drain(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from time import monotonic_ns
 from typing import Callable, Deque, List, Optional, Tuple
 
@@ -20,16 +19,19 @@ _PAUSE_SECONDS = 0.001
 
 Emit = Callable[[List[StepRow]], None]
 
-#: A turn's epoch, when it began and had its batch, and how many samples that has; of every reduction in
-#: it, whether the probe was asked in front of it, and behind it unless the rank is a single one; when
-#: it ended; and the nanoseconds that recording it took. A bare tuple: one with names takes training ten
-#: times as long to make.
-EndedTurn = Tuple[int, int, Optional[int], Optional[int], List[bool], int, int]
+#: A turn's epoch, when it began and had its batch, and how many samples that has.
+BegunTurn = Tuple[int, int, int, Optional[int]]
+
+#: A turn; of every reduction in it, whether the probe was asked in front of it, and behind it unless the
+#: rank is a single one; when it ended; and the nanoseconds that recording it took. Bare tuples: one with
+#: names takes training ten times as long to make.
+EndedTurn = Tuple[BegunTurn, List[bool], int, int]
 
 
 class TurnStream:
-    """Turns come in on the training thread, in order; rows go out in whatever thread drains, in the same
-    order. ``costs`` takes the nanoseconds that recording a turn took, ``emit`` the rows that it makes.
+    """Turns come in by ``waiting``, from the training thread, in order; rows go out in whatever thread
+    drains, in the same order. ``costs`` takes the nanoseconds that recording a turn took, ``emit`` the
+    rows that it makes.
 
     The host may run ahead of the engine. What it does meanwhile costs nothing: a step begins, at the
     earliest, when the one before is reduced.
@@ -37,6 +39,7 @@ class TurnStream:
 
     def __init__(
         self,
+        waiting: Deque[EndedTurn],
         single: bool,
         probe: Optional[GradientProbe],
         costs: Callable[[int], None],
@@ -47,8 +50,7 @@ class TurnStream:
         self._probe = probe
         self._costs = costs
         self._emit = emit
-        #: A deque: the training thread appends while another one takes, without a lock.
-        self.waiting: Deque[EndedTurn] = deque()
+        self._waiting = waiting
         self._drains = threading.Lock()
         self._count = 0
         self._reduced_before = 0
@@ -58,8 +60,8 @@ class TurnStream:
         """Make rows of the turns that the engine is through with."""
         with self._drains:
             clock, count = read_clocks()[1], 0
-            while self.waiting and self._is_known(self.waiting[0]):
-                self._ended(self.waiting.popleft(), clock)
+            while self._waiting and self._is_known(self._waiting[0]):
+                self._ended(self._waiting.popleft(), clock)
                 count += 1
                 let_others_run(count)
 
@@ -67,7 +69,7 @@ class TurnStream:
         """Wait until rows of all turns that have ended are out."""
         deadline = monotonic_ns() + _PATIENCE_NS
         self.drain()
-        while self.waiting and monotonic_ns() < deadline:
+        while self._waiting and monotonic_ns() < deadline:
             time.sleep(_PAUSE_SECONDS)
             self.drain()
 
@@ -82,14 +84,14 @@ class TurnStream:
         return not self._gave_up
 
     def _is_known(self, ended: EndedTurn) -> bool:
-        probed = ended[4]
+        probed = ended[1]
         times = sum(probed) * (1 if self._single else 2)
         return self._probe is None or len(self._probe.times) >= times
 
     def _ended(self, ended: EndedTurn, clock: int) -> None:
-        epoch, begin, data, samples, probed, end, own_ns = ended
+        (epoch, begin, data, samples), probed, end, own_ns = ended
         turn = Turn(epoch, max(begin, self._reduced_before), clock)
-        turn.data = None if data is None else max(data, turn.begin)
+        turn.data = max(data, turn.begin)
         turn.samples = samples
         for one in probed:
             reduction = self._reduction(one)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+# Old versions have it elsewhere.
+_put_together = getattr(torch.utils.data, "default_collate", None)
 
 
 def samples_in(batch: Any) -> Optional[int]:
@@ -37,3 +41,26 @@ def shape_in(batch: Any) -> Optional[Sequence[int]]:
     elif isinstance(batch, (list, tuple)):
         members = batch
     return next(filter(None, map(shape_in, members)), None)
+
+
+def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
+    """How many batches, from the first, are full for certain, and what the shape of these begins with.
+
+    A tensor makes its shape anew for whoever asks, which is half of what a turn costs. Batches that are
+    torch's own loader's, put together in its own way, need not be asked. 0 where nobody knows.
+    """
+    sampler: Any = getattr(loader, "batch_sampler", None)
+    if (
+        type(loader) is not DataLoader
+        or type(sampler) is not BatchSampler
+        or isinstance(loader.dataset, IterableDataset)
+        or loader.collate_fn is not _put_together
+        # Workers that wait for no others may have the last one early.
+        or not getattr(loader, "in_order", True)
+    ):
+        return 0, None
+    try:
+        return len(sampler.sampler) // sampler.batch_size, (sampler.batch_size,)
+    except Exception:
+        # A sampler of the user's own need not know its length.
+        return 0, None

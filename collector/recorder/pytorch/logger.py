@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from itertools import chain, repeat
 from typing import Any, Iterable, Iterator, Optional, Union
 
 import torch
 
 from ..loop_logger import LoopLogger
 from ..options import checked
+from .batches import full_batches
 from .recording import Recording
 
 
@@ -124,18 +126,15 @@ class Watched:
         loop, is_epoch = object(), not self._log._own_epoch
         batches = iter(self._loader)
         recording.loop_begins(loop, self._loader)
+        full, shape = full_batches(self._loader)
         if is_epoch:
             recording.epoch_begins()
         try:
             recording.turn_begins()
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    recording.no_turn()
-                    return
-                recording.data_is_there(batch)
+            for batch, known in zip(batches, chain(repeat(shape, full), repeat(None))):
+                recording.data_is_there(batch, known)
                 yield batch
                 recording.turn_follows()
+            recording.no_turn()
         finally:
             recording.loop_ends(loop, is_epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -297,7 +297,8 @@ class Recording:
         except Exception as error:
             self.fail(error)
 
-    def data_is_there(self, batch: Any) -> None:
+    def data_is_there(self, batch: Any, shape: Optional[Sequence[int]] = None) -> None:
+        """``shape`` is the batch's, as far as it is known without asking."""
         turn = self._turn
         if turn is None:
             return
@@ -305,10 +306,12 @@ class Recording:
             data = turn.data = monotonic_ns()
             if self._device is not None:
                 turn.data_mark = self._device.stamp()
-            # What nearly all batches are. Training has just filled the caches: a call takes long.
-            kind = type(batch)
-            first = batch[0] if (kind is list or kind is tuple) and batch else batch
-            turn.shape = (type(first) is Tensor and first.shape) or shape_in(batch)
+            if shape is None:
+                # What nearly all batches are. Training has just filled the caches: a call takes long.
+                kind = type(batch)
+                first = batch[0] if (kind is list or kind is tuple) and batch else batch
+                shape = (type(first) is Tensor and first.shape) or shape_in(batch)
+            turn.shape = shape
             self._own_ns += monotonic_ns() - data
         except Exception as error:
             self.fail(error)

@@ -113,7 +113,7 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
         """Around one step of a loop: from before its batch is asked for to behind the update."""
         return self._own_loop()
 
-    @tf.autograph.experimental.do_not_convert
+    # Plain: autograph's ways to leave something as it is take longer than all the rest of a step.
     def mark(self, name: str, tensors: Any = None) -> None:
         """In a step: the batch is there, or the last of the gradients, or all of them are reduced.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import tensorflow as tf
 
@@ -26,9 +26,6 @@ class EndedStep(NamedTuple):
     epoch: int
     begin: int
     end: int
-    #: Wall minus monotonic clock, and whether it was the same at the step's end.
-    clock: int
-    is_steady: bool
     marks: Dict[str, int]
     samples: Optional[int]
     #: Nanoseconds that recording it took.
@@ -38,16 +35,36 @@ class EndedStep(NamedTuple):
 class Marks:
     """The marks of the step that runs, and those that graphs have set since the last look."""
 
+    # Not a dict: in every step the training has just driven it out of the processor's caches.
+    __slots__ = (
+        "_eager",
+        "_on_host",
+        "_read",
+        "_rings",
+        "are_news",
+        "host",
+        "placed",
+        "samples",
+        "samples_now",
+        "trouble",
+    )
+
     def __init__(self) -> None:
         #: Marks that were set at all.
         self.placed: List[str] = []
         #: Why one that the user has asked for is not; None where nothing came in the way.
         self.trouble: Optional[str] = None
+        #: Whether one of these two has changed; for who tells of it, who sets it back.
+        self.are_news = True
         #: Samples of the first batch that was handed over.
         self.samples: Optional[int] = None
         #: Samples of the batches of the step that runs; None where none was handed over.
         self.samples_now: Optional[int] = None
-        self._host: Dict[str, int] = {}
+        #: What the host has marked in it.
+        self.host: Dict[str, int] = {}
+        # Marks that the host has set at all, and of what kind tensors outside of graphs are.
+        self._on_host: Set[str] = set()
+        self._eager: Optional[type] = None
         # Of each mark in a graph its times, and those that were read and belong to no step yet.
         self._rings: Dict[str, StampRing] = {}
         self._read: Dict[str, Deque[int]] = {}
@@ -56,22 +73,44 @@ class Marks:
         """Now is when this is there: where a graph is traced, in every run of it."""
         if name not in MARKS:
             self._trouble("there is no mark %r: %s" % (name, ", ".join(MARKS)))
-        elif tf.inside_function():
+        elif not tf.executing_eagerly():
             self._mark_in_graph(name, tensors)
         elif name != DATA and tf.config.list_logical_devices("GPU"):
             self._trouble("on a GPU the host runs ahead of gradients outside of a tf.function")
         else:
             # The first batch of a step, and the last of its gradients.
-            if name != DATA or name not in self._host:
-                self._host[name] = monotonic_ns()
+            if name != DATA or name not in self.host:
+                self.host[name] = monotonic_ns()
             self._place(name)
+            self._on_host.add(name)
+            self._learn(tensors)
             if name == DATA and tensors is not None:
                 self._count(samples_in(tensors))
 
-    def of_this_step(self) -> Dict[str, int]:
-        """What the host has marked in the step that ends, or in none."""
-        found, self._host, self.samples_now = self._host, {}, None
-        return found
+    def marked_again(self, name: str, tensors: Any, now: int) -> bool:
+        """Set a mark that the host has set before, for a tensor that no graph has; whether it was set.
+
+        To ask TensorFlow whether it traces a graph takes longer than all the rest of a step.
+        """
+        kind = type(tensors)
+        first: Any = tensors[0] if (kind is tuple or kind is list) and tensors else tensors
+        if type(first) is not self._eager or name not in self._on_host:
+            return False
+        host = self.host
+        if name != DATA:
+            host[name] = now
+            return True
+        if name not in host:
+            host[name] = now
+        # What ``shape`` makes of it takes longer.
+        shape = first._shape_tuple()  # type: ignore[attr-defined]  # _learn has seen to it
+        if shape:
+            self.samples_now = (self.samples_now or 0) + shape[0]
+        return True
+
+    def forget(self) -> None:
+        """A step has taken what was set in it."""
+        self.host, self.samples_now = {}, None
 
     def read(self) -> None:
         """Fetch what graphs have marked, once for many steps; not safe against another thread's."""
@@ -80,19 +119,27 @@ class Marks:
             stamps = (step.data for step in ring.take())
             self._read.setdefault(name, deque()).extend(at for at in stamps if at is not None)
 
-    def times_of(self, step: EndedStep, next_begin: Optional[int]) -> Tuple[Optional[int], ...]:
+    def forget_read(self) -> None:
+        """What was read has other clocks than the host has now."""
+        for waiting in self._read.values():
+            waiting.clear()
+
+    def times_of(
+        self, step: EndedStep, next_begin: Optional[int], clock: int
+    ) -> Tuple[Optional[int], ...]:
         """When each mark was there in a step; None where it was not marked.
 
         Args:
             step: the one behind those that were asked for before.
             next_begin: when the one behind it began, if that has ended.
+            clock: wall time minus monotonic time, in nanoseconds: graphs stamp with the former.
         """
         found, until = dict(step.marks), step.end + RESOLUTION_NS
         if next_begin is not None:
             until = min(until, next_begin)
         for name in self._read:
-            inside = self._inside(name, step, until)
-            if inside and step.is_steady:
+            inside = self._inside(name, step, until, clock)
+            if inside:
                 at = inside[0] if name == DATA else inside[-1]
                 found.setdefault(name, min(max(at, step.begin), step.end))
         low, times = step.begin, []
@@ -103,11 +150,11 @@ class Marks:
             low = times[-1] or low
         return tuple(times)
 
-    def _inside(self, name: str, step: EndedStep, until: int) -> List[int]:
+    def _inside(self, name: str, step: EndedStep, until: int, clock: int) -> List[int]:
         """Times of a mark in this step; later ones are left for later steps."""
         waiting, inside = self._read[name], []
-        while waiting and waiting[0] - step.clock <= until:
-            at = waiting.popleft() - step.clock
+        while waiting and waiting[0] - clock <= until:
+            at = waiting.popleft() - clock
             if at >= step.begin - RESOLUTION_NS:
                 inside.append(at)
         return inside
@@ -134,9 +181,18 @@ class Marks:
             self.samples = samples if self.samples is None else self.samples
             self.samples_now = (self.samples_now or 0) + samples
 
+    def _learn(self, tensors: Any) -> None:
+        """Of what kind tensors outside of graphs are; one in a graph is of another."""
+        leaves = [] if tensors is None else tf.nest.flatten(tensors)
+        if leaves and tf.is_tensor(leaves[0]) and hasattr(leaves[0], "_shape_tuple"):
+            kind = type(leaves[0])
+            self._eager = None if kind is tf.Tensor else kind
+
     def _trouble(self, reason: str) -> None:
-        self.trouble = self.trouble or reason
+        if self.trouble is None:
+            self.trouble, self.are_news = reason, True
 
     def _place(self, name: str) -> None:
         if name not in self.placed:
             self.placed.append(name)
+            self.are_news = True

@@ -38,6 +38,25 @@ class OwnLoop:
     It is a context around each of the steps.
     """
 
+    # Not a dict: in every step the training has just driven it out of the processor's caches.
+    __slots__ = (
+        "_begin",
+        "_clock",
+        "_depth",
+        "_ended",
+        "_epoch",
+        "_failed",
+        "_gradients",
+        "_lock",
+        "_marks",
+        "_model",
+        "_optimizer",
+        "_options",
+        "_own_ns",
+        "_session",
+        "_single",
+    )
+
     def __init__(self, model: Any, optimizer: Any, options: Options) -> None:
         self._model = model
         self._optimizer = optimizer or getattr(model, "optimizer", None)
@@ -47,14 +66,14 @@ class OwnLoop:
         self._failed = False
         # Steps that have begun and not ended: one inside of another is part of it.
         self._depth = 0
-        self._begin = 0
-        # Wall minus monotonic clock, when a step has ended last.
-        self._clock: Optional[int] = None
+        # When the one that runs began; None where none is recorded.
+        self._begin: Optional[int] = None
+        # Wall minus monotonic clock, when rows were made last.
+        self._clock = read_clocks()[1]
         # Nanoseconds of the step that runs that were the recorder's own.
         self._own_ns = 0
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
-        self._announced: Optional[Tuple[int, Optional[str]]] = None
         # Steps that have ended and are no rows yet: what makes an EndedStep. Bare tuples: one with names
         # takes training ten times as long to make.
         self._ended: Deque[Tuple[Any, ...]] = deque()
@@ -117,31 +136,30 @@ class OwnLoop:
         if self._depth > 1 or session is None or not session.recording:
             return
         entered = monotonic_ns()
-        if self._clock is None:
-            self._clock = read_clocks()[1]
-        self._marks.of_this_step()
+        if self._marks.host:
+            # What was set between steps belongs to none.
+            self._marks.forget()
         begin = self._begin = monotonic_ns()
         self._own_ns = begin - entered
 
-    def __exit__(self, kind: Optional[Type[BaseException]], *_: Any) -> None:
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Any, trace: Any) -> None:
         """It has ended; one that raises is none."""
         self._depth -= 1
-        session, clock = self._session, self._clock
-        if self._depth or kind or clock is None or session is None or not session.recording:
+        begin = self._begin
+        if self._depth or begin is None:
             return
+        self._begin = None
+        if kind is not None:
+            return
+        end = monotonic_ns()
         try:
-            end, clock_end = read_clocks()
-            self._clock = clock_end
             marks = self._marks
-            samples = self._options.batch_size or marks.samples_now
-            found = marks.of_this_step()
-            # Set between steps, the wall clock makes a step unsteady in vain: it only loses its stamps.
-            steady = abs(clock_end - clock) <= JUMP_NS
-            epoch = self._epoch if self._epoch > 0 else 0
-            if (len(marks.placed), marks.trouble) != self._announced:
+            if marks.are_news:
                 self._announce()
+            # As EndedStep has them.
             own_ns = self._own_ns + monotonic_ns() - end
-            self._ended.append((epoch, self._begin, end, clock, steady, found, samples, own_ns))
+            self._ended.append((self._epoch, begin, end, marks.host, marks.samples_now, own_ns))
+            marks.forget()
             if len(self._ended) >= MOST_WAITING:
                 self._settle()
         except Exception as error:  # whatever it is, it may not reach training
@@ -156,37 +174,43 @@ class OwnLoop:
         with self._lock:
             # These first: what graphs have marked in them is there then.
             ended = [EndedStep(*self._ended.popleft()) for _ in range(len(self._ended))]
-            if ended:
-                self._marks.read()
+            if not ended:
+                return
+            self._marks.read()
+            before, clock = self._clock, read_clocks()[1]
+            self._clock = clock
+            if abs(clock - before) > JUMP_NS:
+                # It was set: nobody knows which of the stamps were taken before.
+                self._marks.forget_read()
             begins = [step.begin for step in ended[1:]]
             for step, next_begin in zip(ended, [*begins, None]):
-                data, ready, reduced = self._marks.times_of(step, next_begin)
-                if self._single:
-                    # One process: what is ready needs no reducing.
-                    reduced = ready
-                row = StepRow(
-                    session.next_step,
-                    step.epoch,
-                    step.begin,
-                    data,
-                    ready,
-                    reduced,
-                    step.end,
-                    1,
-                    step.samples,
-                    step.clock,
-                )
                 session.cost.turn(step.own_ns)
-                session.step(row)
+                session.step(self._row(session, step, next_begin))
+
+    def _row(self, session: Session, step: EndedStep, next_begin: Optional[int]) -> StepRow:
+        clock = self._clock
+        data, ready, reduced = self._marks.times_of(step, next_begin, clock)
+        if self._single:
+            # One process: what is ready needs no reducing.
+            reduced = ready
+        number, epoch = session.next_step, max(step.epoch, 0)
+        samples = self._options.batch_size or step.samples
+        return StepRow(number, epoch, step.begin, data, ready, reduced, step.end, 1, samples, clock)
+
+    # Plain, as in StepLogger: what autograph may not look into is behind it.
+    def mark(self, name: str, tensors: Any) -> None:
+        """Something is there, now or, where a graph is traced, in every run of it."""
+        entered = monotonic_ns()
+        if not self._marks.marked_again(name, tensors, entered):
+            self._mark(name, tensors)
+        self._own_ns += monotonic_ns() - entered
 
     @tf.autograph.experimental.do_not_convert
     @while_running
-    def mark(self, name: str, tensors: Any) -> None:
-        entered = monotonic_ns()
+    def _mark(self, name: str, tensors: Any) -> None:
         if name == GRADIENTS and tensors is not None and not self._gradients:
             self._gradients = gradient_facts(tf.nest.flatten(tensors), None)
         self._marks.mark(name, tensors)
-        self._own_ns += monotonic_ns() - entered
 
     @while_running
     def watch(self, tape: Any) -> None:
@@ -212,7 +236,7 @@ class OwnLoop:
         """What a step has brought to light, once."""
         marks, session = self._marks, self._session
         assert session is not None
-        self._announced = (len(marks.placed), marks.trouble)
+        marks.are_news = False
         placed = [_STAMPS[name] for name in _STAMPS if name in marks.placed]
         if self._single and "ready" in placed and "reduced" not in placed:
             placed.append("reduced")
