@@ -182,7 +182,7 @@ class Stream:
     def run(self, begin: float, *, in_graph: int = 1) -> None:
         """One call of 10 ms that ran so many steps in the graph."""
         self.ring.steps += [stamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
-        ended = (0, int(begin * MS), int((begin + 10) * MS), max(1, in_graph), None)
+        ended = (0, int(begin * MS), int((begin + 10) * MS), max(1, in_graph), None, None)
         self.calls.waiting.append(ended)
         self.stream.look()
 
@@ -315,7 +315,7 @@ def test_stages_are_left_out_where_the_wall_clock_was_set_since_it_was_last_read
     a.run(20)
     later = [wall[1] + at * MS for at in (31, 34, 39)]
     a.ring.steps.append(GraphStep(*later, None, 8))
-    a.calls.waiting.append((0, 30 * MS, 40 * MS, 1, None))
+    a.calls.waiting.append((0, 30 * MS, 40 * MS, 1, None, None))
     a.stream.drain()
     assert [times(row)[1:4] for row in a.rows] == [[1, 4, 9], [None] * 3, [None] * 3, [31, 34, 39]]
     assert [times(row)[0] for row in a.rows] == [0, 10, 20, 30]
@@ -325,7 +325,7 @@ def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() ->
     a = Stream()
     a.settle(0, 0)
     a.ring.steps.append(stamps(1, 4, 9))
-    a.calls.waiting.append((0, 0, 10 * MS, 1, None))
+    a.calls.waiting.append((0, 0, 10 * MS, 1, None, None))
     a.stream.drain()
     a.stream.look()
     a.run(10)
@@ -337,7 +337,7 @@ def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() ->
 def test_what_recording_takes_is_counted_once_for_every_call() -> None:
     cost = Cost()
     ended = EndedCalls(cost)
-    ended.waiting.extend([(0, 0, 1, 1, None), (0, 2, 3, 1, 2000)])
+    ended.waiting.extend([(0, 0, 1, 1, None, None), (0, 2, 3, 1, 2000, None)])
     ended.own_ns = 4000
     ended.take()
     ended.close()

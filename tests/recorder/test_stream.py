@@ -62,7 +62,7 @@ class Training:
     def call_ends(self, number: int) -> None:
         self.ring.begun = max(self.ring.begun, number + 1)
         begin = number * 10 * MS
-        self.calls.waiting.append((0, begin, begin + 9 * MS, 1, None))
+        self.calls.waiting.append((0, begin, begin + 9 * MS, 1, None, None))
         self.stream.look()
 
 

@@ -265,7 +265,7 @@ def recorder_breaks(case: Case) -> Any:
     recording.shape_in = broken
     try:
         # Of which every batch is asked.
-        batches = list(case.loader())
+        batches = DataLoader(list(case.loader()), batch_size=None)
         return {**case.fit(case.logger(), data=batches), "silent": silent}
     finally:
         recording.shape_in = original

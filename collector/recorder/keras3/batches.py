@@ -3,99 +3,111 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from itertools import chain, repeat
 from time import monotonic_ns
 from types import FrameType
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple
 
-# More than the batches of one call.
-_MOST_FETCHES = 65_536
-
+from ..tf_keras.calls import MOST_WAITING, EndedCalls
 
 #: One batch: when it was asked for and when it was there, in monotonic nanoseconds, and its shape. A
 #: bare tuple: one with names takes training ten times as long to make.
 Fetch = Tuple[int, int, Optional[Sequence[Any]]]
+
+# The shape of what stands behind batches that belong to no call.
+_OF_NO_CALL: Sequence[Any] = []
 
 
 class BatchClock:
     """Times the batches of one ``fit``, where Keras fetches them in Python (torch and JAX)."""
 
     # Not a dict: what every batch needs lies side by side.
-    __slots__ = ("_iterator", "_replaced", "fetches", "own_ns", "watches")
+    __slots__ = ("_iterator", "_replaced", "_running", "calls", "fetches")
 
-    def __init__(self) -> None:
-        #: The batches since somebody took them, and nanoseconds that timing them has taken.
-        self.fetches: List[Fetch] = []
-        self.own_ns = 0
-        #: Whether somebody takes what is timed: nobody does any more when recording has failed.
-        self.watches = False
+    def __init__(self, calls: EndedCalls, per_call: int) -> None:
+        #: Whose cost the timing is.
+        self.calls = calls
+        #: A deque: training appends while another thread takes, without a lock. When recording has
+        #: failed, nobody takes any more.
+        self.fetches: Deque[Fetch] = deque(maxlen=2 * MOST_WAITING * per_call)
         self._iterator: Any = None
+        # The iterator that Keras has now, and what it gives the batches of.
+        self._running: Tuple[Any, Any] = (None, None)
         self._replaced: Any = None
 
     def install(self, epoch_iterator: Any) -> None:
         """Time what the epoch iterator of a ``fit`` gives; Keras asks it for an iterator every epoch."""
-        self.watches = True
         original: Callable[[], Any] = epoch_iterator._get_iterator
         adapter = getattr(epoch_iterator, "data_adapter", None)
 
-        def get_iterator() -> "TimedBatches":
-            return TimedBatches(original(), self, *full_batches(adapter))
+        def get_iterator() -> Iterator[Any]:
+            return self._timed(iter(original()), *full_batches(adapter))
 
         self._iterator, self._replaced = epoch_iterator, get_iterator
         epoch_iterator._get_iterator = get_iterator
         running = getattr(epoch_iterator, "_current_iterator", None)
         if running is not None:
             # Early Keras 3 has already asked for one, to build the model by its first batch.
-            epoch_iterator._current_iterator = TimedBatches(running, self)
+            epoch_iterator._current_iterator = self._timed(running)
 
     def remove(self) -> None:
-        self.watches = False
         iterator, self._iterator = self._iterator, None
-        running = getattr(iterator, "_current_iterator", None)
-        if isinstance(running, TimedBatches):
-            iterator._current_iterator = running.batches
+        timed, batches = self._running
+        self._running = None, None
+        if timed is not None and getattr(iterator, "_current_iterator", None) is timed:
+            iterator._current_iterator = batches
         # Whoever has put something else there meanwhile meant it.
         if iterator is not None and vars(iterator).get("_get_iterator") is self._replaced:
             del iterator._get_iterator
         self._replaced = None
 
+    def _timed(self, batches: Iterator[Any], *known: Any) -> Iterator[Any]:
+        timed = timed_batches(batches, self, *known)
+        self._running = timed, batches
+        return timed
+
     def forget(self) -> None:
-        """What was timed belongs to no call."""
-        self.fetches, self.own_ns = [], 0
+        """What was timed since the last call belongs to none."""
+        now = monotonic_ns()
+        self.fetches.append((now, now, _OF_NO_CALL))
+
+    def take(self, end: int) -> List[Fetch]:
+        """The batches of the first call that has taken none, which ended then."""
+        waiting = self.fetches
+        taken: List[Fetch] = []
+        while waiting and waiting[0][1] <= end:
+            fetch = waiting.popleft()
+            taken = [] if fetch[2] is _OF_NO_CALL else [*taken, fetch]
+        return taken
 
 
-class TimedBatches:
-    """An iterator between two looks at the clock, of which the first batches may have a known shape."""
+def timed_batches(
+    batches: Iterator[Any],
+    clock: BatchClock,
+    full: int = 0,
+    shape: Optional[Sequence[int]] = None,
+) -> Iterator[Any]:
+    """An iterator between two looks at the clock, of which the first batches may have a known shape.
 
-    __slots__ = ("_clock", "_known", "batches")
-
-    def __init__(
-        self,
-        batches: Any,
-        clock: BatchClock,
-        full: int = 0,
-        shape: Optional[Sequence[int]] = None,
-    ) -> None:
-        self.batches = iter(batches)
-        self._clock = clock
-        self._known = chain(repeat(shape, full), repeat(None))
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        begin = monotonic_ns()
-        batch = next(self.batches)
-        end = monotonic_ns()
-        clock, shape = self._clock, next(self._known)
-        if clock.watches and len(clock.fetches) < _MOST_FETCHES:
-            if shape is None:
-                # What nearly all batches are; a call takes as long as all of this.
-                leaf = batch[0] if type(batch) is tuple and batch else batch
-                shape = getattr(leaf, "shape", None) or shape_in(batch)
-            clock.fetches.append((begin, end, shape))
-            clock.own_ns += monotonic_ns() - end
-        return batch
+    What is done for every batch stands here, in one function with its variables beside it: training has
+    just driven everything else out of the processor's caches.
+    """
+    calls, there, now = clock.calls, clock.fetches.append, monotonic_ns
+    known: Iterator[Optional[Sequence[Any]]] = chain(repeat(shape, full), repeat(None))
+    begin = now()
+    for batch in batches:
+        end, found = now(), next(known)
+        if found is None:
+            # What nearly all batches are; a call takes as long as all of this.
+            leaf = batch[0] if type(batch) is tuple and batch else batch
+            found = getattr(leaf, "shape", None) or shape_in(batch)
+        there((begin, end, found))
+        calls.besides_ns += now() - end
+        yield batch
+        # Nobody else need keep it until the next one is there.
+        batch = None
+        begin = now()
 
 
 def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:

@@ -11,12 +11,11 @@ import threading
 import time
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Deque, List, Optional
+from typing import Any, Deque, Optional
 
 from ..format import StepRow
-from ..tf_keras.calls import MOST_WAITING, EndedCalls
+from ..tf_keras.calls import EndedCalls
 from ..tf_keras.steps import Call
-from .batches import Fetch
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
 
@@ -34,12 +33,11 @@ class JaxStages(FetchedInPython):
     def __init__(
         self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
     ) -> None:
-        super().__init__(calls, steps, emit)
+        super().__init__(calls, model, steps, emit)
         self._steps_per_call = int(model.steps_per_execution)
         self._done_before = 0
-        # Of calls that have ended and wait to become rows: their batches, and when their outputs were
-        # there, which may come later. None where a call has no outputs.
-        self._fetched: Deque[List[Fetch]] = deque()
+        # Of calls that have ended and wait to become rows: when their outputs were there, which may come
+        # later. None where a call has no outputs.
         self._done: Deque[Optional[int]] = deque()
         self._ended = self._told = 0
         self._waiting: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
@@ -74,19 +72,12 @@ class JaxStages(FetchedInPython):
         super().remove()
         self._waiting.put(_NO_MORE)
 
-    def saw(self, outputs: Any) -> int:
-        batches = self.batches
-        fetches, own_ns = batches.fetches, batches.own_ns
-        batches.fetches, batches.own_ns = [], 0
-        self._fetched.append(fetches)
+    def saw(self, outputs: Any) -> None:
         # The first of the outputs are the logs; the state behind them is given to the next step.
         self._waiting.put(outputs[0] if type(outputs) is tuple and outputs else outputs)
         self._ended += 1
         if self._error is not None:
             raise self._error
-        if len(self._fetched) >= MOST_WAITING:
-            self.drain()
-        return own_ns
 
     def settle(self) -> None:
         deadline = monotonic_ns() + _PATIENCE_NS
@@ -111,14 +102,15 @@ class JaxStages(FetchedInPython):
             self._told += 1
 
     def _known(self) -> int:
-        return len(self._done)
+        # The outputs may be there before the call is among those that wait.
+        return min(len(self._done), len(self.calls))
 
     def _turn(self, call: Call) -> StepRow:
-        fetches, done = self._fetched.popleft(), self._done.popleft()
-        return self._row(self._seen_by_host(call, fetches), done)
+        return self._row(self._seen_by_host(call), self._done.popleft())
 
-    def _seen_by_host(self, call: Call, fetches: List[Fetch]) -> StepRow:
+    def _seen_by_host(self, call: Call) -> StepRow:
         assert call.end is not None
+        fetches = self.batches.take(call.end)
         times = times_of(call, fetches)
         return StepRow(
             0,

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Callable, Deque, List, Optional, Tuple
+from typing import Any, Callable, Optional
 
 from ..format import StepRow
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from ..tf_keras.calls import MOST_WAITING, EndedCalls
+from ..tf_keras.calls import EndedCalls
 from ..tf_keras.steps import Call
-from .batches import BatchClock, Fetch
 from .stages import WHOLE_STEP, Emit, FetchedInPython
 from .steps import Steps, samples_of, times_of
-
-#: What was seen of a call that waits to become a row, besides its times: its batches, and when the last
-#: gradient was there.
-Seen = Tuple[List[Fetch], Optional[int]]
 
 
 class TorchStages(FetchedInPython):
@@ -25,12 +19,11 @@ class TorchStages(FetchedInPython):
     def __init__(
         self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
     ) -> None:
-        super().__init__(calls, steps, emit)
+        super().__init__(calls, model, steps, emit)
         self._parameters = [variable.value for variable in model.trainable_variables]
         self._gradients = GradientClock()
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
-        self._seen: Deque[Seen] = deque()
-        self.saw = _seeing(self.batches, self._gradients, self._seen, self.drain)
+        self.saw = _last_of(self._gradients)
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -58,13 +51,13 @@ class TorchStages(FetchedInPython):
         self._gradients.remove()
 
     def _known(self) -> int:
-        return len(self._seen)
+        return len(self.calls)
 
     def _turn(self, call: Call) -> StepRow:
         assert call.end is not None
-        fetches, last_gradient = self._seen.popleft()
+        fetches = self.batches.take(call.end)
         times = times_of(call, fetches)
-        ready = call.end if self._compiled else last_gradient
+        ready = call.end if self._compiled else call.seen
         if "ready" not in self.placed:
             ready = None
         return StepRow(
@@ -81,22 +74,16 @@ class TorchStages(FetchedInPython):
         )
 
 
-def _seeing(
-    batches: BatchClock, gradients: GradientClock, seen: Deque[Seen], drain: Callable[[], None]
-) -> Callable[[Any], int]:
-    """What takes down a call, as ``timed`` wants it: with all that it needs in its closure."""
+def _last_of(gradients: GradientClock) -> Callable[[Any], Optional[int]]:
+    """What takes down of a call, as ``timed`` wants it, when its last gradient was there."""
 
-    def saw(_: Any) -> int:
-        fetches, own_ns, last = batches.fetches, batches.own_ns, gradients.last
-        batches.fetches, batches.own_ns = [], 0
-        seen.append((fetches, last))
+    def saw(_: Any) -> Optional[int]:
+        last = gradients.last
         if last is None or gradients.on_gradient is None:
             gradients.forget()
         else:
             # All that there is to forget of a backward pass that went as it should.
             gradients.last = None
-        if len(seen) >= MOST_WAITING:
-            drain()
-        return own_ns
+        return last
 
     return saw

@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import let_others_run
-from ..tf_keras.calls import EndedCalls
+from ..tf_keras.calls import MOST_WAITING, EndedCalls
 from ..tf_keras.steps import Call
 from .batches import BatchClock
 from .steps import Steps
@@ -35,8 +35,8 @@ class Stages:
     ready: Optional[str] = None
     #: Whether ``call_ended`` wants to be called behind every call from here on.
     attentive = True
-    #: Takes down what is seen of a call besides its times (see ``timed``); None where that is nothing.
-    saw: Optional[Callable[[Any], int]] = None
+    #: What is seen of a call besides its times (see ``timed``); None where that is nothing.
+    saw: Optional[Callable[[Any], Any]] = None
 
     def install(self, epoch_iterator: Any) -> None:
         """Put into the model what takes the stamps."""
@@ -65,9 +65,9 @@ class Stages:
 class FetchedInPython(Stages):
     """Of the backends whose batches come through a Python iterator."""
 
-    def __init__(self, calls: EndedCalls, steps: Steps, emit: Emit) -> None:
+    def __init__(self, calls: EndedCalls, model: Any, steps: Steps, emit: Emit) -> None:
         self.calls = calls
-        self.batches = BatchClock()
+        self.batches = BatchClock(calls, int(model.steps_per_execution))
         self._steps = steps
         self._emit = emit
         self._takes = threading.Lock()
@@ -80,6 +80,11 @@ class FetchedInPython(Stages):
 
     def remove(self) -> None:
         self.batches.remove()
+
+    def call_ended(self) -> None:
+        super().call_ended()
+        if len(self.calls) >= MOST_WAITING:
+            self.drain()
 
     def call_aborted(self, begin: int) -> None:
         self.batches.forget()

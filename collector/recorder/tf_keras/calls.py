@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, List, Optional, Tuple
+from typing import Any, Deque, List, Optional, Tuple
 
 from ..clock import read_clocks
 from ..cost import Cost
@@ -12,10 +12,10 @@ from .steps import Call
 #: So many calls do not wait for the flushing thread.
 MOST_WAITING = 2048
 
-#: Epoch, begin and end in monotonic nanoseconds, steps that the call was to run, and nanoseconds that
-#: recording the call before it took (None where nobody knows). A bare tuple: one with names takes
-#: training ten times as long to make.
-EndedCall = Tuple[Optional[int], int, int, int, Optional[int]]
+#: Epoch, begin and end in monotonic nanoseconds, steps that the call was to run, nanoseconds that
+#: recording the call before it took (None where nobody knows), and what was seen of it besides (see
+#: ``timed``). A bare tuple: one with names takes training ten times as long to make.
+EndedCall = Tuple[Optional[int], int, int, int, Optional[int], Any]
 
 
 class EndedCalls:
@@ -28,6 +28,7 @@ class EndedCalls:
         "_cost",
         "_read_at",
         "attentive",
+        "besides_ns",
         "ended",
         "epoch",
         "most",
@@ -51,6 +52,8 @@ class EndedCalls:
         self.steps = 1
         #: Nanoseconds that recording the last call took.
         self.own_ns: Optional[int] = None
+        #: Nanoseconds since then that recording has taken besides those around the calls.
+        self.besides_ns = 0
         self._cost = cost
         # Wall minus monotonic clock when it was last read, the time before that, and when that was.
         self._read_at, self._clock = read_clocks()
@@ -62,7 +65,7 @@ class EndedCalls:
     @property
     def steps_waiting(self) -> int:
         """Steps that the calls were to run which nobody has taken yet."""
-        return sum(steps for _, _, _, steps, _ in self.waiting)
+        return sum(steps for _, _, _, steps, _, _ in self.waiting)
 
     def take(self, count: Optional[int] = None) -> List[Call]:
         """The first ``count`` of the calls that have ended, otherwise all of them up to now."""
@@ -72,9 +75,9 @@ class EndedCalls:
             return []
         before, read_at, at_last, clock = self._read_clock()
         calls = []
-        for epoch, begin, end, steps, own_ns in ended:
+        for epoch, begin, end, steps, own_ns, seen in ended:
             began_with = before if begin < read_at else at_last
-            calls.append(Call(epoch, begin, end, began_with, clock, steps))
+            calls.append(Call(epoch, begin, end, began_with, clock, steps, seen))
             if own_ns is not None:
                 self._cost.turn(own_ns)
         self.most += len(ended)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
 from ..clock import JUMP_NS
 from ..format import StepRow
@@ -36,6 +36,8 @@ class Call(NamedTuple):
     clock_end: int
     #: Steps that the call was to run.
     steps: int
+    #: What was seen of it besides (see ``timed``).
+    seen: Any = None
 
 
 class StepAssembler:

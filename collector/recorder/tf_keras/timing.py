@@ -38,12 +38,11 @@ def timed(
     recording: "FitRecording",
     session: "Session",
     calls: "EndedCalls",
-    saw: Optional[Callable[[Any], int]] = None,
+    saw: Optional[Callable[[Any], Any]] = None,
 ) -> TimedFunction:
     """The function with the timer around it, whose calls go to ``calls``.
 
-    ``saw`` is told what each call returned, when the call is among those that wait, and gives back
-    nanoseconds that recording has taken since the call before, besides those around the calls.
+    ``saw`` is told what each call returned, and gives back what is to be known of the call besides.
 
     In every call, as little is done as can be, with few objects: the training has just driven
     everything else out of the processor's caches, where coming by an object takes longer than what is
@@ -77,16 +76,17 @@ def timed(
                 recording.aborted(begin)
                 raise
             end = now()
-            waiting.append((calls.epoch, begin, end, calls.steps, calls.own_ns))
-            calls.ended += 1
-            besides_ns = 0
+            seen = None
             if saw is not None:
                 try:
-                    besides_ns = saw(outputs)
+                    seen = saw(outputs)
                 except Exception as error:  # whatever it is, it may not reach training
                     recording.fail(error)
+            waiting.append((calls.epoch, begin, end, calls.steps, calls.own_ns, seen))
+            calls.ended += 1
             if looks:
                 recording.called()
+            besides_ns, calls.besides_ns = calls.besides_ns, 0
             calls.own_ns = now() - end + begin - entered + besides_ns
             return outputs
 
