@@ -45,6 +45,7 @@ class OwnLoop:
         "_depth",
         "_ended",
         "_epoch",
+        "_exit_ns",
         "_failed",
         "_gradients",
         "_lock",
@@ -70,8 +71,8 @@ class OwnLoop:
         self._begin: Optional[int] = None
         # Wall minus monotonic clock, when rows were made last.
         self._clock = read_clocks()[1]
-        # Nanoseconds of the step that runs that were the recorder's own.
-        self._own_ns = 0
+        # Nanoseconds of the step that runs that were the recorder's own, and of the end of the last one.
+        self._own_ns = self._exit_ns = 0
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
         # Steps that have ended and are no rows yet: what makes an EndedStep. Bare tuples: one with names
@@ -140,7 +141,8 @@ class OwnLoop:
             # What was set between steps belongs to none.
             self._marks.forget()
         begin = self._begin = monotonic_ns()
-        self._own_ns = begin - entered
+        # What the end of a step took is told with the next one.
+        self._own_ns = self._exit_ns + begin - entered
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Any, trace: Any) -> None:
         """It has ended; one that raises is none."""
@@ -157,11 +159,12 @@ class OwnLoop:
             if marks.are_news:
                 self._announce()
             # As EndedStep has them.
-            own_ns = self._own_ns + monotonic_ns() - end
-            self._ended.append((self._epoch, begin, end, marks.host, marks.samples_now, own_ns))
+            samples, own_ns = marks.samples_now, self._own_ns
+            self._ended.append((self._epoch, begin, end, marks.host, samples, own_ns))
             marks.forget()
             if len(self._ended) >= MOST_WAITING:
                 self._settle()
+            self._exit_ns = monotonic_ns() - end
         except Exception as error:  # whatever it is, it may not reach training
             self.fail(error)
 
