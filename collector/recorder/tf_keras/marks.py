@@ -26,7 +26,8 @@ class EndedStep(NamedTuple):
     epoch: int
     begin: int
     end: int
-    marks: Dict[str, int]
+    #: In the order of MARKS.
+    marks: Tuple[Optional[int], ...]
     samples: Optional[int]
     #: Nanoseconds that recording it took.
     own_ns: int
@@ -42,8 +43,10 @@ class Marks:
         "_read",
         "_rings",
         "are_news",
-        "host",
+        "data",
+        "gradients",
         "placed",
+        "reduced",
         "samples",
         "samples_now",
         "trouble",
@@ -60,8 +63,10 @@ class Marks:
         self.samples: Optional[int] = None
         #: Samples of the batches of the step that runs; None where none was handed over.
         self.samples_now: Optional[int] = None
-        #: What the host has marked in it.
-        self.host: Dict[str, int] = {}
+        #: What the host has marked in it, by the name of the mark.
+        self.data: Optional[int] = None
+        self.gradients: Optional[int] = None
+        self.reduced: Optional[int] = None
         # Marks that the host has set at all, and of what kind tensors outside of graphs are.
         self._on_host: Set[str] = set()
         self._eager: Optional[type] = None
@@ -79,8 +84,8 @@ class Marks:
             self._trouble("on a GPU the host runs ahead of gradients outside of a tf.function")
         else:
             # The first batch of a step, and the last of its gradients.
-            if name != DATA or name not in self.host:
-                self.host[name] = monotonic_ns()
+            if name != DATA or self.data is None:
+                setattr(self, name, monotonic_ns())
             self._place(name)
             self._on_host.add(name)
             self._learn(tensors)
@@ -96,21 +101,16 @@ class Marks:
         first: Any = tensors[0] if (kind is tuple or kind is list) and tensors else tensors
         if type(first) is not self._eager or name not in self._on_host:
             return False
-        host = self.host
         if name != DATA:
-            host[name] = now
+            setattr(self, name, now)
             return True
-        if name not in host:
-            host[name] = now
+        if self.data is None:
+            self.data = now
         # What ``shape`` makes of it takes longer.
         shape = first._shape_tuple()  # type: ignore[attr-defined]  # _learn has seen to it
         if shape:
             self.samples_now = (self.samples_now or 0) + shape[0]
         return True
-
-    def forget(self) -> None:
-        """A step has taken what was set in it."""
-        self.host, self.samples_now = {}, None
 
     def read(self) -> None:
         """Fetch what graphs have marked, once for many steps; not safe against another thread's."""
@@ -134,7 +134,8 @@ class Marks:
             next_begin: when the one behind it began, if that has ended.
             clock: wall time minus monotonic time, in nanoseconds: graphs stamp with the former.
         """
-        found, until = dict(step.marks), step.end + RESOLUTION_NS
+        found = {name: at for name, at in zip(MARKS, step.marks) if at is not None}
+        until = step.end + RESOLUTION_NS
         if next_begin is not None:
             until = min(until, next_begin)
         for name in self._read:

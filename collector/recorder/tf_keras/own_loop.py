@@ -137,9 +137,9 @@ class OwnLoop:
         if self._depth > 1 or session is None or not session.recording:
             return
         entered = monotonic_ns()
-        if self._marks.host:
-            # What was set between steps belongs to none.
-            self._marks.forget()
+        marks = self._marks
+        # What the step before had, and what was set in between, which belongs to none.
+        marks.data = marks.gradients = marks.reduced = marks.samples_now = None
         begin = self._begin = monotonic_ns()
         # What the end of a step took is told with the next one.
         self._own_ns = self._exit_ns + begin - entered
@@ -158,10 +158,9 @@ class OwnLoop:
             marks = self._marks
             if marks.are_news:
                 self._announce()
+            found = marks.data, marks.gradients, marks.reduced
             # As EndedStep has them.
-            samples, own_ns = marks.samples_now, self._own_ns
-            self._ended.append((self._epoch, begin, end, marks.host, samples, own_ns))
-            marks.forget()
+            self._ended.append((self._epoch, begin, end, found, marks.samples_now, self._own_ns))
             if len(self._ended) >= MOST_WAITING:
                 self._settle()
             self._exit_ns = monotonic_ns() - end
