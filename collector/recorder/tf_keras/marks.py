@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
@@ -68,7 +68,7 @@ class Marks:
         self.gradients: Optional[int] = None
         self.reduced: Optional[int] = None
         # Marks that the host has set at all, and of what kind tensors outside of graphs are.
-        self._on_host: Set[str] = set()
+        self._on_host: List[str] = []
         self._eager: Optional[type] = None
         # Of each mark in a graph its times, and those that were read and belong to no step yet.
         self._rings: Dict[str, StampRing] = {}
@@ -87,7 +87,8 @@ class Marks:
             if name != DATA or self.data is None:
                 setattr(self, name, monotonic_ns())
             self._place(name)
-            self._on_host.add(name)
+            if name not in self._on_host:
+                self._on_host.append(name)
             self._learn(tensors)
             if name == DATA and tensors is not None:
                 self._count(samples_in(tensors))
