@@ -18,7 +18,7 @@ from ..session import Session
 from .batches import Samples, full_batches
 from .facts import is_horovods, steps_counted, trainer_facts, weights, world_of_training
 from .probes import GradientProbe
-from .turns import BegunTurn, EndedTurn, TurnStream
+from .turns import OWN_NS, REDUCTIONS, BegunTurn, EndedTurn, TurnStream
 
 logger = logging.getLogger("stallscope")
 
@@ -42,9 +42,7 @@ class Recording:
         "_failed",
         "_loop",
         "_options",
-        "_own_ns",
         "_probe",
-        "_probed",
         "_replaced",
         "_samples_given",
         "_session",
@@ -66,11 +64,8 @@ class Recording:
         self._epoch = -1
         self._epoch_began: Optional[int] = None
         self._batch_size = self._samples_given = options.batch_size
-        # The turn that runs, None where none does; of every reduction in it, whether the probe was asked
-        # around it; and nanoseconds of it that were the recorder's own.
+        # The turn that runs; None where none does.
         self._turn: Optional[BegunTurn] = None
-        self._probed: List[bool] = []
-        self._own_ns = 0
         #: A deque: the training thread appends while another one takes, without a lock.
         self._waiting: Deque[EndedTurn] = deque()
         self._counts = Samples()
@@ -161,17 +156,18 @@ class Recording:
         def allreduce_grads(*args: Any, **kwargs: Any) -> Any:
             asked = self._ask()
             result = original(*args, **kwargs)
-            if self._turn is not None:
+            turn = self._turn
+            if turn is not None:
                 # What is ready needs no reducing on a single rank.
-                self._probed.append(asked and (self._single or self._ask(reduced=True)))
+                turn.append(asked and (self._single or self._ask(reduced=True)))
             return result
 
         self._replaced = self._trainer._allreduce_grads = allreduce_grads
 
     def _ask(self, reduced: bool = False) -> bool:
         """Have a time taken when the gradients are as they are to be now; whether that was done."""
-        probe = self._probe
-        if probe is None or self._turn is None or self._failed:
+        probe, turn = self._probe, self._turn
+        if probe is None or turn is None or self._failed:
             return False
         began = monotonic_ns()
         try:
@@ -179,7 +175,7 @@ class Recording:
         except Exception as error:
             self.fail(error)
             return False
-        self._own_ns += monotonic_ns() - began
+        turn[OWN_NS] += monotonic_ns() - began
         return True
 
     # -- epochs, and what lies between steps ------------------------------------------------------
@@ -245,7 +241,7 @@ class Recording:
         self.loop_begins(loop, loader)
         self.epoch_begins()
         full, size = self._sizes_known(loader)
-        now, ends = monotonic_ns, self._waiting.append
+        now, ends, epoch = monotonic_ns, self._waiting.append, self._epoch
         begin, own_ns = now(), 0
         try:
             for batch, samples in zip(batches, chain(repeat(size, full), repeat(None))):
@@ -253,13 +249,12 @@ class Recording:
                 if samples is None:
                     samples = self._samples_of(batch)
                 if session.recording:
-                    self._turn = self._epoch, begin, data, samples
-                    self._own_ns = own_ns + now() - data
+                    self._turn = [epoch, begin, data, samples, own_ns + now() - data]
                 yield batch
                 end, turn = now(), self._turn
                 if turn is not None:
-                    ends((turn, self._probed, end, self._own_ns))
-                    self._turn, self._probed = None, []
+                    ends((turn, end))
+                    self._turn = None
                 begin = now()
                 own_ns = begin - end
         finally:
@@ -280,9 +275,9 @@ class Recording:
     @while_running
     def _end_turn_early(self) -> None:
         """The user has left the loop: it was a turn if gradients were reduced in it."""
-        if self._turn is not None and self._probed:
-            self._waiting.append((self._turn, self._probed, monotonic_ns(), self._own_ns))
-        self._turn, self._probed = None, []
+        turn, self._turn = self._turn, None
+        if turn is not None and len(turn) > REDUCTIONS:
+            self._waiting.append((turn, monotonic_ns()))
 
     @while_running
     def _drain(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from time import monotonic_ns
-from typing import Callable, Deque, List, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..clock import read_clocks
 from ..format import StepRow
@@ -19,13 +19,13 @@ _PAUSE_SECONDS = 0.001
 
 Emit = Callable[[List[StepRow]], None]
 
-#: A turn's epoch, when it began and had its batch, and how many samples that has.
-BegunTurn = Tuple[int, int, int, Optional[int]]
-
-#: A turn; of every reduction in it, whether the probe was asked in front of it, and behind it unless the
-#: rank is a single one; when it ended; and the nanoseconds that recording it took. Bare tuples: one with
+#: A turn's epoch, when it began and had its batch, how many samples that has, and the nanoseconds that
+#: recording the turn took; then of every reduction in it, whether the probe was asked in front of it, and
+#: behind it unless the rank is a single one. A bare list, and a bare tuple with when it ended: what has
 #: names takes training ten times as long to make.
-EndedTurn = Tuple[BegunTurn, List[bool], int, int]
+BegunTurn = List[Any]
+EndedTurn = Tuple[BegunTurn, int]
+OWN_NS, REDUCTIONS = 4, 5
 
 
 class TurnStream:
@@ -84,12 +84,12 @@ class TurnStream:
         return not self._gave_up
 
     def _is_known(self, ended: EndedTurn) -> bool:
-        probed = ended[1]
+        probed = ended[0][REDUCTIONS:]
         times = sum(probed) * (1 if self._single else 2)
         return self._probe is None or len(self._probe.times) >= times
 
     def _ended(self, ended: EndedTurn, clock: int) -> None:
-        (epoch, begin, data, samples), probed, end, own_ns = ended
+        (epoch, begin, data, samples, own_ns, *probed), end = ended
         turn = Turn(epoch, max(begin, self._reduced_before), clock)
         turn.data = max(data, turn.begin)
         turn.samples = samples
