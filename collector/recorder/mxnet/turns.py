@@ -20,9 +20,9 @@ _PAUSE_SECONDS = 0.001
 Emit = Callable[[List[StepRow]], None]
 
 #: A turn's epoch, when it began and had its batch, how many samples that has, and the nanoseconds that
-#: recording the turn took; then of every reduction in it, whether the probe was asked in front of it, and
-#: behind it unless the rank is a single one. A bare list, and a bare tuple with when it ended: what has
-#: names takes training ten times as long to make.
+#: recording the turn took; then of every reduction in it, whether the probe was asked in front of it,
+#: and behind it unless the rank is a single one. A bare list, and a bare tuple with when it ended: what
+#: has names takes training ten times as long to make.
 BegunTurn = List[Any]
 EndedTurn = Tuple[BegunTurn, int]
 OWN_NS, REDUCTIONS = 4, 5
