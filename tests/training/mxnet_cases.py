@@ -211,6 +211,16 @@ def without_stages(case: Case) -> Any:
     return recorded(case, Training(), case.loader(), stages=False)
 
 
+class Overstated(gluon.data.Sampler):  # type: ignore[misc]  # MXNet ships no types
+    """A sampler that says that it has more than it gives."""
+
+    def __iter__(self) -> Any:
+        return iter(range(20))
+
+    def __len__(self) -> int:
+        return 40
+
+
 def twice(samples: list[Any]) -> Any:
     return gluon.data.dataloader.default_batchify_fn([*samples, *samples])
 
@@ -227,6 +237,7 @@ def batches_of_every_size(case: Case) -> Any:
         rolled,
         rolled,
         gluon.data.DataLoader(data, BATCH, batchify_fn=twice),
+        gluon.data.DataLoader(data, BATCH, sampler=Overstated()),
         gluon.data.DataLoader(data, batch_sampler=[[0, 1, 2], list(range(30)), [7]]),
         [(mx.nd.ones((size, INPUTS)), mx.nd.zeros(size)) for size in (5, 7)],
     ]

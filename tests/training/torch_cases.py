@@ -912,11 +912,15 @@ class Streamed(IterableDataset):
 class Unmeasured:
     """A sampler that does not know its length."""
 
-    def __init__(self, samples: int) -> None:
-        self._samples = samples
-
     def __iter__(self) -> Any:
-        return iter(range(self._samples))
+        return iter(range(20))
+
+
+class Overstated(Unmeasured):
+    """A sampler that says that it has more than it gives."""
+
+    def __len__(self) -> int:
+        return 40
 
 
 def twice(samples: list[Any]) -> Any:
@@ -933,7 +937,8 @@ def batches_of_every_size(case: Case) -> Any:
         DataLoader(data, BATCH, drop_last=True),
         DataLoader(data, BATCH, collate_fn=twice),
         DataLoader(data, batch_sampler=[[0, 1, 2], list(range(30)), [7]]),
-        DataLoader(data, BATCH, sampler=Unmeasured(20)),
+        DataLoader(data, BATCH, sampler=Unmeasured()),
+        DataLoader(data, BATCH, sampler=Overstated()),
         DataLoader(Streamed(data), BATCH),
         [data[:5], data[5:12]],
     ]

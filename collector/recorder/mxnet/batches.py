@@ -50,14 +50,15 @@ def full_batches(loader: Any) -> Tuple[int, Optional[int]]:
     """
     if type(loader) is not DataLoader or loader._batchify_fn not in _OF_GLUON:
         return 0, None
-    sampler = loader._batch_sampler
-    if type(sampler) is not BatchSampler:
+    batches = loader._batch_sampler
+    # A sampler of the user's own may give fewer than it says, or not say how many.
+    if type(batches) is not BatchSampler or not _is_mxnets(batches._sampler):
         return 0, None
-    try:
-        return len(sampler._sampler) // sampler._batch_size, sampler._batch_size
-    except Exception:
-        # A sampler of the user's own need not know its length.
-        return 0, None
+    return len(batches._sampler) // batches._batch_size, batches._batch_size
+
+
+def _is_mxnets(sampler: Any) -> bool:
+    return type(sampler).__module__.startswith("mxnet.")
 
 
 def _of_any(batch: Any) -> Optional[int]:

@@ -49,18 +49,21 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
     A tensor makes its shape anew for whoever asks, which is half of what a turn costs. Batches that are
     torch's own loader's, put together in its own way, need not be asked. 0 where nobody knows.
     """
-    sampler: Any = getattr(loader, "batch_sampler", None)
     if (
         type(loader) is not DataLoader
-        or type(sampler) is not BatchSampler
+        or type(loader.batch_sampler) is not BatchSampler
         or isinstance(loader.dataset, IterableDataset)
         or loader.collate_fn is not _put_together
         # Workers that wait for no others may have the last one early.
         or not getattr(loader, "in_order", True)
     ):
         return 0, None
+    batches: Any = loader.batch_sampler
+    # A sampler of the user's own may give fewer than it says, or not say how many.
+    if not type(batches.sampler).__module__.startswith("torch."):
+        return 0, None
     try:
-        return len(sampler.sampler) // sampler.batch_size, (sampler.batch_size,)
+        return len(batches.sampler) // batches.batch_size, (batches.batch_size,)
     except Exception:
-        # A sampler of the user's own need not know its length.
+        # Most ask the data set, which is the user's own.
         return 0, None
