@@ -259,15 +259,18 @@ def clock_set(out: Path) -> Any:
         now, clock = read()
         return now, clock + 3_600_000_000_000
 
-    with training.logger(out) as log:
-        step = tf.function(stepping(training, log))
-        for epoch in range(4):
-            own_loop.read_clocks = ahead if epoch == 1 else read
-            with log.epoch():
-                for batch in training.batches():
-                    with log.step():
-                        log.mark("data", batch)
-                        step(batch)
+    try:
+        with training.logger(out) as log:
+            step = tf.function(stepping(training, log))
+            for epoch in range(4):
+                own_loop.read_clocks = ahead if epoch == 1 else read
+                with log.epoch():
+                    for batch in training.batches():
+                        with log.step():
+                            log.mark("data", batch)
+                            step(batch)
+    finally:
+        own_loop.read_clocks = read
     return None
 
 

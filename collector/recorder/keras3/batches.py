@@ -78,7 +78,10 @@ class BatchClock:
         taken: List[Fetch] = []
         while waiting and waiting[0][1] <= end:
             fetch = waiting.popleft()
-            taken = [] if fetch[2] is _OF_NO_CALL else [*taken, fetch]
+            if fetch[2] is _OF_NO_CALL:
+                taken.clear()
+            else:
+                taken.append(fetch)
         return taken
 
 
@@ -119,9 +122,8 @@ def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:
     if type(adapter).__name__ != "ArrayDataAdapter":
         return 0, None
     try:
-        return int(adapter.num_batches) - bool(adapter.has_partial_batch), (
-            int(adapter.batch_size),
-        )
+        full = int(adapter.num_batches) - bool(adapter.has_partial_batch)
+        return full, (int(adapter.batch_size),)
     except Exception:
         # Nothing of that is promised.
         return 0, None
