@@ -165,12 +165,16 @@ class Instrumentation:
 
     @_while_tracing
     def _step_is_done(self, outputs: Any) -> None:
-        """Stamp the end of a step inside a call of several: the host only sees the last one's."""
+        """Write the step; in a call of several with its end, as the host only sees the last one's."""
         ring = self._ring_here()
-        if ring is not None and self._several_per_call:
+        if ring is None:
+            return
+        if self._several_per_call:
             # Behind the other stamps as well: with accumulation they are in a branch of the graph, for
             # which what the step gives does not wait.
             self._stamp(ring, DONE, [*tensors_of(outputs), *ring.stamped()])
+        with tf.name_scope(_SCOPE):
+            ring.end_step()
 
     @_while_tracing
     def _gradients_are_ready(self, gradients: Any, variables: Any) -> None:
