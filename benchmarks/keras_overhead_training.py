@@ -55,6 +55,8 @@ def recorded(
     more = [Instrumentation(StampRing(64), False, False) for _ in range(stamped - 1)]
     for one in more:
         one.install(model)
+        # Its stamps are handed out as the recorder's are, and stay in the logs.
+        one.takes_out = lambda: True
     logger.set_model(model)
     logger.on_train_begin()
     logger.on_epoch_begin(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stallscope.collector.recorder.clock import JUMP_NS
@@ -11,7 +12,13 @@ from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.tf_keras import calls
 from stallscope.collector.recorder.tf_keras.calls import MOST_WAITING, EndedCalls
-from stallscope.collector.recorder.tf_keras.steps import LOST, Call, GraphStep, StepAssembler
+from stallscope.collector.recorder.tf_keras.steps import (
+    LOST,
+    Call,
+    GraphStep,
+    StepAssembler,
+    graph_step,
+)
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
@@ -152,6 +159,7 @@ class FakeRing:
     def __init__(self) -> None:
         self.steps: list[GraphStep] = []
         self.left = 0
+        self.handed_out = False
 
     def look(self) -> int:
         return len(self.steps)
@@ -332,6 +340,40 @@ def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() ->
     a.stream.drain()
     assert a.stream.trouble is None
     assert [times(row)[1] for row in a.rows] == [1, 11]
+
+
+class Tensor:
+    """What a graph hands out with the logs: data, samples, ready and reduced, in seconds."""
+
+    def __init__(self, *row: float) -> None:
+        self._row = np.array(row)
+
+    def numpy(self) -> np.ndarray:
+        return self._row
+
+
+def test_stamps_that_a_graph_hands_out_are_of_the_call_that_gave_them() -> None:
+    a = Stream()
+    a.ring.handed_out = True
+    a.settle(0, 0)
+    for begin in (0, 10, 20):
+        data, ready, reduced = (CLOCK / 1e9 + (begin + at) / 1e3 for at in (1, 4, 9))
+        # Of the second call nothing was handed out: a branch of the graph has written its stamps.
+        seen = None if begin == 10 else Tensor(data, 8, ready, reduced, 0)
+        a.calls.waiting.append((0, begin * MS, (begin + 10) * MS, 1, None, seen))
+    a.ring.steps.append(stamps(12, 15, 19))
+    a.stream.look()
+    a.stream.drain(between_calls=True)
+    assert a.stream.trouble is None
+    found = [[round(at) for at in times(row) if at is not None] for row in a.rows]
+    assert found == [[0, 1, 4, 9, 10], [10, 12, 15, 19, 20], [20, 21, 24, 29, 30]]
+    assert [row.samples for row in a.rows] == [8, 8, 8]
+
+
+def test_what_was_left_by_an_earlier_step_is_no_stamp() -> None:
+    assert graph_step((2.0, -1, 3.0, 1.0, 0)) == GraphStep(
+        2_000_000_000, 3_000_000_000, None, None, None
+    )
 
 
 def test_what_recording_takes_is_counted_once_for_every_call() -> None:

@@ -27,6 +27,7 @@ class Ring:
         self.begun = 0
         self.read = 0
         self.left = 0
+        self.handed_out = False
         self.meanwhile = lambda: None
 
     def look(self) -> int:

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -93,7 +93,7 @@ class Case:
     def fit(self, model: Any, data: Any, *, log: Any = None, **options: Any) -> Any:
         """``model.fit`` as a user of Horovod calls it."""
         broadcast = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)] if RANKED else []
-        callbacks = [*broadcast, *options.pop("callbacks", [log or self.logger()])]
+        callbacks = [*broadcast, *options.pop("callbacks", [log or self.logger()]), Logs()]
         return model.fit(data, callbacks=callbacks, verbose=0, **options)
 
 
@@ -106,6 +106,18 @@ class Batches(tf.keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.count += 1
+
+
+class Logs(tf.keras.callbacks.Callback):
+    """Looks what other callbacks are told of every batch."""
+
+    # As they are: to be told in numbers would have Keras wait for each of them.
+    _supports_tf_logs = True
+    #: Logs that come from the recorder, of all trainings.
+    ours: ClassVar[list[str]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ours.extend(f"log {name}" for name in logs or () if "stallscope" in name)
 
 
 class Trips(tf.keras.callbacks.Callback):
@@ -165,7 +177,7 @@ def weights_of(model: Any) -> str:
 
 
 def ours(model: Any) -> list[str]:
-    """Attributes of the model and its optimizers that come from the recorder."""
+    """What comes from the recorder: attributes of the model and its optimizers, and logs."""
     owners = {"model": model, "optimizer": model.optimizer}
     inner = getattr(model.optimizer, "inner_optimizer", None)
     owners["inner"] = inner
@@ -177,7 +189,7 @@ def ours(model: Any) -> list[str]:
         if owner is not None
         for name, value in vars(owner).items()
         if _is_ours(name, value)
-    ]
+    ] + Logs.ours
 
 
 def _is_ours(name: str, value: Any) -> bool:

@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 import keras
 import numpy as np
@@ -89,12 +89,22 @@ def fit(built: Any, data: Any, callbacks: Any = (), **options: Any) -> Any:
     options = {"epochs": 2, "verbose": 0, "shuffle": False, **options}
     if isinstance(data, tuple):
         options["batch_size"] = BATCH
-    built.fit(x, y, callbacks=list(callbacks), **options)
+    built.fit(x, y, callbacks=[*callbacks, Logs()], **options)
     return seen(built)
 
 
+class Logs(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+    """Looks what other callbacks are told of every batch."""
+
+    #: Logs that come from the recorder, of all trainings.
+    ours: ClassVar[list[str]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ours.extend(f"log {name}" for name in logs or () if "stallscope" in name)
+
+
 def seen(built: Any, **more: Any) -> dict[str, Any]:
-    """The weights, and what of the recorder is left in the model."""
+    """The weights, and what of the recorder is left in the model or was in the logs."""
     ours = [
         name
         for name in ("train_function", "save", "save_weights", "_autoconvert_optionals")
@@ -106,7 +116,7 @@ def seen(built: Any, **more: Any) -> dict[str, Any]:
     )
     return {
         "weights": digest.hexdigest(),
-        "ours": ours + (["apply"] if owned is not None else []),
+        "ours": ours + (["apply"] if owned is not None else []) + Logs.ours,
         **more,
     }
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+import keras
+
 from ..tf_keras.calls import EndedCalls
 from ..tf_keras.instrument import Instrumentation, tensors_of
 from ..tf_keras.ring import CAPACITY, READY, StampRing
 from ..tf_keras.steps import StepAssembler
 from ..tf_keras.stream import StepStream
+from ..tf_keras.timing import calls_through, code_of, is_made_by
 from .stages import WHOLE_STEP, Emit, Stages
 
 # Where Keras puts its own function around the train step, inside the one that takes batches.
@@ -47,6 +50,7 @@ class TensorFlowStages(Stages):
         # The optimizer counts in every process of a job that is not Horovod's.
         self._stream.settle(0, 0, 1, _keep)
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
+        self.saw = self._instrumentation.take_out
 
     def _why_not(self, stages: bool, single: bool) -> Optional[str]:
         if not stages:
@@ -70,12 +74,20 @@ class TensorFlowStages(Stages):
             self._instrumentation.install(model)
             model.make_train_function()
             self._instrumentation.made(model)
-            if model.train_function is not None and _code(made) is _code(model.train_function):
+            if is_made_by(keras.Model, model.train_function):
+                self._instrumentation.takes_out = self._takes_out
+            if model.train_function is not None and code_of(made) is code_of(model.train_function):
                 return model.train_function  # type: ignore[no-any-return]
             self._instrumentation.active = False
             self.placed, self.reason = (), "the model has a train function of its own"
             self.ready = None
         return made
+
+    def _takes_out(self) -> bool:
+        return self.timer is not None and calls_through(self.timer)
+
+    def clear(self, outputs: Any) -> None:
+        self._instrumentation.take_out(outputs)
 
     def call_ended(self) -> None:
         self._stream.look()
@@ -125,8 +137,7 @@ class StepInstrumentation(Instrumentation):
                 outputs = step(self._data_is_there(data))
                 if self._compiled:
                     self._compiled_step_is_done(outputs)
-                self._step_is_done(outputs)
-                return outputs
+                return self._step_is_done(outputs)
 
             return original(stamped)
 
@@ -148,11 +159,6 @@ class StepInstrumentation(Instrumentation):
         except Exception as error:  # one that a trace lets through ends the training
             self.active = False
             self.trouble = "the train step could not be stamped: %r" % error
-
-
-def _code(function: Any) -> Any:
-    """What tells functions of one definition from those of another."""
-    return getattr(function, "__code__", function)
 
 
 def _keep(_: int) -> None:

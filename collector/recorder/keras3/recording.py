@@ -125,6 +125,7 @@ class Recording(FitRecording):
             model.train_function = found
             raise
         self._timer = model.train_function = timed(function, self, session, calls, stages.saw)
+        stages.timer = self._timer
 
     def _fit_that_runs(self) -> Optional[FrameType]:
         return fit_of(self.model)
@@ -162,6 +163,10 @@ class Recording(FitRecording):
             calls.attentive = stages.attentive
         except Exception as error:
             self.fail(error)
+
+    def clear(self, outputs: Any) -> None:
+        if self._stages is not None:
+            self._stages.clear(outputs)
 
     @never_raises
     def aborted(self, begin: int) -> None:

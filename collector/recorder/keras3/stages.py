@@ -9,6 +9,7 @@ from ..format import StepRow
 from ..guards import let_others_run
 from ..tf_keras.calls import MOST_WAITING, EndedCalls
 from ..tf_keras.steps import Call
+from ..tf_keras.timing import TimedFunction
 from .batches import BatchClock
 from .steps import Steps
 
@@ -35,6 +36,8 @@ class Stages:
     ready: Optional[str] = None
     #: Whether ``call_ended`` wants to be called behind every call from here on.
     attentive = True
+    #: What stands in the place of the model's train function, once that is timed.
+    timer: Optional[TimedFunction] = None
     #: What is seen of a call besides its times (see ``timed``); None where that is nothing.
     saw: Optional[Callable[[Any], Any]] = None
 
@@ -47,6 +50,9 @@ class Stages:
     def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
         """The train function whose calls are timed."""
         return made
+
+    def clear(self, outputs: Any) -> None:
+        """A call has given this, which is not recorded any more."""
 
     def call_ended(self) -> None:
         """The train function was called, the first time or while the stages are attentive."""

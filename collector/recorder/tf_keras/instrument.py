@@ -77,6 +77,10 @@ class Instrumentation:
         self.gradients: Dict[str, Any] = {}
         #: Stamps that were placed, in order.
         self.placed: List[str] = []
+        #: Whether whoever has called the train function that is traced takes the stamps out of its logs.
+        self.takes_out: Callable[[], bool] = lambda: False
+        # Where they are in there: behind the logs' own, as a log's name would have to be a strange one.
+        self._key = "~stallscope %x" % id(self)
 
     def install(self, model: Any) -> None:
         """Wrap the train step and the place where gradients are reduced, on the instances only."""
@@ -123,8 +127,7 @@ class Instrumentation:
             self._tapes_in_step = 0
             with TapesOfStep(self._reduction_of_tape):
                 outputs = original(self._data_is_there(data))
-            self._step_is_done(outputs)
-            return outputs
+            return self._step_is_done(outputs)
 
         return train_step
 
@@ -164,17 +167,27 @@ class Instrumentation:
                 return tf.nest.map_structure(_same, data, expand_composites=True)
 
     @_while_tracing
-    def _step_is_done(self, outputs: Any) -> None:
-        """Write the step; in a call of several with its end, as the host only sees the last one's."""
+    def _step_is_done(self, outputs: Any) -> Any:
+        """The step is over; in a call of several its end is stamped, as the host sees the last one's."""
         ring = self._ring_here()
         if ring is None:
-            return
+            return outputs
         if self._several_per_call:
             # Behind the other stamps as well: with accumulation they are in a branch of the graph, for
             # which what the step gives does not wait.
             self._stamp(ring, DONE, [*tensors_of(outputs), *ring.stamped()])
         with tf.name_scope(_SCOPE):
-            ring.end_step()
+            handed_out = None
+            if not self._several_per_call and type(outputs) is dict and self.takes_out():
+                handed_out = ring.hand_out()
+            if handed_out is not None:
+                return {**outputs, self._key: handed_out}
+            ring.write()
+        return outputs
+
+    def take_out(self, outputs: Any) -> Any:
+        """What the train function has handed out with its logs; None where that is nothing."""
+        return outputs.pop(self._key, None) if type(outputs) is dict else None
 
     @_while_tracing
     def _gradients_are_ready(self, gradients: Any, variables: Any) -> None:

@@ -175,7 +175,7 @@ class Marks:
             ring = self._rings.get(name) or self._rings.setdefault(name, StampRing())
             with tf.name_scope(_SCOPE), tf.control_dependencies(done(flat)):
                 ring.begin_step(-1)
-                ring.end_step()
+                ring.write()
             self._place(name)
 
     def _count(self, samples: Optional[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from types import FrameType
 from typing import Any, List, Optional, Tuple
 
@@ -28,11 +29,12 @@ from .facts import (
 )
 from .fitting import fit_facts, fit_frame
 from .instrument import Instrumentation
+from .keras_2 import keras
 from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
 from .ring import CAPACITY, StampRing
 from .steps import StepAssembler
 from .stream import StepStream
-from .timing import TimedSaving, timed
+from .timing import TimedSaving, calls_through, code_of, is_made_by, timed
 
 logger = logging.getLogger("stallscope")
 
@@ -87,7 +89,7 @@ class Recording(FitRecording):
         saving = TimedSaving(model, self._saved)
         self._undo.append(saving.remove)
         saving.install()
-        self._time_train_function(session, calls)
+        self._time_train_function(session, calls, self._instrumentation)
 
     def stop(self) -> None:
         self._forget()
@@ -123,7 +125,9 @@ class Recording(FitRecording):
             before_flush=self.drain,
         )
 
-    def _time_train_function(self, session: Session, calls: EndedCalls) -> None:
+    def _time_train_function(
+        self, session: Session, calls: EndedCalls, instrumentation: Instrumentation
+    ) -> None:
         """Put a timer around a train function that is traced with the stamps in it.
 
         Fit has made its own already, and an earlier fit may have traced it: another one is made.
@@ -141,8 +145,11 @@ class Recording(FitRecording):
         self._undo.append(undo)
         model.train_function = None
         made = model.make_train_function()
-        own = found is not None and _code(found) is not _code(made)
-        self._timer = model.train_function = timed(found if own else made, self, session, calls)
+        own = found is not None and code_of(found) is not code_of(made)
+        function, takes_out = found if own else made, instrumentation.take_out
+        self._timer = model.train_function = timed(function, self, session, calls, takes_out)
+        if not own and is_made_by(keras.Model, made):
+            instrumentation.takes_out = partial(calls_through, self._timer)
 
     def _fit_that_runs(self) -> Optional[FrameType]:
         return fit_frame(self.model)
@@ -200,6 +207,10 @@ class Recording(FitRecording):
             # The last call of an epoch may run fewer steps than the others.
             calls.steps = steps_per_execution(self.model)
         calls.attentive = self._several_per_call or calls.ended < _FIRST_CALLS
+
+    def clear(self, outputs: Any) -> None:
+        if self._instrumentation is not None:
+            self._instrumentation.take_out(outputs)
 
     @never_raises
     def aborted(self, begin: int) -> None:
@@ -316,8 +327,3 @@ class Recording(FitRecording):
 def _told(instrumentation: Instrumentation) -> List[str]:
     """Stamps that rows have."""
     return ["data"] if instrumentation.several_tapes else list(instrumentation.placed)
-
-
-def _code(function: Any) -> Any:
-    """What tells functions of one definition from those of another."""
-    return getattr(getattr(function, "python_function", function), "__code__", function)

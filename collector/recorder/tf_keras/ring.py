@@ -1,7 +1,8 @@
-"""A small ring of stamps that the training graph writes and the host reads now and then.
+"""The stamps of steps in the training graph, and a small ring that they wait in for the host.
 
-Reading a variable costs tens of microseconds, writing one of its elements in the graph a few: so
-the graph writes every step and the host reads once for many steps.
+Where one call of the train function is one step, the graph hands its stamps out with the logs. Otherwise
+it writes them: to read a variable costs tens of microseconds, to write an element of one in the graph
+ten, so the graph writes every step and the host reads once for many steps.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Dict, List, Optional
 import tensorflow as tf
 
 from .calls import MOST_WAITING
-from .steps import LOST, GraphStep
+from .steps import LOST, GraphStep, graph_step
 
 #: Stamps besides the one that begins a step.
 READY, REDUCED, DONE = range(3)
@@ -25,12 +26,11 @@ _FOREVER = 2**62
 
 
 class StampRing:
-    """Slots of stamps in variables on the host; slot of step i is i modulo the capacity.
+    """Stamps of the step that is traced, and slots for steps on the host; step i has i modulo its size.
 
-    Every op of a graph costs about a microsecond per step, and one that writes a variable several: so a
-    step is one row, which is written when the step has all of its stamps. A step that is broken off is
-    none. Only what is stamped in a branch of the graph, or in a function of its own, where nobody behind
-    it can take it from, is written there at once. Nothing is cleared: what an earlier step left is older
+    A step is one row, which is there when the step has all its stamps. One that is broken off is none.
+    Only what is stamped in a branch of the graph, or in a function of its own, where nobody behind it
+    can take it from, is written there at once. Nothing is cleared: what an earlier step left is older
     than its slot's data.
 
     Reading is not safe against another thread's: callers hold a lock.
@@ -41,23 +41,26 @@ class StampRing:
         self._read = 0
         #: Steps that had been written at the last look and were not taken.
         self.left = 0
+        #: Whether a step's row was handed out, rather than written.
+        self.handed_out = False
         # Of the step that is traced: the graph, when its data was there and how many samples that is,
         # and its stamps.
         self._graph: Any = None
         self._data: Any = None
         self._samples: Any = -1
         self._stamps: Dict[int, Any] = {}
-        # Stamps of branches, where there are any.
-        self._aside: Dict[int, Any] = {}
-        with tf.init_scope(), tf.device("/CPU:0"):
-            self._written = _variable(tf.zeros([], tf.int64))
-            # When a step's data was there, how many samples that is, and its other stamps.
-            self._rows = _variable(tf.zeros([capacity, 5], tf.float64))
+        # Variables, as soon as there is something to write: how many steps were written, their rows, and
+        # by column what was stamped in branches.
+        self._written: Any = None
+        self._rows: Any = None
+        self._in_branches: Dict[int, Any] = {}
         # By slot, when the data was there of the step that was taken from it last.
         self._taken = array("d", bytes(8 * capacity))
 
+    # -- in the graph ------------------------------------------------------------------------------
+
     def begin_step(self, samples: Any) -> Any:
-        """In the graph: stamp a step's data with now.
+        """Stamp a step's data with now.
 
         Control dependencies of the caller decide what "now" is; it is returned as a tensor.
         """
@@ -67,54 +70,86 @@ class StampRing:
         return self._data
 
     def stamp(self, column: int) -> None:
-        """In the graph: stamp a column of the step with now."""
+        """Stamp a column of the step with now."""
         with tf.device("/CPU:0"):
             now = tf.timestamp()
             if self._graph is _graph_here():
                 self._stamps[column] = now
-            else:
-                _put(self._beside(column), self._slot(_value(self._written)), now)
+                return
+            self._make_variables(column)
+            slot = _value(self._written) % self.capacity
+            _put(self._in_branches[column], slot, now)
 
     def stamped(self) -> List[Any]:
-        """In the graph: tensors that are there when all stamps up to here are, in branches, too."""
+        """Tensors that are there when all stamps up to here are, in branches, too."""
         with tf.device("/CPU:0"):
-            beside = [
+            branches = [
                 tf.raw_ops.ResourceGather(resource=one.handle, indices=0, dtype=tf.float64)
-                for one in self._aside.values()
+                for one in self._in_branches.values()
             ]
-        return [*self._stamps.values(), *beside]
+        return [*self._stamps.values(), *branches]
 
-    def end_step(self) -> None:
-        """In the graph: the step that began in it has all of its stamps."""
-        if self._data is None or self._graph is not _graph_here():
+    def hand_out(self) -> Any:
+        """The step that has begun in this graph as one tensor, see ``graph_step``; None where that has
+        to be written instead."""
+        if not self._begun_here() or self._in_branches:
+            return None
+        self.handed_out = True
+        return self._row()
+
+    def write(self) -> None:
+        """Write the step that has begun in this graph."""
+        if not self._begun_here():
             return
+        self._make_variables()
+        row = self._row()
         with tf.device("/CPU:0"):
-            stamps = [self._stamps.get(column, 0.0) for column in (READY, REDUCED, DONE)]
-            row = tf.stack([self._data, tf.cast(self._samples, tf.float64), *stamps])
             with tf.control_dependencies([row]):
                 before = tf.raw_ops.ResourceCountUpTo(
                     resource=self._written.handle, limit=_FOREVER, T=tf.int64
                 )
-            _put(self._rows, self._slot(before), row)
+            _put(self._rows, before % self.capacity, row)
+
+    def _begun_here(self) -> bool:
+        return self._data is not None and self._graph is _graph_here()
+
+    def _row(self) -> Any:
+        with tf.device("/CPU:0"):
+            stamps = [self._stamps.get(column, 0.0) for column in (READY, REDUCED, DONE)]
+            row = tf.stack([self._data, tf.cast(self._samples, tf.float64), *stamps])
         self._graph = self._data = None
+        return row
+
+    def _make_variables(self, column: Optional[int] = None) -> None:
+        """Those that are missing, with that of a column that is stamped in a branch."""
+        with tf.init_scope(), tf.device("/CPU:0"):
+            if self._written is None:
+                self._rows = _variable(tf.zeros([self.capacity, 5], tf.float64))
+                self._written = _variable(tf.zeros([], tf.int64))
+            if column is not None and column not in self._in_branches:
+                self._in_branches[column] = _variable(tf.zeros([self.capacity], tf.float64))
+
+    # -- on the host -------------------------------------------------------------------------------
 
     def look(self) -> int:
-        """On the host: how many steps have been written that were not taken yet."""
-        self.left = int(self._written.numpy()) - self._read
+        """How many steps have been written that were not taken yet."""
+        self.left = self._count() - self._read
         return self.left
 
     def take(self, count: Optional[int] = None) -> List[GraphStep]:
-        """On the host: the next ``count`` steps that were not taken yet, otherwise all of them.
+        """The next ``count`` steps that were not taken yet, otherwise all of them.
 
         Fewer come back where the graph has written fewer.
         """
-        written, first = int(self._written.numpy()), self._read
+        written, first = self._count(), self._read
         self._read = written if count is None else min(written, first + count)
         self.left = written - self._read
+        if self._read == first:
+            return []
         rows = self._rows.numpy()
-        aside = {column: one.numpy() for column, one in list(self._aside.items())}
+        branches = {column: one.numpy() for column, one in list(self._in_branches.items())}
         # Others may have been written while these were read.
-        overwritten = int(self._written.numpy()) - self.capacity - first
+        overwritten = self._count() - self.capacity - first
         lost = max(0, min(self._read - first, overwritten))
         steps = [LOST] * lost
         for step in range(first + lost, self._read):
@@ -124,24 +159,13 @@ class StampRing:
                 # Counted, and broken off in front of its row.
                 continue
             self._taken[slot] = data
-            for column, values in aside.items():
+            for column, values in branches.items():
                 stamps[column] = max(stamps[column], values.item(slot))
-            at, ready, reduced, done = (_nanoseconds(one, data) for one in (data, *stamps))
-            counted = int(samples) if samples >= 0 else None
-            steps.append(GraphStep(at, ready, reduced, done, counted))
+            steps.append(graph_step((data, samples, *stamps)))
         return steps
 
-    def _beside(self, column: int) -> Any:
-        """The variable of a stamp in branches."""
-        found = self._aside.get(column)
-        if found is None:
-            with tf.init_scope(), tf.device("/CPU:0"):
-                found = _variable(tf.zeros([self.capacity], tf.float64))
-            self._aside[column] = found
-        return found
-
-    def _slot(self, step: Any) -> Any:
-        return step % self.capacity
+    def _count(self) -> int:
+        return 0 if self._written is None else int(self._written.numpy())
 
 
 def _variable(initial: Any) -> Any:
@@ -159,8 +183,3 @@ def _graph_here() -> Any:
 
 def _put(variable: Any, index: Any, value: Any) -> None:
     tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=index, updates=value)
-
-
-def _nanoseconds(seconds: float, began: float) -> Optional[int]:
-    # tf.timestamp has microseconds; the rounding takes the noise of the float away again.
-    return round(seconds * 1e6) * 1000 if seconds >= began > 0 else None

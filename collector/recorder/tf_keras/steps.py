@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 from ..clock import JUMP_NS
 from ..format import StepRow
@@ -21,6 +21,21 @@ class GraphStep(NamedTuple):
 
 #: A step that was overwritten before anybody read it.
 LOST = GraphStep(None, None, None, None, None)
+
+
+def graph_step(row: Sequence[float]) -> GraphStep:
+    """A step as the graph has it: data, samples, ready, reduced and done, the times in seconds.
+
+    What is older than the data was left by an earlier step. Fewer than no samples are unknown ones.
+    """
+    data, samples, *stamps = row
+    at, ready, reduced, done = (_nanoseconds(one, data) for one in (data, *stamps))
+    return GraphStep(at, ready, reduced, done, int(samples) if samples >= 0 else None)
+
+
+def _nanoseconds(seconds: float, began: float) -> Optional[int]:
+    # tf.timestamp has microseconds; the rounding takes the noise of the float away again.
+    return round(seconds * 1e6) * 1000 if seconds >= began > 0 else None
 
 
 class Call(NamedTuple):

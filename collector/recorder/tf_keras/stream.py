@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, List, Optional
 from ..format import StepRow
 from ..guards import let_others_run
 from .calls import MOST_WAITING
-from .steps import Call, StepAssembler
+from .steps import Call, GraphStep, StepAssembler, graph_step
 
 if TYPE_CHECKING:
     from .calls import EndedCalls
@@ -105,10 +105,8 @@ class StepStream:
             # Drained after every call, so all steps since are that call's.
             assert len(calls) == 1
             return self._assembler.stamped_rows(calls[0], self._ring.take())
-        steps = self._ring.take(len(calls))
-        self._taken += len(steps)
-        # On busy cores, calls may have begun and ended since these were taken.
-        if len(steps) < len(calls) or self._ring.left > in_flight + len(self._calls):
+        steps = self._steps_of(self._ring, calls, in_flight)
+        if steps is None:
             self._give_up("calls of the train function ran train_step more or less than once")
             return self._assembler.host_rows(calls)
         rows: List[StepRow] = []
@@ -117,10 +115,29 @@ class StepStream:
             let_others_run(count)
         return rows
 
+    def _steps_of(
+        self, ring: "StampRing", calls: List[Call], in_flight: int
+    ) -> Optional[List[GraphStep]]:
+        """One for every call; None where they ran more or fewer."""
+        count = sum(call.seen is None for call in calls)
+        written = ring.take(count)
+        self._taken += len(written)
+        # On busy cores, calls may have begun and ended since these were taken.
+        if len(written) < count or ring.left > in_flight + len(self._calls):
+            return None
+        following = iter(written)
+        return [
+            next(following) if call.seen is None else graph_step(call.seen.numpy().tolist())
+            for call in calls
+        ]
+
     def _check_first(self) -> None:
         """Whether the train function goes through train_step as Keras' own does."""
         with self._lock:
-            if self._ring is not None:
+            if self._ring is not None and self._ring.handed_out:
+                # Of Keras' own train function only.
+                self._ran_train_step = 1
+            elif self._ring is not None:
                 # The flushing thread may have had the call already.
                 begun = self._ran_train_step = self._ring.look() + self._taken
                 if begun == 0 or (begun != 1 and not self._several_per_call):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
@@ -68,7 +70,11 @@ def timed(
                     # What trains now, where the recording has just given the model back; but not what
                     # somebody has put around this timer, and that calls it.
                     given_back = trained is self and trains is not None and trains is not self
-                    return (trains if given_back else function)(*args, **kwargs)
+                    if given_back:
+                        return trains(*args, **kwargs)
+                    outputs = function(*args, **kwargs)
+                    recording.clear(outputs)
+                    return outputs
             begin = now()
             try:
                 outputs = function(*args, **kwargs)
@@ -91,6 +97,28 @@ def timed(
             return outputs
 
     return Timer(function)
+
+
+def calls_through(timer: TimedFunction) -> bool:
+    """Whether this thread is in a call of the timer."""
+    frame, code = sys._getframe(), type(timer).__call__.__code__
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is code and frame.f_locals.get("self") is timer:
+            return True
+    return False
+
+
+def is_made_by(model_class: Any, train_function: Any) -> bool:
+    """Whether the class has made it, and not one that overrides how: Keras' own hand on the train step's
+    logs as they are."""
+    makes = code_of(inspect.unwrap(model_class.make_train_function))
+    return bool(getattr(code_of(train_function), "co_filename", None) == makes.co_filename)
+
+
+def code_of(function: Any) -> Any:
+    """What tells functions of one definition from those of another."""
+    return getattr(getattr(function, "python_function", function), "__code__", function)
 
 
 class TimedSaving:
