@@ -57,7 +57,7 @@ def figures(quick: bool) -> list[Figure]:
     small = Size(1, layers=10, width=64, stamped=10, processes=processes, pairs=600)
     # Many small layers: the Timeline's cost grows with the number of gradients, ours hardly does.
     pairs = 250 if quick else 400
-    large = Size(2, layers=80, width=32, stamped=40, processes=processes, pairs=pairs)
+    large = Size(2, layers=80, width=32, stamped=80, processes=processes, pairs=pairs)
     return in_one_process(small) + on_several_ranks(large)
 
 
@@ -127,14 +127,17 @@ def recorders(runs: list[dict[str, Any]], unit: str) -> Difference:
     return paired_blocks([(of(run, "recorder", unit), of(run, "none", unit)) for run in runs])
 
 
-def paired_blocks(arms: list[tuple[list[float], list[float]]]) -> Difference:
-    """What one arm is above the other, pair by pair; its interval over processes and their blocks."""
+def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1) -> Difference:
+    """What one arm is above the other, pair by pair; its interval over processes and their blocks.
+
+    See ``over_processes`` for several that are to hold together.
+    """
     processes = []
     for own, none in arms:
         by = [a - b for a, b in zip(own, none)]
         blocks = range(0, len(by) - BLOCK + 1, BLOCK)
         processes.append([median(by[at : at + BLOCK]) for at in blocks])
-    return over_processes(processes)
+    return over_processes(processes, together)
 
 
 def of_one(size: Size, by: Difference, host: float) -> Difference:
@@ -167,7 +170,7 @@ def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
     names = ("a gradient's negotiation", "a gradient's allreduce", "communication of a step")
     for at, name in enumerate(names):
         pairs = [([one[at] for one in by[arm]] for arm in ("recorder", "none")) for by in arms]
-        by = paired_blocks([(own, none) for own, none in pairs])
+        by = paired_blocks([(own, none) for own, none in pairs], together=len(names))
         figures.append(
             Figure(
                 f"{what}: {name}, with the callback − without",

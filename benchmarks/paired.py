@@ -45,19 +45,21 @@ def over_rounds(added: list[float]) -> Difference:
     return _difference(rounds, np.median(rounds[drawn], axis=1))
 
 
-def over_processes(added: list[list[float]]) -> Difference:
+def over_processes(added: list[list[float]], together: int = 1) -> Difference:
     """The same of rounds of several processes: what a process has by chance, all of its rounds have.
 
-    The bootstrap draws processes, and of each its rounds. All processes must have as many.
+    The bootstrap draws processes, and of each its rounds. All processes must have as many. So many
+    intervals ``together`` hold with 95 %, each of them with more (Bonferroni).
     """
     rounds = np.array(added)
     count, length = rounds.shape
     random = np.random.default_rng(1)
     processes = random.integers(0, count, (_RESAMPLES, count, 1))
     drawn = rounds[processes, random.integers(0, length, (_RESAMPLES, count, length))]
-    return _difference(rounds, np.median(drawn, axis=(1, 2)))
+    return _difference(rounds, np.median(drawn, axis=(1, 2)), together)
 
 
-def _difference(rounds: np.ndarray, medians: np.ndarray) -> Difference:
-    low, high = np.quantile(medians, (0.025, 0.975))
+def _difference(rounds: np.ndarray, medians: np.ndarray, together: int = 1) -> Difference:
+    outside = 0.05 / together
+    low, high = np.quantile(medians, (outside / 2, 1 - outside / 2))
     return Difference(float(np.median(rounds)), float(low), float(high))

@@ -106,9 +106,6 @@ class FitRecording:
         """A call that began then was ended by an exception."""
         raise NotImplementedError
 
-    def clear(self, outputs: Any) -> None:
-        """A call has given this, which is not recorded any more."""
-
     def _fit_that_runs(self) -> Optional[FrameType]:
         """The frame of the model's ``fit`` on this thread; None where there is none."""
         raise NotImplementedError

@@ -80,6 +80,14 @@ def test_what_a_process_has_by_chance_widens_the_interval() -> None:
     assert shifted.high > 3.0
 
 
+def test_intervals_that_are_to_hold_together_are_wider() -> None:
+    rounds = [[float(one) for one in range(-20, 21)]] * 4
+    alone, with_two_more = paired.over_processes(rounds), paired.over_processes(rounds, together=3)
+    assert with_two_more.value == alone.value
+    assert with_two_more.low < alone.low
+    assert with_two_more.high > alone.high
+
+
 def test_arms_of_unequal_rounds_are_no_pairs() -> None:
     with pytest.raises(ValueError, match="2 rounds of one arm and 1 of the other"):
         paired.difference([1.0, 2.0], [1.0])

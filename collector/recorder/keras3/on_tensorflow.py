@@ -50,7 +50,7 @@ class TensorFlowStages(Stages):
         # The optimizer counts in every process of a job that is not Horovod's.
         self._stream.settle(0, 0, 1, _keep)
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
-        self.saw = self._instrumentation.take_out
+        self.key = self._instrumentation.key
 
     def _why_not(self, stages: bool, single: bool) -> Optional[str]:
         if not stages:
@@ -85,9 +85,6 @@ class TensorFlowStages(Stages):
 
     def _takes_out(self) -> bool:
         return self.timer is not None and calls_through(self.timer)
-
-    def clear(self, outputs: Any) -> None:
-        self._instrumentation.take_out(outputs)
 
     def call_ended(self) -> None:
         self._stream.look()

@@ -124,8 +124,8 @@ class Recording(FitRecording):
         except Exception:
             model.train_function = found
             raise
-        self._timer = model.train_function = timed(function, self, session, calls, stages.saw)
-        stages.timer = self._timer
+        timer = timed(function, self, session, calls, stages.saw, stages.key)
+        self._timer = model.train_function = stages.timer = timer
 
     def _fit_that_runs(self) -> Optional[FrameType]:
         return fit_of(self.model)
@@ -163,10 +163,6 @@ class Recording(FitRecording):
             calls.attentive = stages.attentive
         except Exception as error:
             self.fail(error)
-
-    def clear(self, outputs: Any) -> None:
-        if self._stages is not None:
-            self._stages.clear(outputs)
 
     @never_raises
     def aborted(self, begin: int) -> None:

@@ -38,8 +38,9 @@ class Stages:
     attentive = True
     #: What stands in the place of the model's train function, once that is timed.
     timer: Optional[TimedFunction] = None
-    #: What is seen of a call besides its times (see ``timed``); None where that is nothing.
+    #: What is seen of a call besides its times (see ``timed``); None both where that is nothing.
     saw: Optional[Callable[[Any], Any]] = None
+    key: Optional[str] = None
 
     def install(self, epoch_iterator: Any) -> None:
         """Put into the model what takes the stamps."""
@@ -50,9 +51,6 @@ class Stages:
     def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
         """The train function whose calls are timed."""
         return made
-
-    def clear(self, outputs: Any) -> None:
-        """A call has given this, which is not recorded any more."""
 
     def call_ended(self) -> None:
         """The train function was called, the first time or while the stages are attentive."""

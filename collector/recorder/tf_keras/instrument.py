@@ -79,8 +79,8 @@ class Instrumentation:
         self.placed: List[str] = []
         #: Whether whoever has called the train function that is traced takes the stamps out of its logs.
         self.takes_out: Callable[[], bool] = lambda: False
-        # Where they are in there: behind the logs' own, as a log's name would have to be a strange one.
-        self._key = "~stallscope %x" % id(self)
+        #: Their name in there.
+        self.key = "~stallscope %x" % id(self)
 
     def install(self, model: Any) -> None:
         """Wrap the train step and the place where gradients are reduced, on the instances only."""
@@ -181,13 +181,9 @@ class Instrumentation:
             if not self._several_per_call and type(outputs) is dict and self.takes_out():
                 handed_out = ring.hand_out()
             if handed_out is not None:
-                return {**outputs, self._key: handed_out}
+                return {**outputs, self.key: handed_out}
             ring.write()
         return outputs
-
-    def take_out(self, outputs: Any) -> Any:
-        """What the train function has handed out with its logs; None where that is nothing."""
-        return outputs.pop(self._key, None) if type(outputs) is dict else None
 
     @_while_tracing
     def _gradients_are_ready(self, gradients: Any, variables: Any) -> None:

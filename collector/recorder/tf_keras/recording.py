@@ -146,8 +146,8 @@ class Recording(FitRecording):
         model.train_function = None
         made = model.make_train_function()
         own = found is not None and code_of(found) is not code_of(made)
-        function, takes_out = found if own else made, instrumentation.take_out
-        self._timer = model.train_function = timed(function, self, session, calls, takes_out)
+        function, key = found if own else made, instrumentation.key
+        self._timer = model.train_function = timed(function, self, session, calls, key=key)
         if not own and is_made_by(keras.Model, made):
             instrumentation.takes_out = partial(calls_through, self._timer)
 
@@ -207,10 +207,6 @@ class Recording(FitRecording):
             # The last call of an epoch may run fewer steps than the others.
             calls.steps = steps_per_execution(self.model)
         calls.attentive = self._several_per_call or calls.ended < _FIRST_CALLS
-
-    def clear(self, outputs: Any) -> None:
-        if self._instrumentation is not None:
-            self._instrumentation.take_out(outputs)
 
     @never_raises
     def aborted(self, begin: int) -> None:

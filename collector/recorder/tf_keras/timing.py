@@ -41,10 +41,12 @@ def timed(
     session: "Session",
     calls: "EndedCalls",
     saw: Optional[Callable[[Any], Any]] = None,
+    key: Optional[str] = None,
 ) -> TimedFunction:
     """The function with the timer around it, whose calls go to ``calls``.
 
-    ``saw`` is told what each call returned, and gives back what is to be known of the call besides.
+    ``saw`` is told what each call returned, and gives back what is to be known of the call besides; or
+    that is in the returned logs under ``key``, and taken out of them.
 
     In every call, as little is done as can be, with few objects: the training has just driven
     everything else out of the processor's caches, where coming by an object takes longer than what is
@@ -73,7 +75,8 @@ def timed(
                     if given_back:
                         return trains(*args, **kwargs)
                     outputs = function(*args, **kwargs)
-                    recording.clear(outputs)
+                    if type(outputs) is dict:
+                        outputs.pop(key, None)
                     return outputs
             begin = now()
             try:
@@ -83,7 +86,10 @@ def timed(
                 raise
             end = now()
             seen = None
-            if saw is not None:
+            if key is not None:
+                if type(outputs) is dict:
+                    seen = outputs.pop(key, None)
+            elif saw is not None:
                 try:
                     seen = saw(outputs)
                 except Exception as error:  # whatever it is, it may not reach training
