@@ -128,7 +128,7 @@ def recorders(runs: list[dict[str, Any]], unit: str) -> Difference:
 
 
 def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1) -> Difference:
-    """What one arm is above the other, pair by pair; its interval over processes and their blocks.
+    """What one arm is above the other, pair by pair; its interval over processes.
 
     See ``over_processes`` for several that are to hold together.
     """

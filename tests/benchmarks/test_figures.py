@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.benchmarks import FOLDER, benchmark
 
@@ -72,20 +73,34 @@ def test_what_an_arm_adds_is_found_under_noise_that_both_share() -> None:
 
 
 def test_what_a_process_has_by_chance_widens_the_interval() -> None:
-    alike = paired.over_processes([[-1.0, 0.0, 1.0]] * 4)
+    alike = paired.over_processes([[-1.0, 0.0, 1.0], [-0.9, 0.1, 1.1], [-1.1, -0.1, 0.9]])
     shifted = paired.over_processes([[by - 1.0, by, by + 1.0] for by in (-8.0, -3.0, 3.0, 8.0)])
-    assert alike.low >= -1.0
-    assert alike.high <= 1.0
-    assert shifted.low < -3.0
-    assert shifted.high > 3.0
+    assert -1.0 <= alike.low < 0 < alike.high <= 1.0
+    assert shifted.low < -8.0
+    assert shifted.high > 8.0
+
+
+def test_four_processes_that_agree_by_chance_are_told_from_ones_that_differ() -> None:
+    """Processes draw their own offset: in one of twenty runs or fewer, an interval is beside nothing."""
+    random = np.random.default_rng(3)
+    runs = [
+        paired.over_processes((random.normal(0, 1, (4, 1)) + random.normal(0, 1, (4, 16))).tolist())
+        for _ in range(1000)
+    ]
+    assert sum(not run.low <= 0 <= run.high for run in runs) <= 65
 
 
 def test_intervals_that_are_to_hold_together_are_wider() -> None:
-    rounds = [[float(one) for one in range(-20, 21)]] * 4
+    rounds = [[float(one) for one in range(by, by + 9)] for by in (-5, -4, -4, -3)]
     alone, with_two_more = paired.over_processes(rounds), paired.over_processes(rounds, together=3)
     assert with_two_more.value == alone.value
     assert with_two_more.low < alone.low
     assert with_two_more.high > alone.high
+
+
+def test_a_single_process_is_told_by_its_rounds() -> None:
+    rounds = [-1.0, 0.0, 1.0]
+    assert paired.over_processes([rounds]) == paired.over_rounds(rounds)
 
 
 def test_arms_of_unequal_rounds_are_no_pairs() -> None:

@@ -23,6 +23,7 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
         ("embeddings_as_dense", 12, 5, None),
         ("own_train_step_on_instance", 12, 4, 3344),
         ("assigned_train_function", 12, 4, 3344),
+        ("logs_by_number", 12, 4, 3344),
     ],
 )
 def test_every_stage_is_there(

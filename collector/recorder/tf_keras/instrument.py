@@ -177,13 +177,16 @@ class Instrumentation:
             # which what the step gives does not wait.
             self._stamp(ring, DONE, [*tensors_of(outputs), *ring.stamped()])
         with tf.name_scope(_SCOPE):
-            handed_out = None
-            if not self._several_per_call and type(outputs) is dict and self.takes_out():
-                handed_out = ring.hand_out()
-            if handed_out is not None:
-                return {**outputs, self.key: handed_out}
+            stamps = ring.hand_out() if self._hands_out(outputs) else None
+            if stamps is not None:
+                return {**outputs, self.key: stamps}
             ring.write()
         return outputs
+
+    def _hands_out(self, outputs: Any) -> bool:
+        # TensorFlow puts the names of logs in order: others would not go with ours.
+        named = type(outputs) is dict and all(type(name) is str for name in outputs)
+        return named and not self._several_per_call and self.takes_out()
 
     @_while_tracing
     def _gradients_are_ready(self, gradients: Any, variables: Any) -> None:

@@ -55,7 +55,7 @@ class StampRing:
         self._rows: Any = None
         self._in_branches: Dict[int, Any] = {}
         # By slot, when the data was there of the step that was taken from it last.
-        self._taken = array("d", bytes(8 * capacity))
+        self._taken: Any = None
 
     # -- in the graph ------------------------------------------------------------------------------
 
@@ -124,6 +124,7 @@ class StampRing:
         """Those that are missing, with that of a column that is stamped in a branch."""
         with tf.init_scope(), tf.device("/CPU:0"):
             if self._written is None:
+                self._taken = array("d", bytes(8 * self.capacity))
                 self._rows = _variable(tf.zeros([self.capacity, 5], tf.float64))
                 self._written = _variable(tf.zeros([], tf.int64))
             if column is not None and column not in self._in_branches:
