@@ -79,10 +79,9 @@ def main() -> None:
     batches = gluon.data.DataLoader(gluon.data.ArrayDataset(data), BATCH)
     order, added = random.Random(1), {unit: [] for unit in UNITS}
     with StepLogger(out / "logs", trainer=trainer) as log:
-        probe = log._recording._probe
-        assert probe is not None
-        asked_several_times(probe, trainer, stamped)
+        # Recording begins with its first loop.
         block(net, trainer, log.watch(batches))
+        asked_several_times(log._recording._probe, trainer, stamped)
         for _ in range(pairs):
             found = {}
             for arm in order.sample(("none", "stamps"), 2):
