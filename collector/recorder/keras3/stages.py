@@ -38,7 +38,7 @@ class Stages:
     attentive = True
     #: What stands in the place of the model's train function, once that is timed.
     timer: Optional[TimedFunction] = None
-    #: What is seen of a call besides its times (see ``timed``); None both where that is nothing.
+    #: How a call tells more than its times, and where in its logs that is (see ``timed``).
     saw: Optional[Callable[[Any], Any]] = None
     key: Optional[str] = None
 

@@ -90,8 +90,10 @@ class StampRing:
         return [*self._stamps.values(), *branches]
 
     def hand_out(self) -> Any:
-        """The step that has begun in this graph as one tensor, see ``graph_step``; None where that has
-        to be written instead."""
+        """The step that has begun in this graph as one tensor, as ``graph_step`` takes it.
+
+        None where that has to be written instead.
+        """
         if not self._begun_here() or self._in_branches:
             return None
         self.handed_out = True

@@ -116,8 +116,10 @@ def calls_through(timer: TimedFunction) -> bool:
 
 
 def is_made_by(model_class: Any, train_function: Any) -> bool:
-    """Whether the class has made it, and not one that overrides how: Keras' own hand on the train step's
-    logs as they are."""
+    """Whether the class has made it, and not one that overrides how.
+
+    What Keras makes itself hands the train step's logs on as they are.
+    """
     makes = code_of(inspect.unwrap(model_class.make_train_function))
     return bool(getattr(code_of(train_function), "co_filename", None) == makes.co_filename)
 
