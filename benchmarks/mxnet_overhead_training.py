@@ -47,7 +47,7 @@ def asked_several_times(probe: GradientProbe, trainer: Any, stamped: int) -> Non
             one.ask(reduced)
         once(reduced)
 
-    probe.ask = ask  # type: ignore[method-assign]  # every arm trains by one recorder's hooks
+    probe.ask = ask  # type: ignore[method-assign]  # for this one recording only
 
 
 def block(net: Any, trainer: Any, batches: Iterable[Any]) -> dict[str, float]:

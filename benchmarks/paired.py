@@ -43,7 +43,8 @@ def over_rounds(added: list[float]) -> Difference:
     rounds = np.array(added)
     random = np.random.default_rng(1)
     drawn = random.integers(0, len(rounds), (_RESAMPLES, len(rounds)))
-    return _difference(rounds, np.median(rounds[drawn], axis=1))
+    low, high = np.quantile(np.median(rounds[drawn], axis=1), (0.025, 0.975))
+    return Difference(float(np.median(rounds)), float(low), float(high))
 
 
 def over_processes(added: list[list[float]], together: int = 1) -> Difference:
@@ -59,8 +60,3 @@ def over_processes(added: list[list[float]], together: int = 1) -> Difference:
     mean, error = processes.mean(), stats.sem(processes)
     reach = stats.t.ppf(1 - 0.025 / together, len(processes) - 1) * error
     return Difference(float(mean), float(mean - reach), float(mean + reach))
-
-
-def _difference(rounds: np.ndarray, medians: np.ndarray) -> Difference:
-    low, high = np.quantile(medians, (0.025, 0.975))
-    return Difference(float(np.median(rounds)), float(low), float(high))

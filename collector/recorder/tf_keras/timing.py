@@ -75,7 +75,7 @@ def timed(
                     if given_back:
                         return trains(*args, **kwargs)
                     outputs = function(*args, **kwargs)
-                    if type(outputs) is dict:
+                    if key is not None and type(outputs) is dict:
                         outputs.pop(key, None)
                     return outputs
             begin = now()
