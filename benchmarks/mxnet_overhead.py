@@ -19,16 +19,16 @@ ENVIRONMENT = ROOT / ".venv-mxnet"
 RANKS, PROCESSES = 2, 4
 #: Dense layers besides the last; each has two gradients.
 LAYERS = 80
-#: How many times the stamps are asked for, as what they add once is less than steps differ by.
-STAMPED = 40
-#: Pairs of blocks, and steps of each.
-PAIRS, STEPS = 16, 20
+#: How many times more the stamps are asked for, as what they add once is less than steps differ by.
+STAMPED = 200
+#: Pairs of steps.
+PAIRS = 200
 
 
 def figures(quick: bool) -> list[Figure]:
     with TemporaryDirectory() as folder:
         outs = [Path(folder) / str(number) for number in range(1 if quick else PROCESSES)]
-        runs = [trained(out, PAIRS // 2 if quick else PAIRS) for out in outs]
+        runs = [trained(out, PAIRS // 4 if quick else PAIRS) for out in outs]
     found = []
     for unit, name in (("us", "per step"), ("processors_us", "of the processors' time per step")):
         by = over_processes([[one / STAMPED for one in run[unit]] for run in runs])
@@ -38,10 +38,10 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def trained(out: Path, pairs: int) -> dict[str, list[float]]:
-    """What the steps of a block with stamps have taken more than those of the one beside it."""
+    """What steps with more stamps have taken more than those beside them."""
     out.mkdir()
     words = ["horovodrun", "-np", str(RANKS), "python", str(PROGRAM), str(out)]
-    numbers = [LAYERS, STAMPED, pairs, STEPS]
+    numbers = [LAYERS, STAMPED, pairs]
     ran([*words, *map(str, numbers)], ENVIRONMENT, {"OMP_NUM_THREADS": "1"})
     result: dict[str, list[float]] = json.loads((out / "result.json").read_text())
     return result

@@ -1,10 +1,10 @@
-"""Trains a network of MXNet on Horovod, with stamps and without them in turns: mxnet_overhead.py's.
+"""Trains a network of MXNet on Horovod, with stamps and with many more in turns: mxnet_overhead.py's.
 
-    horovodrun -np 2 python benchmarks/mxnet_overhead_training.py OUT LAYERS STAMPED PAIRS STEPS
+    horovodrun -np 2 python benchmarks/mxnet_overhead_training.py OUT LAYERS STAMPED PAIRS
 
-Blocks of STEPS steps take turns, in an order that all ranks draw alike. In a block with stamps the
-engine is asked for them STAMPED times. Writes OUT/result.json, of rank 0: for every pair of blocks, what
-the median step of the one has taken more than that of the other.
+Steps take turns, in an order that all ranks draw alike: in one of a pair the engine is asked for the
+stamps STAMPED times more. Writes OUT/result.json, of rank 0: for every pair, what the one step has
+taken more than the other.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import random
 import sys
 import time
 from pathlib import Path
-from statistics import median
-from typing import Any, Iterable
+from typing import Any, Dict
 
 import horovod.mxnet as hvd
 import mxnet as mx
 from mxnet import autograd, gluon
 
-from stallscope.collector.recorder.mxnet.probes import GradientProbe
+from stallscope.collector.recorder.mxnet.engine import Handles, Moment
+from stallscope.collector.recorder.mxnet.probes import Answer, GradientProbe
 from stallscope.mxnet import StepLogger
 
 BATCH, WIDTH = 32, 32
+WARM = 20
 UNITS = ("us", "processors_us")
+Taken = Dict[str, float]
 
 
 def network(layers: int) -> Any:
@@ -37,57 +39,73 @@ def network(layers: int) -> Any:
     return net
 
 
-def asked_several_times(probe: GradientProbe, trainer: Any, stamped: int) -> None:
-    """Have the engine asked by so many probes where one is; only its own times are taken."""
-    more = [GradientProbe(trainer) for _ in range(stamped - 1)]
-    once = probe.ask
+class Asked:
+    """Has the engine asked ``more`` times where it is asked once, but for looks now and then."""
 
-    def ask(reduced: bool = False) -> None:
-        for one in more:
-            one.ask(reduced)
-        once(reduced)
+    def __init__(self) -> None:
+        self.more = 0
+        self._answers: list[Moment] = []
+        ready, reduced = GradientProbe.ask_ready, GradientProbe.ask_reduced
 
-    probe.ask = ask  # type: ignore[method-assign]  # for this one recording only
+        def ask_ready(probe: GradientProbe) -> Answer:
+            self._also(probe, probe._last)
+            return ready(probe)
+
+        def ask_reduced(probe: GradientProbe) -> Moment:
+            self._also(probe, probe._reduced)
+            return reduced(probe)
+
+        # Of all recordings of this process, of which there is one.
+        GradientProbe.ask_ready = ask_ready  # type: ignore[method-assign]
+        GradientProbe.ask_reduced = ask_reduced  # type: ignore[method-assign]
+
+    def _also(self, probe: GradientProbe, gradients: Handles) -> None:
+        self._answers += [probe._ask(gradients) for _ in range(self.more)]
+
+    def read(self) -> None:
+        """As the recording does with its own, on a thread that nobody waits for."""
+        there, late = [], []
+        for answer in self._answers:
+            (there if answer.is_there else late).append(answer)
+        for answer in there:
+            answer.take()
+        self._answers = late
 
 
-def block(net: Any, trainer: Any, batches: Iterable[Any]) -> dict[str, float]:
-    """What a step has taken: by the clock, and of the processors in all threads."""
-    taken: dict[str, list[float]] = {unit: [] for unit in UNITS}
-    before = time.perf_counter_ns(), time.process_time_ns()
-    for batch in batches:
-        with autograd.record():
-            loss = net(batch).square().mean()
-        loss.backward()
-        trainer.step(BATCH)
-        # As where the loss is told now and then: without it the host runs ahead of the engine for ever.
-        loss.asscalar()
-        mx.nd.waitall()
-        now = time.perf_counter_ns(), time.process_time_ns()
-        for unit, at, last in zip(UNITS, now, before):
-            taken[unit].append((at - last) / 1e3)
-        before = now
-    return {unit: median(found) for unit, found in taken.items()}
+def step(net: Any, trainer: Any, batch: Any) -> Taken:
+    """What it has taken, by the clock, and of the processors in all threads."""
+    began = time.perf_counter_ns(), time.process_time_ns()
+    with autograd.record():
+        loss = net(batch).square().mean()
+    loss.backward()
+    trainer.step(BATCH)
+    # As where the loss is told now and then: without it the host runs ahead of the engine for ever.
+    loss.asscalar()
+    mx.nd.waitall()
+    ended = time.perf_counter_ns(), time.process_time_ns()
+    return {unit: (end - begin) / 1e3 for unit, begin, end in zip(UNITS, began, ended)}
 
 
 def main() -> None:
     out = Path(sys.argv[1])
-    layers, stamped, pairs, steps = map(int, sys.argv[2:])
+    layers, stamped, pairs = map(int, sys.argv[2:])
     hvd.init()
     net = network(layers)
     trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.001})
-    data = mx.nd.zeros((BATCH * steps, WIDTH)).asnumpy()
-    batches = gluon.data.DataLoader(gluon.data.ArrayDataset(data), BATCH)
+    batches = iter([mx.nd.zeros((BATCH, WIDTH))] * (WARM + 2 * pairs))
+    asked = Asked()
     order, added = random.Random(1), {unit: [] for unit in UNITS}
     with StepLogger(out / "logs", trainer=trainer) as log:
-        # Recording begins with its first loop.
-        block(net, trainer, log.watch(batches))
-        asked_several_times(log._recording._probe, trainer, stamped)
+        watched = iter(log.watch(batches))
+        for _ in range(WARM):
+            step(net, trainer, next(watched))
         for _ in range(pairs):
             found = {}
-            for arm in order.sample(("none", "stamps"), 2):
-                found[arm] = block(net, trainer, log.watch(batches) if arm == "stamps" else batches)
+            for asked.more in order.sample((0, stamped), 2):
+                found[asked.more] = step(net, trainer, next(watched))
+                asked.read()
             for unit in UNITS:
-                added[unit].append(found["stamps"][unit] - found["none"][unit])
+                added[unit].append(found[stamped][unit] - found[0][unit])
     if hvd.rank() == 0:
         (out / "result.json").write_text(json.dumps(added))
 

@@ -1,4 +1,7 @@
-"""A small training of Keras 2 or 3, recorded: OUT LAYERS STEPS; KERAS_BACKEND says which."""
+"""A small training of Keras 2 or 3, recorded: OUT LAYERS STEPS, and "no-stages".
+
+KERAS_BACKEND says which Keras.
+"""
 
 import sys
 
@@ -14,4 +17,5 @@ model = keras.Sequential([keras.Input((WIDTH,)), *hidden, keras.layers.Dense(10)
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(keras.optimizers.SGD(0.001), loss)
 inputs, labels = np.zeros((BATCH * steps, WIDTH), "float32"), np.zeros(BATCH * steps, "int32")
-model.fit(inputs, labels, batch_size=BATCH, verbose=0, callbacks=[StepLogger(out)])
+log = StepLogger(out, stages="no-stages" not in sys.argv)
+model.fit(inputs, labels, batch_size=BATCH, verbose=0, callbacks=[log])

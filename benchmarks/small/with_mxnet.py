@@ -1,4 +1,4 @@
-"""A small training of MXNet, recorded: OUT LAYERS STEPS, and whether with "stages"."""
+"""A small training of MXNet, recorded: OUT LAYERS STEPS, and "no-stages"."""
 
 import sys
 
@@ -17,7 +17,7 @@ net.initialize()
 trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.001})
 data = gluon.data.ArrayDataset(mx.nd.zeros((BATCH * steps, WIDTH)).asnumpy())
 batches = gluon.data.DataLoader(data, BATCH)
-with StepLogger(out, trainer=trainer, stages="stages" in sys.argv) as log:
+with StepLogger(out, trainer=trainer, stages="no-stages" not in sys.argv) as log:
     for batch in log.watch(batches):
         with autograd.record():
             loss = net(batch).square().mean()

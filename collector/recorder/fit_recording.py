@@ -71,7 +71,7 @@ class FitRecording:
     @property
     def is_of_this_fit(self) -> bool:
         """Whether the fit that is just beginning is the one that it was made for."""
-        fresh = self._calls is None or self._calls.ended == 0
+        fresh = self._calls is None or self._calls.looked == 0
         return fresh and self._history is getattr(self.model, "history", None)
 
     @property
@@ -128,7 +128,7 @@ class FitRecording:
         """Record no more, and say so once; the model is restored when training ends."""
         self._active = False
         if self._calls is not None:
-            self._calls.attentive = True
+            self._calls.attend(to_all=True)
         if self._session is not None:
             self._session.fail("recording failed: %r" % error)
         elif not self._failed:
@@ -170,7 +170,7 @@ class FitRecording:
     def epoch_begins(self, epoch: int) -> None:
         self.epoch = epoch
         if self._calls is not None:
-            self._calls.epoch = epoch
+            self._calls.change(epoch)
         self._epoch_began = read_clocks()[0]
 
     @never_raises

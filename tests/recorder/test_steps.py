@@ -30,6 +30,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Monotonic clock, and what the wall clock is ahead of it, which only these tests set."""
     clocks = [0, CLOCK]
     monkeypatch.setattr(calls, "read_clocks", lambda: (clocks[0], clocks[1]))
+    monkeypatch.setattr(calls, "monotonic_ns", lambda: clocks[0])
     return clocks
 
 
@@ -190,8 +191,9 @@ class Stream:
     def run(self, begin: float, *, in_graph: int = 1) -> None:
         """One call of 10 ms that ran so many steps in the graph."""
         self.ring.steps += [stamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
-        ended = (0, int(begin * MS), int((begin + 10) * MS), max(1, in_graph), None, None)
-        self.calls.waiting.append(ended)
+        entered = int(begin * MS)
+        self.calls.change(0, max(1, in_graph))
+        self.calls.waiting.append((entered, entered, int((begin + 10) * MS), None, None))
         self.stream.look()
 
     def settle(self, before: int, now: int, passes: int = 1) -> list[int]:
@@ -323,7 +325,7 @@ def test_stages_are_left_out_where_the_wall_clock_was_set_since_it_was_last_read
     a.run(20)
     later = [wall[1] + at * MS for at in (31, 34, 39)]
     a.ring.steps.append(GraphStep(*later, None, 8))
-    a.calls.waiting.append((0, 30 * MS, 40 * MS, 1, None, None))
+    a.calls.waiting.append((30 * MS, 30 * MS, 40 * MS, None, None))
     a.stream.drain()
     assert [times(row)[1:4] for row in a.rows] == [[1, 4, 9], [None] * 3, [None] * 3, [31, 34, 39]]
     assert [times(row)[0] for row in a.rows] == [0, 10, 20, 30]
@@ -333,7 +335,7 @@ def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() ->
     a = Stream()
     a.settle(0, 0)
     a.ring.steps.append(stamps(1, 4, 9))
-    a.calls.waiting.append((0, 0, 10 * MS, 1, None, None))
+    a.calls.waiting.append((0, 0, 10 * MS, None, None))
     a.stream.drain()
     a.stream.look()
     a.run(10)
@@ -360,7 +362,7 @@ def test_stamps_that_a_graph_hands_out_are_of_the_call_that_gave_them() -> None:
         data, ready, reduced = (CLOCK / 1e9 + (begin + at) / 1e3 for at in (1, 4, 9))
         # Of the second call nothing was handed out: a branch of the graph has written its stamps.
         seen = None if begin == 10 else Tensor(data, 8, ready, reduced, 0)
-        a.calls.waiting.append((0, begin * MS, (begin + 10) * MS, 1, None, seen))
+        a.calls.waiting.append((begin * MS, begin * MS, (begin + 10) * MS, None, seen))
     a.ring.steps.append(stamps(12, 15, 19))
     a.stream.look()
     a.stream.drain(between_calls=True)
@@ -379,9 +381,25 @@ def test_what_was_left_by_an_earlier_step_is_no_stamp() -> None:
 def test_what_recording_takes_is_counted_once_for_every_call() -> None:
     cost = Cost()
     ended = EndedCalls(cost)
-    ended.waiting.extend([(0, 0, 1, 1, None, None), (0, 2, 3, 1, 2000, None)])
-    ended.own_ns = 4000
-    ended.take()
+    # 2 microseconds in front of the first call and 3 behind it, 1 in front of the second and 4 behind.
+    ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
+    ended.over = 34_000
+    for call in ended.take():
+        ended.count(call.own_ns)
     ended.close()
     ended.close()
-    assert (cost.turns, cost.host_ns) == (2, 6000)
+    assert (cost.turns, cost.host_ns) == (2, 10_000)
+
+
+def test_calls_are_of_the_epoch_that_ran_when_they_began(wall: list[int]) -> None:
+    ended = EndedCalls(Cost())
+    for begin, epoch, steps in ((10, 3, 1), (20, 4, 2)):
+        wall[0] = begin
+        ended.change(epoch, steps)
+        ended.waiting.append((begin, begin, begin + 5, None, None))
+    wall[0] = 30
+    ended.change(5, steps=7)
+    assert ended.steps_waiting == 3
+    assert [(call.epoch, call.steps) for call in ended.take(1)] == [(3, 1)]
+    assert ended.steps_waiting == 2
+    assert [(call.epoch, call.steps) for call in ended.take()] == [(4, 2)]

@@ -63,7 +63,7 @@ class Training:
     def call_ends(self, number: int) -> None:
         self.ring.begun = max(self.ring.begun, number + 1)
         begin = number * 10 * MS
-        self.calls.waiting.append((0, begin, begin + 9 * MS, 1, None, None))
+        self.calls.waiting.append((begin, begin, begin + 9 * MS, None, None))
         self.stream.look()
 
 

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -121,6 +122,15 @@ def seen(built: Any, **more: Any) -> dict[str, Any]:
     }
 
 
+def noting(threads: set[str]) -> Any:
+    """Notes the threads that there are while the model trains."""
+
+    def note(epoch: int, logs: Any) -> None:
+        threads.update(one.name for one in threading.enumerate())
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=note)
+
+
 class Slow(keras.layers.Layer):
     """Adds nothing, and takes its time, in the computation itself."""
 
@@ -173,7 +183,9 @@ def slow_input(case: Case) -> Any:
 
 @case()
 def slow_layer(case: Case) -> Any:
-    return fit(model(Slow()), case.arrays(MANY_STEPS // 2), [case.logger()])
+    threads: set[str] = set()
+    data = case.arrays(MANY_STEPS // 2)
+    return {**fit(model(Slow()), data, [case.logger(), noting(threads)]), "threads": list(threads)}
 
 
 @case()
@@ -246,7 +258,9 @@ def last_batch_smaller(case: Case) -> Any:
 
 @case()
 def without_stages(case: Case) -> Any:
-    return fit(model(), case.arrays(), [case.logger(stages=False)])
+    threads: set[str] = set()
+    found = fit(model(), case.arrays(), [case.logger(stages=False), noting(threads)])
+    return {**found, "threads": list(threads)}
 
 
 @case()

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -55,6 +56,9 @@ def alone(case: Callable[[Case], Any]) -> Callable[[Case], Any]:
 class Sleep(mx.operator.CustomOp):
     """Hands on what comes, and takes its time in the backward pass, as the engine runs it."""
 
+    #: How many backward passes of all of them have ended.
+    ended = 0
+
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
@@ -66,6 +70,7 @@ class Sleep(mx.operator.CustomOp):
         self, req: Any, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any, aux: Any
     ) -> None:
         time.sleep(self.seconds)
+        Sleep.ended += 1
         self.assign(in_grad[0], req[0], out_grad[0])
 
 
@@ -162,6 +167,29 @@ def plain(case: Case) -> Any:
 def slow_compute(case: Case) -> Any:
     seconds = FAULT_SECONDS if case.rank == 1 else 0.0
     return recorded(case, Training(seconds), case.loader(MANY_STEPS))
+
+
+@ranked
+def overlap(case: Case) -> Any:
+    """Counts steps in which the last layer's gradient is reduced before the first one's is there."""
+    training = Training(SLOW_SECONDS)
+    found: list[bool] = []
+
+    def step(inputs: Any, labels: Any) -> None:
+        before = Sleep.ended
+        training.backward(inputs, labels)
+        training.trainer.allreduce_grads()
+        training.net.second.weight.grad().wait_to_read()
+        found.append(Sleep.ended == before)
+        training.trainer.update(BATCH)
+        mx.nd.waitall()
+
+    training.run(case.loader(), step=step)
+    silent = found.copy()
+    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
+        training.run(log.watch(case.loader()), step=step)
+    recorded = found[len(silent) :]
+    return {**training.seen(), "silent": sum(silent), "recorded": sum(recorded)}
 
 
 @alone
@@ -265,12 +293,52 @@ def recorder_breaks(case: Case) -> Any:
     def broken(*_: Any) -> tuple[()] | None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = Training().run(case.loader())["weights"], probes.GradientProbe.ask
-    probes.GradientProbe.ask = broken  # type: ignore[assignment]
+    silent, original = Training().run(case.loader())["weights"], probes.GradientProbe.ask_ready
+    probes.GradientProbe.ask_ready = broken  # type: ignore[assignment]
     try:
         return {**recorded(case, Training(), case.loader()), "silent": silent}
     finally:
-        probes.GradientProbe.ask = original  # type: ignore[method-assign]
+        probes.GradientProbe.ask_ready = original  # type: ignore[method-assign]
+
+
+@alone
+def reduction_fails(case: Case) -> Any:
+    """One reduction raises, and the training goes on with the next batch."""
+    training = Training()
+    reduce, turns = training.trainer._allreduce_grads, []
+
+    def fails_once() -> None:
+        turns.append(1)
+        if len(turns) == 3:
+            raise ConnectionError("a peer is gone")
+        reduce()
+
+    def step(inputs: Any, labels: Any) -> None:
+        with contextlib.suppress(ConnectionError):
+            training.step(inputs, labels)
+
+    training.trainer._allreduce_grads = fails_once
+    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
+        training.run(log.watch(case.loader()), epochs=1, step=step)
+    # The user's own is there again.
+    assert vars(training.trainer).pop("_allreduce_grads") is fails_once
+    return training.seen()
+
+
+@alone
+def engine_takes_no_times(case: Case) -> Any:
+    """A C library whose streams read in a way of their own."""
+    from stallscope.collector.recorder.mxnet import engine
+
+    class OtherSystem:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(system, "getpid" if name == "getc" else name)
+
+    system, engine._system = engine._system, OtherSystem()  # type: ignore[assignment]
+    try:
+        return recorded(case, Training(), case.loader())
+    finally:
+        engine._system = system
 
 
 @alone

@@ -277,21 +277,21 @@ def clock_set(out: Path) -> Any:
 @case
 def slow_marks(out: Path) -> Any:
     """Marks that take time, which is the recorder's."""
-    training, quick = Training(), Marks.marked_again
+    training, quick = Training(), Marks.data_again
 
-    def slow(marks: Marks, name: str, tensors: Any, now: int) -> bool:
+    def slow(marks: Marks, first: Any, now: int) -> None:
         time.sleep(MARK_SECONDS)
-        return quick(marks, name, tensors, now)
+        quick(marks, first, now)
 
-    Marks.marked_again = slow  # type: ignore[method-assign]
+    Marks.data_again = slow  # type: ignore[method-assign]
     try:
         with training.logger(out) as log:
             for batch in training.batches():
                 with log.step():
                     log.mark("data", batch)
-                    log.mark("gradients", batch)
+                    log.mark("data", batch)
     finally:
-        Marks.marked_again = quick  # type: ignore[method-assign]
+        Marks.data_again = quick  # type: ignore[method-assign]
     return MARK_SECONDS
 
 

@@ -201,6 +201,14 @@ def test_without_stages_gradients_are_not_timed(recorded: Recorded, backend: str
     assert stamps(fit) == (list(seen), "switched off with stages=False")
 
 
+def test_only_stages_of_jax_need_a_thread_that_waits(recorded: Recorded, backend: str) -> None:
+    waiting = {
+        name: "stallscope-jax" in recorded.result(name)["threads"]
+        for name in ("slow_layer", "without_stages")
+    }
+    assert waiting == {"slow_layer": backend == "jax", "without_stages": False}
+
+
 def test_a_fit_that_raised_does_not_stop_the_next_one(recorded: Recorded) -> None:
     result = recorded.result("several_fits")
     assert "the disk is gone" in result["raised"]

@@ -65,7 +65,7 @@ def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> No
 
 
 def test_gradients_are_mostly_ready_before_any_are_reduced(ranks: Recorded) -> None:
-    # Another thread than the one that computes takes the stamps: a busy machine lets it wait.
+    # Another thread of the engine than the one that computes takes the stamps.
     steps = ranks.run("slow_compute").steps.to_pandas().groupby("step")
     early = steps["ready"].max() - steps["reduced"].min()
     assert early.median() <= RESOLUTION_NS
@@ -77,6 +77,19 @@ def test_the_rank_with_the_slow_backward_pass_is_found(ranks: Recorded) -> None:
     assert fits_of(run)[1].median_ms("data", "ready") > 10
     verdict = analyse(run).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
+
+
+def test_gradients_are_reduced_while_others_are_computed_as_without_a_recorder(
+    ranks: Recorded,
+) -> None:
+    for fit in ranks.fits("overlap"):
+        # The trainer has counted those without a recorder.
+        check_steps(fit, 24, 24)
+    for rank in range(2):
+        result = ranks.result("overlap", rank)
+        # Of 24 steps, of which a busy machine and looks at which gradient comes last leave most.
+        assert result["silent"] >= 18
+        assert result["recorded"] >= 16
 
 
 def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:
@@ -147,6 +160,20 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded)
     assert result["ours"] == []
     [run] = read(str(alone.logs("recorder_breaks")))
     assert run.steps.num_rows == 0
+
+
+def test_a_reduction_that_fails_leaves_the_other_steps_their_times(alone: Recorded) -> None:
+    # The turn whose reduction failed is part of the step behind it.
+    fit = fit_of(alone, "reduction_fails")
+    check_steps(fit, 0, 11)
+    assert sorted(fit.steps["micro"]) == [1] * 10 + [2]
+    assert (fit.steps["ready"] > fit.steps["data"]).all()
+
+
+def test_a_system_whose_streams_take_no_times_stamps_no_gradients(alone: Recorded) -> None:
+    fit = fit_of(alone, "engine_takes_no_times")
+    check_steps(fit, 0, 24, stamps=("data",))
+    assert "takes no times" in fit.facts["stamps"]["reason"]
 
 
 def test_errors_of_the_engine_are_the_trainings(alone: Recorded) -> None:

@@ -9,11 +9,16 @@ from time import monotonic_ns
 from types import FrameType
 from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple
 
-from ..tf_keras.calls import MOST_WAITING, EndedCalls
+from ..tf_keras.calls import MOST_WAITING
 
-#: One batch: when it was asked for and when it was there, in monotonic nanoseconds, and its shape. A
-#: bare tuple: one with names takes training ten times as long to make.
+#: One batch: when it was asked for and when it was there, in monotonic nanoseconds, and its shape. As it
+#: waits, also when the recording was through with the one before it; None where nobody knows. Bare
+#: tuples: one with names takes training ten times as long to make.
 Fetch = Tuple[int, int, Optional[Sequence[Any]]]
+TimedFetch = Tuple[int, int, Optional[Sequence[Any]], Optional[int]]
+
+# So many calls may wait for somebody to make rows of them, and some more.
+_MOST_CALLS = 8 * MOST_WAITING
 
 # The shape of what stands behind batches that belong to no call.
 _OF_NO_CALL: Sequence[Any] = []
@@ -22,15 +27,16 @@ _OF_NO_CALL: Sequence[Any] = []
 class BatchClock:
     """Times the batches of one ``fit``, where Keras fetches them in Python (torch and JAX)."""
 
-    # Not a dict: what every batch needs lies side by side.
-    __slots__ = ("_iterator", "_replaced", "_running", "calls", "fetches")
-
-    def __init__(self, calls: EndedCalls, per_call: int) -> None:
-        #: Whose cost the timing is.
-        self.calls = calls
+    def __init__(self, per_call: int) -> None:
         #: A deque: training appends while another thread takes, without a lock. When recording has
         #: failed, nobody takes any more.
-        self.fetches: Deque[Fetch] = deque(maxlen=2 * MOST_WAITING * per_call)
+        self.fetches: Deque[TimedFetch] = deque(maxlen=_MOST_CALLS * per_call)
+        #: When the recording was through with the last batch, between iterators.
+        self.over: Optional[int] = None
+        # When the batch that was taken last was there, and what recording batches took that nobody has
+        # asked for yet.
+        self._there: Optional[int] = None
+        self._own_ns = 0
         self._iterator: Any = None
         # The iterator that Keras has now, and what it gives the batches of.
         self._running: Tuple[Any, Any] = (None, None)
@@ -70,19 +76,27 @@ class BatchClock:
     def forget(self) -> None:
         """What was timed since the last call belongs to none."""
         now = monotonic_ns()
-        self.fetches.append((now, now, _OF_NO_CALL))
+        self.fetches.append((now, now, _OF_NO_CALL, None))
 
     def take(self, end: int) -> List[Fetch]:
         """The batches of the first call that has taken none, which ended then."""
         waiting = self.fetches
         taken: List[Fetch] = []
         while waiting and waiting[0][1] <= end:
-            fetch = waiting.popleft()
-            if fetch[2] is _OF_NO_CALL:
+            asked, there, shape, over = waiting.popleft()
+            if shape is _OF_NO_CALL:
                 taken.clear()
-            else:
-                taken.append(fetch)
+                continue
+            taken.append((asked, there, shape))
+            if over is not None and self._there is not None:
+                self._own_ns += over - self._there
+            self._there = there
         return taken
+
+    def own_ns(self) -> int:
+        """Nanoseconds that recording batches took, up to the last but one taken, since last asked."""
+        own_ns, self._own_ns = self._own_ns, 0
+        return own_ns
 
 
 def timed_batches(
@@ -96,21 +110,24 @@ def timed_batches(
     What is done for every batch stands here, in one function with its variables beside it: training has
     just driven everything else out of the processor's caches.
     """
-    calls, there, now = clock.calls, clock.fetches.append, monotonic_ns
+    there, now, over = clock.fetches.append, monotonic_ns, clock.over
     known: Iterator[Optional[Sequence[Any]]] = chain(repeat(shape, full), repeat(None))
     begin = now()
-    for batch in batches:
-        end, found = now(), next(known)
-        if found is None:
-            # What nearly all batches are; a call takes as long as all of this.
-            leaf = batch[0] if type(batch) is tuple and batch else batch
-            found = getattr(leaf, "shape", None) or shape_in(batch)
-        there((begin, end, found))
-        calls.besides_ns += now() - end
-        yield batch
-        # Nobody else need keep it until the next one is there.
-        batch = None
-        begin = now()
+    try:
+        for batch in batches:
+            end, found = now(), next(known)
+            if found is None:
+                # What nearly all batches are; a call takes as long as all of this.
+                leaf = batch[0] if type(batch) is tuple and batch else batch
+                found = getattr(leaf, "shape", None) or shape_in(batch)
+            there((begin, end, found, over))
+            over = now()
+            yield batch
+            # Nobody else need keep it until the next one is there.
+            batch = None
+            begin = now()
+    finally:
+        clock.over = over
 
 
 def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:

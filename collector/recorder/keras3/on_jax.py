@@ -2,6 +2,7 @@
 
 Only its outputs tell when it is done. A thread waits for them, so that the host runs ahead as it does
 without a recorder; what it does meanwhile costs nothing, and a step begins when the one before is done.
+With ``stages=False`` nobody waits, and a step is what the host sees of it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class JaxStages(FetchedInPython):
         self._thread = threading.Thread(
             target=self._wait_for_outputs, name="stallscope-jax", daemon=True
         )
+        self._waits = stages
+        if stages:
+            self.saw = self._see
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -66,13 +70,14 @@ class JaxStages(FetchedInPython):
 
     def install(self, epoch_iterator: Any) -> None:
         super().install(epoch_iterator)
-        self._thread.start()
+        if self._waits:
+            self._thread.start()
 
     def remove(self) -> None:
         super().remove()
         self._waiting.put(_NO_MORE)
 
-    def saw(self, outputs: Any) -> None:
+    def _see(self, outputs: Any) -> None:
         # The first of the outputs are the logs; the state behind them is given to the next step.
         logs = outputs[0] if type(outputs) is tuple and outputs else outputs
         if self._told == self._ended and _is_there(logs):
@@ -108,11 +113,14 @@ class JaxStages(FetchedInPython):
             self._told += 1
 
     def _known(self) -> int:
+        if not self._waits:
+            return len(self.calls)
         # The outputs may be there before the call is among those that wait.
         return min(len(self._done), len(self.calls))
 
     def _turn(self, call: Call) -> StepRow:
-        return self._row(self._seen_by_host(call), self._done.popleft())
+        turn = self._seen_by_host(call)
+        return self._row(turn, self._done.popleft() if self._waits else None)
 
     def _seen_by_host(self, call: Call) -> StepRow:
         assert call.end is not None

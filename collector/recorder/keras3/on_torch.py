@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from ..format import StepRow
 from ..pytorch.facts import device_types
@@ -23,12 +23,15 @@ class TorchStages(FetchedInPython):
         self._parameters = [variable.value for variable in model.trainable_variables]
         self._gradients = GradientClock()
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
-        self.saw = _last_of(self._gradients)
+        # Whether a call went by without a gradient that is watched.
+        self._missed = False
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
+        if self.reason is None and not self._compiled:
+            self.last_of = self._gradients
 
     def _why_not(self, stages: bool, single: bool) -> Optional[str]:
         if not stages:
@@ -42,13 +45,29 @@ class TorchStages(FetchedInPython):
 
     def install(self, epoch_iterator: Any) -> None:
         super().install(epoch_iterator)
-        if "ready" in self.placed and not self._compiled:
+        if self.last_of is not None:
             self._gradients.hook(self._parameters)
             self._gradients.watch_backwards()
 
     def remove(self) -> None:
         super().remove()
         self._gradients.remove()
+
+    def call_ended(self) -> None:
+        super().call_ended()
+        if self.last_of is not None and (self._missed or self._gradients.on_gradient is None):
+            self._look_anew()
+
+    def call_aborted(self, begin: int) -> None:
+        super().call_aborted(begin)
+        if self.last_of is not None:
+            self._look_anew()
+
+    def _look_anew(self) -> None:
+        """A backward pass had no end, or not the last gradient that it used to have."""
+        self._missed = False
+        self._gradients.last = None
+        self._gradients.forget()
 
     def _known(self) -> int:
         return len(self.calls)
@@ -57,9 +76,7 @@ class TorchStages(FetchedInPython):
         assert call.end is not None
         fetches = self.batches.take(call.end)
         times = times_of(call, fetches)
-        ready = call.end if self._compiled else call.seen
-        if "ready" not in self.placed:
-            ready = None
+        ready = self._ready(call) if "ready" in self.placed else None
         return StepRow(
             0,
             call.epoch,
@@ -73,17 +90,12 @@ class TorchStages(FetchedInPython):
             call.clock_begin,
         )
 
-
-def _last_of(gradients: GradientClock) -> Callable[[Any], Optional[int]]:
-    """What takes down of a call, as ``timed`` wants it, when its last gradient was there."""
-
-    def saw(_: Any) -> Optional[int]:
-        last = gradients.last
-        if last is None or gradients.on_gradient is None:
-            gradients.forget()
-        else:
-            # All that there is to forget of a backward pass that went as it should.
-            gradients.last = None
-        return last
-
-    return saw
+    def _ready(self, call: Call) -> Optional[int]:
+        if self._compiled:
+            return call.end
+        if call.seen is not None and call.seen >= call.begin:
+            return int(call.seen)
+        # The training thread is to look after that around its next call.
+        self._missed = True
+        self.calls.attend(to_all=True)
+        return None

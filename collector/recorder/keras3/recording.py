@@ -48,7 +48,7 @@ class Recording(FitRecording):
             return
         self._begin()
         calls = self._calls = EndedCalls(session.cost)
-        calls.epoch = self.epoch
+        calls.change(self.epoch)
         stages = self._stages_from(calls, session.next_step, counted % self._passes)
         self._stages = stages
         # A fit that has gone on without its recording leaves the epoch iterator behind.
@@ -124,7 +124,7 @@ class Recording(FitRecording):
         except Exception:
             model.train_function = found
             raise
-        timer = timed(function, self, session, calls, stages.saw, stages.key)
+        timer = timed(function, self, session, calls, stages.saw, stages.key, stages.last_of)
         self._timer = model.train_function = stages.timer = timer
 
     def _fit_that_runs(self) -> Optional[FrameType]:
@@ -160,7 +160,7 @@ class Recording(FitRecording):
         try:
             stages.call_ended()
             self._announce_news()
-            calls.attentive = stages.attentive
+            calls.attend(to_all=stages.attentive)
         except Exception as error:
             self.fail(error)
 
@@ -173,7 +173,7 @@ class Recording(FitRecording):
         assert self._stages is not None
         assert self._calls is not None
         news = (self._stages.placed, self._stages.reason)
-        if self._calls.ended and news != self._announced:
+        if self._calls.looked and news != self._announced:
             self._announced = news
             self._announce()
 

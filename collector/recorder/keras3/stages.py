@@ -34,13 +34,14 @@ class Stages:
     reason: Optional[str] = None
     #: What *ready* means where it is not the last gradient.
     ready: Optional[str] = None
-    #: Whether ``call_ended`` wants to be called behind every call from here on.
+    #: Whether ``call_ended`` wants to be called behind every call from here on, not just now and then.
     attentive = True
     #: What stands in the place of the model's train function, once that is timed.
     timer: Optional[TimedFunction] = None
-    #: How a call tells more than its times, and where in its logs that is (see ``timed``).
+    #: How a call tells more than its times, in one of these ways (see ``timed``).
     saw: Optional[Callable[[Any], Any]] = None
     key: Optional[str] = None
+    last_of: Any = None
 
     def install(self, epoch_iterator: Any) -> None:
         """Put into the model what takes the stamps."""
@@ -53,7 +54,7 @@ class Stages:
         return made
 
     def call_ended(self) -> None:
-        """The train function was called, the first time or while the stages are attentive."""
+        """The train function was called: the first time, now and then, and while attentive."""
         self.attentive = False
 
     def call_aborted(self, begin: int) -> None:
@@ -71,7 +72,7 @@ class FetchedInPython(Stages):
 
     def __init__(self, calls: EndedCalls, model: Any, steps: Steps, emit: Emit) -> None:
         self.calls = calls
-        self.batches = BatchClock(calls, int(model.steps_per_execution))
+        self.batches = BatchClock(int(model.steps_per_execution))
         self._steps = steps
         self._emit = emit
         self._takes = threading.Lock()
@@ -99,7 +100,10 @@ class FetchedInPython(Stages):
         try:
             # Another call may end meanwhile, of which not all is there yet.
             for count, call in enumerate(self.calls.take(self._known()), 1):
-                self._emit(self._steps.rows(self._turn(call)))
+                turn = self._turn(call)
+                if call.own_ns is not None:
+                    self.calls.count(call.own_ns + self.batches.own_ns())
+                self._emit(self._steps.rows(turn))
                 let_others_run(count)
         finally:
             self._takes.release()

@@ -1,41 +1,55 @@
-"""Being told when MXNet's engine is through with something, at the price of a few microseconds.
+"""Having MXNet's engine take down when it is through with something, for a few microseconds.
 
 What is given to the engine is a function that does nothing, and that has to wait for arrays as an
-operator that reads them would. When the engine has called it, it gives the function's argument back:
-that is where a semaphore is counted up. An array to wait for instead would cost ten times as much; and
-whoever waits for an array that could not be computed is told of the error, of which the training then
-never hears.
+operator that reads them would. When the engine has called it, it gives the function's argument back, to
+another function that takes nothing else: that one has to take the time, as waking a thread of Python to
+do so costs the training more than all the rest, and comes late on a busy machine. No function of the C
+library takes a time with a single argument, but one reads a character of a stream, and a stream may say
+which function it reads with: here, the one that reads the clock, into the stream's own buffer.
+
+An array to wait for instead would cost ten times as much; and whoever waits for an array that could not
+be computed is told of the error, of which the training then never hears.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, List, Tuple
+import os
+import time
+from collections import deque
+from time import monotonic_ns
+from typing import Any, Callable, Deque, List, Tuple
 
 from mxnet.base import _LIB, c_handle_array, check_call
 
 #: The library, in whose calls Python is kept: to give it to another thread and to have it back takes
 #: longer than what is asked here.
 library = ctypes.PyDLL(_LIB._name)
-_push = library.MXEnginePushSyncND
+# Nothing of it is there on Windows.
+_system: Any = ctypes.CDLL(None) if os.name == "posix" else object()
 
-# More than any system's semaphore takes.
-_SEMAPHORE_BYTES = 64
+# setvbuf's _IOFBF: a stream that is not buffered has all others flushed before it reads.
+_FULLY_BUFFERED = 0
 _CPU = 1
 # FnProperty::kCPUPrioritized: such functions have workers of their own, and wait for no operators.
 _PRIORITIZED = 3
-_NONE = ctypes.c_int(0)
+_NOT_YET = -1
 
 #: Arrays as the engine takes them: their handles, how many there are, and the arrays, which whoever has
 #: handles has to keep.
 Handles = Tuple[Any, ctypes.c_int, List[Any]]
 
-# The engine may count up when the recording has long ended.
-_for_ever: List[Any] = []
-
 
 class _Context(ctypes.Structure):
     _fields_ = (("device_type", ctypes.c_int), ("device_id", ctypes.c_int))
+
+
+class _StreamFunctions(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("read", "write", "seek", "close"))
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 def handles_of(arrays: List[Any]) -> Handles:
@@ -43,52 +57,106 @@ def handles_of(arrays: List[Any]) -> Handles:
     return c_handle_array(arrays), ctypes.c_int(len(arrays)), arrays
 
 
-class Signals:
-    """One thread asks for signals, and another one waits for them, one after the other.
+class Moment:
+    """When the engine was through with something.
 
     Raises:
-        OSError: where the system has no semaphores without names.
+        OSError: where the system has no streams with functions of one's own, or no memory.
     """
 
+    __slots__ = ("_time", "stream")
+
     def __init__(self) -> None:
-        system = ctypes.CDLL(None)
-        semaphore = ctypes.create_string_buffer(_SEMAPHORE_BYTES)
-        if system.sem_init(semaphore, 0, 0) != 0:
-            raise OSError("this system has no semaphores for threads")
-        _for_ever.append(semaphore)
-        context, prioritized = _Context(_CPU, 0), ctypes.c_int(_PRIORITIZED)
-        self._kept = context, prioritized
-        self._does_nothing = ctypes.cast(system.getpid, ctypes.c_void_p)
-        self._counts_up = ctypes.cast(system.sem_post, ctypes.c_void_p)
-        self._semaphore = ctypes.cast(semaphore, ctypes.c_void_p)
-        self._context, self._how = ctypes.byref(context), ctypes.byref(prioritized)
-        self._wait, self._post = system.sem_wait, system.sem_post
+        try:
+            opens, clock, allocate = _system.fopencookie, _system.clock_gettime, _system.malloc
+        except AttributeError as error:
+            raise OSError("this system's C library cannot take times for the engine") from error
+        opens.restype = allocate.restype = ctypes.c_void_p
+        opens.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _StreamFunctions)
+        # The function's first argument is this one, and the second the buffer.
+        functions = _StreamFunctions(read=ctypes.cast(clock, ctypes.c_void_p))
+        stream = opens(time.CLOCK_MONOTONIC, b"r", functions)
+        # Nobody frees either: the engine may use them when Python has ended.
+        memory = allocate(ctypes.c_size_t(ctypes.sizeof(_Time)))
+        if not stream or not memory:
+            raise OSError("there is no memory for another stream")
+        self._time = _Time.from_address(memory)
+        self._time.seconds = self._time.nanoseconds = _NOT_YET
+        #: What the engine gives back.
+        self.stream = ctypes.c_void_p(stream)
+        buffer, size = ctypes.byref(self._time), ctypes.c_size_t(ctypes.sizeof(_Time))
+        _system.setvbuf(self.stream, buffer, _FULLY_BUFFERED, size)
 
-    def ask(self, arrays: Handles) -> None:
-        """A signal for when everything that was given to the engine to write these with is done."""
-        handles, count, _ = arrays
-        check_call(
-            _push(
-                self._does_nothing,
-                self._semaphore,
-                self._counts_up,
-                self._context,
-                handles,
-                count,
-                None,
-                _NONE,
-                self._how,
-                _NONE,
-                b"stallscope",
-            )
+    @property
+    def is_there(self) -> bool:
+        return bool(self._time.seconds != _NOT_YET and self._time.nanoseconds != _NOT_YET)
+
+    def take(self) -> int:
+        """In monotonic nanoseconds; it has to be there, and may be asked for anew."""
+        at = self.read()
+        _free.append(self)
+        return at
+
+    def read(self) -> int:
+        """As ``take``, where nobody else may ask for it."""
+        at = int(self._time.seconds * 1_000_000_000 + self._time.nanoseconds)
+        # The stream found nothing to read; whoever reads it again would not even look. This waits until
+        # the one that is just through with the clock is through with the stream.
+        _system.clearerr(self.stream)
+        self._time.seconds = self._time.nanoseconds = _NOT_YET
+        return at
+
+
+# Those that nobody uses.
+_free: Deque[Moment] = deque()
+
+
+def asker() -> Callable[[Handles], Moment]:
+    """What asks the engine when everything will be done that was given to it to write arrays with.
+
+    What is needed for that are arguments of it: in every step the training has just driven all else out
+    of the processor's caches, and to look it up would take longer than to ask.
+
+    Raises:
+        OSError: where that cannot be had.
+    """
+    _try()
+    context, prioritized, zero = _Context(_CPU, 0), ctypes.c_int(_PRIORITIZED), ctypes.c_int(0)
+    place, kind = ctypes.byref(context), ctypes.byref(prioritized)
+    nothing, clock = (ctypes.cast(one, ctypes.c_void_p) for one in (_system.getpid, _system.getc))
+
+    def ask(
+        arrays: Handles,
+        free: Callable[[], Moment] = _free.popleft,
+        push: Callable[..., int] = library.MXEnginePushSyncND,
+        does_nothing: Any = nothing,
+        takes_time: Any = clock,
+        where: Any = place,
+        how: Any = kind,
+        none: Any = zero,
+    ) -> Moment:
+        try:
+            moment = free()
+        except IndexError:
+            moment = Moment()
+        to, handles, count = moment.stream, arrays[0], arrays[1]
+        name = b"stallscope"
+        failed = push(
+            does_nothing, to, takes_time, where, handles, count, None, none, how, none, name
         )
+        if failed:
+            check_call(failed)
+        return moment
 
-    def wait(self) -> None:
-        """Until the next signal is there; other threads have Python meanwhile."""
-        while self._wait(self._semaphore) != 0:
-            # The system's own signals interrupt it.
-            pass
+    return ask
 
-    def give(self) -> None:
-        """A signal for whoever waits, without the engine."""
-        self._post(self._semaphore)
+
+def _try() -> None:
+    """See whether this C library's streams do it, also for the second time."""
+    moment = Moment()
+    for _ in range(2):
+        before = monotonic_ns()
+        _system.getc(moment.stream)
+        if not moment.is_there or not before <= moment.read() <= monotonic_ns():
+            raise OSError("this system's C library takes no times for the engine")
+    _free.append(moment)

@@ -1,79 +1,143 @@
 """When gradients are there, and when they are reduced, without waiting for them in the training.
 
-MXNet's engine runs behind the host's back. A signal that is asked for in front of the reduction comes
-when the last gradient is there; another one behind it, when the last is reduced. A thread waits for
-them.
+MXNet's engine runs behind the host's back. In front of the reduction it is asked when the last gradient
+is there, behind it, when all are reduced. A gradient that is asked for together with others is reduced
+when they are there: so in front of it one question is for one gradient, but for the few steps in which
+it is looked which one comes last.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from time import monotonic_ns
-from typing import Any, Deque, Iterable, Optional
+from typing import Any, Dict, Iterable, List, Optional, Union
 
-from .engine import Handles, Signals, handles_of
+from .engine import Handles, Moment, asker, handles_of
+from .last_gradient import LastGradient
 
 # To look which gradients there are takes longer than all the rest.
 _LOOKED_AT = 64
-# The operators of layers write these gradients together, so one of them tells of both; every array that
-# the engine has to look at costs half a microsecond.
+# How soon, where an answer is to be waited for.
+_SOON = 4
+# The operators of layers write these gradients together, so one of them tells of both, and of their
+# reductions the one that is asked for last. Every array that the engine has to look at costs a quarter
+# of a microsecond.
 _WRITTEN_WITH = {"bias": "weight", "beta": "gamma"}
+
+
+class Groups:
+    """The moments of groups of gradients that were asked for one by one, of which the latest counts."""
+
+    def __init__(self, moments: List[Moment]) -> None:
+        #: When the last one was asked for.
+        self.asked_until = monotonic_ns()
+        self._moments = moments
+        self._times: List[int] = []
+        # The training looks at the times, and whoever makes rows.
+        self._takes = threading.Lock()
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self._times) or all(moment.is_there for moment in self._moments)
+
+    def times(self) -> List[int]:
+        """In monotonic nanoseconds, group by group; they have to be there."""
+        with self._takes:
+            if not self._times:
+                self._times = [moment.take() for moment in self._moments]
+        return self._times
+
+    def take(self) -> int:
+        """As a Moment's."""
+        return max(self.times())
+
+
+Answer = Union[Moment, Groups]
 
 
 class GradientProbe:
     """Tells when the engine is through with all gradients of a trainer.
 
-    ``times`` has the monotonic nanoseconds of what was asked, in order, as far as it is done; whoever
-    takes them takes them out.
+    Raises:
+        OSError: where the engine cannot be asked.
     """
 
+    # Not a dict: in every step the training has just driven it out of the processor's caches.
+    __slots__ = (
+        "_ask",
+        "_asked",
+        "_last",
+        "_left",
+        "_parameters",
+        "_reduced",
+        "_search",
+        "_stretch",
+        "_told",
+    )
+
     def __init__(self, trainer: Any) -> None:
-        self.times: Deque[int] = deque()
         self._parameters = trainer._params
-        self._signals = Signals()
-        # What tells of all gradients when operators write them, and when each of them is reduced.
-        self._written: Optional[Handles] = None
-        self._reduced: Optional[Handles] = None
-        self._left = 0
-        self._closed = False
-        threading.Thread(target=self._take_times, name="stallscope-mxnet", daemon=True).start()
+        self._ask = asker()
+        # Parameters whose gradients tell of all, and what the engine needs to tell of all reductions.
+        self._told: Dict[str, Any] = {}
+        self._reduced: Handles = _handles(())
+        # Which gradient comes last, what the engine needs to tell of it, and what was asked to find out.
+        self._search: Optional[LastGradient] = None
+        self._last = self._reduced
+        self._asked: Optional[Groups] = None
+        # So often the last one is asked for before there is something to look at: now, and last time.
+        self._left = self._stretch = 0
 
     def look_again(self) -> None:
         """Layers get frozen between epochs, and others get unfrozen."""
         self._left = 0
 
-    def ask(self, reduced: bool = False) -> None:
-        """Have a time taken when all gradients are as the engine was told to make them up to here.
+    def ask_ready(self) -> Answer:
+        """When all gradients are as the engine was told to make them up to here."""
+        self._left = left = self._left - 1
+        return self._ask(self._last) if left >= 0 else self._look_and_ask()
 
-        Args:
-            reduced: whether the last thing that it was told is to reduce them, each by itself.
-        """
-        if self._written is None or self._left <= 0:
-            self._look()
-        self._left -= 1
-        handles = self._reduced if reduced else self._written
-        assert handles is not None
-        self._signals.ask(handles)
+    def ask_reduced(self) -> Moment:
+        """When all are as it was told up to here, the last of which was to reduce each of them."""
+        return self._ask(self._reduced)
 
-    def close(self) -> None:
-        """End the thread; nobody asks any more."""
-        self._closed = True
-        self._signals.give()
-
-    def _take_times(self) -> None:
-        while True:
-            self._signals.wait()
-            if self._closed:
-                return
-            self.times.append(monotonic_ns())
+    def _look_and_ask(self) -> Answer:
+        self._look()
+        search = self._search
+        if search is None:
+            return self.ask_reduced()
+        if self._asked is None:
+            search.patience -= self._stretch
+        elif self._asked.is_there:
+            search.learn(self._asked.times(), self._asked.asked_until)
+            self._asked = None
+        # The host may be ahead of the engine, and of its answer.
+        if search.patience > 0 or (self._asked is not None and search.found):
+            self._left = self._stretch = min(max(search.patience, _SOON), _LOOKED_AT)
+            self._last = self._handles_of([search.guess])
+            return self._ask(self._last)
+        self._left = self._stretch = 0
+        answer = Groups([self._ask(self._handles_of(group)) for group in search.groups])
+        if self._asked is None:
+            self._asked = answer
+        return answer
 
     def _look(self) -> None:
-        self._left = _LOOKED_AT
+        """Which gradients there are."""
         trained = {one.name: one for one in self._parameters if one.grad_req != "null"}
-        told = [one for name, one in trained.items() if _told_by(name) not in trained]
-        self._written = _handles(told)
-        self._reduced = _handles(trained.values())
+        told, reduced = {}, {}
+        for name, one in trained.items():
+            other = _told_by(name)
+            if other not in trained:
+                told[name] = one
+            # The later one, in the order in which the trainer has them reduced.
+            reduced[other if other in trained else name] = one
+        if list(told) != list(self._told):
+            self._search, self._asked = LastGradient(list(told)) if told else None, None
+        self._told, self._reduced = told, _handles(reduced.values())
+
+    def _handles_of(self, names: Iterable[str]) -> Handles:
+        return _handles([self._told[name] for name in names])
 
 
 def _handles(parameters: Iterable[Any]) -> Handles:

@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from itertools import chain, repeat
 from time import monotonic_ns
-from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
 from ..format import EPOCH, StepRow
 from ..guards import while_running
@@ -17,7 +17,7 @@ from ..options import Options
 from ..session import Session
 from .batches import Samples, full_batches
 from .facts import is_horovods, steps_counted, trainer_facts, weights, world_of_training
-from .probes import GradientProbe
+from .probes import Answer, GradientProbe
 from .turns import OWN_NS, REDUCTIONS, BegunTurn, EndedTurn, TurnStream
 
 logger = logging.getLogger("stallscope")
@@ -42,6 +42,7 @@ class Recording:
         "_failed",
         "_loop",
         "_options",
+        "_original",
         "_probe",
         "_replaced",
         "_samples_given",
@@ -58,6 +59,7 @@ class Recording:
         self._options = options
         self._session: Optional[Session] = None
         self._failed = False
+        self._original: Any = None
         self._replaced: Any = None
         self._probe: Optional[GradientProbe] = None
         self._loop: Optional[object] = None
@@ -96,8 +98,11 @@ class Recording:
         try:
             # Whoever has put something else there meanwhile meant it.
             if vars(self._trainer).get("_allreduce_grads") is self._replaced is not None:
-                del self._trainer._allreduce_grads
-            self._replaced = None
+                if self._original is None:
+                    del self._trainer._allreduce_grads
+                else:
+                    self._trainer._allreduce_grads = self._original
+            self._replaced = self._original = None
             if self._session is not None:
                 if self._session.recording and not self._stream.close():
                     self._session.facts(self._not_reduced())
@@ -117,9 +122,7 @@ class Recording:
         trainer, options = self._trainer, self._options
         world = world_of_training()
         single = self._single = world.size == 1
-        reason = None if options.stages else "switched off with stages=False"
-        if reason is None and not single and not is_horovods(trainer):
-            reason = "the trainer is not Horovod's DistributedTrainer"
+        probe, reason = self._probe_or_why_not()
         facts = {
             **trainer_facts(trainer, world.size),
             "gradients_reduced": True if single or is_horovods(trainer) else None,
@@ -137,10 +140,20 @@ class Recording:
         )
         if not session.recording:
             return
-        self._probe = None if reason else GradientProbe(trainer)
-        self._stream = TurnStream(self._waiting, single, self._probe, session.cost.turn, self._emit)
+        self._probe = probe
+        self._stream = TurnStream(self._waiting, single, session.cost.turn, self._emit)
         _open.append(self)
         self._watch_reductions()
+
+    def _probe_or_why_not(self) -> Tuple[Optional[GradientProbe], Optional[str]]:
+        if not self._options.stages:
+            return None, "switched off with stages=False"
+        if not self._single and not is_horovods(self._trainer):
+            return None, "the trainer is not Horovod's DistributedTrainer"
+        try:
+            return GradientProbe(self._trainer), None
+        except OSError as error:
+            return None, str(error)
 
     def _not_reduced(self) -> Dict[str, Any]:
         reason = "the trainer that was given never reduced a gradient"
@@ -151,32 +164,38 @@ class Recording:
 
     def _watch_reductions(self) -> None:
         original = self._trainer._allreduce_grads
+        # A trainer may have one of its own, besides its class.
+        self._original = vars(self._trainer).get("_allreduce_grads")
 
         @functools.wraps(original)
         def allreduce_grads(*args: Any, **kwargs: Any) -> Any:
-            asked = self._ask()
+            ready = self._asked(ask_ready)
             result = original(*args, **kwargs)
             turn = self._turn
             if turn is not None:
                 # What is ready needs no reducing on a single rank.
-                turn.append(asked and (self._single or self._ask(reduced=True)))
+                turn.append((ready, None if single else self._asked(ask_reduced)))
             return result
 
+        probe, single = self._probe, self._single
+        ask_ready, ask_reduced = (probe.ask_ready, probe.ask_reduced) if probe else (None, None)
         self._replaced = self._trainer._allreduce_grads = allreduce_grads
 
-    def _ask(self, reduced: bool = False) -> bool:
-        """Have a time taken when the gradients are as they are to be now; whether that was done."""
-        probe, turn = self._probe, self._turn
-        if probe is None or turn is None or self._failed:
-            return False
-        began = monotonic_ns()
+    def _asked(
+        self, ask: Optional[Callable[[], Answer]], now: Callable[[], int] = monotonic_ns
+    ) -> Optional[Answer]:
+        """When the gradients are there, or reduced; None where that is not asked."""
+        turn = self._turn
+        if ask is None or turn is None or self._failed:
+            return None
+        began = now()
         try:
-            probe.ask(reduced)
+            answer = ask()
         except Exception as error:
             self.fail(error)
-            return False
-        turn[OWN_NS] += monotonic_ns() - began
-        return True
+            return None
+        turn[OWN_NS] += now() - began
+        return answer
 
     # -- epochs, and what lies between steps ------------------------------------------------------
 

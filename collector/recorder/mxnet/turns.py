@@ -11,7 +11,7 @@ from ..clock import read_clocks
 from ..format import StepRow
 from ..guards import let_others_run
 from ..pytorch.steps import Reduction, StepAssembler, Turn
-from .probes import GradientProbe
+from .probes import Answer
 
 # An engine that takes longer for the last steps must not hold an interval, or the end of training.
 _PATIENCE_NS = 5_000_000_000
@@ -20,9 +20,9 @@ _PAUSE_SECONDS = 0.001
 Emit = Callable[[List[StepRow]], None]
 
 #: A turn's epoch, when it began and had its batch, how many samples that has, and the nanoseconds that
-#: recording the turn took; then of every reduction in it, whether the probe was asked in front of it,
-#: and behind it unless the rank is a single one. A bare list, and a bare tuple with when it ended: what
-#: has names takes training ten times as long to make.
+#: recording the turn took; then of every reduction in it when the gradients are ready, and when they are
+#: reduced, where the engine was asked. A bare list, and a bare tuple with when it ended: what has names
+#: takes training ten times as long to make.
 BegunTurn = List[Any]
 EndedTurn = Tuple[BegunTurn, int]
 OWN_NS, REDUCTIONS = 4, 5
@@ -41,13 +41,10 @@ class TurnStream:
         self,
         waiting: Deque[EndedTurn],
         single: bool,
-        probe: Optional[GradientProbe],
         costs: Callable[[int], None],
         emit: Emit,
     ) -> None:
         self._assembler = StepAssembler(True, single)
-        self._single = single
-        self._probe = probe
         self._costs = costs
         self._emit = emit
         self._waiting = waiting
@@ -76,25 +73,24 @@ class TurnStream:
     def close(self) -> bool:
         """Make the last rows; whether reductions were seen, if there were turns at all."""
         self.settle()
-        if self._probe is not None:
-            self._probe.close()
         rows = self._assembler.give_up()
         self._emit(rows)
         self._gave_up = self._gave_up or bool(rows)
         return not self._gave_up
 
-    def _is_known(self, ended: EndedTurn) -> bool:
-        probed = ended[0][REDUCTIONS:]
-        times = sum(probed) * (1 if self._single else 2)
-        return self._probe is None or len(self._probe.times) >= times
+    @staticmethod
+    def _is_known(ended: EndedTurn) -> bool:
+        answers = [answer for reduction in ended[0][REDUCTIONS:] for answer in reduction]
+        return all(answer is None or answer.is_there for answer in answers)
 
     def _ended(self, ended: EndedTurn, clock: int) -> None:
-        (epoch, begin, data, samples, own_ns, *probed), end = ended
+        (epoch, begin, data, samples, own_ns, *asked), end = ended
         turn = Turn(epoch, max(begin, self._reduced_before), clock)
         turn.data = max(data, turn.begin)
         turn.samples = samples
-        for one in probed:
-            reduction = self._reduction(one)
+        for ready, reduced in asked:
+            self._count += 1
+            reduction = Reduction(self._count, _taken(ready, turn.data), _taken(reduced, 0))
             turn.reduced(reduction)
             self._reduced_before = reduction.reduced or reduction.ready or self._reduced_before
         end = max(end, self._reduced_before, turn.begin)
@@ -104,11 +100,7 @@ class TurnStream:
             self._gave_up = True
             self._emit(self._assembler.give_up())
 
-    def _reduction(self, probed: bool) -> Reduction:
-        self._count += 1
-        if not probed:
-            return Reduction(self._count, None, None)
-        assert self._probe is not None
-        times = self._probe.times
-        ready = times.popleft()
-        return Reduction(self._count, ready, None if self._single else times.popleft())
+
+def _taken(answer: Optional[Answer], earliest: int) -> Optional[int]:
+    """What was told; a thread of the engine may be late to tell of what came before."""
+    return None if answer is None else max(answer.take(), earliest)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from time import monotonic_ns
 from typing import Any, Deque, List, Optional, Tuple
 
 from ..clock import read_clocks
 from ..cost import Cost
 from .steps import Call
 
-#: So many calls do not wait for the flushing thread.
+#: So many calls do not wait for the flushing thread, if the training looks after them in time.
 MOST_WAITING = 2048
 
-#: Epoch, begin and end in monotonic nanoseconds, steps that the call was to run, nanoseconds that
-#: recording the call before it took (None where nobody knows), and what was seen of it besides (see
-#: ``timed``). A bare tuple: one with names takes training ten times as long to make.
-EndedCall = Tuple[Optional[int], int, int, int, Optional[int], Any]
+#: When the timer was entered, when the call began and ended, when the recording was through with the one
+#: before it (None in front of the first), all in monotonic nanoseconds, and what was seen of it besides
+#: (see ``timed``). A bare tuple: one with names takes training ten times as long to make.
+EndedCall = Tuple[int, int, int, Optional[int], Any]
+
+#: How long calls go unattended.
+LOOK_AGAIN_NS = 200_000_000
 
 
 class EndedCalls:
@@ -24,15 +28,15 @@ class EndedCalls:
     # Not a dict: what every call needs lies side by side.
     __slots__ = (
         "_before",
+        "_changes",
         "_clock",
         "_cost",
         "_read_at",
-        "attentive",
-        "besides_ns",
-        "ended",
+        "_without",
         "epoch",
-        "most",
-        "own_ns",
+        "look_at",
+        "looked",
+        "over",
         "steps",
         "waiting",
     )
@@ -40,20 +44,20 @@ class EndedCalls:
     def __init__(self, cost: Cost) -> None:
         #: A deque: one thread appends an EndedCall while another one takes, without a lock.
         self.waiting: Deque[EndedCall] = deque()
-        #: Calls that have ended up to now, and how many that may be before somebody takes them. To count
-        #: costs training less than to ask the deque, which lies elsewhere.
-        self.ended = 0
-        self.most = MOST_WAITING
-        #: Whether the recording has something to look after around the next call.
-        self.attentive = True
-        #: The epoch that runs.
+        #: From when on the recording has something to look after around the next call. To ask for the
+        #: time, which is known there, costs training less than to count calls.
+        self.look_at = 0
+        #: Calls around which it has.
+        self.looked = 0
+        #: When the recording was through with the last call.
+        self.over: Optional[int] = None
+        #: The epoch that runs, and steps that the next call will run, as far as the host can tell.
         self.epoch: Optional[int] = None
-        #: Steps that the next call will run, as far as the host can tell.
         self.steps = 1
-        #: Nanoseconds that recording the last call took.
-        self.own_ns: Optional[int] = None
-        #: Nanoseconds since then that recording has taken besides those around the calls.
-        self.besides_ns = 0
+        # Since when calls are of which epoch and run how many steps.
+        self._changes: Deque[Tuple[int, Optional[int], int]] = deque([(0, None, 1)])
+        # When the call that was taken last would have been over if nobody had recorded it.
+        self._without: Optional[int] = None
         self._cost = cost
         # Wall minus monotonic clock when it was last read, the time before that, and when that was.
         self._read_at, self._clock = read_clocks()
@@ -65,7 +69,23 @@ class EndedCalls:
     @property
     def steps_waiting(self) -> int:
         """Steps that the calls were to run which nobody has taken yet."""
-        return sum(steps for _, _, _, steps, _, _ in self.waiting)
+        changes = list(self._changes)
+        begins = [begin for _, begin, _, _, _ in list(self.waiting)]
+        return sum(
+            next(steps for since, _, steps in reversed(changes) if since <= begin)
+            for begin in begins
+        )
+
+    def change(self, epoch: Optional[int], steps: Optional[int] = None) -> None:
+        """Calls that begin from here on are of this epoch, and run so many steps, if that is said."""
+        steps = self.steps if steps is None else steps
+        if (epoch, steps) != (self.epoch, self.steps):
+            self.epoch, self.steps = epoch, steps
+            self._changes.append((monotonic_ns(), epoch, steps))
+
+    def attend(self, to_all: bool) -> None:
+        """Look after every call from here on, or now and then."""
+        self.look_at = 0 if to_all else monotonic_ns() + LOOK_AGAIN_NS
 
     def take(self, count: Optional[int] = None) -> List[Call]:
         """The first ``count`` of the calls that have ended, otherwise all of them up to now."""
@@ -74,14 +94,21 @@ class EndedCalls:
         if not ended:
             return []
         before, read_at, at_last, clock = self._read_clock()
-        calls = []
-        for epoch, begin, end, steps, own_ns, seen in ended:
+        calls, changes = [], self._changes
+        for entered, begin, end, over, seen in ended:
+            while len(changes) > 1 and changes[1][0] <= begin:
+                changes.popleft()
+            _, epoch, steps = changes[0]
             began_with = before if begin < read_at else at_last
-            calls.append(Call(epoch, begin, end, began_with, clock, steps, seen))
-            if own_ns is not None:
-                self._cost.turn(own_ns)
-        self.most += len(ended)
+            own_ns = self._own_ns(over)
+            calls.append(Call(epoch, begin, end, began_with, clock, steps, seen, own_ns))
+            self._without = end - begin + entered
         return calls
+
+    def count(self, own_ns: Optional[int]) -> None:
+        """What recording a call took: ``own_ns`` of the one behind it, with all that it took besides."""
+        if own_ns is not None:
+            self._cost.turn(own_ns)
 
     def aborted(self, begin: int) -> Call:
         """The call that an exception has just ended; those before it are taken."""
@@ -92,9 +119,12 @@ class EndedCalls:
 
     def close(self) -> None:
         """There are no further calls, and all are taken."""
-        if self.own_ns is not None:
-            self._cost.turn(self.own_ns)
-            self.own_ns = None
+        self.count(self._own_ns(self.over))
+        self._without = None
+
+    def _own_ns(self, over: Optional[int]) -> Optional[int]:
+        """What recording the call took that was taken last."""
+        return None if over is None or self._without is None else over - self._without
 
     def _read_clock(self) -> Tuple[int, int, int, int]:
         """The clock of the time before last, when it was last read, the clock of then, and of now.

@@ -26,11 +26,14 @@ class EndedStep(NamedTuple):
     epoch: int
     begin: int
     end: int
-    #: In the order of MARKS.
-    marks: Tuple[Optional[int], ...]
+    #: The marks.
+    data: Optional[int]
+    gradients: Optional[int]
+    reduced: Optional[int]
     samples: Optional[int]
-    #: Nanoseconds that recording it took.
+    #: Nanoseconds that recording it took up to its end, and when recording the step before was over.
     own_ns: int
+    over: Optional[int]
 
 
 class Marks:
@@ -38,13 +41,13 @@ class Marks:
 
     # Not a dict: in every step the training has just driven it out of the processor's caches.
     __slots__ = (
-        "_eager",
-        "_on_host",
         "_read",
         "_rings",
         "are_news",
         "data",
+        "eager",
         "gradients",
+        "on_host",
         "placed",
         "reduced",
         "samples",
@@ -67,9 +70,9 @@ class Marks:
         self.data: Optional[int] = None
         self.gradients: Optional[int] = None
         self.reduced: Optional[int] = None
-        # Marks that the host has set at all, and of what kind tensors outside of graphs are.
-        self._on_host: List[str] = []
-        self._eager: Optional[type] = None
+        #: Marks that the host has set at all, and of what kind tensors outside of graphs are.
+        self.on_host: List[str] = []
+        self.eager: Optional[type] = None
         # Of each mark in a graph its times, and those that were read and belong to no step yet.
         self._rings: Dict[str, StampRing] = {}
         self._read: Dict[str, Deque[int]] = {}
@@ -87,31 +90,20 @@ class Marks:
             if name != DATA or self.data is None:
                 setattr(self, name, monotonic_ns())
             self._place(name)
-            if name not in self._on_host:
-                self._on_host.append(name)
+            if name not in self.on_host:
+                self.on_host.append(name)
             self._learn(tensors)
             if name == DATA and tensors is not None:
                 self._count(samples_in(tensors))
 
-    def marked_again(self, name: str, tensors: Any, now: int) -> bool:
-        """Set a mark that the host has set before, for a tensor that no graph has; whether it was set.
-
-        To ask TensorFlow whether it traces a graph takes longer than all the rest of a step.
-        """
-        kind = type(tensors)
-        first: Any = tensors[0] if (kind is tuple or kind is list) and tensors else tensors
-        if type(first) is not self._eager or name not in self._on_host:
-            return False
-        if name != DATA:
-            setattr(self, name, now)
-            return True
+    def data_again(self, first: Any, now: int) -> None:
+        """As ``mark``, where the host has set that before; ``first`` of the batch is in no graph."""
         if self.data is None:
             self.data = now
-        # What ``shape`` makes of it takes longer.
-        shape = first._shape_tuple()  # type: ignore[attr-defined]  # _learn has seen to it
+        # What ``shape`` makes of it takes longer. _learn has seen that it is there.
+        shape = first._shape_tuple()
         if shape:
             self.samples_now = (self.samples_now or 0) + shape[0]
-        return True
 
     def read(self) -> None:
         """Fetch what graphs have marked, once for many steps; not safe against another thread's."""
@@ -135,7 +127,8 @@ class Marks:
             next_begin: when the one behind it began, if that has ended.
             clock: wall time minus monotonic time, in nanoseconds: graphs stamp with the former.
         """
-        found = {name: at for name, at in zip(MARKS, step.marks) if at is not None}
+        by_host = zip(MARKS, (step.data, step.gradients, step.reduced))
+        found = {name: at for name, at in by_host if at is not None}
         until = step.end + RESOLUTION_NS
         if next_begin is not None:
             until = min(until, next_begin)
@@ -189,7 +182,7 @@ class Marks:
         leaves = [] if tensors is None else tf.nest.flatten(tensors)
         if leaves and tf.is_tensor(leaves[0]) and hasattr(leaves[0], "_shape_tuple"):
             kind = type(leaves[0])
-            self._eager = None if kind is tf.Tensor else kind
+            self.eager = None if kind is tf.Tensor else kind
 
     def _trouble(self, reason: str) -> None:
         if self.trouble is None:

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from time import monotonic_ns
 from types import SimpleNamespace
-from typing import Any, Deque, Dict, Iterator, Optional, Tuple, Type
+from typing import Any, Callable, Deque, Dict, Iterator, Optional, Tuple, Type
 
 import tensorflow as tf
 
@@ -20,7 +20,7 @@ from ..identity import world_from_environment
 from ..opening import open_session
 from ..options import Options
 from ..session import Session
-from .calls import MOST_WAITING
+from .calls import LOOK_AGAIN_NS, MOST_WAITING
 from .facts import horovod_world, model_facts, parameters
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, EndedStep, Marks
@@ -45,17 +45,19 @@ class OwnLoop:
         "_depth",
         "_ended",
         "_epoch",
-        "_exit_ns",
         "_failed",
         "_gradients",
         "_lock",
+        "_look_at",
         "_marks",
         "_model",
         "_optimizer",
         "_options",
+        "_over",
         "_own_ns",
         "_session",
         "_single",
+        "_without",
     )
 
     def __init__(self, model: Any, optimizer: Any, options: Options) -> None:
@@ -71,8 +73,13 @@ class OwnLoop:
         self._begin: Optional[int] = None
         # Wall minus monotonic clock, when rows were made last.
         self._clock = read_clocks()[1]
-        # Nanoseconds of the step that runs that were the recorder's own, and of the end of the last one.
-        self._own_ns = self._exit_ns = 0
+        # Nanoseconds of the step that runs that were the recorder's own, when it was through with the
+        # step before, and when that of the last row would have been over if nobody had recorded it.
+        self._own_ns = 0
+        self._over: Optional[int] = None
+        self._without: Optional[int] = None
+        # From when on there is something to look after behind a step.
+        self._look_at = 0
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
         # Steps that have ended and are no rows yet: what makes an EndedStep. Bare tuples: one with names
@@ -105,6 +112,10 @@ class OwnLoop:
     def stop(self) -> None:
         """Write what is left and close the log."""
         if self._session is not None:
+            if self._look_at:
+                self._look()
+            self._settle()
+            self._count(self._session, self._over)
             self._session.close(passes_counted(self._optimizer))
 
     def fail(self, error: Exception) -> None:
@@ -128,23 +139,29 @@ class OwnLoop:
     # -- steps -----------------------------------------------------------------------------------
 
     # These run in every step, between the user's own lines: they do what cannot wait, and have their
-    # guards inside.
+    # guards inside. What they need of other modules they have as arguments: to look up a global name
+    # there takes as long as all that is done with it.
 
-    def __enter__(self) -> None:
+    def __enter__(self, now: Callable[[], int] = monotonic_ns) -> None:
         """A step begins; one inside of another is part of it."""
         self._depth += 1
         session = self._session
         if self._depth > 1 or session is None or not session.recording:
             return
-        entered = monotonic_ns()
+        entered = now()
         marks = self._marks
         # What the step before had, and what was set in between, which belongs to none.
         marks.data = marks.gradients = marks.reduced = marks.samples_now = None
-        begin = self._begin = monotonic_ns()
-        # What the end of a step took is told with the next one.
-        self._own_ns = self._exit_ns + begin - entered
+        begin = self._begin = now()
+        self._own_ns = begin - entered
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Any,
+        trace: Any,
+        now: Callable[[], int] = monotonic_ns,
+    ) -> None:
         """It has ended; one that raises is none."""
         self._depth -= 1
         begin = self._begin
@@ -153,19 +170,33 @@ class OwnLoop:
         self._begin = None
         if kind is not None:
             return
-        end = monotonic_ns()
-        try:
-            marks = self._marks
-            if marks.are_news:
-                self._announce()
-            found = marks.data, marks.gradients, marks.reduced
-            # As EndedStep has them.
-            self._ended.append((self._epoch, begin, end, found, marks.samples_now, self._own_ns))
-            if len(self._ended) >= MOST_WAITING:
-                self._settle()
-            self._exit_ns = monotonic_ns() - end
-        except Exception as error:  # whatever it is, it may not reach training
-            self.fail(error)
+        end, marks = now(), self._marks
+        # As EndedStep has them.
+        self._ended.append(
+            (
+                self._epoch,
+                begin,
+                end,
+                marks.data,
+                marks.gradients,
+                marks.reduced,
+                marks.samples_now,
+                self._own_ns,
+                self._over,
+            )
+        )
+        if end >= self._look_at:
+            self._look()
+        self._over = now()
+
+    @while_running
+    def _look(self) -> None:
+        """After what need not be looked after in every step."""
+        if self._marks.are_news:
+            self._announce()
+        if len(self._ended) >= MOST_WAITING:
+            self._settle()
+        self._look_at = monotonic_ns() + LOOK_AGAIN_NS
 
     @never_raises
     def _settle(self) -> None:
@@ -186,8 +217,15 @@ class OwnLoop:
                 self._marks.forget_read()
             begins = [step.begin for step in ended[1:]]
             for step, next_begin in zip(ended, [*begins, None]):
-                session.cost.turn(step.own_ns)
+                self._count(session, step.over)
+                self._without = step.end - step.own_ns
                 session.step(self._row(session, step, next_begin))
+
+    def _count(self, session: Session, over: Optional[int]) -> None:
+        """What recording the step took that became a row last."""
+        if over is not None and self._without is not None:
+            session.cost.turn(over - self._without)
+            self._without = None
 
     def _row(self, session: Session, step: EndedStep, next_begin: Optional[int]) -> StepRow:
         clock = self._clock
@@ -200,12 +238,27 @@ class OwnLoop:
         return StepRow(number, epoch, step.begin, data, ready, reduced, step.end, 1, samples, clock)
 
     # Plain, as in StepLogger: what autograph may not look into is behind it.
-    def mark(self, name: str, tensors: Any) -> None:
+    def mark(
+        self,
+        name: str,
+        tensors: Any,
+        now: Callable[[], int] = monotonic_ns,
+        kind_of: Callable[[Any], type] = type,
+        several: Tuple[type, ...] = (tuple, list),
+        data: str = DATA,
+    ) -> None:
         """Something is there, now or, where a graph is traced, in every run of it."""
-        entered = monotonic_ns()
-        if not self._marks.marked_again(name, tensors, entered):
+        entered = now()
+        marks = self._marks
+        first = tensors[0] if kind_of(tensors) in several and tensors else tensors
+        # To ask TensorFlow whether it traces a graph takes longer than all the rest of a step.
+        if kind_of(first) is not marks.eager or name not in marks.on_host:
             self._mark(name, tensors)
-        self._own_ns += monotonic_ns() - entered
+        elif name == data:
+            marks.data_again(first, entered)
+        else:
+            setattr(marks, name, entered)
+        self._own_ns += now() - entered
 
     @tf.autograph.experimental.do_not_convert
     @while_running

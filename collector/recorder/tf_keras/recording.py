@@ -78,7 +78,7 @@ class Recording(FitRecording):
             session.next_step, self._passes, world.size > 1, passes_done(optimizer)
         )
         calls = self._calls = EndedCalls(session.cost)
-        calls.epoch = self.epoch
+        calls.change(self.epoch)
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, self._emit)
         self._begin()
         self._instrumentation = Instrumentation(
@@ -197,16 +197,16 @@ class Recording(FitRecording):
         stream, calls = self._stream, self._calls
         assert stream is not None
         assert calls is not None
-        if calls.ended and not stream.settled:
+        if calls.looked and not stream.settled:
             self._settle()
             self.drain(between_calls=True)
-        if calls.ended and not self._weights_told:
+        if calls.looked and not self._weights_told:
             self._weights_told = True
             self._tell_weights()
         if self._several_per_call:
             # The last call of an epoch may run fewer steps than the others.
-            calls.steps = steps_per_execution(self.model)
-        calls.attentive = self._several_per_call or calls.ended < _FIRST_CALLS
+            calls.change(self.epoch, steps_per_execution(self.model))
+        calls.attend(to_all=self._several_per_call or calls.looked < _FIRST_CALLS)
 
     @never_raises
     def aborted(self, begin: int) -> None:
@@ -266,7 +266,7 @@ class Recording(FitRecording):
         )
 
     def _announce_news(self) -> None:
-        if self._calls is not None and self._calls.ended and self._news() != self._announced:
+        if self._calls is not None and self._calls.looked and self._news() != self._announced:
             self._announce()
 
     def _announce(self) -> None:

@@ -53,6 +53,8 @@ class Call(NamedTuple):
     steps: int
     #: What was seen of it besides (see ``timed``).
     seen: Any = None
+    #: Nanoseconds that recording the call before it took; None where nobody knows.
+    own_ns: Optional[int] = None
 
 
 class StepAssembler:

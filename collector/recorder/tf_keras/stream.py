@@ -96,6 +96,8 @@ class StepStream:
         with self._lock:
             calls = self._calls.take() if self._settled else []
             if calls:
+                for call in calls:
+                    self._calls.count(call.own_ns)
                 self._emit(self._rows(calls, in_flight=0 if between_calls else 1))
 
     def _rows(self, calls: List[Call], in_flight: int) -> List[StepRow]:

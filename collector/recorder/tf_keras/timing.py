@@ -42,28 +42,25 @@ def timed(
     calls: "EndedCalls",
     saw: Optional[Callable[[Any], Any]] = None,
     key: Optional[str] = None,
+    last_of: Any = None,
 ) -> TimedFunction:
     """The function with the timer around it, whose calls go to ``calls``.
 
-    ``saw`` is told what each call returned, and gives back what is to be known of the call besides; or
-    that is in the returned logs under ``key``, and taken out of them.
+    What is to be known of a call besides is in the returned logs under ``key``, and taken out of them;
+    or it is ``last_of.last``; or ``saw`` gives it back, which is told what the call returned.
 
     In every call, as little is done as can be, with few objects: the training has just driven
     everything else out of the processor's caches, where coming by an object takes longer than what is
     done with it. So the call has them in its closure, in a class of its own.
     """
-    model_has, waiting, now = vars(recording.model), calls.waiting, monotonic_ns
+    model_has, ended, now = vars(recording.model), calls.waiting.append, monotonic_ns
     # Keras makes a new history for every fit: it tells this fit from another one.
     history = model_has.get("history")
 
     class Timer(TimedFunction):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             entered = now()
-            looks = (
-                calls.attentive
-                or calls.ended >= calls.most
-                or model_has.get("history") is not history
-            )
+            looks = entered >= calls.look_at or model_has.get("history") is not history
             if looks:
                 trained = recording.model.train_function
                 recording.before_call()
@@ -89,17 +86,19 @@ def timed(
             if key is not None:
                 if type(outputs) is dict:
                     seen = outputs.pop(key, None)
+            elif last_of is not None:
+                seen = last_of.last
             elif saw is not None:
                 try:
                     seen = saw(outputs)
                 except Exception as error:  # whatever it is, it may not reach training
                     recording.fail(error)
-            waiting.append((calls.epoch, begin, end, calls.steps, calls.own_ns, seen))
-            calls.ended += 1
+            ended((entered, begin, end, calls.over, seen))
             if looks:
+                calls.looked += 1
                 recording.called()
-            besides_ns, calls.besides_ns = calls.besides_ns, 0
-            calls.own_ns = now() - end + begin - entered + besides_ns
+            # What is taken from what, whoever makes rows finds out.
+            calls.over = now()
             return outputs
 
     return Timer(function)

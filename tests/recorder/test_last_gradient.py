@@ -1,0 +1,106 @@
+"""Which gradient is there last, found by asking for groups."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stallscope.collector.recorder.mxnet.last_gradient import LastGradient
+
+ASKED_UNTIL = 1_000_000_000
+MS = 1_000_000
+
+
+def ask(search: LastGradient, there: dict[str, int]) -> None:
+    """One step, of gradients that are there so many nanoseconds after all were asked for."""
+    groups = search.groups
+    assert sorted(name for group in groups for name in group) == sorted(there)
+    times = [ASKED_UNTIL + max(there[name] for name in group) for group in groups]
+    search.learn(times, ASKED_UNTIL)
+
+
+def search_to_the_end(search: LastGradient, there: dict[str, int]) -> int:
+    """How many steps it takes until one may be taken to be the last."""
+    steps = 0
+    while not search.patience:
+        ask(search, there)
+        steps += 1
+        assert steps < 100
+    return steps
+
+
+def shuffled(count: int, seed: int) -> dict[str, int]:
+    """Gradients a millisecond apart, in any order of their names."""
+    times = [(1 + place) * MS for place in range(count)]
+    random.Random(seed).shuffle(times)
+    return {f"layer{number}": at for number, at in enumerate(times)}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 81, 400])
+def test_the_last_of_any_is_found_in_a_few_steps(count: int) -> None:
+    for seed in range(10):
+        there = shuffled(count, seed)
+        search = LastGradient(list(there))
+        steps = search_to_the_end(search, there)
+        assert steps <= 3
+        assert search.guess == max(there, key=lambda name: there[name])
+
+
+def test_what_was_found_is_looked_at_soon_and_then_now_and_then() -> None:
+    there = shuffled(8, 1)
+    search = LastGradient(list(there))
+    search_to_the_end(search, there)
+    soon = search.patience
+    ask(search, there)
+    assert search.patience > soon > 0
+
+
+def test_another_one_that_comes_last_is_found() -> None:
+    there = shuffled(8, 1)
+    search = LastGradient(list(there))
+    search_to_the_end(search, there)
+    other = "layer3" if search.guess == "layer2" else "layer2"
+    there[other] = 100 * MS
+    ask(search, there)
+    assert search.patience == 0
+    search_to_the_end(search, there)
+    assert search.guess == other
+
+
+def test_a_later_one_among_those_left_out_begins_the_search_anew() -> None:
+    there = shuffled(8, 1)
+    search = LastGradient(list(there))
+    ask(search, there)
+    [*_, others] = search.groups
+    there[others[0]] = 100 * MS
+    ask(search, there)
+    assert search.patience == 0
+    search_to_the_end(search, there)
+    assert search.guess == others[0]
+
+
+def test_gradients_that_are_there_when_they_are_asked_for_tell_nothing() -> None:
+    there = dict.fromkeys(shuffled(8, 1), 10_000)
+    search = LastGradient(list(there))
+    guess = search.guess
+    ask(search, there)
+    assert search.patience > 0
+    assert search.guess == guess
+    # Later the training is behind its host again.
+    there = shuffled(8, 1)
+    ask(search, there)
+    search_to_the_end(search, there)
+    assert search.guess == max(there, key=lambda name: there[name])
+
+
+def test_what_differs_by_chance_does_not_begin_it_anew() -> None:
+    there = shuffled(8, 1)
+    search = LastGradient(list(there))
+    search_to_the_end(search, there)
+    found = search.guess
+    other = "layer3" if found == "layer2" else "layer2"
+    there[other] = there[found] + 20_000
+    ask(search, there)
+    assert search.patience > 0
+    assert search.guess == found
