@@ -169,8 +169,10 @@ def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
     figures = []
     names = ("a gradient's negotiation", "a gradient's allreduce", "communication of a step")
     for at, name in enumerate(names):
-        pairs = [([one[at] for one in by[arm]] for arm in ("recorder", "none")) for by in arms]
-        by = paired_blocks([(own, none) for own, none in pairs], together=len(names))
+        pairs = [
+            ([one[at] for one in own["recorder"]], [one[at] for one in own["none"]]) for own in arms
+        ]
+        by = paired_blocks(pairs, together=len(names))
         figures.append(
             Figure(
                 f"{what}: {name}, with the callback − without",

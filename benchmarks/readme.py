@@ -28,6 +28,7 @@ QUOTED = (
     "PyTorch, 20 gradients: added per step",
     "PyTorch, 20 gradients: added per step, against traceml-ai",
     "PyTorch, 160 gradients: added per step, against traceml-ai",
+    "MXNet, 2 ranks, 162 gradients: stamps add per step",
     "PyTorch: resident memory that recording 100,000 steps adds",
     "import stallscope.torch, behind its framework",
     "import stallscope.keras, behind its framework",

@@ -39,7 +39,8 @@ class LastGradient:
         among = self._among
         size = -(-len(among) // _GROUPS)
         groups = [among[first : first + size] for first in range(0, len(among), size)]
-        others = [name for name in self._names if name not in among]
+        left = set(among)
+        others = [name for name in self._names if name not in left]
         return [*groups, others] if others else groups
 
     def learn(self, times: List[int], asked_until: int) -> None:
