@@ -391,6 +391,16 @@ def test_what_recording_takes_is_counted_once_for_every_call() -> None:
     assert (cost.turns, cost.host_ns) == (2, 10_000)
 
 
+def test_calls_that_nobody_took_are_no_work_of_the_recorder() -> None:
+    cost = Cost()
+    ended = EndedCalls(cost)
+    ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
+    ended.over = 34_000
+    [_] = ended.take(1)
+    ended.close()
+    assert (cost.turns, cost.host_ns) == (0, 0)
+
+
 def test_calls_are_of_the_epoch_that_ran_when_they_began(wall: list[int]) -> None:
     ended = EndedCalls(Cost())
     for begin, epoch, steps in ((10, 3, 1), (20, 4, 2)):

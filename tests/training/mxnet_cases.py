@@ -326,6 +326,20 @@ def reduction_fails(case: Case) -> Any:
 
 
 @alone
+def host_far_ahead(case: Case) -> Any:
+    """The first step takes the engine longer than all others take the host."""
+    training = Training(1.0)
+
+    def step(inputs: Any, labels: Any) -> None:
+        training.step(inputs, labels)
+        training.net.seconds = 0.0
+
+    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
+        training.run(log.watch(case.loader(100)), epochs=1, step=step)
+    return training.seen()
+
+
+@alone
 def engine_takes_no_times(case: Case) -> Any:
     """A C library whose streams read in a way of their own."""
     from stallscope.collector.recorder.mxnet import engine

@@ -170,6 +170,16 @@ def test_a_reduction_that_fails_leaves_the_other_steps_their_times(alone: Record
     assert (fit.steps["ready"] > fit.steps["data"]).all()
 
 
+def test_an_engine_far_behind_is_not_asked_for_groups_for_ever(alone: Recorded) -> None:
+    fit = fit_of(alone, "host_far_ahead")
+    assert fit.numbers == list(range(100))
+    unknown = fit.steps["ready"].isna()
+    # Which of two gradients comes last is not known before the first step has ended.
+    assert not unknown[:60].any()
+    assert 0 < unknown.sum() < 40
+    assert not fit.steps["end"].isna().any()
+
+
 def test_a_system_whose_streams_take_no_times_stamps_no_gradients(alone: Recorded) -> None:
     fit = fit_of(alone, "engine_takes_no_times")
     check_steps(fit, 0, 24, stamps=("data",))

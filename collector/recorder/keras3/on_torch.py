@@ -25,6 +25,8 @@ class TorchStages(FetchedInPython):
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
         # Whether a call went by without a gradient that is watched.
         self._missed = False
+        # When the last gradient was there as it was looked at before.
+        self._looked_at: Optional[int] = None
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -55,8 +57,12 @@ class TorchStages(FetchedInPython):
 
     def call_ended(self) -> None:
         super().call_ended()
-        if self.last_of is not None and (self._missed or self._gradients.on_gradient is None):
+        if self.last_of is None:
+            return
+        last = self._gradients.last
+        if self._missed or last == self._looked_at or self._gradients.on_gradient is None:
             self._look_anew()
+        self._looked_at = last
 
     def call_aborted(self, begin: int) -> None:
         super().call_aborted(begin)

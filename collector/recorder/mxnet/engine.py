@@ -76,7 +76,7 @@ class Moment:
         # The function's first argument is this one, and the second the buffer.
         functions = _StreamFunctions(read=ctypes.cast(clock, ctypes.c_void_p))
         stream = opens(time.CLOCK_MONOTONIC, b"r", functions)
-        # Nobody frees either: the engine may use them when Python has ended.
+        # Nobody frees either: the engine may use them as long as the process runs.
         memory = allocate(ctypes.c_size_t(ctypes.sizeof(_Time)))
         if not stream or not memory:
             raise OSError("there is no memory for another stream")
@@ -99,10 +99,10 @@ class Moment:
 
     def read(self) -> int:
         """As ``take``, where nobody else may ask for it."""
-        at = int(self._time.seconds * 1_000_000_000 + self._time.nanoseconds)
         # The stream found nothing to read; whoever reads it again would not even look. This waits until
         # the one that is just through with the clock is through with the stream.
         _system.clearerr(self.stream)
+        at = int(self._time.seconds * 1_000_000_000 + self._time.nanoseconds)
         self._time.seconds = self._time.nanoseconds = _NOT_YET
         return at
 

@@ -19,6 +19,8 @@ from .last_gradient import LastGradient
 _LOOKED_AT = 64
 # How soon, where an answer is to be waited for.
 _SOON = 4
+# So many steps the host may be ahead of the engine's answer, before it is not asked for groups again.
+_MOST_UNANSWERED = 64
 # The operators of layers write these gradients together, so one of them tells of both, and of their
 # reductions the one that is asked for last. Every array that the engine has to look at costs a quarter
 # of a microsecond.
@@ -73,6 +75,7 @@ class GradientProbe:
         "_search",
         "_stretch",
         "_told",
+        "_unanswered",
     )
 
     def __init__(self, trainer: Any) -> None:
@@ -85,15 +88,18 @@ class GradientProbe:
         self._search: Optional[LastGradient] = None
         self._last = self._reduced
         self._asked: Optional[Groups] = None
+        # So many steps the engine has been asked for groups since, and has not answered.
+        self._unanswered = 0
         # So often the last one is asked for before there is something to look at: now, and last time.
         self._left = self._stretch = 0
 
     def look_again(self) -> None:
         """Layers get frozen between epochs, and others get unfrozen."""
+        self._stretch -= max(self._left, 0)
         self._left = 0
 
-    def ask_ready(self) -> Answer:
-        """When all gradients are as the engine was told to make them up to here."""
+    def ask_ready(self) -> Optional[Answer]:
+        """When all gradients are as the engine was told to make them up to here; None: nobody knows."""
         self._left = left = self._left - 1
         return self._ask(self._last) if left >= 0 else self._look_and_ask()
 
@@ -101,7 +107,7 @@ class GradientProbe:
         """When all are as it was told up to here, the last of which was to reduce each of them."""
         return self._ask(self._reduced)
 
-    def _look_and_ask(self) -> Answer:
+    def _look_and_ask(self) -> Optional[Answer]:
         self._look()
         search = self._search
         if search is None:
@@ -113,10 +119,14 @@ class GradientProbe:
             self._asked = None
         # The host may be ahead of the engine, and of its answer.
         if search.patience > 0 or (self._asked is not None and search.found):
-            self._left = self._stretch = min(max(search.patience, _SOON), _LOOKED_AT)
+            self._stretch = min(max(search.patience, _SOON), _LOOKED_AT)
+            self._left = self._stretch - 1
             self._last = self._handles_of([search.guess])
             return self._ask(self._last)
         self._left = self._stretch = 0
+        self._unanswered = 0 if self._asked is None else self._unanswered + 1
+        if self._unanswered > _MOST_UNANSWERED:
+            return None
         answer = Groups([self._ask(self._handles_of(group)) for group in search.groups])
         if self._asked is None:
             self._asked = answer

@@ -182,7 +182,7 @@ class Recording:
         self._replaced = self._trainer._allreduce_grads = allreduce_grads
 
     def _asked(
-        self, ask: Optional[Callable[[], Answer]], now: Callable[[], int] = monotonic_ns
+        self, ask: Optional[Callable[[], Optional[Answer]]], now: Callable[[], int] = monotonic_ns
     ) -> Optional[Answer]:
         """When the gradients are there, or reduced; None where that is not asked."""
         turn = self._turn

@@ -90,7 +90,8 @@ class TurnStream:
         turn.samples = samples
         for ready, reduced in asked:
             self._count += 1
-            reduction = Reduction(self._count, _taken(ready, turn.data), _taken(reduced, 0))
+            ready_at = _taken(ready, turn.data)
+            reduction = Reduction(self._count, ready_at, _taken(reduced, ready_at or turn.data))
             turn.reduced(reduction)
             self._reduced_before = reduction.reduced or reduction.ready or self._reduced_before
         end = max(end, self._reduced_before, turn.begin)

@@ -118,8 +118,9 @@ class EndedCalls:
         )
 
     def close(self) -> None:
-        """There are no further calls, and all are taken."""
-        self.count(self._own_ns(self.over))
+        """There are no further calls; where some were not taken, what the last took is not known."""
+        if not self.waiting:
+            self.count(self._own_ns(self.over))
         self._without = None
 
     def _own_ns(self, over: Optional[int]) -> Optional[int]:
