@@ -30,6 +30,17 @@ def search_to_the_end(search: LastGradient, there: dict[str, int]) -> int:
     return steps
 
 
+def searched(there: dict[str, int]) -> LastGradient:
+    """A search that has ended."""
+    search = LastGradient(list(there))
+    search_to_the_end(search, there)
+    return search
+
+
+def another_than(search: LastGradient) -> str:
+    return "layer3" if search.guess == "layer2" else "layer2"
+
+
 def shuffled(count: int, seed: int) -> dict[str, int]:
     """Gradients a millisecond apart, in any order of their names."""
     times = [(1 + place) * MS for place in range(count)]
@@ -49,8 +60,7 @@ def test_the_last_of_any_is_found_in_a_few_steps(count: int) -> None:
 
 def test_what_was_found_is_looked_at_soon_and_then_now_and_then() -> None:
     there = shuffled(8, 1)
-    search = LastGradient(list(there))
-    search_to_the_end(search, there)
+    search = searched(there)
     soon = search.patience
     ask(search, there)
     assert search.patience > soon > 0
@@ -58,9 +68,8 @@ def test_what_was_found_is_looked_at_soon_and_then_now_and_then() -> None:
 
 def test_another_one_that_comes_last_is_found() -> None:
     there = shuffled(8, 1)
-    search = LastGradient(list(there))
-    search_to_the_end(search, there)
-    other = "layer3" if search.guess == "layer2" else "layer2"
+    search = searched(there)
+    other = another_than(search)
     there[other] = 100 * MS
     ask(search, there)
     assert search.patience == 0
@@ -96,10 +105,9 @@ def test_gradients_that_are_there_when_they_are_asked_for_tell_nothing() -> None
 
 def test_what_differs_by_chance_does_not_begin_it_anew() -> None:
     there = shuffled(8, 1)
-    search = LastGradient(list(there))
-    search_to_the_end(search, there)
+    search = searched(there)
     found = search.guess
-    other = "layer3" if found == "layer2" else "layer2"
+    other = another_than(search)
     there[other] = there[found] + 20_000
     ask(search, there)
     assert search.patience > 0

@@ -348,6 +348,7 @@ def engine_takes_no_times(case: Case) -> Any:
         def __getattr__(self, name: str) -> Any:
             return getattr(system, "getpid" if name == "getc" else name)
 
+    # Any object with a C library's functions will do.
     system, engine._system = engine._system, OtherSystem()  # type: ignore[assignment]
     try:
         return recorded(case, Training(), case.loader())
