@@ -54,6 +54,8 @@ class Summary:
     #: The kind of the bottleneck and its cause, and who is named for it.
     verdict: str | None = None
     cause: str | None = None
+    #: Whether something is wrong; None where an older version did not write it.
+    fault: bool | None = None
     named_ranks: tuple[int, ...] = ()
     named_hosts: tuple[str, ...] = ()
     #: Fractions of the step time by entry of the ledger.
@@ -188,6 +190,7 @@ def _summary(run: Run, analysis: Analysis | None) -> Summary:
         step_ms=None if analysis.step is None else values.number(analysis.step.mean),
         verdict=found.kind,
         cause=found.cause,
+        fault=found.fault,
         named_ranks=tuple(found.ranks),
         named_hosts=_texts(found.hosts),
         shares=_finite({entry.name: entry.share for entry in analysis.entries}),
@@ -239,10 +242,15 @@ def summary_of(content: Mapping[str, Any]) -> Summary:
         step_ms=values.number(content["step_ms"]),
         verdict=values.text(content["verdict"]),
         cause=values.text(content["cause"]),
+        fault=_known_bool(content.get("fault")),
         named_ranks=tuple(rank for rank in ranks if rank is not None),
         named_hosts=_texts(content["named_hosts"]),
         shares=_finite(content["shares"]),
     )
+
+
+def _known_bool(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _finite(shares: Mapping[str, Any]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 from .entry import SHARES, Entry, Summary
 
 #: Changes with the columns, and with what makes runs the same job.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: Columns with their types, in the order of ``row_of``. What a filter may ask for is in ``where.py``.
 COLUMNS = {
@@ -37,6 +37,7 @@ COLUMNS = {
     "step_ms": "REAL",
     "verdict": "TEXT",
     "cause": "TEXT",
+    "fault": "INTEGER",
     "named_ranks": "TEXT NOT NULL",
     "named_hosts": "TEXT NOT NULL",
     **dict.fromkeys(SHARES, "REAL"),
@@ -81,6 +82,7 @@ def row_of(entry: Entry) -> tuple[Any, ...]:
         summary.step_ms,
         summary.verdict,
         summary.cause,
+        summary.fault,
         json.dumps(summary.named_ranks),
         json.dumps(summary.named_hosts, ensure_ascii=False),
         *(summary.shares.get(name) for name in SHARES),
@@ -98,7 +100,7 @@ def entry_of(row: Sequence[Any]) -> Entry:
         :11
     ]
     (status, started_at, collected_at, size, facts, job, steps, epochs, throughput) = row[11:20]
-    (step_ms, verdict, cause, named_ranks, named_hosts, *shares, manifest) = row[20:]
+    (step_ms, verdict, cause, fault, named_ranks, named_hosts, *shares, manifest) = row[20:]
     known = {share: value for share, value in zip(SHARES, shares, strict=True) if value is not None}
     return Entry(
         folder=folder,
@@ -124,6 +126,7 @@ def entry_of(row: Sequence[Any]) -> Entry:
             step_ms=step_ms,
             verdict=verdict,
             cause=cause,
+            fault=None if fault is None else bool(fault),
             named_ranks=_items(named_ranks),
             named_hosts=_items(named_hosts),
             shares=known,

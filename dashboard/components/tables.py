@@ -83,7 +83,7 @@ def gains_table(analysis: Analysis) -> Any:
         ]
         for gain in gains(analysis)
     ]
-    return _small_table("What fixing gains", ["Fix", "Saves", "Speed-up", "95% interval"], rows)
+    return _small_table("Potential gains", ["Fix", "Saves", "Speed-up", "95% interval"], rows)
 
 
 def words_card(words: Table | None, addresses: Sequence[str] = ()) -> Any:

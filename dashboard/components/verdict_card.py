@@ -8,9 +8,8 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.what_if import WhatIf
-from stallscope.wording.fixes import how_sure, speedup
+from stallscope.wording.fixes import how_sure, saved, speedup
 from stallscope.wording.gains import main_gain
-from stallscope.wording.numbers import amount
 from stallscope.wording.verdicts import headline
 
 from .coded_words import coded_words
@@ -55,11 +54,7 @@ def _gain(analysis: Analysis) -> Any:
 
 
 def _gain_sentence(gain: WhatIf) -> str:
-    most = "at most " if gain.fix == "allreduce" else ""
-    return (
-        f"as fast, {most}{amount(gain.saved_ms.value, 'ms')} less per step, once this is fixed "
-        f"({how_sure(gain)})."
-    )
+    return f"as fast: saves {saved(gain)} per step ({how_sure(gain)})."
 
 
 def _advice(advice: tuple[str, ...]) -> Any:

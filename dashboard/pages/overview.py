@@ -8,12 +8,12 @@ from stallscope.analysis import Analysis
 from stallscope.pictures.charts import (
     Chart,
     baseline_chart,
+    cause_chart,
     job_chart,
-    ledger_chart,
     ranks_chart,
     step_time_chart,
 )
-from stallscope.reports.tables import baselines_table, stragglers_table
+from stallscope.reports.tables import GAINS_FROM, baselines_table, cause_table, stragglers_table
 from stallscope.wording.gains import gains
 
 from ..components.chart_card import chart_card
@@ -35,7 +35,7 @@ class OverviewPage(RunPage):
             side_by_side(verdict_card(analysis), _gains(analysis)),
             figures_row(analysis),
             side_by_side(
-                _chart("ledger", ledger_chart(analysis)),
+                _chart("by-cause", cause_chart(analysis)),
                 _chart("baseline", baseline_chart(analysis)),
             ),
             _chart("ranks", ranks_chart(analysis)),
@@ -45,6 +45,7 @@ class OverviewPage(RunPage):
                 _chart("job", job_chart(analysis)),
                 findings_card(analysis.findings, shown.run_id, shown.baseline_id),
             ),
+            words_card(cause_table(analysis)) if analysis.by_cause else None,
             _ledger(analysis),
             words_card(baselines_table(analysis)),
             _ranks(analysis),
@@ -63,8 +64,8 @@ def _gains(analysis: Analysis) -> Any:
     if not gains(analysis):
         return None
     return table_card(
-        "What fixing gains",
-        "The run's own steps, replayed without the fault.",
+        "Potential gains",
+        GAINS_FROM[analysis.predicted_from],
         gains_table(analysis),
     )
 
@@ -73,8 +74,8 @@ def _ledger(analysis: Analysis) -> Any:
     if not analysis.entries:
         return None
     return table_card(
-        "Ledger",
-        "What a step's time is spent on; the entries add up to the step.",
+        "Ledger, with imbalance",
+        "The typical rank's stages, and how long it waits for the slowest. They add up to the step.",
         ledger_table(analysis),
     )
 

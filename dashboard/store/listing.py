@@ -40,7 +40,9 @@ class Listed:
         found = self.entry.summary
         if found.verdict is None:
             return None
-        return Bottleneck(found.verdict, found.cause, "", found.named_ranks, found.named_hosts)
+        named = found.named_ranks, found.named_hosts
+        # What an older version has written tells no faults from other parts of the step.
+        return Bottleneck(found.verdict, found.cause, "", *named, fault=found.fault is not False)
 
     def with_figures(self, figures: Figures) -> Listed:
         """The same where somebody has analysed it meanwhile."""

@@ -10,7 +10,6 @@ from stallscope.analysis import analyse
 from stallscope.analysis.advice import (
     ONE_BROADCAST,
     Advice,
-    Setup,
     averaged_metrics,
     broadcast_once,
     checkpoints_on_rank_0,
@@ -26,6 +25,7 @@ from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.imbalance import for_imbalance
 from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
 from stallscope.analysis.result import Straggler
+from stallscope.analysis.setup import Setup
 from stallscope.analysis.stats import Mean
 from stallscope.simulate import Job, simulate
 

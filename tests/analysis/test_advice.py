@@ -14,13 +14,14 @@ from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH, every_piece, stra
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.advice import Advice, Setup
+from stallscope.analysis.advice import Advice
 from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.imbalance import for_imbalance
 from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
 from stallscope.analysis.communication import Communication
 from stallscope.analysis.ledger import Ledger
+from stallscope.analysis.setup import Setup
 from stallscope.analysis.stats import Mean
 from stallscope.parsers import read
 from stallscope.run import Run

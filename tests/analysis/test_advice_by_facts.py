@@ -12,11 +12,10 @@ from analysis.test_advice import moved, text
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.advice import Setup
 from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.input import for_late_input
-from stallscope.analysis.advice.setup import Pool
 from stallscope.analysis.ledger import Ledger
+from stallscope.analysis.setup import Pool, Setup
 from stallscope.parsers import read
 from stallscope.simulate import Fixed, simulate
 from stallscope.simulate import Job as SimulatedJob

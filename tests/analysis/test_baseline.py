@@ -23,17 +23,19 @@ def synthetic(ranks: int) -> Run:
     return simulate(job).run
 
 
-def test_real_less_synthetic_less_single_adds_up() -> None:
+def test_real_less_synthetic_is_the_sum_of_four_differences() -> None:
     job = replace(JOB, faults=(LOADER, CONTENTION))
     found = analyse(simulate(job).run, synthetic(8), synthetic(1))
     split = found.decomposition
     assert split is not None
     assert split.input_stall.value == pytest.approx(50, rel=0.03)
-    assert split.interference.value == pytest.approx(8, rel=0.1)
-    assert split.rest.value == pytest.approx(0, abs=0.5)
+    assert split.compute.value == pytest.approx(8, rel=0.1)
+    assert split.other.value == pytest.approx(0, abs=0.5)
+    assert split.allreduce.value == pytest.approx(0, abs=0.5)
     assert split.loss.value == pytest.approx(58, rel=0.02)
-    parts = split.input_stall.value + split.interference.value + split.rest.value
-    assert parts == pytest.approx(split.loss.value)
+    parts = [split.input_stall, split.compute, split.other, split.allreduce]
+    assert sum(part.value for part in parts) == pytest.approx(split.loss.value)
+    assert all(part.ci95 is not None for part in parts)
     base = found.baseline
     assert base is not None
     waiting = sum(base.entry(name).ms for name in ("imbalance", "allreduce"))  # type: ignore[union-attr]

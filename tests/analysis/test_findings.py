@@ -555,9 +555,9 @@ def threads(intra_op: int, processors: int, allowed: int | None = None, **more: 
 @pytest.mark.parametrize(
     ("facts", "evidence"),
     [
-        (threads(4, 8), "16 intra-op threads together on 8 processors"),
-        (threads(0, 8), "32 intra-op threads together on 8 processors"),
-        (threads(8, 64, allowed=4), "32 intra-op threads together on 16 processors"),
+        (threads(4, 8), "16 intra-op threads together on 8 CPU cores"),
+        (threads(0, 8), "32 intra-op threads together on 8 CPU cores"),
+        (threads(8, 64, allowed=4), "32 intra-op threads together on 16 CPU cores"),
     ],
 )
 def test_more_threads_than_processors(tmp_path: Path, facts: Row, evidence: str) -> None:

@@ -21,19 +21,20 @@ SCHEMA = json.loads(
 )
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
-    "": "schema_version run baseline job_s step_ms ledger ranks steps epoch_times clocks communication "
-    "input bottleneck stragglers what_if changes findings events machines warnings",
+    "": "schema_version run baseline job_s step_ms ledger by_cause ranks steps epoch_times clocks "
+    "communication input bottleneck stragglers what_if changes findings events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
     "baseline.match": "same differs",
     "baseline.single": "id match",
     "baseline.single.match": "same differs",
-    "baseline.decomposition": "loss input_stall interference rest communication scale",
+    "baseline.decomposition": "loss input_stall compute other allreduce communication scale",
     "baseline.decomposition.loss": "ms ci95_ms",
     "job_s": "startup warmup steps validation checkpoint epoch_gap total",
     "step_ms": "mean p50 p95 p99 ci95",
     "ledger": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms",
+    "by_cause": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms waiting_ms",
     "ranks": "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "
     "clock_offset_ms clock_uncertainty_ms",
     "steps": "total complete partial unused sampled_out",
@@ -44,10 +45,10 @@ KEYS = {
     "clocks.jumps": "clock step ms",
     "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
     "network_bandwidth_gb_s whole_ms hidden_ms",
-    "bottleneck": "kind cause ranks hosts evidence advice",
+    "bottleneck": "kind cause ranks hosts evidence advice fault",
     "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
     "work",
-    "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated",
+    "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound",
     "changes": "step before_ms after_ms entry by_ms rank",
     "findings": "code severity title evidence advice",
     "events": "total listed",
@@ -238,7 +239,7 @@ def test_what_all_ranks_cost_is_taken_apart(case: Callable[[str], Analysis]) -> 
     parts = found["baseline"]["decomposition"]
     assert parts["input_stall"]["ms"] == pytest.approx(8, rel=0.05)
     assert parts["loss"]["ms"] == pytest.approx(
-        sum(parts[name]["ms"] for name in ("input_stall", "interference", "rest"))
+        sum(parts[name]["ms"] for name in ("input_stall", "compute", "other", "allreduce"))
     )
     assert parts["loss"]["ci95_ms"][0] < 8 < parts["loss"]["ci95_ms"][1]
     # On one rank nobody waits and nothing is reduced.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +12,14 @@ import pyarrow.compute as pc
 
 from stallscope.run import Run
 
-from .advice import Setup, advise
+from .advice import advise
 from .alignment import AlignedSteps
 from .attribution import Attribution, attribute
 from .baseline import decompose, match_baseline, match_single
 from .blocks import NULL, Block, Ints
 from .change_points import change_points
 from .communication import Communication, communication
+from .cores import loaders_share_cores, share_cores
 from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
@@ -28,12 +30,14 @@ from .findings.slow_steps import step_findings
 from .generations import Generations
 from .input_times import InputRates, input_rates
 from .job_time import host_step_times, job_time
-from .ledger import STAGES, Ledger
+from .ledger import STAGES, Ledger, rank_means
 from .result import (
+    CAUSES,
     ENTRIES,
     Analysis,
     BaselineMatch,
     Bottleneck,
+    CauseEntry,
     ChangePoint,
     ClockSummary,
     Coverage,
@@ -43,9 +47,10 @@ from .result import (
     StepTime,
 )
 from .sampled import set_aside, skipped_steps, unlike_the_rest
+from .setup import Setup
 from .side_by_side import by_parts
 from .stats import Mean, mean_with_interval
-from .verdict import decide, without_steps
+from .verdict import Compared, decide, without_steps
 
 
 def analyse(
@@ -69,30 +74,38 @@ def analyse(
     worlds, ledgers, steady, world = made.worlds, made.ledgers, made.steady, made.last_world
     clocks = None if world is None else _clocks(world)
     base_steady = None if base is None else base.steady
+    match = None if baseline is None else match_baseline(run, baseline)
+    # What another job shows is no prediction for this one.
+    same_job = base_steady if match is not None and not match.differs else None
+    if same_job is not None and (steady is None or same_job.ranks != steady.ranks):
+        same_job = None
     found = None
     if world is not None and steady is not None:
         # On one clock arrivals need no completions: nothing is hidden.
         blind = world.clocks.skew if len(world.clocks.names) > 1 else 0.0
-        found = attribute(steady, world.hosts, base_steady, blind)
+        busy_loaders = loaders_share_cores(run)
+        found = attribute(steady, world.hosts, same_job, blind, share_cores(run), busy_loaders)
     stragglers = () if found is None or _one_of_many(run) else found.stragglers
     step = _step_time(worlds, steady)
     throughput = _throughput(run, steady, step)
     changes = () if steady is None else change_points(steady)
-    match = None if baseline is None else match_baseline(run, baseline)
     gap = _gap(run, throughput, step, base)
     moved = _communication(run, steady, network_bandwidth)
     rates = _input_rates(run, throughput, base, found)
-    verdict = _bottleneck(run, steady, found, base_steady is not None, moved, rates)
+    compared = Compared(same_job, None if alone is None else alone.steady)
+    verdict = _bottleneck(run, steady, found, compared, moved, rates)
     coverage = _coverage(run, worlds, ledgers)
     analysis = Analysis(
         run=run,
         job=job_time(run, worlds, ledgers, made.warm),
         step=step,
         entries=() if steady is None else _entries(steady, base, alone),
+        by_cause=() if steady is None else _by_cause(steady, base, alone),
         ranks=() if world is None else _rank_summaries(world, steady),
         bottleneck=verdict,
         stragglers=stragglers,
         what_if=() if found is None else found.gains,
+        predicted_from="run" if same_job is None else "baseline",
         findings=by_severity(
             [
                 *_findings(run, base is not None, single, clocks, steady, changes, found),
@@ -116,8 +129,8 @@ def analyse(
         single=alone,
         input_rates=rates,
         decomposition=(
-            decompose(steady, found, base_steady, None if alone is None else alone.steady)
-            if steady is not None and found is not None and base_steady is not None
+            decompose(steady, base_steady, None if alone is None else alone.steady)
+            if steady is not None and base_steady is not None
             else None
         ),
     )
@@ -160,7 +173,7 @@ def _bottleneck(
     run: Run,
     steady: Ledger | None,
     found: Attribution | None,
-    has_baseline: bool,
+    compared: Compared,
     moved: Communication | None,
     rates: InputRates | None,
 ) -> Bottleneck:
@@ -175,10 +188,10 @@ def _bottleneck(
         return Bottleneck(
             "insufficient_data",
             None,
-            f"One rank's log of {run.size}: the callback was added on rank {run.ranks[0]} only. "
-            "Waiting for another rank and slow communication look the same from here.",
+            f"Only rank {run.ranks[0]}'s log is here: the other {run.size - 1} were not recorded or not "
+            "collected. Waiting for another rank and slow communication look the same in one log.",
         )
-    verdict = decide(steady, found, run.missing_ranks, has_baseline)
+    verdict = decide(steady, found, run, compared)
     if verdict.kind == "input" and rates is not None:
         evidence = f"{verdict.evidence} {in_a_sentence(rates)}".rstrip()
         verdict = replace(verdict, evidence=evidence)
@@ -197,26 +210,53 @@ def _input_rates(
 def _entries(
     steady: Ledger, base: Analysis | None, alone: Analysis | None
 ) -> tuple[LedgerEntry, ...]:
-    step = float(steady.total.mean()) / 1e6
-    entries = []
-    for name in ENTRIES:
-        mean = steady.mean_ms(name)
-        other = None if base is None else base.entry(name)
-        one = None if alone is None else alone.entry(name)
-        excess = None if other is None else mean.minus(Mean(other.ms, other.ci95_ms))
-        entries.append(
-            LedgerEntry(
-                name,
-                mean.value,
-                mean.value / step if step else 0.0,
-                mean.ci95,
-                None if other is None else other.ms,
-                None if excess is None else excess.value,
-                None if excess is None else excess.ci95,
-                None if one is None else one.ms,
-            )
+    return tuple(
+        LedgerEntry(
+            **_entry(
+                steady,
+                steady.mean_ms(name),
+                None if base is None else base.entry(name),
+                None if alone is None else alone.entry(name),
+            ),
+            name=name,
         )
-    return tuple(entries)
+        for name in ENTRIES
+    )
+
+
+def _by_cause(
+    steady: Ledger, base: Analysis | None, alone: Analysis | None
+) -> tuple[CauseEntry, ...]:
+    return tuple(
+        CauseEntry(
+            **_entry(
+                steady,
+                steady.mean_ms(name, by_cause=True),
+                None if base is None else base.cause(name),
+                None if alone is None else alone.cause(name),
+            ),
+            name=name,
+            waiting_ms=float(steady.excess(name).mean()) / 1e6 if name in STAGES else 0.0,
+        )
+        for name in CAUSES
+    )
+
+
+def _entry(
+    steady: Ledger, mean: Mean, base: LedgerEntry | None, alone: LedgerEntry | None
+) -> dict[str, Any]:
+    """What entries of both ledgers have, but for their names."""
+    step = float(steady.total.mean()) / 1e6
+    excess = None if base is None else mean.minus(Mean(base.ms, base.ci95_ms))
+    return {
+        "ms": mean.value,
+        "share": mean.value / step if step else 0.0,
+        "ci95_ms": mean.ci95,
+        "baseline_ms": None if base is None else base.ms,
+        "excess_ms": None if excess is None else excess.value,
+        "excess_ci95_ms": None if excess is None else excess.ci95,
+        "single_ms": None if alone is None else alone.ms,
+    }
 
 
 def _step_time(worlds: Sequence[AlignedSteps], steady: Ledger | None) -> StepTime | None:
@@ -261,20 +301,10 @@ def _rank_summaries(world: AlignedSteps, steady: Ledger | None) -> tuple[RankSum
 
 def _means(steady: Ledger) -> dict[str, list[float | None]]:
     """Of stages and waiting, per rank: milliseconds over its measured steps; None without any."""
-    count, *sums = steady.cells.summed(_sums, steady.last).tolist()
     return {
-        name: [t / n / 1e6 if n else None for t, n in zip(total, count, strict=True)]
-        for name, total in zip((*STAGES, "wait"), sums, strict=True)
+        name: [None if np.isnan(one) else one / 1e6 for one in means.tolist()]
+        for name, means in rank_means(steady).items()
     }
-
-
-def _sums(block: Block, last: Ints) -> Ints:
-    """(Measured steps, nanoseconds of each stage, of waiting) × ranks."""
-    measured = block["measured"]
-    times = [*(block[name] for name in STAGES), last[block.steps, None] - block["arrival"]]
-    if not measured.all():
-        times = [np.where(measured, one, 0) for one in times]
-    return np.array([measured.sum(axis=0), *(one.sum(axis=0) for one in times)])
 
 
 def _throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float | None:

@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
-from .ledger import Ledger, mean_over_ranks
+from .gains import Faults, gains_alone, gains_with_baseline
+from .ledger import Ledger
 from .loaders import pace_unseen, with_loaders_at_work
 from .result import Straggler
-from .stats import mean_with_interval
 from .stragglers import Found, find_stragglers
-from .variation import Variation, variation
-from .what_if import (
-    Replay,
-    WhatIf,
-    what_if,
-    with_stage_of,
-    without_faulty,
-    without_lateness,
-)
-
-Ints = npt.NDArray[np.int64]
+from .variation import variation
+from .what_if import WhatIf, without_faulty
 
 
 @dataclass(frozen=True)
@@ -32,14 +20,15 @@ class Attribution:
 
     stragglers: tuple[Straggler, ...]
     gains: tuple[WhatIf, ...]
-    #: What compute as in the baseline would gain; None without one.
-    compute: WhatIf | None
     #: Whether nobody can be named because there are too few independent steps.
     too_few_steps: bool
-    #: Imbalance that is input in truth, milliseconds per step: loaders were at work while ranks waited.
+    #: Imbalance that slow input causes, milliseconds per step: loaders were at work while ranks waited.
     loaders_at_work_ms: float = 0.0
     #: Whether the named ranks' loaders run ahead, and how fast the others' are does not show.
     pace_unseen: bool = False
+
+    def gain(self, fix: str) -> WhatIf | None:
+        return next((gain for gain in self.gains if gain.fix == fix), None)
 
     @property
     def named(self) -> tuple[int, ...]:
@@ -52,33 +41,60 @@ class Attribution:
 
 
 def attribute(
-    ledger: Ledger, hosts: Sequence[str], baseline: Ledger | None, blind_ns: float = 0.0
+    ledger: Ledger,
+    hosts: Sequence[str],
+    baseline: Ledger | None,
+    blind_ns: float = 0.0,
+    shared_cores: bool = False,
+    busy_loaders: bool = False,
 ) -> Attribution:
-    """Test for stragglers of every kind, and compute what each fix gains.
+    """Test for stragglers of every kind, and predict what each fix gains.
 
     Args:
         ledger: steady steps.
         hosts: per rank, its host.
-        baseline: steady steps of the baseline.
+        baseline: steady steps of a baseline of the same job on as many ranks.
         blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
+        shared_cores: whether ranks take CPU cores from each other.
+        busy_loaders: whether workers that load data take cores from compute.
     """
     recorded, ledger = ledger, with_loaders_at_work(ledger)
     found = find_stragglers(recorded, ledger, hosts, blind_ns)
-    healed = without_faulty(ledger, found.slow)
-    varies = variation(ledger, baseline, found, healed)
+    fixed = without_faulty(ledger, found.slow)
+    varies = variation(ledger, baseline, found, fixed)
     if varies is not None:
         found = _with(found, varies.straggler)
-    compute = None
-    if baseline is not None and len(baseline):
-        compute = _stage_gain("compute", ledger, found, healed.last, baseline, varies)
+    unseen = pace_unseen(ledger, _slow_in_input(ledger, found))
+    faults = Faults(ledger, found, fixed, varies, unseen)
+    if baseline is None:
+        gains = gains_alone(faults, bound=shared_cores)
+    else:
+        gains = gains_with_baseline(faults, baseline, shared_cores, busy_loaders)
     return Attribution(
-        found.stragglers,
-        tuple(_gains(ledger, found, healed, baseline, varies)),
-        compute,
+        _at_the_cost_of(gains, found.stragglers),
+        tuple(gains),
         found.too_few_steps,
         float((recorded.imbalance - ledger.imbalance).mean()) / 1e6,
-        pace_unseen(ledger, _slow_in_input(ledger, found)),
+        unseen,
     )
+
+
+def _at_the_cost_of(
+    gains: Sequence[WhatIf], stragglers: Sequence[Straggler]
+) -> tuple[Straggler, ...]:
+    """Stragglers that cost what fixing them gains, the costliest first."""
+    saved = {gain.fix: gain.saved_ms for gain in gains}
+    counted = [one for one in stragglers if one.counts_as_imbalance]
+    if len(counted) == 1 and not counted[0].fixes:
+        saved[counted[0].pattern] = saved["imbalance"]
+    costly = [
+        replace(one, cost_ms=next((saved[fix] for fix in names if fix in saved), one.cost_ms))
+        for one in stragglers
+        for names in [one.fixes or (one.pattern if one.counts_as_imbalance else "",)]
+    ]
+    # Lateness that moves around and costs nothing beyond the baseline's is nothing to see to.
+    costly = [one for one in costly if one.ranks or one.cost_ms.value > 0]
+    return tuple(sorted(costly, key=lambda one: one.cost_ms.value, reverse=True))
 
 
 def _slow_in_input(ledger: Ledger, found: Found) -> list[int]:
@@ -92,72 +108,3 @@ def _with(found: Found, varying: Straggler) -> Found:
     rest = [one for one in found.stragglers if (one.pattern, one.stage) != ("rotating", "compute")]
     stragglers = sorted([*rest, varying], key=lambda one: one.cost_ms.value, reverse=True)
     return replace(found, stragglers=tuple(stragglers), late=found.named_late)
-
-
-def _gains(
-    ledger: Ledger,
-    found: Found,
-    healed: Replay,
-    baseline: Ledger | None,
-    varies: Variation | None,
-) -> list[WhatIf]:
-    """What each fix gains; ``healed`` are the steps with the slow ranks healed."""
-    saved = healed.saved(ledger)
-    if found.late is not None:
-        saved = saved + (ledger.last - without_lateness(ledger, found.late))
-    unsure = 0.0
-    if varies is not None:
-        saved, unsure = saved + varies.saved, varies.unsure_ns
-    gains = []
-    if any(one.counts_as_imbalance for one in found.stragglers):
-        gains.append(what_if("imbalance", ledger, saved, healed.fixed, unsure))
-    # Behind others that are slower, healing one alone gains nothing.
-    for one in (one for one in found.stragglers if one.cost_ms.value > 0):
-        fixes = [f"host:{host}" for host in one.hosts] or [f"rank:{rank}" for rank in one.ranks]
-        gains += [_gain_of(fix, ledger, one) for fix in fixes]
-    for stage in ("input", "other"):
-        gains.append(_stage_gain(stage, ledger, found, healed.last, baseline))
-    if len(ledger.ranks) > 1:
-        gains.append(what_if("allreduce", ledger, ledger.allreduce))
-    return gains
-
-
-def _stage_gain(
-    stage: str,
-    ledger: Ledger,
-    found: Found,
-    last: Ints,
-    baseline: Ledger | None,
-    varies: Variation | None = None,
-) -> WhatIf:
-    """What a stage as in the baseline gains, when ``last`` is what healing the named ones leaves.
-
-    Where compute varies, a baseline's compute would not, either: that part is imbalance's gain.
-    """
-    replay = with_stage_of(ledger, stage, baseline, last, found.healthy)
-    saved = last - replay.last
-    if found.late is not None:
-        saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
-    if varies is not None:
-        saved = saved - varies.saved
-    return what_if(stage, ledger, saved, replay.fixed, _unsure(stage, ledger, baseline))
-
-
-def _unsure(stage: str, ledger: Ledger, baseline: Ledger | None) -> float:
-    """Half the interval of what a stage is held against, nanoseconds."""
-    if baseline is None or not len(baseline):
-        return 0.0
-    mean = mean_with_interval(baseline.cells.per_step(mean_over_ranks, stage))
-    mean = ledger.as_sure_as_clocks(stage, baseline.as_sure_as_clocks(stage, mean))
-    return 0.0 if mean.ci95 is None else (mean.ci95[1] - mean.ci95[0]) / 2
-
-
-def _gain_of(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
-    step = float(ledger.total.mean()) / 1e6
-    cost = one.cost_ms
-
-    def speedup(ms: float) -> float:
-        return step / max(step - ms, 1e-6)
-
-    ci95 = None if cost.ci95 is None else (speedup(cost.ci95[0]), speedup(cost.ci95[1]))
-    return WhatIf(fix, cost, speedup(cost.value), ci95)

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from stallscope.run import Run, newest_first
 
-from .attribution import Attribution
 from .ledger import Ledger
-from .result import BaselineMatch, Decomposition
+from .result import CAUSES, BaselineMatch, Decomposition
 from .stats import Mean, mean_with_interval
 
 #: What must be alike for a comparison to say something; the rest of the facts may differ.
@@ -63,23 +62,22 @@ def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run
     return min(rest, key=lambda one: one.size != run.size, default=None), single
 
 
-def decompose(
-    real: Ledger, found: Attribution, synthetic: Ledger, single: Ledger | None
-) -> Decomposition:
+def decompose(real: Ledger, synthetic: Ledger, single: Ledger | None) -> Decomposition:
     """Where the step goes between the three runs; steady steps of each."""
     step, base = _step(real), _step(synthetic)
-    loss = step.minus(base)
-    stall = next(gain.saved_ms for gain in found.gains if gain.fix == "input")
-    compute = real.mean_ms("compute").minus(synthetic.mean_ms("compute"))
-    rest = Mean(loss.value - stall.value - compute.value, None)
+    by_cause = {
+        name: real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))
+        for name in CAUSES
+    }
     waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
     return Decomposition(
-        loss,
-        stall,
-        compute,
-        rest,
-        waiting,
-        None if single is None else base.minus(_step(single)),
+        loss=step.minus(base),
+        input_stall=by_cause["input"],
+        compute=by_cause["compute"],
+        other=by_cause["other"],
+        allreduce=by_cause["allreduce"],
+        communication=waiting,
+        scale=None if single is None else base.minus(_step(single)),
     )
 
 

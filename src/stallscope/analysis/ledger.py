@@ -119,7 +119,7 @@ class Ledger:
 
     def excess(self, name: str) -> Ints:
         """Per step, by how much a stage of the critical rank exceeds the reference rank's."""
-        return self._of_role(name, "critical") - self._of_role(name, "reference")
+        return self.by_cause(name) - self.entry(name)
 
     @property
     def cause(self) -> Ints:
@@ -131,6 +131,14 @@ class Ledger:
         if name in STAGES:
             return self._of_role(name, "reference")
         return self.imbalance if name == "imbalance" else self.allreduce
+
+    def by_cause(self, name: str) -> Ints:
+        """One entry of the ledger by cause, per step: a stage of the critical rank, or allreduce.
+
+        The critical rank's stages contain what the other ranks wait for, so the four entries add up
+        to the step.
+        """
+        return self.allreduce if name == "allreduce" else self._of_role(name, "critical")
 
     def _of_role(self, name: str, role: str) -> Ints:
         """Per step, what ``of`` gives of the critical or the reference rank."""
@@ -150,9 +158,10 @@ class Ledger:
             for role, own in zip(("reference", "critical"), found, strict=True)
         }
 
-    def mean_ms(self, name: str) -> Mean:
-        """The mean of an entry, milliseconds, with its interval."""
-        return self.as_sure_as_clocks(name, mean_with_interval(self.entry(name))).scaled(1e-6)
+    def mean_ms(self, name: str, by_cause: bool = False) -> Mean:
+        """Return the mean of an entry in milliseconds, with its interval."""
+        per_step = self.by_cause(name) if by_cause else self.entry(name)
+        return self.as_sure_as_clocks(name, mean_with_interval(per_step)).scaled(1e-6)
 
     def as_sure_as_clocks(self, name: str, mean: Mean) -> Mean:
         """A mean in nanoseconds, less sure by the clocks' part where R(i) bounds its entry."""
@@ -203,6 +212,25 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
 def mean_over_ranks(block: Block, name: str) -> Floats:
     """A kernel: per step, the mean over all ranks."""
     return np.asarray(block[name].mean(axis=1))
+
+
+def rank_means(ledger: Ledger) -> dict[str, Floats]:
+    """Return the means of the stages and of ``wait`` per rank, nanoseconds per measured step.
+
+    NaN where a rank measured no step.
+    """
+    count, *sums = ledger.cells.summed(_rank_sums, ledger.last)
+    measured = np.where(count, count, np.nan)
+    return {name: total / measured for name, total in zip((*STAGES, "wait"), sums, strict=True)}
+
+
+def _rank_sums(block: Block, last: Ints) -> Ints:
+    """(Measured steps, nanoseconds of each stage, of waiting) × ranks."""
+    measured = block["measured"]
+    times = [*(block[name] for name in STAGES), last[block.steps, None] - block["arrival"]]
+    if not measured.all():
+        times = [np.where(measured, one, 0) for one in times]
+    return np.array([measured.sum(axis=0), *(one.sum(axis=0) for one in times)])
 
 
 def _of_roles(block: Block, *roles: Ints) -> Ints:

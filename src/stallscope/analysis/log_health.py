@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from stallscope.run import Log, Run
 
-from .advice import number
+from .setup import number
 from .side_by_side import in_parts, of_generation
 
 Ints = npt.NDArray[np.int64]

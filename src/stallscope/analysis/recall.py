@@ -24,8 +24,8 @@ from stallscope.run import Run
 
 from .generations import Generations
 from .ledger import GAPS, Ledger
-from .recalled_ledger import PER_RANK, RecalledLedger, entries_of
-from .result import ENTRIES, Analysis
+from .recalled_ledger import PER_RANK, RecalledLedger, causes_of, entries_of
+from .result import CAUSES, ENTRIES, Analysis
 
 #: What an analysis is of, or is made of anew from the run's steps.
 _NOT_FOUND = {"run", "ledger", "warm_up", "steady", "baseline", "single"}
@@ -103,6 +103,7 @@ def _columns(analysis: Analysis, ledger: Ledger) -> dict[str, Any]:
         **{name: getattr(ledger, name) for name in _PER_STEP},
         **{f"gap_{name}": ledger.gaps[:, index] for index, name in enumerate(GAPS)},
         **{f"entry_{name}": values for name, values in entries_of(ledger).items()},
+        **{f"cause_{name}": values for name, values in causes_of(ledger).items()},
     }
 
 
@@ -141,7 +142,8 @@ def _ledger(
     gaps = np.stack([own[f"gap_{name}"] for name in GAPS], axis=1)
     per_step = {name: own[name] for name in _PER_STEP}
     entries = {name: own[f"entry_{name}"] for name in ENTRIES}
-    return RecalledLedger.recalled({**of_all, **per_step, "gaps": gaps}, entries, make)
+    causes = {name: own[f"cause_{name}"] for name in CAUSES}
+    return RecalledLedger.recalled({**of_all, **per_step, "gaps": gaps}, entries, causes, make)
 
 
 @cache

@@ -10,7 +10,7 @@ import numpy as np
 
 from .blocks import Ints
 from .ledger import Ledger
-from .result import ENTRIES
+from .result import CAUSES, ENTRIES
 
 #: Fields of a ledger that have a number per step and rank.
 PER_RANK = ("cells",)
@@ -25,6 +25,7 @@ class RecalledLedger(Ledger):
         cls,
         per_step: Mapping[str, Any],
         entries: Mapping[str, Ints],
+        causes: Mapping[str, Ints],
         make: Callable[[], Ledger | None],
     ) -> RecalledLedger:
         """A ledger of what is known of each step.
@@ -32,11 +33,13 @@ class RecalledLedger(Ledger):
         Args:
             per_step: all fields but those per rank.
             entries: of each entry of the ledger its nanoseconds per step.
+            causes: the same of the ledger by cause.
             make: makes the ledger from the run's steps.
         """
         ledger = cls.__new__(cls)
         # The fields of a frozen dataclass; those that are missing are asked of __getattr__.
-        vars(ledger).update(per_step, _entries=dict(entries), _make=make, _making=Lock())
+        vars(ledger).update(per_step, _make=make, _making=Lock())
+        vars(ledger).update(_entries=dict(entries), _causes=dict(causes))
         vars(ledger)["last"] = ledger.total - ledger.allreduce
         return ledger
 
@@ -62,7 +65,16 @@ class RecalledLedger(Ledger):
         known: Mapping[str, Ints] | None = vars(self).get("_entries")
         return super().entry(name) if known is None else known[name]
 
+    def by_cause(self, name: str) -> Ints:
+        known: Mapping[str, Ints] | None = vars(self).get("_causes")
+        return super().by_cause(name) if known is None else known[name]
+
 
 def entries_of(ledger: Ledger) -> dict[str, Ints]:
     """Of each entry of a ledger its nanoseconds per step."""
     return {name: np.asarray(ledger.entry(name)) for name in ENTRIES}
+
+
+def causes_of(ledger: Ledger) -> dict[str, Ints]:
+    """Of each entry of a ledger by cause its nanoseconds per step."""
+    return {name: np.asarray(ledger.by_cause(name)) for name in CAUSES}

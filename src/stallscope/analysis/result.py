@@ -22,6 +22,8 @@ Severity = Literal["info", "warning", "error"]
 
 #: Entries of the ledger, in the order in which a step goes through them.
 ENTRIES = ("input", "compute", "other", "imbalance", "allreduce")
+#: Entries of the ledger by cause.
+CAUSES = ("input", "compute", "other", "allreduce")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class LedgerEntry:
     excess_ci95_ms: tuple[float, float] | None = None
     #: The same of the run on one rank.
     single_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class CauseEntry(LedgerEntry):
+    """One entry of the ledger by cause: the critical rank's own stage, or exposed allreduce.
+
+    ``waiting_ms`` of it are what the critical rank's stage takes longer than the reference rank's:
+    the time that the other ranks wait for it. It is negative where the critical rank's is shorter.
+    """
+
+    waiting_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,14 +104,23 @@ class Straggler:
     work: float | None = None
 
     @property
+    def fixes(self) -> tuple[str, ...]:
+        """The names of the fixes that answer it: ``host:NAME`` or ``rank:3``; none where it rotates."""
+        of_hosts = tuple(f"host:{host}" for host in self.hosts)
+        return of_hosts or tuple(f"rank:{rank}" for rank in self.ranks)
+
+    @property
     def counts_as_imbalance(self) -> bool:
-        """Whether healing it is a fix of its own; loaders that stall in turn are mended as input."""
+        """Whether it has a fix of its own; loaders that stall in turn are fixed as input."""
         return self.pattern != "rotating" or self.stage == "compute"
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The verdict. ``ranks`` and ``hosts`` are named only where the lap test names them."""
+    """The verdict. ``ranks`` and ``hosts`` are named only where the lap test names them.
+
+    ``fault`` tells a fault from a healthy run, of which ``kind`` is the largest part that could shrink.
+    """
 
     kind: str
     cause: str | None
@@ -106,6 +128,7 @@ class Bottleneck:
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    fault: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,17 +193,16 @@ class ChangePoint:
 class Decomposition:
     """Where the step goes between one rank, N ranks on synthetic data and N ranks on real data.
 
-    Milliseconds per step, each with its interval: real − synthetic = input stall + interference + rest,
-    and synthetic − single = what scale costs, most of which is communication.
+    Milliseconds per step, each with its interval. By cause, real − synthetic is exactly the sum of four
+    differences: input stall, compute, other and allreduce. Synthetic − single is what scale costs.
     """
 
     #: Real − synthetic.
     loss: Mean
-    #: What input costs beyond the baseline's (counterfactual on every rank).
     input_stall: Mean
-    #: By how much compute is slower than the baseline's: loaders take cores from it.
-    interference: Mean
-    rest: Mean
+    compute: Mean
+    other: Mean
+    allreduce: Mean
     #: Imbalance and exposed allreduce of the synthetic run.
     communication: Mean
     #: Synthetic on N ranks − synthetic on one; None without a run on one rank.
@@ -203,10 +225,13 @@ class Analysis:
     job: JobTime
     step: StepTime | None
     entries: tuple[LedgerEntry, ...]
+    by_cause: tuple[CauseEntry, ...]
     ranks: tuple[RankSummary, ...]
     bottleneck: Bottleneck
     stragglers: tuple[Straggler, ...]
     what_if: tuple[WhatIf, ...]
+    #: What gains of fixes are predicted from: a matching ``baseline``, or the ``run`` alone.
+    predicted_from: Literal["baseline", "run"]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     samples_per_second: float | None
@@ -241,3 +266,11 @@ class Analysis:
 
     def entry(self, name: str) -> LedgerEntry | None:
         return next((entry for entry in self.entries if entry.name == name), None)
+
+    @property
+    def waiting_unseen(self) -> bool:
+        """Whether allreduce may be waiting for ranks whose logs are missing."""
+        return bool(self.run.missing_ranks)
+
+    def cause(self, name: str) -> CauseEntry | None:
+        return next((entry for entry in self.by_cause if entry.name == name), None)

@@ -1,26 +1,42 @@
-"""The verdict: what holds the run back most, of what could be won back.
+"""The verdict: the fault that costs most, or the largest part of a healthy step that could shrink.
 
-The ledger describes; the verdict rests on what-if gains. Faults of named ranks are healed first, so
-that a slow input on one rank is that rank's fault and not the loader's.
+The ledger describes; the verdict rests on what-if gains. Named ranks are fixed first, so that a slow
+input on one rank is that rank's fault and not the loader's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+from stallscope.run import Run
+from stallscope.wording.numbers import amount, significant
 
 from .attribution import Attribution
+from .cores import CpuLoad, crowded_cores
 from .epochs import EpochTimes
+from .gains import FAULTS
 from .ledger import STAGES, Ledger
 from .result import Bottleneck, Straggler
+from .stats import Mean, mean_with_interval
 from .what_if import ASSUMED_MS, WhatIf
 
-#: What cannot win back this share of the step is not worth a verdict.
+#: A fault on all ranks that costs less of the step is not worth a verdict.
 WORTHWHILE = 0.05
+# A rank that the lap test names is slow beyond doubt, so less is worth fixing.
+_WORTHWHILE_OF_NAMED = 0.01
+# Without a baseline only so much exposed allreduce is a fault: every job has some.
+_TOO_MUCH_ALLREDUCE = 1 / 3
+# On cores that are not shared, compute differs less between numbers of ranks.
+_GROWS = 1.1
 # Fewer are an impression and no measurement, however alike they are.
 _FEWEST_STEPS = 20
 _AS_GOOD_AS_ALWAYS = 0.995
-_DECIDING = ("imbalance", "input", "other", "allreduce")
+
+_PARTS = {
+    "allreduce": "exposed allreduce",
+    "variation": "waiting for the slowest of ranks that vary",
+}
 
 _ADVICE_WITHOUT_STEPS = (
     'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
@@ -28,140 +44,226 @@ _ADVICE_WITHOUT_STEPS = (
 )
 
 
-def decide(
-    ledger: Ledger, found: Attribution, missing_ranks: Sequence[int], has_baseline: bool
-) -> Bottleneck:
-    """The verdict over a run's steady steps; what to do about it is advice's."""
+@dataclass(frozen=True)
+class Compared:
+    """Steady steps of runs of the same job: on synthetic data, and on synthetic data and one rank."""
+
+    baseline: Ledger | None = None
+    single: Ledger | None = None
+
+
+def decide(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> Bottleneck:
+    """Return the verdict over a run's steady steps, without advice."""
     step_ms = float(ledger.total.mean()) / 1e6
-    candidates = [gain for gain in found.gains if gain.fix in _DECIDING]
-    if found.compute is not None:
-        candidates.append(found.compute)
-    candidates.sort(key=lambda gain: gain.saved_ms.value, reverse=True)
-    if found.too_few_steps and len(ledger.ranks) > 1:
+    few = found.too_few_steps and len(ledger.ranks) > 1
+    faults = _faults(ledger, found, compared.baseline)
+    if few:
         # Nobody can be named, but what costs time on whichever rank may be plain all the same.
-        candidates = [gain for gain in candidates if _surely_worthwhile(gain, step_ms)]
-        if not candidates or len(ledger) < _FEWEST_STEPS:
+        faults = [gain for gain in faults if _surely_worthwhile(gain, step_ms)]
+        if len(ledger) < _FEWEST_STEPS or not faults:
             return _insufficient(
                 f"{len(ledger)} steady steps, each much like the one before, are too few to tell a "
                 "fault from chance; a few hundred are enough in most runs"
             )
-    if not candidates or candidates[0].saved_ms.value < WORTHWHILE * step_ms:
-        return _nothing_to_gain(candidates, step_ms, has_baseline)
-    best = candidates[0]
-    if best.fix == "allreduce" and missing_ranks:
-        return _insufficient(
-            f"logs of {_ranks(missing_ranks)} are missing: what looks like allreduce may be waiting "
-            "for them"
-        )
-    rival = next((gain for gain in candidates[1:] if _overlap(best, gain)), None)
+    crowded = _crowded(run, ledger, compared)
+    # A baseline on as many ranks shares the cores as well: beyond that, a fault counts first.
+    first = bool(faults) and compared.baseline is not None
+    if crowded is not None and not first and _most_from_cores(crowded, ledger) > _most(faults):
+        return _on_crowded_cores(crowded, ledger, compared)
+    if not faults:
+        return _healthy(ledger, found, run, compared)
+    best = faults[0]
+    if best.fix == "allreduce" and run.missing_ranks:
+        return _allreduce_unknown(run)
+    rival = next((gain for gain in faults[1:] if _overlap(best, gain)), None)
     if rival is not None:
-        return Bottleneck(
-            "balanced",
-            None,
-            f"{_title(best.fix)} and {rival.fix} could each win back about "
-            f"{best.saved_ms.value:.1f} ms of a {step_ms:.1f} ms step; the steps there are cannot "
-            "tell which is more.",
-        )
+        return _two_faults(best, rival, step_ms)
     if best.fix == "imbalance":
         return _imbalance(best, found, step_ms)
-    return _on_all_ranks(best, ledger, found, step_ms, has_baseline)
+    return _on_all_ranks(best, ledger, found, step_ms, compared.baseline is not None)
+
+
+def _faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
+    """Fixes of faults that are worth a verdict, the best first."""
+    step_ms = float(ledger.total.mean()) / 1e6
+    gains = [gain for gain in found.gains if gain.fix in FAULTS]
+    gains += _allreduce_faults(ledger, found, baseline)
+    worth = [gain for gain in gains if _surely_saved(gain) >= _least(gain, found) * step_ms]
+    return sorted(worth, key=lambda gain: gain.saved_ms.value, reverse=True)
+
+
+def _surely_saved(gain: WhatIf) -> float:
+    """Milliseconds that a fix saves; of stages of all ranks, the low end of the interval."""
+    ci95 = gain.saved_ms.ci95
+    return ci95[0] if ci95 is not None and gain.fix in STAGES else gain.saved_ms.value
+
+
+def _least(gain: WhatIf, found: Attribution) -> float:
+    """The share of the step that a fix has to save."""
+    named = gain.fix == "imbalance" and found.named
+    return _WORTHWHILE_OF_NAMED if named else WORTHWHILE
+
+
+def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
+    """Exposed allreduce where it is a fault: longer than the baseline's, or much of the step."""
+    gain = found.gain("allreduce")
+    if gain is None:
+        return []
+    if baseline is None:
+        step_ms = float(ledger.total.mean()) / 1e6
+        return [gain] if gain.saved_ms.value >= _TOO_MUCH_ALLREDUCE * step_ms else []
+    longer = mean_with_interval(ledger.allreduce).minus(mean_with_interval(baseline.allreduce))
+    return [replace(gain, saved_ms=longer.scaled(1e-6))]
+
+
+def _most(faults: Sequence[WhatIf]) -> float:
+    return faults[0].saved_ms.value if faults else 0.0
+
+
+def _crowded(run: Run, ledger: Ledger, compared: Compared) -> CpuLoad | None:
+    """The machine on which compute threads outnumber cores, unless compute is no slower for it."""
+    load, single = crowded_cores(run), compared.single
+    if load is None or single is None or not len(single):
+        return load
+    grown = ledger.by_cause("compute").mean() / single.by_cause("compute").mean()
+    return load if grown > _GROWS else None
+
+
+def _most_from_cores(load: CpuLoad, ledger: Ledger) -> float:
+    """Milliseconds that compute would be shorter at most if every thread had a core."""
+    return float(ledger.by_cause("compute").mean()) / 1e6 * (1 - 1 / load.over)
+
+
+def _on_crowded_cores(load: CpuLoad, ledger: Ledger, compared: Compared) -> Bottleneck:
+    compute = _mean(ledger, "compute")
+    single = ""
+    if compared.single is not None and len(compared.single):
+        single = f", against {_in_words(_mean(compared.single, 'compute'))} on one rank"
+    threads = f"{load.threads} compute threads" if load.threads > 1 else "1 compute thread"
+    return Bottleneck(
+        "compute",
+        "cores",
+        f"{len(load.ranks)} ranks with {threads} together share the {load.cores} CPU cores of host "
+        f"{load.host}. Compute takes {_in_words(compute)} of the {_step(ledger)} step{single}.",
+        fault=True,
+    )
 
 
 def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
     counted = [one for one in found.stragglers if one.counts_as_imbalance]
     worst = counted[0]
-    gain = f"{best.saved_ms.value:.1f} of {step_ms:.1f} ms per step"
     rest = len(counted) - 1
-    more = f" {rest} more {'is' if rest == 1 else 'are'} in the table." if rest else ""
+    more = f" The table lists {rest} more." if rest else ""
+    unseen = (
+        "The other ranks' loaders keep up, so their limit is unknown. " if found.pace_unseen else ""
+    )
+    who = f"rank {found.named[0]}" if len(found.named) == 1 else "that"
     return Bottleneck(
         "imbalance",
         worst.stage,
-        f"{sentence(worst)}{more} {_saves(found)} {gain}.",
+        f"{sentence(worst)}{more} {unseen}Fixing {who} saves {_saved(best, step_ms)} per step.",
         ranks=found.named,
         hosts=found.hosts,
-    )
-
-
-def _saves(found: Attribution) -> str:
-    if not found.pace_unseen:
-        return "Healing that saves"
-    return (
-        "The others' queues are full, so how much faster their loaders are does not show: healing that "
-        "saves at most"
+        fault=True,
     )
 
 
 def sentence(one: Straggler) -> str:
-    """What a straggler does to the others, with the evidence."""
+    """Say what a straggler does to the others, with the evidence."""
     who = f"host {', '.join(one.hosts)} ({_ranks(one.ranks)})" if one.hosts else _ranks(one.ranks)
-    by = f"{one.excess_ms.value:.1f} ms"
+    by = _in_words(one.excess_ms)
     share = f"{one.late_share:.0%} of steps"
     if one.pattern == "rotating" and one.late_share > _AS_GOOD_AS_ALWAYS:
         return (
-            f"Which rank is last changes from step to step: its {one.stage} takes {by} longer than the "
-            "typical rank's, and no rank has more of that than chance gives."
+            f"Another rank is last in every step: its {one.stage} takes {by} longer than the typical "
+            "rank's. No rank is last more often than chance explains."
         )
     if one.pattern == "rotating":
         return (
-            f"In {share} some rank or other is late by {by} of {one.stage}; it moves around, and no "
-            "rank has more of it than chance gives."
+            f"In {share} one rank or another is late by {by} of {one.stage}. No rank is late more often "
+            "than chance explains."
         )
     if one.pattern == "bursts":
-        return f"{_title(who)}: late in {share}, then by {by} of {one.stage}."
-    grows = ", more and more of it as the run goes on" if one.pattern == "ramp" else ""
+        return f"{_title(who)} is late in {share}, by {by} of {one.stage}."
+    grows = ", and more as the run goes on" if one.pattern == "ramp" else ""
     work = (
-        f" It works through {one.work:.2f} times the others' samples: uneven work, not slow hardware."
+        f" It processes {one.work:.2f} times the samples of its peers: the work is uneven, the hardware "
+        "is not slow."
         if one.work is not None
         else ""
     )
-    return (
-        f"The others wait for {who}: last to be ready in {share}, with {by} more {one.stage} than "
-        f"the others{grows}.{work}"
-    )
+    what = "work between steps" if one.stage == "other" else one.stage
+    return f"{_title(who)} is last in {share}, with {by} more {what} than its peers{grows}.{work}"
 
 
 def _on_all_ranks(
     best: WhatIf, ledger: Ledger, found: Attribution, step_ms: float, has_baseline: bool
 ) -> Bottleneck:
-    gain = f"{best.saved_ms.value:.1f} of {step_ms:.1f} ms per step"
     where = "" if found.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
+    saved = _saved(best, step_ms)
+    beyond = " more than in the baseline" if has_baseline else ""
     evidence = {
-        "input": f"Batches come late{where}: input costs {gain}",
-        "compute": f"Compute takes longer{where}: that costs {gain}",
-        "other": f"Work between steps costs {gain}{where}",
-        "allreduce": f"Exposed allreduce takes {gain}; if it cost nothing, that is what it would save",
+        "input": f"Batches come late{where}: input costs {saved} per step{beyond}",
+        "compute": f"Compute takes longer{where}: it costs {saved} per step{beyond}",
+        "other": f"Work between steps{where} costs {saved} per step{beyond}",
+        "allreduce": f"Exposed allreduce takes {saved} per step{beyond}",
     }[best.fix]
-    if best.fix != "allreduce":
-        evidence += (
-            " beyond the baseline's."
-            if has_baseline
-            else f", if {ASSUMED_MS:g} ms is what it needs; a synthetic baseline would tell."
-        )
-    else:
-        evidence += "."
+    if best.fix in STAGES and not has_baseline:
+        needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
+        evidence += f", if it needs {needs}. A synthetic baseline would tell"
     if found.too_few_steps and len(ledger.ranks) > 1:
-        evidence += (
-            " Whether a rank is slower than the others, so few independent steps cannot tell."
-        )
-    return Bottleneck(best.fix, best.fix if best.fix in STAGES else None, evidence)
+        evidence += ". Too few independent steps to tell whether one rank is slower"
+    cause = best.fix if best.fix in STAGES else None
+    return Bottleneck(best.fix, cause, f"{evidence}.", fault=True)
 
 
-def _nothing_to_gain(
-    candidates: Sequence[WhatIf], step_ms: float, has_baseline: bool
-) -> Bottleneck:
-    most = candidates[0] if candidates else None
-    rest = (
-        f"the most that could be won back is {max(most.saved_ms.value, 0.0):.1f} of {step_ms:.1f} ms "
-        f"({most.fix})"
-        if most
-        else "nothing could be won back"
-    )
-    if has_baseline:
-        return Bottleneck("compute", "compute", f"The step is compute, as in the baseline: {rest}.")
+def _two_faults(best: WhatIf, rival: WhatIf, step_ms: float) -> Bottleneck:
     return Bottleneck(
         "balanced",
         None,
-        f"No fault found: {rest}. Whether compute is all it could be, a synthetic baseline would tell.",
+        f"Fixing {_fault_title(best)} and fixing {_fault_title(rival)} each save about "
+        f"{_saved(best, step_ms)} per step. The steps cannot tell which saves more.",
+        fault=True,
+    )
+
+
+def _fault_title(gain: WhatIf) -> str:
+    return {"imbalance": "slow ranks", "other": "work between steps"}.get(gain.fix, gain.fix)
+
+
+def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> Bottleneck:
+    """The verdict where nothing is wrong: the largest part of the step that could shrink."""
+    step_ms = float(ledger.total.mean()) / 1e6
+    parts = [gain for gain in found.gains if gain.fix in _PARTS]
+    most = max(parts, key=lambda gain: gain.saved_ms.value, default=None)
+    if most is None or most.saved_ms.value < WORTHWHILE * step_ms:
+        if compared.baseline is not None:
+            return Bottleneck("compute", "compute", "The step is like the baseline's.")
+        return Bottleneck(
+            "balanced",
+            None,
+            "A synthetic baseline would tell whether compute is as fast as it can be.",
+        )
+    if most.fix == "allreduce" and run.missing_ranks:
+        return _allreduce_unknown(run)
+    gain = f"at most {significant(most.speedup)}×"
+    if most.fix == "variation":
+        gain = f"with half the variation, steps would be {significant(most.speedup)}× as fast"
+    return Bottleneck(
+        "imbalance" if most.fix == "variation" else most.fix,
+        _varying_stage(ledger) if most.fix == "variation" else None,
+        f"The largest part that could shrink is {_PARTS[most.fix]}: {gain}.",
+    )
+
+
+def _varying_stage(ledger: Ledger) -> str:
+    return max(STAGES, key=lambda stage: float(ledger.excess(stage).mean()))
+
+
+def _allreduce_unknown(run: Run) -> Bottleneck:
+    return _insufficient(
+        f"logs of {_ranks(run.missing_ranks)} are missing: what looks like allreduce may be waiting "
+        "for them"
     )
 
 
@@ -196,6 +298,23 @@ def _overlap(best: WhatIf, rival: WhatIf) -> bool:
     return (
         mine[0] <= rival.saved_ms.value <= mine[1] and theirs[0] <= best.saved_ms.value <= theirs[1]
     )
+
+
+def _saved(gain: WhatIf, step_ms: float) -> str:
+    at_most = "at most " if gain.bound else ""
+    return f"{at_most}{_in_words(gain.saved_ms)} of {amount(step_ms, 'ms')}"
+
+
+def _mean(ledger: Ledger, stage: str) -> Mean:
+    return ledger.mean_ms(stage, by_cause=True)
+
+
+def _step(ledger: Ledger) -> str:
+    return _in_words(mean_with_interval(ledger.total).scaled(1e-6))
+
+
+def _in_words(ms: Mean) -> str:
+    return amount(ms.value, "ms", ms.ci95)
 
 
 def _ranks(ranks: Sequence[int]) -> str:

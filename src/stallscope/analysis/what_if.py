@@ -22,8 +22,8 @@ from .stats import Mean, mean_with_interval
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-#: Without a baseline, what dispatching a step and a plain optimizer update are taken to need.
-ASSUMED_MS = 2.0
+#: Without a baseline, dispatching a step and a plain optimizer update are taken to need 1 ± 1 ms each.
+ASSUMED_MS = 1.0
 
 # Slow drifts that all ranks share must not be taken for a rank's own: map in parts of the run.
 _WINDOWS = 10
@@ -36,8 +36,9 @@ _PEERS = 64
 class WhatIf:
     """A fix, the time per step that it saves, and the speed-up that follows.
 
-    ``fix`` is ``input``, ``other``, ``allreduce``, ``imbalance``, ``rank:3``, ``host:NAME``,
-    ``bandwidth:2`` or ``ranks:64``. ``extrapolated`` where the run itself cannot show it.
+    ``fix`` is ``input``, ``compute``, ``other``, ``allreduce``, ``imbalance``, ``rank:3``,
+    ``host:NAME``, ``variation`` (half of it), ``all`` (every fault at once), ``bandwidth:2`` or
+    ``ranks:64``. ``bound`` marks an upper bound. ``extrapolated`` where the run itself cannot show it.
     ``mostly_ms`` is what nine in ten of the steps save at least, which says something even where steps
     are too much alike for an interval.
     """
@@ -48,6 +49,7 @@ class WhatIf:
     ci95: tuple[float, float] | None
     extrapolated: bool = False
     mostly_ms: float = 0.0
+    bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,23 @@ def what_if(
     ci95 = None if mean.ci95 is None else (speedup(mean.ci95[0]), speedup(mean.ci95[1]))
     mostly = float(np.quantile(saved, 0.1)) / 1e6 if len(saved) else 0.0
     return WhatIf(fix, mean.scaled(1e-6), speedup(mean.value), ci95, mostly_ms=mostly)
+
+
+def what_if_step(fix: str, ledger: Ledger, after: Mean) -> WhatIf:
+    """The gain of a fix after which a step takes so many nanoseconds."""
+    step = mean_with_interval(ledger.total)
+    saved, speedup = step.minus(after), step.value / max(after.value, 1.0)
+    ci95 = None
+    if step.ci95 is not None and after.ci95 is not None:
+        half = speedup * float(np.hypot(_relative_half(step), _relative_half(after)))
+        ci95 = speedup - half, speedup + half
+    mostly = float(np.quantile(ledger.total, 0.1)) - after.value
+    return WhatIf(fix, saved.scaled(1e-6), speedup, ci95, mostly_ms=mostly / 1e6)
+
+
+def _relative_half(mean: Mean) -> float:
+    """Half the interval of a mean, as a fraction of it."""
+    return 0.0 if mean.ci95 is None else (mean.ci95[1] - mean.ci95[0]) / 2 / mean.value
 
 
 def windows(steps: int) -> list[int]:
@@ -219,36 +238,21 @@ def _not_late(block: Block, step: Ints, rank: Ints, by: Ints) -> tuple[Ints, Int
     return at, arrival.max(axis=1)
 
 
-def with_stage_of(
-    ledger: Ledger, stage: str, baseline: Ledger | None, healed_last: Ints, healthy: Sequence[int]
-) -> Replay:
-    """The steps as they would be if a stage took what it takes in the baseline.
+def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequence[int]) -> Ints:
+    """Per step, when the last rank would be ready if a stage took no more than ASSUMED_MS.
 
-    Without a baseline it may take ASSUMED_MS. Ranks that are none of ``healthy`` have faults of
-    their own: in ``healed_last`` they are healed already.
+    Args:
+        ledger: steady steps.
+        stage: ``input`` or ``other``.
+        fixed_last: when the last rank would be ready if the slow ranks were fixed.
+        healthy: positions of all other ranks. A fixed rank arrives with them and gains what they do.
     """
     chosen = np.array(healthy, np.int64)
-    fixed = np.zeros(len(ledger))
-    if baseline is not None and len(baseline):
-        peers = baseline.cells.columns(stage, some_of(range(len(baseline.ranks))))
-        quantiles = _quantiles(peers, len(ledger))
-        replayed = ledger.cells.made_by_ranks(_as_baseline, stage, quantiles, ranks=list(healthy))
-        better, who = replayed.gathered(_latest, "arrival")
-        decides = _shares(who, len(chosen), len(ledger))
-        fixed = replayed.per_step(_put_in, "stage", decides, np.zeros(len(ledger)))
-    else:
-        better = ledger.cells.per_step(_without_excess, stage, chosen)
+    better = ledger.cells.per_step(_without_excess, stage, chosen)
     if len(chosen) == len(ledger.ranks):
-        return Replay(better, fixed)
-    # A healed rank arrives with the healthy ones: it gains what they do.
+        return better
     gained = ledger.cells.per_step(_last_of, chosen) - better
-    return Replay(np.asarray(healed_last - gained), fixed)
-
-
-def _as_baseline(block: Block, stage: str, quantiles: Ints) -> dict[str, Array]:
-    own = block[stage]
-    put_in = _mapped(own, quantiles, [0, len(own)])
-    return {"stage": put_in, "arrival": block["arrival"] - own + put_in}
+    return np.asarray(fixed_last - gained)
 
 
 def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:

@@ -21,8 +21,9 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
     start = ("baseline", base.step.mean)
     changes = [
         _change("input_stall", parts.input_stall),
-        _change("interference", parts.interference),
-        _change("rest", parts.rest),
+        _change("compute", parts.compute),
+        _change("other", parts.other),
+        _change("allreduce", parts.allreduce),
     ]
     if parts.scale is not None and single is not None:
         start = ("one rank", single.mean)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.result import ChangePoint, RankSummary
+from stallscope.analysis.result import CauseEntry, ChangePoint, RankSummary
+from stallscope.wording.baselines import against
 from stallscope.wording.numbers import amount
 
 from .compared_bars import ComparedBars
@@ -39,15 +40,17 @@ TITLES = {
     "imbalance": "Imbalance",
     "wait": "Waiting for slow ranks",
     "allreduce": "Exposed allreduce",
+    "waiting_or_allreduce": "Waiting + allreduce",
     "startup": "Start-up",
     "warmup": "Warm-up",
     "steps": "Steps",
     "validation": "Validation",
     "checkpoint": "Checkpoints",
     "epoch_gap": "Between epochs",
+    "input_waiting": "Waiting for slow input",
+    "compute_waiting": "Waiting for slow compute",
+    "other_waiting": "Waiting for work between steps",
     "input_stall": "Input stall",
-    "interference": "Loader interference",
-    "rest": "Rest",
     "scale": "Scale",
 }
 
@@ -128,21 +131,55 @@ Chart = (
 )
 
 
-def ledger_chart(analysis: Analysis) -> StackedBars | None:
-    """Where a step's time goes: one bar, and the baseline's below it. None without stages."""
-    if not analysis.entries or analysis.step is None:
+def cause_chart(analysis: Analysis) -> StackedBars | None:
+    """The step by cause: one bar, and the baseline's below it. None without stages.
+
+    The pale part of a stage is the time that other ranks wait for the slowest one's.
+    """
+    step = analysis.step
+    if not analysis.by_cause or step is None:
         return None
-    bars = [Bar("this run", _entry_segments(analysis))]
-    if analysis.baseline is not None and analysis.baseline.entries:
-        bars.append(Bar("baseline", _entry_segments(analysis.baseline)))
-    largest = max(analysis.entries, key=lambda entry: entry.ms)
+    bars = [Bar("this run", _cause_segments(analysis))]
+    if analysis.baseline is not None and analysis.baseline.by_cause:
+        bars.append(Bar("baseline", _cause_segments(analysis.baseline)))
+    largest = max(analysis.by_cause, key=lambda entry: entry.ms)
+    name = entry_title(largest.name, analysis).lower()
+    waiting = ""
+    if largest.waiting_ms > 0:
+        waiting = f", {amount(largest.waiting_ms, 'ms')} of it waiting for slow ranks"
     return StackedBars(
-        "Where a step's time goes",
-        f"A step takes {analysis.step.mean:.1f} ms, most of it "
-        f"{TITLES[largest.name].lower()} with {largest.ms:.1f} ms.",
+        f"Step time: {amount(step.mean, 'ms', step.ci95)}",
+        f"The largest part is {name} with {amount(largest.ms, 'ms', largest.ci95_ms)}{waiting}.",
         "ms",
         tuple(bars),
     )
+
+
+def entry_name(name: str, analysis: Analysis) -> str:
+    """The name under which an entry is drawn: allreduce may be waiting for ranks that left no log."""
+    hidden = name == "allreduce" and analysis.waiting_unseen
+    return "waiting_or_allreduce" if hidden else name
+
+
+def entry_title(name: str, analysis: Analysis) -> str:
+    """The title of an entry of either ledger."""
+    return TITLES[entry_name(name, analysis)]
+
+
+def waiting_part(entry: CauseEntry) -> float:
+    """Milliseconds of a stage that other ranks wait for; none where the slowest rank's is shorter."""
+    return min(max(entry.waiting_ms, 0.0), max(entry.ms, 0.0))
+
+
+def _cause_segments(analysis: Analysis) -> tuple[Segment, ...]:
+    segments = []
+    for entry in analysis.by_cause:
+        waiting = waiting_part(entry)
+        own = entry.ci95_ms if not waiting else None
+        segments.append(Segment(entry_name(entry.name, analysis), entry.ms - waiting, own))
+        if waiting:
+            segments.append(Segment(f"{entry.name}_waiting", waiting))
+    return tuple(segments)
 
 
 def ranks_chart(analysis: Analysis) -> StackedBars | None:
@@ -254,14 +291,13 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
         return None
     changes = tuple(
         Segment(entry.name, entry.excess_ms, entry.excess_ci95_ms)
-        for entry in analysis.entries
+        for entry in analysis.by_cause
         if entry.excess_ms is not None
     )
-    difference = analysis.step.mean - base.step.mean
-    word = "slower" if difference >= 0 else "faster"
+    title, sentence = against(analysis)
     return Waterfall(
         "Against the synthetic baseline",
-        f"A step is {abs(difference):.1f} ms {word} than the baseline's {base.step.mean:.1f} ms.",
+        f"{title}. {sentence}",
         "ms",
         ("baseline", base.step.mean),
         changes,
@@ -288,7 +324,7 @@ def job_chart(analysis: Analysis) -> StackedBars | None:
 def charts_of(analysis: Analysis) -> Sequence[Chart]:
     """All charts of a run, in the order in which a reader wants them."""
     made = (
-        ledger_chart(analysis),
+        cause_chart(analysis),
         baseline_chart(analysis),
         ranks_chart(analysis),
         step_time_chart(analysis),
@@ -296,7 +332,3 @@ def charts_of(analysis: Analysis) -> Sequence[Chart]:
         job_chart(analysis),
     )
     return [chart for chart in made if chart is not None]
-
-
-def _entry_segments(analysis: Analysis) -> tuple[Segment, ...]:
-    return tuple(Segment(entry.name, entry.ms, entry.ci95_ms) for entry in analysis.entries)

@@ -20,16 +20,19 @@ COLOURS: dict[str, Colour] = {
     "imbalance": Colour("#d55e00", "#f07f33"),
     "wait": Colour("#e8b9a0", "#7d4a30"),
     "allreduce": Colour("#009e73", "#2cc79b"),
+    "waiting_or_allreduce": Colour("#9bbf9f", "#4f7a63"),
     "startup": Colour("#c3c7cd", "#555b64"),
     "warmup": Colour("#a6abb3", "#6d747e"),
     "steps": Colour("#0072b2", "#4ba3d9"),
     "validation": Colour("#56b4e9", "#79c6f2"),
     "checkpoint": Colour("#cc79a7", "#dd97bd"),
     "epoch_gap": Colour("#f0e442", "#d6cb3a"),
-    # What is lost against a baseline, in the colours of the stages in which it is lost.
+    # The part of a stage for which other ranks wait, in a paler shade of the stage's colour.
+    "input_waiting": Colour("#f6d48a", "#8a6a1f"),
+    "compute_waiting": Colour("#8fc1e3", "#2b5f80"),
+    "other_waiting": Colour("#c9ccd1", "#5f656d"),
+    # What is lost against a baseline, in the colour of the stage in which it is lost.
     "input_stall": Colour("#e69f00", "#f0b429"),
-    "interference": Colour("#0072b2", "#4ba3d9"),
-    "rest": Colour("#8a8f98", "#9aa1ab"),
     "scale": Colour("#009e73", "#2cc79b"),
 }
 

@@ -21,6 +21,7 @@ from .base import Report, ReportOptions
 from .loader_tables import rates_table, stages_table
 from .tables import (
     baselines_table,
+    cause_table,
     epochs_table,
     events_table,
     gains_table,
@@ -115,6 +116,7 @@ def _view(analysis: Analysis) -> dict[str, Any]:
             picture_of(chart, str(index)) for index, chart in enumerate(charts_of(analysis))
         ],
         "stragglers": stragglers_table(analysis),
+        "by_cause": cause_table(analysis),
         "ledger": ledger_table(analysis),
         "epochs": epochs_table(analysis),
         "epoch_figures": epochs.epoch_figures(analysis),

@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from typing import Any, ClassVar
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.result import LedgerEntry, Straggler
+from stallscope.analysis.result import CAUSES, CauseEntry, LedgerEntry, Straggler
 from stallscope.analysis.stats import Mean
 from stallscope.analysis.what_if import WhatIf
 from stallscope.collector.catalogue.values import moment
@@ -48,6 +48,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "job_s": {**dict(job_parts(analysis)), "total": analysis.job.total},
         "step_ms": _step(analysis),
         "ledger": [_entry(analysis, name) for name in ENTRIES],
+        "by_cause": [_cause(analysis, name) for name in CAUSES],
         "ranks": [asdict(rank) for rank in analysis.ranks],
         "steps": _steps(analysis),
         "epoch_times": None if analysis.epoch_times is None else asdict(analysis.epoch_times),
@@ -134,6 +135,15 @@ def _entry(analysis: Analysis, name: str) -> dict[str, Any]:
         "single_ms": _ms(analysis.single, name),
     }
     return {field.name: known.get(field.name) for field in fields(LedgerEntry)}
+
+
+def _cause(analysis: Analysis, name: str) -> dict[str, Any]:
+    entry = analysis.cause(name)
+    if entry is not None:
+        return asdict(entry)
+    base = None if analysis.baseline is None else analysis.baseline.cause(name)
+    known = {"name": name, "baseline_ms": None if base is None else base.ms}
+    return {field.name: known.get(field.name) for field in fields(CauseEntry)}
 
 
 def _ms(analysis: Analysis | None, name: str) -> float | None:
@@ -271,6 +281,7 @@ def _gain(gain: WhatIf) -> dict[str, Any]:
         "saved_ms": None if saved is None else saved.value,
         "saved_ci95_ms": None if saved is None else saved.ci95,
         "extrapolated": gain.extrapolated,
+        "bound": gain.bound,
     }
 
 

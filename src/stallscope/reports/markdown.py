@@ -20,6 +20,7 @@ from .loader_tables import rates_table, stages_table
 from .tables import (
     Table,
     baselines_table,
+    cause_table,
     epochs_table,
     events_table,
     gains_table,
@@ -42,6 +43,7 @@ class MarkdownReport(Report):
         parts = (
             *_verdict(analysis),
             *table_lines(epochs_table(analysis)),
+            *table_lines(cause_table(analysis)),
             *table_lines(ledger_table(analysis)),
             *table_lines(stragglers_table(analysis)),
             *table_lines(gains_table(analysis)),

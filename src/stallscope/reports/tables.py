@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.result import RankSummary
+from stallscope.analysis.ledger import STAGES
+from stallscope.analysis.result import CAUSES, RankSummary
 from stallscope.analysis.stats import Mean
-from stallscope.pictures.charts import TITLES
+from stallscope.pictures.charts import TITLES, entry_title
 from stallscope.wording import events, stragglers
+from stallscope.wording.baselines import decomposed
 from stallscope.wording.cells import Cells
 from stallscope.wording.epochs import duration, job_total
 from stallscope.wording.fixes import saved, speedup, speedup_interval
@@ -34,6 +36,11 @@ EXTRAPOLATED = (
     "Extrapolated: bandwidth as if latency cost nothing; ranks by a model of the communication, whose "
     "interval goes from all bandwidth to all latency where runs of one size only are known."
 )
+#: What gains are predicted from.
+GAINS_FROM = {
+    "baseline": "Predicted from the baseline's steps, in which the other faults stay.",
+    "run": "The run's own steps, replayed without the fault.",
+}
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 # More of them nobody reads one by one; the dashboard and JSON have them.
 _MOST_EVENTS = 50
@@ -52,6 +59,46 @@ class Table:
     note: str = ""
 
 
+def cause_table(analysis: Analysis) -> Table:
+    """The step by cause, and how much of each stage is waiting for slow ranks."""
+    whole = None if analysis.step is None else analysis.step.mean
+    cells = Cells.for_all([whole])
+    columns = ["Cause", f"{cells.unit} per step", "Share", f"Others wait, {cells.unit}"]
+    if analysis.baseline is not None:
+        columns += [f"Baseline, {cells.unit}", f"Difference, {cells.unit}"]
+    rows = [_cause_row(name, analysis, cells) for name in CAUSES]
+    cause, mean, share_of_step, *others = _total_row(analysis, cells)
+    waiting = analysis.entry("imbalance")
+    waits = NOTHING if waiting is None else cells.plain(waiting.ms)
+    rows.append((cause, mean, share_of_step, waits, *others[: len(columns) - 4]))
+    return Table(
+        "Step time by cause",
+        tuple(columns),
+        tuple(rows),
+        emphasised=frozenset({len(rows) - 1}),
+        note="Stages of the rank that is last in each step. Others wait: by how much its stage is "
+        "longer than the typical rank's. ± is the 95% interval of the mean.",
+    )
+
+
+def _cause_row(name: str, analysis: Analysis, cells: Cells) -> tuple[str, ...]:
+    entry = analysis.cause(name)
+    if entry is None:
+        return (entry_title(name, analysis), NOT_MEASURED, NOTHING, NOTHING) + (
+            NOTHING,
+            NOTHING,
+        ) * (analysis.baseline is not None)
+    waits = cells.plain(entry.waiting_ms) if name in STAGES else NOTHING
+    title, mean = entry_title(name, analysis), cells.mean(entry.ms, entry.ci95_ms)
+    row = [title, mean, percent(entry.share), waits]
+    if analysis.baseline is not None:
+        row += [
+            cells.plain(entry.baseline_ms),
+            cells.excess(entry.excess_ms, entry.excess_ci95_ms),
+        ]
+    return tuple(row)
+
+
 def ledger_table(analysis: Analysis) -> Table:
     """Where a step's time goes; with baselines, beside theirs."""
     whole = None if analysis.step is None else analysis.step.mean
@@ -64,7 +111,7 @@ def ledger_table(analysis: Analysis) -> Table:
     rows = [_ledger_row(name, analysis, cells) for name in ENTRIES]
     rows.append(_total_row(analysis, cells))
     return Table(
-        "Ledger of a steady step",
+        "Ledger, with imbalance",
         tuple(columns),
         tuple(rows),
         emphasised=frozenset({len(rows) - 1}),
@@ -77,7 +124,8 @@ def _ledger_row(name: str, analysis: Analysis, cells: Cells) -> tuple[str, ...]:
     if entry is None:
         others = 2 * (analysis.baseline is not None) + (analysis.single is not None)
         return (TITLES[name], NOT_MEASURED, NOTHING, *[NOTHING] * others)
-    row = [TITLES[name], cells.mean(entry.ms, entry.ci95_ms), percent(entry.share)]
+    title, mean = entry_title(name, analysis), cells.mean(entry.ms, entry.ci95_ms)
+    row = [title, mean, percent(entry.share)]
     if analysis.baseline is not None:
         row += [
             cells.plain(entry.baseline_ms),
@@ -152,9 +200,10 @@ def baselines_table(analysis: Analysis) -> Table | None:
     losses = [
         ("Lost to real data", parts.loss),
         ("of it: input stall", parts.input_stall),
-        ("of it: loader interference", parts.interference),
-        ("of it: the rest", parts.rest),
-        ("Waiting and communicating on synthetic data", parts.communication),
+        ("of it: compute", parts.compute),
+        ("of it: work between steps", parts.other),
+        ("of it: exposed allreduce", parts.allreduce),
+        ("Waiting and allreduce on synthetic data", parts.communication),
     ]
     if parts.scale is not None:
         losses.append(("Lost to scale", parts.scale))
@@ -167,10 +216,8 @@ def baselines_table(analysis: Analysis) -> Table | None:
         ("What", f"{cells.unit} per step", "Of this run's step"),
         tuple(rows),
         emphasised=frozenset(range(steps)),
-        note="Lost to real data: this run's step less the baseline's. Input stall: what waiting for "
-        "batches costs beyond the baseline's, on whichever rank. Loader interference: by how much "
-        "compute takes longer than in the baseline. Lost to scale: the baseline's step less that on "
-        "one rank.",
+        note=f"{decomposed(analysis)} Differences are by cause: those of the rank that is last in "
+        "each step. They add up to what is lost to real data.",
     )
 
 
@@ -235,11 +282,11 @@ def gains_table(analysis: Analysis) -> Table | None:
         )
         for gain in found
     )
-    note = "The run's own steps, replayed without the fault. Gains do not add up."
+    note = f"{GAINS_FROM[analysis.predicted_from]} Gains do not add up."
     if any(gain.what_if.extrapolated for gain in asked):
         note = f"{note} {EXTRAPOLATED}"
     return Table(
-        "What fixing gains",
+        "Potential gains",
         ("Fix", "Saved per step", "Speed-up", "95% interval"),
         rows,
         note=note,

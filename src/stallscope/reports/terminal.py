@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from rich import box
-from rich.bar import Bar
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import LedgerEntry, RankSummary
-from stallscope.pictures.charts import TITLES
+from stallscope.analysis.result import CauseEntry, RankSummary
+from stallscope.pictures.charts import TITLES, entry_title, waiting_part
 from stallscope.pictures.palette import COLOURS
 from stallscope.wording.epochs import epoch_figures, job_total
 from stallscope.wording.figures import communication
@@ -26,6 +25,7 @@ from .tables import EXTRAPOLATED, baselines_table, epochs_table, stragglers_tabl
 from .tables import Table as Words
 
 _BAR = 22
+_WAITING = "▒"
 _MOST_GAINS = 5
 _MOST_STRAGGLERS = 5
 _MOST_EPOCHS = 10
@@ -86,32 +86,45 @@ def _verdict(analysis: Analysis) -> RenderableType:
 
 def _ledger(analysis: Analysis) -> RenderableType:
     step = analysis.step
-    if step is None or not analysis.entries:
+    if step is None or not analysis.by_cause:
         mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
         return Text(f"Stages of the steps: not measured{mean}")
-    table = _grid(f"Where a step's {amount(step.mean, 'ms', step.ci95)} go")
+    table = _grid(f"Step time: {amount(step.mean, 'ms', step.ci95)}")
     table.add_column(no_wrap=True)
     table.add_column(width=_BAR)
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     if analysis.baseline is not None:
-        table.add_row("", "", "", "", "excess, ms", style="dim")
-    largest = max(entry.ms for entry in analysis.entries)
-    for entry in analysis.entries:
-        table.add_row(*_ledger_row(entry, largest, step.mean))
-    return table
+        table.add_row("", "", "", "", "vs baseline, ms", style="dim")
+    largest = max(entry.ms for entry in analysis.by_cause)
+    for entry in analysis.by_cause:
+        title = entry_title(entry.name, analysis)
+        table.add_row(title, *_cause_row(entry, largest, step.mean))
+    waiting = analysis.entry("imbalance")
+    if waiting is None or analysis.run.size == 1:
+        return table
+    waits = amount(waiting.ms, "ms", waiting.ci95_ms)
+    return Group(table, Text(f"{_WAITING} waiting for slow ranks: {waits} per step", style="dim"))
 
 
-def _ledger_row(entry: LedgerEntry, largest: float, whole: float) -> list[RenderableType]:
-    bar = Bar(max(largest, 1e-12), 0, max(entry.ms, 0.0), color=COLOURS[entry.name].light)
+def _cause_row(entry: CauseEntry, largest: float, whole: float) -> list[RenderableType]:
     excess = finite(entry.excess_ms)
     return [
-        TITLES[entry.name],
-        bar,
+        _bar(entry, largest),
         amount(entry.ms, "ms", entry.ci95_ms),
         percent(entry.share),
         "" if excess is None else signed(excess, beside=whole),
     ]
+
+
+def _bar(entry: CauseEntry, largest: float) -> Text:
+    """A bar whose shaded end is the time that other ranks wait."""
+    columns = _BAR / max(largest, 1e-12)
+    end = round(max(entry.ms, 0.0) * columns)
+    shaded = min(end, round(waiting_part(entry) * columns))
+    # What is there is seen, however short it is.
+    drawn = "█" * (end - shaded) + _WAITING * shaded or ("▏" if entry.ms > 0 else "")
+    return Text(drawn, style=COLOURS[entry.name].light)
 
 
 def _epochs(analysis: Analysis) -> RenderableType | None:
@@ -159,7 +172,7 @@ def _gains(analysis: Analysis) -> RenderableType | None:
     found = [*gains(analysis)[:_MOST_GAINS], *asked]
     if not found:
         return None
-    table = _grid("What fixing gains")
+    table = _grid("Potential gains")
     table.add_column(ratio=1)
     for _ in range(2):
         table.add_column(justify="right")

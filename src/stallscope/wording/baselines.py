@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.cores import share_cores
 from stallscope.analysis.stats import Mean
 
 from .numbers import amount, finite, percent
+from .verdicts import joined
+
+_PARTS = {"compute": "compute", "other": "work between steps", "allreduce": "exposed allreduce"}
 
 
 def against(analysis: Analysis) -> tuple[str, str]:
@@ -26,17 +30,23 @@ def decomposed(analysis: Analysis) -> str:
     parts = analysis.decomposition
     if parts is None:
         return ""
-    stall, slower, rest, shared = map(
-        _said, (parts.input_stall, parts.interference, parts.rest, parts.communication)
-    )
-    said = (
-        f"Of the {_said(parts.loss)} more than in the baseline, waiting for batches costs {stall} "
-        f"(input stall), slower compute {slower} (loader interference), and {rest} are the rest. "
-        f"In the baseline itself {shared} are waiting for ranks and exposed allreduce"
-    )
-    if parts.scale is None:
-        return f"{said}."
-    return f"{said}; its step is {_said(parts.scale)} longer than on one rank (scale)."
+    more = [f"{_in_words(parts.input_stall)} are input stall"]
+    named = (("compute", parts.compute), ("other", parts.other), ("allreduce", parts.allreduce))
+    more += [f"{_in_words(mean)} {_PARTS[name]}" for name, mean in named if mean.value >= 0]
+    less = [faster_stage(name, mean, analysis) for name, mean in named if mean.value < 0]
+    sentences = [f"Of the {_in_words(parts.loss)} difference, {joined(more)}", *less]
+    if parts.scale is not None:
+        sentences.append(f"The baseline's step is {_in_words(parts.scale)} longer than on one rank")
+    return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def faster_stage(name: str, mean: Mean, analysis: Analysis) -> str:
+    """Say that a stage takes less than in the baseline, and why where ranks share cores."""
+    by = amount(-mean.value, "ms", None if mean.ci95 is None else (-mean.ci95[1], -mean.ci95[0]))
+    sentence = f"{_PARTS[name].capitalize()} is {by} faster than in the baseline"
+    if name == "compute" and share_cores(analysis.run):
+        return f"{sentence}: waiting ranks leave their cores to the others"
+    return sentence
 
 
 def _title(analysis: Analysis, loss: Mean) -> str:
@@ -75,5 +85,5 @@ def _absolute(mean: Mean) -> tuple[float, float] | None:
     return -mean.ci95[1], -mean.ci95[0]
 
 
-def _said(mean: Mean) -> str:
+def _in_words(mean: Mean) -> str:
     return amount(mean.value, "ms", mean.ci95)

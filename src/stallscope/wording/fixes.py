@@ -12,8 +12,11 @@ from .verdicts import counted, joined
 
 _TITLES = {
     "input": "Without input stalls",
+    "compute": "With compute as in the baseline",
     "other": "Without extra work between steps",
     "allreduce": "If allreduce cost nothing",
+    "variation": "With half the variation between ranks",
+    "all": "With all of these fixed",
 }
 #: Where steps would be no faster.
 NO_GAIN = "no gain"
@@ -26,7 +29,7 @@ def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
     Args:
         fix: the name of the fix.
         slow: fixes of single ranks and hosts, which the fix ``imbalance`` brings together.
-        in_turn: whether that fix heals lateness that moves around, too.
+        in_turn: whether that fix ends lateness that moves around, too.
     """
     kind, _, value = fix.partition(":")
     if fix in _TITLES:
@@ -39,8 +42,8 @@ def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
         return f"With {kind} {value} as fast as the others"
     if not slow:
         return f"With {_NOBODY_LATE}"
-    healed = joined([one.replace(":", " ", 1) for one in slow])
-    return f"With {healed} as fast as the others" + (f", and {_NOBODY_LATE}" if in_turn else "")
+    fixed = joined([one.replace(":", " ", 1) for one in slow])
+    return f"With {fixed} as fast as the others" + (f", and {_NOBODY_LATE}" if in_turn else "")
 
 
 def is_throughput(gain: WhatIf) -> bool:
@@ -48,11 +51,18 @@ def is_throughput(gain: WhatIf) -> bool:
     return gain.fix.startswith("ranks:")
 
 
+def at_most(gain: WhatIf) -> str:
+    """``at most `` before a gain that is a bound; otherwise empty."""
+    return "at most " if gain.bound else ""
+
+
 def speedup(gain: WhatIf) -> str:
-    """1.25×, or that nothing is gained: replayed with the baseline's stage, steps are no faster."""
+    """1.25×, at most 1.25× where the gain is a bound, or that nothing is gained."""
     if is_throughput(gain):
         return f"{significant(gain.speedup)}× throughput"
-    return f"{significant(gain.speedup)}×" if gain.saved_ms.value > 0 else NO_GAIN
+    if gain.saved_ms.value <= 0:
+        return NO_GAIN
+    return f"{at_most(gain)}{significant(gain.speedup)}×"
 
 
 def speedup_interval(gain: WhatIf) -> str:
@@ -73,11 +83,11 @@ def saved(gain: WhatIf) -> str | None:
     """10.9 ± 0.1 ms; None for a ratio of throughputs, which saves no time."""
     if is_throughput(gain):
         return None
-    return amount(gain.saved_ms.value, "ms", gain.saved_ms.ci95)
+    return f"{at_most(gain)}{amount(gain.saved_ms.value, 'ms', gain.saved_ms.ci95)}"
 
 
 def saving(gain: WhatIf, analysis: Analysis) -> str:
     """10.9 ± 0.1 ms of the step's 54.1 ms"""
-    time = amount(gain.saved_ms.value, "ms", gain.saved_ms.ci95)
+    time = saved(gain) or ""
     step = analysis.step
     return time if step is None else f"{time} of the step's {amount(step.mean, 'ms')}"

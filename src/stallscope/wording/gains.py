@@ -30,7 +30,7 @@ def gains(analysis: Analysis) -> list[Gain]:
     fixes = [one for one in analysis.what_if if not one.fix.startswith(_ASKED)]
     slow = [one.fix for one in fixes if one.fix.startswith(("rank:", "host:"))]
     in_turn = any(one.counts_as_imbalance and not one.ranks for one in analysis.stragglers)
-    # Healing all that are slow is healing the one, where there is one.
+    # Fixing all slow ranks is fixing the one, where there is one.
     alone = len(slow) == 1 and not in_turn
     shown = [one for one in fixes if not alone or one.fix not in slow]
     shown.sort(key=lambda one: one.speedup, reverse=True)
@@ -48,8 +48,12 @@ def answers(analysis: Analysis) -> list[Gain]:
 
 def main_gain(analysis: Analysis) -> Gain | None:
     """What fixing the bottleneck gains; None where the verdict names none that can be fixed."""
-    kind = analysis.bottleneck.kind
-    return next((gain for gain in gains(analysis) if gain.what_if.fix == kind), None)
+    bottleneck = analysis.bottleneck
+    if bottleneck.cause == "cores":
+        return None
+    varies = bottleneck.kind == "imbalance" and not bottleneck.fault
+    fix = "variation" if varies else bottleneck.kind
+    return next((gain for gain in gains(analysis) if gain.what_if.fix == fix), None)
 
 
 def other_gains(analysis: Analysis) -> list[Gain]:

@@ -24,9 +24,10 @@ _HEADLINES = {
     "compute": "This run is bound by compute",
     "other": "Work between steps holds this run back",
     "allreduce": "Exposed allreduce holds this run back",
-    "balanced": "No single fault stands out",
+    "balanced": "Two faults cost about the same",
     "insufficient_data": "These logs cannot tell what holds the run back",
 }
+_NO_FAULT = "No fault found"
 
 _CAUSES = {"input": "input", "compute": "compute", "other": "work between steps"}
 
@@ -35,6 +36,10 @@ _SLOW = {"bursts": "is slow now and then", "ramp": "gets slower and slower"}
 
 def badge(bottleneck: Bottleneck) -> str:
     """The verdict in two words."""
+    if _is_healthy(bottleneck):
+        return "No fault"
+    if bottleneck.cause == "cores":
+        return "Too few cores"
     if bottleneck.kind == "imbalance" and not bottleneck.ranks:
         return f"Varying {_cause(bottleneck.cause)}"
     return _KINDS.get(bottleneck.kind, bottleneck.kind)
@@ -49,6 +54,10 @@ def short_verdict(bottleneck: Bottleneck) -> str:
 
 def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     """The verdict as a sentence; ``stragglers`` are those of the same analysis."""
+    if _is_healthy(bottleneck):
+        return _NO_FAULT
+    if bottleneck.cause == "cores":
+        return "The ranks of a host share too few CPU cores"
     if bottleneck.kind != "imbalance":
         return _HEADLINES.get(bottleneck.kind, bottleneck.kind)
     if not bottleneck.ranks:
@@ -59,6 +68,10 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     return f"{_capital(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
         bottleneck, stragglers
     )
+
+
+def _is_healthy(bottleneck: Bottleneck) -> bool:
+    return not bottleneck.fault and bottleneck.kind != "insufficient_data"
 
 
 def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:

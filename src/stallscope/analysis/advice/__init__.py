@@ -4,7 +4,6 @@ from .advise import advise
 from .imbalance import even_work
 from .input import InputTimes, for_late_input
 from .piece import Advice, in_words
-from .setup import Setup, machines, number, processors_of
 from .training import (
     ONE_BROADCAST,
     averaged_metrics,
@@ -21,7 +20,6 @@ __all__ = [
     "ONE_BROADCAST",
     "Advice",
     "InputTimes",
-    "Setup",
     "advise",
     "averaged_metrics",
     "broadcast_once",
@@ -30,9 +28,6 @@ __all__ = [
     "even_work",
     "for_late_input",
     "in_words",
-    "machines",
-    "number",
-    "processors_of",
     "scaled_rate",
     "sharding",
     "shared_validation",

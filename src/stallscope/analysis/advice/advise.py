@@ -8,14 +8,15 @@ from stallscope.run import Run
 
 from ..attribution import Attribution
 from ..communication import Communication
+from ..cores import crowded_cores
 from ..ledger import Ledger
 from ..result import Bottleneck
-from ..verdict import WORTHWHILE
+from ..setup import Setup
 from .communication import for_allreduce
+from .cores import for_crowded_cores
 from .imbalance import for_imbalance
 from .input import InputTimes, for_late_input, for_slower_compute
 from .piece import Advice
-from .setup import Setup
 
 
 def advise(
@@ -47,11 +48,15 @@ def advise(
     elif verdict.kind == "allreduce":
         pieces = for_allreduce(setup, ledger, moved)
     elif verdict.kind == "compute":
-        slower = found.compute is not None and (
-            found.compute.saved_ms.value >= WORTHWHILE * float(ledger.total.mean()) / 1e6
-        )
-        pieces = for_slower_compute(setup) if slower else fuller_compute(setup)
+        pieces = _for_compute(run, setup, verdict)
     return tuple(map(str, pieces))
+
+
+def _for_compute(run: Run, setup: Setup, verdict: Bottleneck) -> tuple[Advice, ...]:
+    crowded = crowded_cores(run) if verdict.cause == "cores" else None
+    if crowded is not None:
+        return for_crowded_cores(setup, crowded)
+    return for_slower_compute(setup) if verdict.fault else fuller_compute(setup)
 
 
 def between_steps(setup: Setup) -> tuple[Advice, ...]:

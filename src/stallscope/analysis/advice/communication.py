@@ -6,9 +6,9 @@ import math
 
 from ..communication import Communication, bus_bytes, faster
 from ..ledger import Ledger
+from ..setup import Setup
 from ..what_if import WhatIf
 from .piece import Advice
-from .setup import Setup
 
 # Bytes for each parameter from which on gradients are no halves.
 _FULL_BYTES = 3.0

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from stallscope.run import Log, Run
 
 from ..result import Straggler
+from ..setup import Setup, last_logs, number
 from .piece import Advice
-from .setup import Setup, last_logs, number
 
 # What can stand in a shell's line as it is.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")

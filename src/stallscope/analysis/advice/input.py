@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from ..setup import Pool, Setup
 from .piece import Advice
-from .setup import Pool, Setup
 
 # Processors beside the one that trains; with fewer, parallel maps have nothing to run on.
 _FEWEST_SPARE = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..setup import Setup
 from .imbalance import SET_EPOCH, sampler_line
 from .piece import Advice
-from .setup import Setup
 
 # Epochs in which the rate rises to N times its own, as Horovod's callback has it.
 _WARM_UP_EPOCHS = 5

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..advice import dense_gradients, in_words, number, scaled_rate
+from ..advice import dense_gradients, in_words, scaled_rate
 from ..result import Finding
+from ..setup import number
 from .records import Records
 from .words import clipped, counted
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from stallscope.run import InputStage
 
-from ..advice import InputTimes, Setup, for_late_input, in_words
+from ..advice import InputTimes, for_late_input, in_words
 from ..input_times import InputRates
 from ..result import Bottleneck, Finding
+from ..setup import Setup
 from .words import clipped
 
 _ADVISED = ("read", "decode", "augment", "batch")

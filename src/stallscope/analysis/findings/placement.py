@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..advice import Advice, machines
+from ..advice import Advice
 from ..result import Finding
+from ..setup import machines
 from .records import Records
 from .words import ranks_in_words
 

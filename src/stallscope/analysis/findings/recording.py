@@ -14,14 +14,15 @@ def missing_ranks(records: Records) -> Iterator[Finding]:
     missing = run.missing_ranks
     if not missing:
         return
-    if run.ranks == [0]:
+    if len(run.ranks) == 1:
+        (rank,) = run.ranks
         yield Finding(
             "one_rank_only",
             "error",
-            "Only rank 0 was recorded",
-            f"{run.size} ranks trained, and the callback was added on rank 0 only: a rank that waits "
-            "looks like a slow network.",
-            "Add StepLogger to the callbacks of every rank.",
+            f"Only rank {rank}'s log is here",
+            f"{run.size} ranks trained. The other logs were not recorded or not collected, so a rank "
+            "that waits looks like a slow network.",
+            "Add StepLogger to the callbacks of every rank, and collect the logs of all hosts.",
         )
         return
     yield Finding(

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from stallscope.run import Log, Run
 
-from ..advice import Setup
 from ..blocks import LATEST, NULL, Cells, Ints
+from ..setup import Setup
 from ..side_by_side import by_parts, of_generation, side_by_side, without_logs
 
 

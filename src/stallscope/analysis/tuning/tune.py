@@ -9,9 +9,9 @@ from pathlib import PurePath
 
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
-from ..advice import Setup
 from ..baseline import match_baseline
 from ..result import Analysis
+from ..setup import Setup
 from ..stats import Mean, mean_with_interval
 from ..tensors import Tensors
 from .during import Rounds, Tried, after_settling, steps_of

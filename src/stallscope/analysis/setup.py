@@ -13,7 +13,8 @@ Framework = Literal["keras", "torch"]
 Library = Literal["horovod", "ddp"]
 
 _FRAMEWORKS: Mapping[str, Framework] = {"tensorflow": "keras", "pytorch": "torch"}
-_GPUS = ("GPU", "CUDA")
+#: How devices that are no CPUs are recorded.
+GPUS = ("GPU", "CUDA")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Setup:
             library=_library(run, framework),
             ranks=run.size,
             hosts=Counter(log.host for log in logs),
-            gpu=any(str(one) in _GPUS for one in devices) if isinstance(devices, list) else None,
+            gpu=any(str(one) in GPUS for one in devices) if isinstance(devices, list) else None,
             processors=processors,
             ranks_there=ranks_there,
             batch_size=number(run.fact("batch_size")),

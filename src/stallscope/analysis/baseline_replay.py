@@ -1,0 +1,163 @@
+"""Split what a run loses against a matching baseline among its faults.
+
+Ranks that wait leave CPU cores and memory bandwidth to the others, so compute looks faster, and
+exposed allreduce slower, than both are once nobody waits. A baseline of the same job shows what they
+will be: with all faults fixed, a step takes what it takes there. Of several faults each has the share
+of the loss that it has in a replay, where the faults that stay are put into the baseline's steps. So no
+fix promises a step below the baseline's, and no millisecond is promised twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .blocks import Bools, Ints
+from .ledger import STAGES, Ledger, mean_over_ranks, rank_means
+from .stats import Mean, mean_with_interval
+
+# More cells do not tell the mean of the last rank's arrival any better.
+_MOST_CELLS = 2**22
+# Stages of healthy runs differ by less of the step.
+_LEAST = 0.01
+# Allreduce takes longer where ranks have waited: by up to so much of the waiting.
+_ALLREDUCE_AFTER_WAITING = 0.25
+# A stage that costs less, compared with the largest fault, is slower because of that fault.
+_OWN_FAULT = 0.5
+
+
+@dataclass(frozen=True)
+class BaselineReplay:
+    """Steps of a run and of a baseline with the same number of ranks."""
+
+    #: Stages × ranks that have a fault, or are slower than in the baseline.
+    slower: Bools
+    #: Per stage, some steps × ranks of the run and of the baseline, nanoseconds.
+    own: Mapping[str, Ints]
+    usual: Mapping[str, Ints]
+    #: The steps of both, nanoseconds.
+    step: Mean
+    usual_step: Mean
+    #: Nanoseconds of allreduce beyond the baseline's that waiting does not explain.
+    slower_allreduce: float
+
+    @classmethod
+    def of(
+        cls, ledger: Ledger, baseline: Ledger, faulty: Bools, shared_cores: bool
+    ) -> BaselineReplay:
+        """Read from both runs what every replay needs.
+
+        Args:
+            ledger: steady steps of the run.
+            baseline: steady steps of the baseline.
+            faulty: stages × ranks in which stragglers were found.
+            shared_cores: whether ranks take CPU cores from each other.
+        """
+        count = max(len(ledger), len(baseline))
+        count = min(count, max(1, _MOST_CELLS // len(ledger.ranks)))
+        waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
+        allreduce = float(ledger.allreduce.mean() - baseline.allreduce.mean())
+        replay = cls(
+            faulty | _slower(ledger, baseline),
+            _some_steps(ledger, count),
+            _some_steps(baseline, count),
+            mean_with_interval(ledger.total),
+            mean_with_interval(baseline.total),
+            max(0.0, allreduce - _ALLREDUCE_AFTER_WAITING * waiting),
+        )
+        return replay._without_contention(faulty) if shared_cores else replay
+
+    @property
+    def loss(self) -> float:
+        """By how much the step is longer than the baseline's, nanoseconds."""
+        return self.step.value - self.usual_step.value
+
+    def share(self, first: Bools, then: Bools) -> float:
+        """Return the share of the loss that fixing stages of ranks wins back, from 0 to 1.
+
+        Args:
+            first: stages × ranks that are fixed before; they are no part of the share.
+            then: stages × ranks that are fixed then.
+        """
+        everything = self._longer(np.zeros_like(self.slower)) + self.slower_allreduce
+        won = self._longer(first) - self._longer(first | then)
+        return float(np.clip(won / everything, 0.0, 1.0)) if everything > 0 else 0.0
+
+    @property
+    def slower_compute(self) -> float:
+        """The share of the loss that compute costs which is slower on average of all ranks."""
+        longer = float(self.own["compute"].mean() - self.usual["compute"].mean())
+        return float(np.clip(longer / self.loss, 0.0, 1.0)) if self.loss > 0 else 0.0
+
+    def step_after(self, share: float) -> Mean:
+        """Return the mean step in nanoseconds once so much of the loss is won back."""
+        value = self.step.value - share * self.loss
+        if self.step.ci95 is None or self.usual_step.ci95 is None:
+            return Mean(value, None)
+        halves = [
+            (one.ci95[1] - one.ci95[0]) / 2 for one in (self.step, self.usual_step) if one.ci95
+        ]
+        half = float(np.hypot((1 - share) * halves[0], share * halves[1]))
+        return Mean(value, (value - half, value + half))
+
+    def _without_contention(self, faulty: Bools) -> BaselineReplay:
+        """The same without stages that are slower only because a fault takes CPU cores from them.
+
+        A stage is taken for that where no straggler was found in it and it costs far less than the
+        largest fault does.
+        """
+        everything = np.ones_like(self.slower)
+        alone = {}
+        for index, stage in enumerate(STAGES):
+            others = everything.copy()
+            others[index] = False
+            alone[stage] = self._longer(others)
+        worst = max(*alone.values(), self._longer(~faulty))
+        keep = np.array([alone[stage] >= _OWN_FAULT * worst for stage in STAGES])
+        allreduce = self.slower_allreduce if self.slower_allreduce >= worst else 0.0
+        slower = self.slower & (keep[:, None] | faulty)
+        return replace(self, slower=slower, slower_allreduce=allreduce)
+
+    def _longer(self, fixed: Bools) -> float:
+        """By how much the last rank is ready later than in the baseline, nanoseconds per step."""
+        stays = self.slower & ~fixed
+        if not stays.any():
+            return 0.0
+        last = _last(
+            {
+                stage: np.where(ranks, self.own[stage], self.usual[stage])
+                for stage, ranks in zip(STAGES, stays, strict=True)
+            }
+        )
+        return float((last - _last(self.usual)).mean())
+
+
+def _slower(ledger: Ledger, baseline: Ledger) -> Bools:
+    """Stages × ranks that are slower than in the baseline: by far, or surely on average of all ranks."""
+    least = _LEAST * float(baseline.total.mean())
+    own, usual = rank_means(ledger), rank_means(baseline)
+    slower = []
+    for stage in STAGES:
+        above = own[stage] - usual[stage]
+        of_all = _over_ranks(ledger, stage).minus(_over_ranks(baseline, stage))
+        surely = of_all.ci95 is not None and of_all.ci95[0] > 0
+        slower.append(above > (0.0 if surely else least))
+    return np.array(slower)
+
+
+def _over_ranks(ledger: Ledger, stage: str) -> Mean:
+    return mean_with_interval(ledger.cells.per_step(mean_over_ranks, stage))
+
+
+def _last(stages: Mapping[str, Ints]) -> Ints:
+    """Per step, when the last rank's gradients are ready."""
+    return np.asarray(np.sum(list(stages.values()), axis=0).max(axis=1))
+
+
+def _some_steps(ledger: Ledger, count: int) -> dict[str, Ints]:
+    """So many steps, evenly spread and again from the first where there are fewer; × ranks."""
+    spread = np.linspace(0, len(ledger) - 1, min(count, len(ledger))).astype(np.int64)
+    again = np.arange(count) % len(spread)
+    return {stage: ledger.cells.rows(stage, spread)[again] for stage in STAGES}

@@ -1,0 +1,96 @@
+"""CPU cores, and how many threads the ranks of a machine compute with on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from stallscope.run import Log, Run
+
+from .setup import GPUS, last_logs, machines, number, processors_of
+
+
+@dataclass(frozen=True)
+class CpuLoad:
+    """The ranks of one machine, the threads that they compute with together, and its CPU cores."""
+
+    host: str
+    ranks: tuple[int, ...]
+    threads: int
+    cores: int
+
+    @property
+    def over(self) -> float:
+        """Threads per core."""
+        return self.threads / self.cores
+
+    @property
+    def share(self) -> int:
+        """The threads that each rank can have without taking cores from the others, at least one."""
+        return max(1, self.cores // len(self.ranks))
+
+    @property
+    def most_ranks(self) -> int:
+        """The ranks that have a core for each of their threads."""
+        return max(1, self.cores * len(self.ranks) // self.threads)
+
+
+def cpu_loads(logs: Iterable[Log]) -> list[CpuLoad]:
+    """The load of every machine of which all ranks recorded their cores and threads."""
+    return [load for own in machines(logs).values() if (load := _load(own)) is not None]
+
+
+def crowded_cores(run: Run) -> CpuLoad | None:
+    """The machine with the most compute threads per core; None where no machine has too many.
+
+    Ranks that compute on a GPU do not count.
+    """
+    crowded = [load for load in _computing_loads(run) if load.over > 1]
+    return max(crowded, key=lambda load: load.over, default=None)
+
+
+def share_cores(run: Run) -> bool:
+    """Whether ranks of a machine may take CPU cores from each other.
+
+    Beside its compute threads every rank has one that communicates.
+    """
+    loads = _computing_loads(run)
+    return any(
+        len(load.ranks) > 1 and load.threads + len(load.ranks) > load.cores for load in loads
+    )
+
+
+def loaders_share_cores(run: Run) -> bool:
+    """Whether workers that load data take CPU cores from compute, so that loading is never free."""
+    workers = number(run.fact("loader_workers")) or 0
+    return workers > 0 and any(
+        load.threads + len(load.ranks) * (1 + workers) > load.cores
+        for load in _computing_loads(run)
+    )
+
+
+def _computing_loads(run: Run) -> list[CpuLoad]:
+    devices = run.fact("devices")
+    if isinstance(devices, list) and set(map(str, devices)) & set(GPUS):
+        return []
+    return cpu_loads(last_logs(run))
+
+
+def _load(logs: Sequence[Log]) -> CpuLoad | None:
+    cores = processors_of(logs)
+    threads = [_threads(log, alone=len(logs) == 1) for log in logs]
+    known = [count for count in threads if count]
+    if not cores or len(known) < len(logs):
+        return None
+    return CpuLoad(logs[0].host, tuple(sorted(log.rank for log in logs)), sum(known), cores)
+
+
+def _threads(log: Log, alone: bool) -> int | None:
+    """Intra-op threads; 0 in the facts is one for every core, which only matters to CPUs."""
+    facts = log.facts.get("threads")
+    wanted = number(facts.get("intra_op")) if isinstance(facts, dict) else None
+    if wanted != 0:
+        return wanted
+    devices = log.facts.get("devices")
+    only_cpu = isinstance(devices, list) and set(map(str, devices)) == {"CPU"}
+    return number(log.facts.get("cpus_allowed")) if only_cpu and not alone else None

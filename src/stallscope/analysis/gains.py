@@ -1,0 +1,209 @@
+"""What each fix gains: predicted from a matching baseline, or else from the run's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .baseline_replay import BaselineReplay
+from .blocks import Bools, Ints
+from .ledger import STAGES, Ledger
+from .result import Straggler
+from .stragglers import Found
+from .variation import Variation
+from .what_if import (
+    ASSUMED_MS,
+    Replay,
+    WhatIf,
+    what_if,
+    what_if_step,
+    with_usual_stage,
+    without_lateness,
+)
+
+#: Fixes that take one fault out of the run; the verdict chooses among them.
+FAULTS = ("imbalance", "input", "compute", "other")
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of a run, and what the gains of fixing them are computed from."""
+
+    #: Steady steps, in which ranks that starve are held to their loaders' pace.
+    ledger: Ledger
+    found: Found
+    #: The steps with the slow ranks fixed.
+    fixed: Replay
+    varies: Variation | None
+    #: Whether the named ranks' loaders run ahead, so that the others' limit does not show.
+    pace_unseen: bool
+
+
+def gains_with_baseline(
+    faults: Faults, baseline: Ledger, shared_cores: bool, busy_loaders: bool
+) -> list[WhatIf]:
+    """Predict every fix from a baseline of the same job on as many ranks.
+
+    Stages are fixed on all ranks once the named ranks are fixed.
+
+    Args:
+        faults: what was found in the run.
+        baseline: steady steps of the baseline.
+        shared_cores: whether ranks take CPU cores from each other.
+        busy_loaders: whether workers that load data take cores from compute. The baseline has none,
+            so fixing input gains at most what is predicted.
+    """
+    ledger = faults.ledger
+    replay = BaselineReplay.of(ledger, baseline, _faulty_cells(faults), shared_cores)
+    shares = _shares_of_loss(faults, replay)
+    gains = [what_if_step(fix, ledger, replay.step_after(share)) for fix, share in shares.items()]
+    if busy_loaders:
+        gains = [
+            replace(gain, bound=gain.bound or _loads(gain.fix, faults.found)) for gain in gains
+        ]
+    return _at_most(gains, faults) + _what_could_shrink(faults)
+
+
+def _loads(fix: str, found: Found) -> bool:
+    """Whether a fix makes input faster."""
+    if fix in ("input", "all"):
+        return True
+    slow_in_input = [one for one in found.stragglers if one.stage == "input"]
+    fixes = {fix for one in slow_in_input for fix in one.fixes}
+    return fix in fixes or (fix == "imbalance" and bool(fixes))
+
+
+def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
+    """Return which share of what the run loses against the baseline each fix wins back."""
+    found, ranks = faults.found, faults.ledger.ranks
+    nothing = np.zeros_like(replay.slower)
+    named = nothing.copy()
+    shares: dict[str, float] = {}
+    for one in found.stragglers:
+        named |= _cells_of(one, ranks)
+    for one in _worth_fixing(found):
+        shares |= {fix: replay.share(nothing, _cells_of(one, ranks)) for fix in one.fixes}
+    for stage in STAGES:
+        shares[stage] = replay.share(named, np.outer([stage == one for one in STAGES], ~nothing[0]))
+    varying = min(_share_that_varies(found, replay), shares["compute"])
+    # Compute that is slower on all ranks alike varies by more, too.
+    varying = min(varying, max(0.0, shares["compute"] - replay.slower_compute))
+    shares["compute"] -= varying
+    if any(one.counts_as_imbalance for one in found.stragglers):
+        shares["imbalance"] = replay.share(nothing, named) + varying
+    if sum(shares.get(fix, 0.0) > 0 for fix in FAULTS) > 1:
+        shares["all"] = replay.share(nothing, ~nothing)
+    return shares
+
+
+def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
+    """The share of the loss that compute costs which varies from step to step on all ranks."""
+    cost = sum(
+        one.cost_ms.value * 1e6
+        for one in found.stragglers
+        if one.counts_as_imbalance and not one.ranks
+    )
+    return float(np.clip(cost / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
+
+
+def gains_alone(faults: Faults, bound: bool) -> list[WhatIf]:
+    """Predict every fix by replaying the run's own steps.
+
+    Args:
+        faults: what was found in the run.
+        bound: whether ranks share CPU cores. Compute is then slower once nobody waits, by how much the
+            run does not show.
+    """
+    ledger, found = faults.ledger, faults.found
+    gains = []
+    if any(one.counts_as_imbalance for one in found.stragglers):
+        gains.append(_imbalance_alone(faults))
+    gains += [_gain_of(fix, ledger, one) for one in _worth_fixing(found) for fix in one.fixes]
+    gains += [_stage_alone(stage, faults) for stage in ("input", "other")]
+    if bound:
+        gains = [replace(gain, bound=True) for gain in gains]
+    return _at_most(gains, faults) + _what_could_shrink(faults)
+
+
+def _faulty_cells(faults: Faults) -> Bools:
+    """Stages × ranks in which stragglers were found; all ranks' where lateness moves around."""
+    ranks = np.array(faults.ledger.ranks)
+    faulty = np.zeros((len(STAGES), len(ranks)), bool)
+    for one in faults.found.stragglers:
+        faulty[STAGES.index(one.stage)] |= np.isin(ranks, one.ranks) if one.ranks else True
+    return faulty
+
+
+def _worth_fixing(found: Found) -> list[Straggler]:
+    """Stragglers that are slowest in some steps: fixing one of the others alone gains nothing."""
+    return [one for one in found.stragglers if one.cost_ms.value > 0]
+
+
+def _cells_of(one: Straggler, ranks: Sequence[int]) -> Bools:
+    """Stages × ranks that fixing a straggler fixes: all stages of its ranks."""
+    return np.tile(np.isin(ranks, one.ranks), (len(STAGES), 1))
+
+
+def _at_most(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
+    """The gains; fixing ranks is bounded by the others' loaders, whose limit may be unknown."""
+    if not faults.pace_unseen:
+        return list(gains)
+    ranks = ("imbalance", "rank:", "host:", "all")
+    return [replace(one, bound=True) if one.fix.startswith(ranks) else one for one in gains]
+
+
+def _what_could_shrink(faults: Faults) -> list[WhatIf]:
+    """Parts of every healthy step: allreduce, and waiting for the slowest of ranks that vary."""
+    ledger = faults.ledger
+    if len(ledger.ranks) < 2:
+        return []
+    rest = _usual_last(faults) - (ledger.last - ledger.imbalance)
+    return [
+        what_if("variation", ledger, np.asarray(rest // 2)),
+        replace(what_if("allreduce", ledger, ledger.allreduce), bound=True),
+    ]
+
+
+def _usual_last(faults: Faults) -> Ints:
+    """Per step, when the last rank would be ready if no named rank were slow or late."""
+    last, late = faults.fixed.last, faults.found.named_late
+    if late is None:
+        return last
+    return last - (faults.ledger.last - without_lateness(faults.ledger, late))
+
+
+def _imbalance_alone(faults: Faults) -> WhatIf:
+    ledger, found, varies = faults.ledger, faults.found, faults.varies
+    saved, unsure = faults.fixed.saved(ledger), 0.0
+    if found.late is not None:
+        saved = saved + (ledger.last - without_lateness(ledger, found.late))
+    if varies is not None:
+        saved, unsure = saved + varies.saved, varies.unsure_ns
+    return what_if("imbalance", ledger, saved, faults.fixed.fixed, unsure)
+
+
+def _stage_alone(stage: str, faults: Faults) -> WhatIf:
+    """The gain of a stage that takes what is assumed, once the named ranks are fixed."""
+    ledger, found = faults.ledger, faults.found
+    saved = faults.fixed.last - with_usual_stage(ledger, stage, faults.fixed.last, found.healthy)
+    if found.late is not None:
+        saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
+    return what_if(stage, ledger, saved, unsure_ns=_unsure(stage, ledger))
+
+
+def _unsure(stage: str, ledger: Ledger) -> float:
+    """Half the interval of what a stage needs, nanoseconds: no more than it takes, and than assumed."""
+    return min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
+
+
+def _gain_of(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
+    step = float(ledger.total.mean()) / 1e6
+    cost = one.cost_ms
+
+    def speedup(ms: float) -> float:
+        return step / max(step - ms, 1e-6)
+
+    ci95 = None if cost.ci95 is None else (speedup(cost.ci95[0]), speedup(cost.ci95[1]))
+    return WhatIf(fix, cost, speedup(cost.value), ci95)

@@ -1,0 +1,86 @@
+"""The ledger by cause: every millisecond of the step belongs to a stage of the rank that is last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.ledger import STAGES, Ledger
+from stallscope.analysis.result import CAUSES
+from stallscope.parsers import read
+from stallscope.simulate import Bursts, Fault, Job, Noise, simulate
+
+FOLDER = Path(__file__).parents[2] / "sample_logs"
+JOB = Job(ranks=8, steps=300, noise=Noise(cv=0.1))
+SAMPLES = sorted(path.name for path in FOLDER.iterdir() if (path / "run.json").exists())
+FAULTS = {
+    "none": (),
+    "input on one": (Fault("input", 40, ranks=(1,)),),
+    "compute on all": (Fault("compute", 40),),
+    "other in bursts": (Fault("other", 90, ranks=(2,), when=Bursts(every=20, length=3)),),
+    "input that rotates": (Fault("input", 60, rotating=1),),
+}
+
+
+def sample(name: str, baseline: str | None = None) -> Analysis:
+    base = None if baseline is None else read(str(FOLDER / baseline))[0]
+    return analyse(read(str(FOLDER / name))[0], base)
+
+
+def assert_exact(ledger: Ledger) -> None:
+    by_cause = np.sum([ledger.by_cause(name) for name in CAUSES], axis=0)
+    np.testing.assert_array_equal(by_cause, ledger.total)
+    waiting = np.sum([ledger.excess(stage) for stage in STAGES], axis=0)
+    np.testing.assert_array_equal(waiting, ledger.imbalance)
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+def test_every_step_adds_up_to_the_nanosecond(faults: tuple[Fault, ...], ranks: int) -> None:
+    found = analyse(
+        simulate(replace(JOB, ranks=max(ranks, 3 if faults else ranks), faults=faults)).run
+    )
+    assert found.ledger is not None
+    assert_exact(found.ledger)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_step_of_the_samples_adds_up(name: str) -> None:
+    found = sample(name)
+    assert found.ledger is not None
+    assert_exact(found.ledger)
+    assert found.step is not None
+    assert sum(entry.ms for entry in found.by_cause) == pytest.approx(found.step.mean)
+    imbalance = found.entry("imbalance")
+    assert imbalance is not None
+    assert sum(entry.waiting_ms for entry in found.by_cause) == pytest.approx(imbalance.ms)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_fault_on_one_rank_is_in_its_stage_and_waited_for(stage: str) -> None:
+    quiet = replace(JOB, noise=Noise(cv=0.01))
+    found = analyse(simulate(replace(quiet, faults=(Fault(stage, 60, ranks=(1,)),))).run)
+    clean = analyse(simulate(quiet).run)
+    entry, usual = found.cause(stage), clean.cause(stage)
+    assert entry is not None
+    assert usual is not None
+    assert entry.ms - usual.ms == pytest.approx(60, rel=0.1)
+    assert entry.waiting_ms - usual.waiting_ms == pytest.approx(60, rel=0.1)
+
+
+def test_the_difference_to_the_baseline_is_the_same_whether_one_rank_starves_or_all_do() -> None:
+    one, everyone = (sample(f"slow-input-{who}", "synthetic") for who in ("one-rank", "all-ranks"))
+    stalls = [
+        found.decomposition.input_stall.value for found in (one, everyone) if found.decomposition
+    ]
+    assert stalls[0] == pytest.approx(stalls[1], rel=0.03)
+    for found in (one, everyone):
+        split = found.decomposition
+        assert split is not None
+        parts = (split.input_stall, split.compute, split.other, split.allreduce)
+        assert sum(part.value for part in parts) == pytest.approx(split.loss.value)
+        assert split.input_stall.value > 0.95 * split.loss.value

@@ -1,0 +1,77 @@
+"""CPU cores that ranks share: when they are too few, what the verdict says, and what is advised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.step_logs import Job, write_job
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.advice.cores import for_crowded_cores
+from stallscope.analysis.cores import CpuLoad, crowded_cores, share_cores
+from stallscope.analysis.setup import Setup
+from stallscope.parsers import read
+from stallscope.run import Run
+
+FOLDER = Path(__file__).parents[2] / "sample_logs"
+
+
+def run_of(folder: Path, threads: int | None, cores: int, **facts: object) -> Run:
+    known = {"threads": {"intra_op": threads}, "cpu_count": cores, "cpus_allowed": cores, **facts}
+    write_job(folder, replace(Job(ranks=4, steps=200), facts={"devices": ["CPU"], **known}))
+    return read(str(folder))[0]
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "crowded", "shared"),
+    [(1, 2, True, True), (1, 4, False, True), (1, 8, False, False), (2, 8, False, True)],
+)
+def test_threads_are_held_against_cores(
+    tmp_path: Path, threads: int, cores: int, crowded: bool, shared: bool
+) -> None:
+    run = run_of(tmp_path, threads, cores)
+    assert (crowded_cores(run) is not None, share_cores(run)) == (crowded, shared)
+
+
+def test_ranks_on_gpus_do_not_share_cores(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 1, 2, devices=["CPU", "GPU"])
+    assert (crowded_cores(run), share_cores(run)) == (None, False)
+
+
+def test_what_was_not_recorded_is_not_assumed(tmp_path: Path) -> None:
+    assert crowded_cores(run_of(tmp_path, None, 2)) is None
+
+
+def ranks_4(single: str | None = None) -> Analysis:
+    alone = None if single is None else read(str(FOLDER / single))[0]
+    return analyse(read(str(FOLDER / "ranks-4"))[0], None, alone)
+
+
+def test_four_ranks_on_two_cores_are_bound_by_cores() -> None:
+    for found in (ranks_4(), ranks_4("ranks-1")):
+        verdict = found.bottleneck
+        assert (verdict.kind, verdict.cause, verdict.fault) == ("compute", "cores", True)
+        assert "share the 2 CPU cores" in verdict.evidence
+    assert "on one rank" in verdict.evidence
+
+
+def test_nothing_is_advised_that_is_done_already() -> None:
+    verdict = ranks_4().bottleneck
+    (advice,) = verdict.advice
+    assert "Start no more than 2 ranks" in advice
+    findings = [one for one in ranks_4().findings if one.code == "threads_oversubscribed"]
+    assert all("set_intra_op_parallelism_threads" not in one.advice for one in findings)
+
+
+@pytest.mark.parametrize(("threads", "line"), [(8, "threads(2)"), (16, "threads(2)")])
+def test_ranks_with_more_than_their_share_get_fewer_threads(
+    tmp_path: Path, threads: int, line: str
+) -> None:
+    setup = Setup.of(run_of(tmp_path, threads, 8))
+    load = CpuLoad("alpha", (0, 1, 2, 3), 4 * threads, 8)
+    (advice,) = for_crowded_cores(setup, load)
+    assert line in advice.line
+    followed = replace(load, threads=4 * load.share)
+    assert followed.over <= 1

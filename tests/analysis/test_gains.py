@@ -1,0 +1,127 @@
+"""Gains that come true: not below the baseline, nothing twice, and bounds are called bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from analysis.test_by_cause import sample
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.what_if import WhatIf
+from stallscope.simulate import Fault, Fixed, Job, Noise, simulate
+
+JOB = Job(ranks=8, steps=500, noise=Noise(cv=0.05), communication=Fixed(20.0))
+# Of these, the baseline has as much.
+SHRINK = ("allreduce", "variation")
+
+
+def gain(found: Analysis, fix: str) -> WhatIf:
+    return next(one for one in found.what_if if one.fix == fix)
+
+
+def analysed(*faults: Fault, **changes: object) -> Analysis:
+    job = replace(JOB, faults=faults, **changes)  # type: ignore[arg-type]
+    baseline = JOB.baseline(input_ms=JOB.input_ms)
+    return analyse(simulate(job).run, simulate(baseline).run)
+
+
+TWO_FAULTS = (Fault("input", 30, ranks=(1,)), Fault("compute", 25, ranks=(4,)))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        (),
+        (Fault("input", 50, ranks=(1,)),),
+        (Fault("compute", 30),),
+        (Fault("input", 20), Fault("other", 20, ranks=(2,))),
+        TWO_FAULTS,
+    ],
+)
+def test_no_fix_promises_a_step_below_the_baselines(faults: tuple[Fault, ...]) -> None:
+    found = analysed(*faults)
+    assert found.step is not None
+    assert found.baseline is not None
+    assert found.baseline.step is not None
+    for one in found.what_if:
+        if one.fix not in SHRINK:
+            after = found.step.mean - one.saved_ms.value
+            assert after >= min(found.baseline.step.mean, found.step.mean) - 1e-6
+
+
+def test_with_all_faults_fixed_the_step_is_the_baselines() -> None:
+    found = analysed(*TWO_FAULTS)
+    assert found.step is not None
+    assert found.baseline is not None
+    assert found.baseline.step is not None
+    (rank_1, rank_4) = (gain(found, f"rank:{rank}").saved_ms.value for rank in (1, 4))
+    together = gain(found, "imbalance").saved_ms.value
+    assert found.step.mean - together == pytest.approx(found.baseline.step.mean, rel=0.01)
+    # While one of them is slow, fixing the other alone gains little.
+    assert rank_1 + rank_4 < 0.6 * together
+
+
+def test_two_faults_of_different_kinds_are_not_sold_twice() -> None:
+    on_all, on_one = Fault("input", 20), Fault("other", 30, ranks=(2,))
+    found = analysed(on_all, on_one)
+    assert found.decomposition is not None
+    parts = [gain(found, fix).saved_ms.value for fix in ("imbalance", "input")]
+    together = gain(found, "all").saved_ms.value
+    assert sum(parts) <= together + 1e-6
+    assert together == pytest.approx(found.decomposition.loss.value)
+    step = simulate(replace(JOB, faults=(on_all, on_one))).truth.step_ms()
+    without = [
+        simulate(replace(JOB, faults=(fault,))).truth.step_ms() for fault in (on_all, on_one)
+    ]
+    assert parts == pytest.approx([step - left for left in without], rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["slow-input-one-rank", "slow-input-all-ranks"])
+def test_the_samples_gain_what_their_baseline_shows(name: str) -> None:
+    found = sample(name, "synthetic")
+    fix = "imbalance" if found.bottleneck.ranks else "input"
+    one = gain(found, fix)
+    assert one.speedup == pytest.approx(2.2, abs=0.02)
+    assert one.ci95 is not None
+    assert one.ci95[0] < one.speedup < one.ci95[1]
+
+
+def test_a_run_as_fast_as_its_baseline_gains_nothing() -> None:
+    found = sample("clean", "synthetic")
+    assert gain(found, "input").saved_ms.value == pytest.approx(0, abs=0.1)
+    assert not found.bottleneck.fault
+
+
+def test_without_a_baseline_gains_on_shared_cores_are_bounds() -> None:
+    found = sample("slow-compute-rank")
+    assert gain(found, "rank:1").bound
+    assert "saves at most" in found.bottleneck.evidence
+    with_baseline = sample("slow-compute-rank", "synthetic")
+    assert not gain(with_baseline, "rank:1").bound
+
+
+def test_a_baseline_of_another_job_predicts_nothing() -> None:
+    faulty = replace(JOB, faults=(Fault("input", 50, ranks=(1,)),))
+    other = simulate(replace(JOB.baseline(), batch_size=64)).run
+    found = analyse(simulate(faulty).run, other)
+    alone = analyse(simulate(faulty).run)
+    assert found.predicted_from == "run"
+    assert gain(found, "rank:1") == gain(alone, "rank:1")
+
+
+def test_half_of_what_a_thousand_ranks_vary_is_an_answer() -> None:
+    job = Job(
+        ranks=1000, steps=120, noise=Noise(cv=0.05), faults=(Fault("compute", 30, ranks=(3,)),)
+    )
+    found = analyse(simulate(job).run)
+    imbalance = found.entry("imbalance")
+    assert imbalance is not None
+    named, varies = gain(found, "rank:3").saved_ms.value, gain(found, "variation").saved_ms.value
+    # What rank 3 does not explain is the slowest of ranks that vary.
+    assert named + 2 * varies == pytest.approx(imbalance.ms, rel=0.1)
+
+
+def test_allreduce_is_always_a_bound() -> None:
+    for found in (sample("clean"), sample("clean", "synthetic"), analysed()):
+        assert gain(found, "allreduce").bound
