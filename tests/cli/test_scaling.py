@@ -67,7 +67,9 @@ def test_runs_without_steps_are_one_sentence(
 ) -> None:
     write_job(logs / "none", replace(JOB, steps=0, run_id="none"))
     assert main(["scaling", "none"]) == 2
-    assert "none of these runs has steps that could be timed" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "stallscope: none: neither steps nor epochs that could be timed\n"
+    )
 
 
 def test_out_without_format_is_refused(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:

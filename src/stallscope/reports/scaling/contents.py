@@ -155,7 +155,9 @@ def _lost(efficiency: Mean | None) -> Mean | None:
     return Mean(1 - efficiency.value, None if ends is None else (1 - ends[1], 1 - ends[0]))
 
 
-def _mean(mean: Mean) -> str:
+def _mean(mean: Mean | None) -> str:
+    if mean is None:
+        return NOTHING
     return significant(mean.value) if mean.ci95 is None else plus_minus(mean.value, mean.ci95)
 
 
