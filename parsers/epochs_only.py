@@ -178,7 +178,10 @@ def size_in(name: str) -> int | None:
 def with_end(log: Parsed, end: int) -> Parsed:
     """The log of a job that ended at so many nanoseconds on the log's clock."""
     return replace(
-        log, intervals=pa.concat_tables([log.intervals, _table([(log.log.rank, "end", None, end, end)])])
+        log,
+        intervals=pa.concat_tables(
+            [log.intervals, _table([(log.log.rank, "end", None, end, end)])]
+        ),
     )
 
 

@@ -123,7 +123,11 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
         return mean, None
     found = _between_stamps(run, steady)
     # Where epochs follow one another, the stamps of their ends tell the mean finer than each of them.
-    if found is not None and found[1] < half / 1e3 and abs(found[0] - mean) <= found[1] + half / 1e3:
+    if (
+        found is not None
+        and found[1] < half / 1e3
+        and abs(found[0] - mean) <= found[1] + half / 1e3
+    ):
         return found
     return mean, half / 1e3
 

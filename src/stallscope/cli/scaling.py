@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     formats = output.formats_of(options)
     output.refuse_to_overwrite(_STEM, formats, options)
-    runs, failures = open_all(options.runs, options.read_as)
+    runs, failures = open_all(options.runs, options.read_as, repeats=True)
     analyses = [analyse(one) for one in with_progress(runs, "analysing")]
     series = scaling(analyses)
     failures += untimed(analyses)

@@ -124,7 +124,9 @@ def _epochs_of_steps(run: Run) -> _Epochs | None:
     if len(ends) < 2 or not np.all(np.diff(after) > 0):
         return None
     took = np.diff(ends) / 1e6
-    return _Epochs(mean_over([Mean(ms, None) for ms in took.tolist()]), float(np.diff(after).mean()))
+    return _Epochs(
+        mean_over([Mean(ms, None) for ms in took.tolist()]), float(np.diff(after).mean())
+    )
 
 
 def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:

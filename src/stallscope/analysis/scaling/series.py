@@ -54,6 +54,8 @@ class Series:
     name: str
     kind: Kind
     synthetic: bool
+    #: Whether a run recorded if its data is synthetic; the runs of one job that did agree.
+    data_known: bool
     #: ``samples``; ``steps`` where batch sizes are not known; ``epochs`` where only these are.
     unit: Unit
     points: tuple[Scaled, ...]
@@ -129,6 +131,7 @@ def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
         name=_name(first) if by is None else value_of(first.run, by),
         kind=kind,
         synthetic=first.run.synthetic,
+        data_known=any(run.pace.from_steps for run in runs),
         unit=unit,
         points=tuple(held_against(point, single, by_itself, points[0]) for point in points),
         alone=by_itself,

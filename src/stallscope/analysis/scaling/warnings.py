@@ -68,10 +68,9 @@ def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
     others = [run for run in runs if not run.pace.from_steps]
     if not others:
         return
-    rests_on = {_source(run): None for run in others}
     yield (
-        "steps were not recorded: steady figures are of epochs without the first one, or of steps on "
-        f"average, with validation; they rest on {'; '.join(rests_on)}"
+        "where steps were not recorded, steady figures are means of epochs without the first one, or "
+        f"of steps, validation included: {'; '.join(_sources(others))}"
     )
     if any(run.analysis.run.fact("samples_per_step") is not None for run in others):
         yield "examples per second that TimeHistory logged are taken for those of all ranks together"
@@ -79,8 +78,8 @@ def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
     if partly:
         sizes = sorted({run.pace.size for run in partly})
         yield (
-            f"on {', '.join(map(str, sizes))} {'rank' if sizes == [1] else 'ranks'} nothing tells when "
-            "the job began: its figures count from the first epoch or step that was logged"
+            f"nothing tells when the job began on {', '.join(map(str, sizes))} "
+            f"{'rank' if sizes == [1] else 'ranks'}: the whole job counts from its first epoch or step"
         )
     if len(others) < len(runs):
         yield (
@@ -89,9 +88,16 @@ def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
         )
 
 
-def _source(run: Paced) -> str:
-    known = run.analysis.epoch_times
-    return "" if known is None else f"{known.known_from} ({known.precision})"
+def _sources(runs: Sequence[Paced]) -> list[str]:
+    """Where epochs are known from, each with the least of its precisions."""
+    found: dict[str, tuple[float, str]] = {}
+    for run in runs:
+        known = run.analysis.epoch_times
+        if known is not None:
+            half = float(run.analysis.run.fact("epoch_precision_ms") or 0.0)
+            worst = max(found.get(known.known_from, (-1.0, "")), (half, known.precision))
+            found[known.known_from] = worst
+    return [f"{known_from} ({precision})" for known_from, (_, precision) in found.items()]
 
 
 def _of_faults(point: Point) -> Iterable[str]:

@@ -9,17 +9,22 @@ from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES
-from stallscope.wording.numbers import percent, plus_minus, significant
+from stallscope.wording.numbers import percent, plus_minus, rate_scale, significant
 from stallscope.wording.verdicts import counted
 
 from ..tables import NOTHING, Table
 
 _WORTH_MENTIONING = 0.005
+_INTERVALS = (
+    "± is the 95% interval: of several runs from run to run, of a single one from step to step."
+)
 _TIMES = {1: "twice the size", 2: "four times", 3: "eight times"}
 
 
 def title(series: Series) -> str:
     """What the series is of."""
+    if not series.data_known:
+        return series.name
     return f"{series.name}, {'synthetic' if series.synthetic else 'real'} data"
 
 
@@ -87,36 +92,43 @@ def _off(times: str, record: TrackRecord) -> str:
 
 def rates_table(series: Series) -> Table:
     """Throughput and efficiency, size by size; projected sizes last."""
-    unit = f"{series.unit}/s"
+    unit, factor = rate_scale(series.unit)
     columns = ["Ranks", "Runs", f"Steady, {unit}", f"Whole job, {unit}"]
     columns += ["Efficiency", "Whole job", "Against the smallest"]
     if series.alone is not None:
         columns.append("Against the program alone")
-    rows = [_measured_row(one, series.alone is not None) for one in series.points]
+    rows = [_measured_row(one, factor, series.alone is not None) for one in series.points]
     for one in series.projection:
-        rate = _ends(one.rate, significant)
+        rate = _ends(one.rate.scaled(factor), significant)
         cells = [f"{one.ranks:,} (projected)", NOTHING, rate, NOTHING]
         cells += [_ends(one.efficiency, percent), NOTHING, NOTHING]
         rows.append((*cells, NOTHING) if series.alone is not None else tuple(cells))
-    note = (
-        "± is the 95% interval: of several runs from run to run, of a single one from step to step. "
-        + how_far_off(series)
-    ).rstrip()
+    note = " ".join(filter(None, (_INTERVALS, _rounded(series), how_far_off(series))))
     return Table("Throughput and efficiency", tuple(columns), tuple(rows), note=note)
 
 
-def _measured_row(one: Scaled, with_alone: bool) -> tuple[str, ...]:
+def _rounded(series: Series) -> str:
+    if all(one.point.from_steps for one in series.points):
+        return ""
+    return (
+        "Of a run that is known by its epochs it is what they differ by, and what their times were "
+        "rounded to."
+    )
+
+
+def _measured_row(one: Scaled, factor: float, with_alone: bool) -> tuple[str, ...]:
     point = one.point
+    job_rate = None if point.job_rate is None else point.job_rate.scaled(factor)
     cells = (
         f"{point.ranks:,}",
         f"{len(point.runs):,}",
-        _mean(point.rate),
-        _mean(point.job_rate),
-        _percent(one.efficiency),
-        _percent(one.efficiency_job),
-        _percent(one.relative),
+        _mean(point.rate.scaled(factor)),
+        _mean(job_rate),
+        percentage(one.efficiency),
+        percentage(one.efficiency_job),
+        percentage(one.relative),
     )
-    return (*cells, _percent(one.efficiency_alone)) if with_alone else cells
+    return (*cells, percentage(one.efficiency_alone)) if with_alone else cells
 
 
 def lost_table(series: Series) -> Table | None:
@@ -127,8 +139,8 @@ def lost_table(series: Series) -> Table | None:
     rows = [
         (
             f"{one.point.ranks:,}",
-            _percent(_lost(one.efficiency)),
-            *(_percent((one.lost or {})[name]) for name in ENTRIES),
+            percentage(_lost(one.efficiency)),
+            *(percentage((one.lost or {})[name]) for name in ENTRIES),
         )
         for one in held
     ]
@@ -168,7 +180,8 @@ def _ends(mean: Mean | None, shown: Callable[[float], str]) -> str:
     return f"{shown(mean.value)} ({shown(mean.ci95[0])} to {shown(mean.ci95[1])})"
 
 
-def _percent(mean: Mean | None) -> str:
+def percentage(mean: Mean | None) -> str:
+    """A fraction as a percentage with its interval, where there is one."""
     if mean is None:
         return NOTHING
     if mean.ci95 is None or mean.ci95[0] == mean.ci95[1]:
