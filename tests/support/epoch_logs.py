@@ -18,7 +18,7 @@ class EpochJob:
     ranks: int
     epoch_s: float
     epochs: int = 40
-    #: From the start of the job to its first epoch, and by how much that takes longer than the others.
+    #: From the start of the job to its first epoch, and by how much longer that takes than the others.
     startup_s: float = 0.0
     tracing_s: float = 0.0
     #: Of all ranks in an epoch, and of one rank in a step.
@@ -78,7 +78,7 @@ def write_time_history(folder: Path, job: EpochJob) -> Path:
     lines = []
     for epoch, (begin, end) in enumerate(job.spans):
         took = end - begin
-        rate = job.steps * job.batch * job.ranks / took
+        rate = job.samples / took
         steps = f"between steps {epoch * job.steps} and {(epoch + 1) * job.steps}"
         lines.append(f"TimeHistory: {took:.2f} seconds, {rate:.2f} examples/second {steps}")
     return _write(folder / f"np{job.ranks}" / "train.log", lines)

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..clean import is_clean
 from ..communication import CommunicationModel, fit_communication
 from ..later import scipy_stats
 from ..result import Analysis
@@ -67,7 +68,9 @@ class Series:
     warnings: tuple[str, ...]
 
 
-def scaling(analyses: Iterable[Analysis], by: str | None = None) -> list[Series]:
+def scaling(
+    analyses: Iterable[Analysis], by: str | None = None, *, one_per_size: bool = False
+) -> list[Series]:
     """Bring runs of the same jobs together, and say how each job scales; the largest job first.
 
     Runs that were not timed, or do not say how many processes trained, are left out: ``untimed``
@@ -75,11 +78,34 @@ def scaling(analyses: Iterable[Analysis], by: str | None = None) -> list[Series]
 
     Args:
         by: one of ``FACTS``, to bring runs together by that alone.
+        one_per_size: take the newest clean run of each size, and the newest one where none is clean,
+            in place of the mean of all.
     """
     paces = ((one, pace_of(one)) for one in analyses)
     runs = [Paced(one, pace) for one, pace in paces if pace is not None]
-    series = [one for job in jobs_of(runs, by) for one in _series_of(job, by)]
+    jobs = jobs_of(runs, by)
+    if one_per_size:
+        jobs = [_one_per_size(job) for job in jobs]
+    series = [one for job in jobs for one in _series_of(job, by)]
     return sorted(series, key=lambda one: (-one.points[-1].point.ranks, one.synthetic, one.name))
+
+
+def _one_per_size(job: Sequence[Paced]) -> list[Paced]:
+    """Of each size the run that stands for it: a clean one first, then the newest."""
+    by_size: dict[tuple[int, bool], Paced] = {}
+    for run in job:
+        key = run.pace.size, _without_launcher(run)
+        other = by_size.get(key)
+        if other is None or _rank_as_stand_in(run) > _rank_as_stand_in(other):
+            by_size[key] = run
+    return list(by_size.values())
+
+
+def _rank_as_stand_in(run: Paced) -> tuple[bool, str]:
+    facts = run.analysis.run
+    began = facts.started_at
+    when = facts.fact("began_local") if began is None else began.isoformat(" ")
+    return is_clean(run.analysis), str(when or "")
 
 
 def _series_of(job: Sequence[Paced], by: str | None) -> list[Series]:

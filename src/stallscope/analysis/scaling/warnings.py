@@ -41,8 +41,10 @@ def warnings_of(
             "ranks on the same machines get nothing more done"
         )
     yield from _of_epochs(runs)
+    faulty = [point for point in points if all(fault_of(run) for run in point.runs)]
     for point in points:
-        yield from _of_faults(point)
+        # Where every size has a fault, it is how the job is.
+        yield from _of_faults(point, compare=len(faulty) < len(points))
     for name in _BETTER_THE_SAME:
         known = {str(run.analysis.run.fact(name)) for run in runs if run.pace.from_steps}
         if len(known) > 1:
@@ -100,15 +102,17 @@ def _sources(runs: Sequence[Paced]) -> list[str]:
     return [f"{known_from} ({precision})" for known_from, (_, precision) in found.items()]
 
 
-def _of_faults(point: Point) -> Iterable[str]:
-    """Repeats of which some have a fault."""
-    faults = {run.run.name: fault_of(run) for run in point.runs}
-    found = [f"{name} ({fault})" for name, fault in faults.items() if fault is not None]
+def _of_faults(point: Point, *, compare: bool) -> Iterable[str]:
+    """Repeats of which some have a fault, and sizes without a clean run beside sizes with one."""
+    faults = [(run.run.name, fault_of(run)) for run in point.runs]
+    found = [f"{name} ({fault})" for name, fault in faults if fault is not None]
     if found and len(found) < len(faults):
         yield (
             f"runs on {_ranks(point.ranks)} are averaged though they differ by a fault: "
             f"{', '.join(found)}"
         )
+    elif found and compare:
+        yield f"no run on {_ranks(point.ranks)} is without a fault: {', '.join(found)}"
 
 
 def _ranks(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallscope.analysis import ENTRIES
+from stallscope.analysis.clean import fault_of
 from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
 from stallscope.analysis.stats import Mean
@@ -147,6 +148,16 @@ def lost_table(series: Series) -> Table | None:
     columns = ("Ranks", "Lost", *(TITLES[name] for name in ENTRIES))
     note = "What is lost adds up. Compute that is slower where ranks share a machine counts as compute."
     return Table("Where efficiency is lost", columns, tuple(rows), note=note)
+
+
+def runs_table(series: Series) -> Table:
+    """The runs that stand for each size, and what is wrong with them."""
+    rows = [
+        (f"{one.point.ranks:,}", run.run.name, fault_of(run) or NOTHING)
+        for one in series.points
+        for run in one.point.runs
+    ]
+    return Table("Runs", ("Ranks", "Run", "Fault"), tuple(rows), words=frozenset({1, 2}))
 
 
 def published_table() -> Table:

@@ -19,7 +19,7 @@ from stallscope.wording.plain import plain
 
 from .contents import difference, headline, how_far_off, percentage, title
 
-_BAR = 22
+_BAR = 16
 
 
 def scaling_summary(series: Sequence[Series]) -> RenderableType:
