@@ -23,10 +23,14 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .keras_output import KerasOutputParser
+from .epochs_only import with_end
+from .keras_output import KNOWN_FROM, KerasOutputParser
 from .line_pattern import LinePatternParser
+from .stamps import Stamp, read_stamp
 
-_STAMP = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d - STD(?:OUT|ERR) - INFO - "
+_MOMENT = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+_STAMP = _MOMENT + rb" - STD(?:OUT|ERR) - INFO - "
+_STAMPED = re.compile(rb"^(" + _MOMENT + rb") - STD", re.MULTILINE)
 _REPEAT = re.compile(rb"^" + _STAMP + rb"(?:\w{1,40} - )?REPEAT (\d{1,6})\s*?$", re.MULTILINE)
 _NAME = re.compile(r"(?:^|/)benchmark((?:\|[^|/]*){14})\.log(?:\.\w+)?$")
 # In the order of the name; what cannot be read as it should be is left out.
@@ -47,6 +51,9 @@ _FACTS: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("learning_rate", float),
     ("batch_size", int),
 )
+_NP = 1 + [name for name, _ in _FACTS].index("size")
+# Other clusters run the program by itself.
+_LAUNCHED = "HOROVOD"
 _ANNOUNCED = LinePatternParser("Epoch {epoch}/")
 
 
@@ -63,7 +70,7 @@ class EhealthParser(Parser):
         told = _told(path)
         logs: list[Parsed] = []
         problems: list[Problem] = []
-        for repeat, part in _repeats(data):
+        for repeat, began, part in _repeats(data):
             try:
                 found = _epochs(path, part)
             except UnreadableError:
@@ -72,7 +79,7 @@ class EhealthParser(Parser):
             facts = {**told, "run_name": _title(told, repeat), "repeat": repeat}
             for one in (found, *found.more):
                 own = replace(one.log, facts={**one.log.facts, **facts}, size=0)
-                logs.append(replace(one, log=own, more=()))
+                logs.append(_whole_job(replace(one, log=own, more=()), began, part))
         if not logs:
             raise UnreadableError(f"{path}: a log of benchmarks in which no epoch has ended")
         first = replace(logs[0].log, size=len(data))
@@ -80,15 +87,29 @@ class EhealthParser(Parser):
         return replace(logs[0], log=first, problems=tuple(problems), more=tuple(logs[1:]))
 
 
-def _repeats(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The output of each repeat; without a line that says so, all of it is the first."""
+def _repeats(data: bytes) -> Iterator[tuple[int, Stamp | None, bytes]]:
+    """The number, start and output of each repeat; without a line that says so, all is the first."""
     found = list(_REPEAT.finditer(data))
     if not found:
-        yield 1, data
+        yield 1, None, data
         return
     ends = [one.start() for one in found[1:]] + [len(data)]
     for one, end in zip(found, ends, strict=True):
-        yield int(one[1]), data[one.end() : end]
+        yield int(one[1]), read_stamp(one[0]), data[one.end() : end]
+
+
+def _whole_job(log: Parsed, began: Stamp | None, data: bytes) -> Parsed:
+    """The log with the start of its repeat, and the end where the end of the last epoch is known."""
+    first = read_stamp(str(log.log.facts.get("began_local", "")).encode())
+    if began is None or first is None or first.ns < began.ns:
+        return log
+    facts = {**log.log.facts, "process_start_us": (began.ns - first.ns) // 1000, "whole_job": True}
+    log = replace(log, log=replace(log.log, facts=facts))
+    if facts.get("known_from") != KNOWN_FROM or not log.log.ended:
+        return log
+    *_, last = _STAMPED.finditer(data)
+    stamp = read_stamp(last[1])
+    return log if stamp is None else with_end(log, max(0, stamp.ns - first.ns))
 
 
 def _epochs(path: str, data: bytes) -> Parsed:
@@ -114,6 +135,12 @@ def _told(path: str) -> dict[str, Any]:
             continue
         if value is not None:
             facts[name] = value
+    if "cluster" in facts:
+        facts["launcher"] = "HorovodRunner" if facts["cluster"].startswith(_LAUNCHED) else "none"
+    if facts.get("launcher") == "none":
+        facts.setdefault("size", 1)
+    if found[1].split("|")[_NP].startswith("-"):
+        facts["placement"] = "driver"
     return facts
 
 

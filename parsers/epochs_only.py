@@ -43,6 +43,13 @@ _OF_THE_RUN = (
     "size",
     "anchor",
     "steps_per_epoch",
+    "whole_job",
+)
+# What users call the file or folder of a job on 8 processes: np8, np-8, ranks-8, 8-ranks, 8gpus.
+_SIZE_IN_NAME = re.compile(
+    r"(?<![a-z0-9])(?:(?:np|ranks|processes|procs|workers|gpus)[-_=. ]?(?P<after>\d{1,6})(?!\d)"
+    r"|(?P<before>\d{1,6})[-_. ]?(?:ranks?|processe?s?|procs?|workers?|gpus?)(?![a-z0-9]))",
+    re.IGNORECASE,
 )
 
 
@@ -162,6 +169,22 @@ def rank_in(path: str) -> tuple[int | None, str]:
     return int(found[found.lastindex or 0]), path[: found.start()] + path[found.end() :]
 
 
+def size_in(name: str) -> int | None:
+    """The number of processes that a name tells: ``vgg16-np8``, ``8-ranks``; None where it does not."""
+    found = _SIZE_IN_NAME.search(name)
+    return None if found is None else int(found["after"] or found["before"]) or None
+
+
+def with_end(log: Parsed, end: int) -> Parsed:
+    """The log of a job that ended at so many nanoseconds on the log's clock."""
+    return replace(
+        log,
+        intervals=pa.concat_tables(
+            [log.intervals, _table([(log.log.rank, "end", None, end, end)])]
+        ),
+    )
+
+
 def rounded_to(milliseconds: float) -> str:
     """``the second``, ``the millisecond``, ``78 ms``"""
     if milliseconds >= 1000:
@@ -173,13 +196,15 @@ def clock_facts(stamp: Stamp | None, zero: int) -> dict[str, Any]:
     """What is known of the clock of lines with such a stamp, whose times count from ``zero``."""
     if stamp is None:
         return {"clock": "none: durations one after another"}
+    # The difference of two stamps that were rounded down is off by less than that either way.
+    known = {"stamp_precision_ms": stamp.resolution_ns / 1e6}
     if stamp.zone_known:
-        return {
+        return known | {
             "clock": "stamps of the lines",
             "anchor": {"monotonic_ns": 0, "wall_ns": zero},
         }
     began = Stamp(zero, False, stamp.resolution_ns)
-    return {
+    return known | {
         "clock": f"stamps of the lines, from {began.in_words} of an unknown zone",
         "began_local": began.in_words,
     }
@@ -208,7 +233,7 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     """
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
-    for where, log in found:
+    for where, log in ((where, _sized(where, log)) for where, log in found):
         if log.run_id:
             by_run[log.run_id].append(log)
         else:
@@ -222,6 +247,15 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     if not runs and not named and by_run:
         raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
     return [*runs, *named]
+
+
+def _sized(where: str, log: Parsed) -> Parsed:
+    """The log with the number of processes that its run's, file's or folder's name tells."""
+    names = [str(log.log.facts.get("run_name") or ""), *reversed(rank_in(where)[1].split("/")[-2:])]
+    size = next((size for name in names if (size := size_in(name)) is not None), None)
+    if size is None or "size" in log.log.facts:
+        return log
+    return replace(log, log=replace(log.log, facts={**log.log.facts, "size": size}))
 
 
 def _named(place: str, repeat: int | None, log: Parsed) -> Parsed:

@@ -80,6 +80,8 @@ class MlflowMetricsParser(Parser):
             facts["anchor"] = {"monotonic_ns": 0, "wall_ns": begin * 10**6}
         zero = begin if begin is not None else min((fit[0].ms for fit in found.fits), default=0)
         ended = _moment(told.get("end_ms"))
+        if begin is not None and ended is not None:
+            facts["whole_job"] = True
         problems = []
         if found.facts is None:
             problems.append(Problem(path, _nothing(told)))

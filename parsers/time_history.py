@@ -90,7 +90,8 @@ def _turn(text: bytes, before: int) -> _Turn | None:
 def _facts(turns: list[_Turn]) -> dict[str, Any]:
     # The first steps trace.
     counted = turns[1:] or turns
-    steps = sum(turn.last - turn.first for turn in counted)
+    steps, every = _steps(counted), _steps(turns)
+    samples = sum(turn.examples_per_second * turn.seconds for turn in counted)
     half_ms = 5.0 * len(counted) / steps
     return {
         "framework": "tensorflow",
@@ -99,5 +100,12 @@ def _facts(turns: list[_Turn]) -> dict[str, Any]:
         "clock": "none: durations one after another",
         "step_ms": 1e3 * sum(turn.seconds for turn in counted) / steps,
         "step_precision_ms": half_ms,
+        "samples_per_step": samples / steps,
         "steps_logged": turns[-1].last,
+        "steps_timed": every,
+        "time_logged_ms": 1e3 * sum(turn.seconds for turn in turns),
     }
+
+
+def _steps(turns: list[_Turn]) -> int:
+    return sum(turn.last - turn.first for turn in turns)

@@ -57,6 +57,20 @@
         return layout;
     }
 
+    // The address's query with another value of one name, or without it.
+    function searchWith(name, chosen) {
+        const query = new URLSearchParams(window.location.search);
+        if ((chosen || null) === query.get(name)) {
+            return window.dash_clientside.no_update;
+        }
+        query.delete(name);
+        if (chosen) {
+            query.set(name, chosen);
+        }
+        const search = query.toString();
+        return search ? "?" + search : "";
+    }
+
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         stallscope: {
             // The system's scheme can change while the page is open: the switch does not tell, the root does.
@@ -109,16 +123,11 @@
 
             // Dash calls this when the select appears, too, not only when somebody chooses.
             chooseBaseline: function (chosen) {
-                const query = new URLSearchParams(window.location.search);
-                if ((chosen || null) === query.get("baseline")) {
-                    return window.dash_clientside.no_update;
-                }
-                query.delete("baseline");
-                if (chosen) {
-                    query.set("baseline", chosen);
-                }
-                const search = query.toString();
-                return search ? "?" + search : "";
+                return searchWith("baseline", chosen);
+            },
+
+            chooseGrouping: function (chosen) {
+                return searchWith("by", chosen);
             },
 
             // Names the window, and keeps the focus where it belongs: a page that comes replaces what

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output
 
-from stallscope.analysis.scaling import Series, scaling
+from stallscope.analysis.scaling import FACTS, Series, scaling, untimed
 from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.reports.scaling.contents import (
     difference,
@@ -14,12 +16,14 @@ from stallscope.reports.scaling.contents import (
     lost_table,
     published_table,
     rates_table,
+    runs_table,
     title,
 )
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted
 
-from ..addresses import SCALING, Address
+from ..addresses import ADDRESS, SCALING, Address, run_address
+from ..components.aria import aria
 from ..components.chart_card import chart_card
 from ..components.notices import notice, warnings_card
 from ..components.tables import words_card
@@ -27,6 +31,7 @@ from ..store import RunStore
 from .base import Page, View
 from .run_page import side_by_side
 
+_BY = "scaling-by"
 # Each is analysed: more of them are chosen in the list.
 _MOST_UNASKED = 30
 
@@ -41,30 +46,81 @@ class ScalingPage(Page):
             return _nothing(
                 f"There are {len(ids):,} runs here: select those to compare in the list."
             )
-        found = scaling(store.analysis(run_id) for run_id in ids)
+        by = address.query.get("by")
+        by = by if by in FACTS else None
+        analyses = [store.analysis(run_id) for run_id in ids]
+        found = scaling(analyses, by, one_per_size=True)
         if not chosen:
             # Who asks for nothing in particular wants to see what does scale.
             found = [one for one in found if len(one.points) > 1]
-        if not found:
-            return _nothing(
-                "None of these runs is of a job that was run on different numbers of ranks."
-            )
-        head = dmc.Box(
-            [
-                dmc.Title("Scaling", order=1, size="h2", tabIndex=-1),
-                dmc.Text(
-                    f"{counted(len(ids), 'run')}, brought together by what they say of themselves.",
-                    c="dimmed",
-                ),
-            ]
-        )
-        parts = [part for index, one in enumerate(found) for part in _series(one, index)]
-        content = [head, *parts, words_card(published_table())]
+        addresses = {
+            id(analysis): run_address(run_id)
+            for run_id, analysis in zip(ids, analyses, strict=True)
+        }
+        content = [
+            _head(len(ids), by),
+            *[part for index, one in enumerate(found) for part in _series(one, index, addresses)],
+            None if found else dmc.Text(_NOTHING_SCALES),
+            warnings_card([plain(text) for text in untimed(analyses)]),
+            words_card(published_table()) if found else None,
+        ]
         return View("Scaling", dmc.Stack([part for part in content if part is not None]))
 
+    def add_callbacks(self, app: Dash, store: RunStore) -> None:
+        app.clientside_callback(  # type: ignore[no-untyped-call]
+            ClientsideFunction("stallscope", "chooseGrouping"),
+            Output(ADDRESS, "search", allow_duplicate=True),
+            Input(_BY, "value"),
+            prevent_initial_call=True,
+        )
 
-def _series(series: Series, index: int) -> list[Any]:
+
+_NOTHING_SCALES = "None of these runs is of a job that was run on different numbers of ranks."
+
+
+def _head(number: int, by: str | None) -> Any:
+    """The title, and what runs are brought together by."""
+    how = "by what they recorded of themselves" if by is None else f"by {FACTS[by][0].lower()}"
+    said = (
+        f"{counted(number, 'run')}, grouped {how}. The newest run without a fault stands for each "
+        "number of ranks."
+    )
+    clear: Any = {"tabIndex": 0, **aria(label="Group by job", hidden="false")}
+    return dmc.Group(
+        [
+            dmc.Box(
+                [
+                    dmc.Title("Scaling", order=1, size="h2", tabIndex=-1),
+                    dmc.Text(said, c="dimmed"),
+                ],
+                flex=1,
+                miw=280,
+            ),
+            dmc.Select(
+                id=_BY,
+                label="Group by",
+                placeholder="Job",
+                data=[{"value": key, "label": words} for key, (words, _) in FACTS.items()],
+                value=by,
+                clearable=True,
+                clearButtonProps=clear,
+                w={"base": "100%", "xs": 220},
+            ),
+        ],
+        justify="space-between",
+        align="flex-start",
+        gap="lg",
+    )
+
+
+def _series(series: Series, index: int, addresses: Mapping[int, str]) -> list[Any]:
+    """The cards of a series.
+
+    Args:
+        addresses: of the runs' pages, by the identity of their analyses.
+    """
     steps = steps_chart(series)
+    runs = [run for one in series.points for run in one.point.runs]
     return [
         dmc.Card(
             [
@@ -81,7 +137,8 @@ def _series(series: Series, index: int) -> list[Any]:
         None if steps is None else chart_card(f"steps-{index}", steps),
         words_card(rates_table(series)),
         words_card(lost_table(series)),
-        warnings_card(series.warnings),
+        words_card(runs_table(series), [addresses[id(run)] for run in runs]),
+        warnings_card([plain(warning) for warning in series.warnings]),
     ]
 
 

@@ -17,7 +17,11 @@ from stallscope.watching import Watching, unwatched
 
 
 def open_runs(
-    source: str, *, read_as: str | None = None, watching: Watching = unwatched
+    source: str,
+    *,
+    read_as: str | None = None,
+    watching: Watching = unwatched,
+    repeats: bool = False,
 ) -> list[Run]:
     """The runs that a RUN argument means: all of a store, otherwise one.
 
@@ -26,17 +30,23 @@ def open_runs(
 
     Args:
         watching: shows how many of so many files, or runs of a store, were read.
+        repeats: all runs of a place whose logs know epochs only: files of repeats, one run each.
 
     Raises:
         NotFoundError: if nothing is there, or no run of that id.
         UnreadableError: if it cannot be read.
     """
     with place_for_mirrors() as folder:
-        return runs_at(near_store(source, folder), read_as=read_as, watching=watching)
+        place = near_store(source, folder)
+        return runs_at(place, read_as=read_as, watching=watching, repeats=repeats)
 
 
 def runs_at(
-    source: str, *, read_as: str | None = None, watching: Watching = unwatched
+    source: str,
+    *,
+    read_as: str | None = None,
+    watching: Watching = unwatched,
+    repeats: bool = False,
 ) -> list[Run]:
     """The same of a RUN argument that ``near_store`` has seen."""
     place, _, run_id = source.partition("#")
@@ -47,7 +57,10 @@ def runs_at(
     if in_store:
         runs = _loaded(in_store, watching)
         return [chosen(where_is(path), run_id, runs)] if run_id else runs
-    return [chosen(place, run_id, read(place, read_as=read_as, watching=watching))]
+    found = read(place, read_as=read_as, watching=watching)
+    if repeats and not run_id and not any(run.rows for run in found):
+        return found
+    return [chosen(place, run_id, found)]
 
 
 def near_store(source: str, folder: Path) -> str:

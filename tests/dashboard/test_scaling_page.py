@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.epoch_logs import EpochJob, write_keras
 
 from stallscope.analysis.published import CURVES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.addresses import scaling_address
 from stallscope.dashboard.routing import view_at
+from stallscope.parsers import read
 
 from .cases import REAL, SCRIPT, run_of
-from .content import texts
+from .content import of_type, texts
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +75,60 @@ def test_of_many_runs_some_are_to_be_chosen(sizes: RunStore) -> None:
     assert "There are 31 runs here: select those to compare in the list." in said
 
 
-def test_runs_of_one_size_that_have_little_in_common_are_shown(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     facts = {"model": "same"}
+    healthy = replace(REAL, input_ms=1.0)
+    slow = {(1, "input"): 90.0}
     jobs = [
-        replace(REAL, ranks=1, run_id="one", facts=facts),
-        replace(REAL, ranks=2, run_id="quick", facts=facts),
-        replace(REAL, ranks=2, run_id="slow", slow={(1, "input"): 90.0}, facts=facts),
+        replace(healthy, ranks=1, run_id="one", facts={**facts, "run_name": "nightly"}),
+        replace(healthy, ranks=2, run_id="quick", facts={**facts, "run_name": "nightly"}),
+        replace(healthy, ranks=2, run_id="slow", slow=slow, facts={**facts, "run_name": "weekly"}),
+        replace(healthy, ranks=4, run_id="late", slow=slow, facts={**facts, "run_name": "weekly"}),
     ]
-    store = RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
-    said = said_at(store)
+    return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
+
+
+def test_a_run_with_a_fault_is_no_repeat_of_one_without(faulty: RunStore) -> None:
+    said = said_at(faulty)
     assert "This page cannot be shown" not in said
-    assert any("± ∞" in text for text in said)
+    rows = [row for row in _rows_of(faulty) if row[0] == "2"]
+    assert [row[2] for row in rows] == ["–"]
+    # Beside clean runs of other sizes it says what is wrong with the only one.
+    assert any("no run on 4 ranks is without a fault: weekly" in text for text in said)
+    assert any("of rank 1" in row[2] for row in _rows_of(faulty) if row[0] == "4")
+
+
+def test_runs_are_grouped_by_what_is_chosen(faulty: RunStore) -> None:
+    said = said_at(faulty, "?by=run")
+    assert "nightly, real data" in said
+    assert "weekly, real data" in said
+    assert any("grouped by run name" in text for text in said)
+    # A fact that nobody knows is left alone.
+    assert "same, real data" in said_at(faulty, "?by=colour")
+
+
+def test_the_choice_of_a_grouping_offers_facts(faulty: RunStore) -> None:
+    (select,) = of_type(view_at(faulty, "/scaling", "?by=model").content, "Select")
+    assert select.value == "model"
+    assert {"run", "model", "data", "framework"} <= {one["value"] for one in select.data}
+
+
+def test_logs_of_epochs_scale_and_those_without_ranks_are_named(tmp_path: Path) -> None:
+    runs = [read(str(write_keras(tmp_path, EpochJob(ranks, 40.0))))[0] for ranks in (1, 2)]
+    unnamed = write_keras(tmp_path, EpochJob(4, 40.0)).rename(tmp_path / "stdout.txt")
+    said = said_at(RunStore([*runs, *read(str(unnamed))]))
+    assert "50.0% efficiency on 2 ranks" in said
+    assert any("stdout.txt: the log does not say how many processes" in text for text in said)
+
+
+def _rows_of(store: RunStore) -> list[list[str]]:
+    """The lines of the tables of runs: ranks, run, fault."""
+    content = view_at(store, "/scaling", "").content
+    return [
+        cells
+        for table in of_type(content, "Table")
+        if texts(table)[:3] == ["Ranks", "Run", "Fault"]
+        for row in of_type(table, "TableTr")
+        if (cells := texts(row))[0] != "Ranks"
+    ]

@@ -10,15 +10,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
+from support.epoch_logs import EpochJob, write_keras
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Series, scaling
+from stallscope.parsers import read
 from stallscope.pictures.charts import TITLES, Chart
 from stallscope.pictures.plotly_figures import figure
 from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_chart
@@ -54,9 +57,18 @@ def series_of(case: str) -> list[Series]:
             replace(analysed(ranks), samples_per_second=None) for ranks in (1, 2)
         ],
         "hostile": [_named(analysed(ranks), HOSTILE) for ranks in (1, 2)],
+        "known by epochs": [_of_epochs(ranks) for ranks in (1, 2)],
         "two jobs": [analysed(ranks, synthetic=data) for ranks in (1, 2) for data in (False, True)],
     }
     return scaling(runs[case])
+
+
+@cache
+def _of_epochs(ranks: int) -> Analysis:
+    """What Keras has printed of forty epochs, and nothing of steps."""
+    with TemporaryDirectory() as folder:
+        path = write_keras(Path(folder), EpochJob(ranks, 50.0))
+        return analyse(read(str(path))[0])
 
 
 def _named(analysis: Analysis, model: str) -> Analysis:
@@ -72,6 +84,7 @@ CASES = (
     "without stages",
     "without batch sizes",
     "hostile",
+    "known by epochs",
     "two jobs",
 )
 
@@ -163,7 +176,7 @@ def test_pictures_are_drawn_both_ways(case: str) -> None:
             efficiency_chart(series),
             steps_chart(series),
         ]
-        assert (charts[2] is None) == (case == "without stages")
+        assert (charts[2] is None) == (case in ("without stages", "known by epochs"))
         for chart in (one for one in charts if one is not None):
             for width in (WIDE, NARROW):
                 drawn = draw(chart, "key", width)
@@ -199,3 +212,22 @@ def test_how_far_projections_were_off_stands_beside_them(report_format: str) -> 
     assert "projections from one size on several ranks were off by a median of 24.7%" in text
     text = render(report_format, series_of("without stages"), OPTIONS)
     assert "On published curves" not in text
+
+
+def test_what_epochs_cannot_tell_is_null_or_empty_and_never_zero() -> None:
+    series = series_of("known by epochs")
+    (found,) = document(series)["series"]
+    assert (found["unit"], found["projection"]) == ("epochs", [])
+    two = found["points"][1]
+    assert two["efficiency"] == pytest.approx(0.5)
+    assert two["efficiency_job"] == pytest.approx(0.5)
+    assert two["samples_per_second"] == pytest.approx(1 / 50)
+    assert (two["lost"], two["lost_ci95"]) == (None, None)
+    rows = list(csv.DictReader(io.StringIO(render("csv", series, OPTIONS))))
+    assert [row["lost_input"] for row in rows] == ["", ""]
+    for name in ("md", "html"):
+        text = render(name, series, OPTIONS)
+        assert "epochs/h" in text
+        assert "what Keras printed (epochs, to" in text
+        assert "what their times were rounded to" in text
+        assert "real data" not in text

@@ -49,9 +49,7 @@ def epoch_times(run: Run) -> EpochTimes | None:
     if run.rows or precision is None:
         return None
     epochs = _epochs(run)
-    mean = _mean(epochs, run.fact("first_epoch"))
-    half = _number(run, "epoch_precision_ms")
-    precision_s = None if mean is None or half is None else half / 1e3
+    mean, precision_s = _mean(run, epochs)
     step_ms, step_half = _step(run, mean, precision_s)
     return EpochTimes(
         known_from=str(run.fact("known_from")),
@@ -68,8 +66,36 @@ def epoch_times(run: Run) -> EpochTimes | None:
 
 def samples_of_all_ranks(run: Run, known: EpochTimes) -> float | None:
     """Samples per second of all ranks together; None where it is not known how many trained."""
-    per_rank, size = known.samples_per_second_per_rank, run.fact("size")
-    return None if per_rank is None or size is None else per_rank * run.size
+    per_rank, size = known.samples_per_second_per_rank, known_size(run)
+    return None if per_rank is None or size is None else per_rank * size
+
+
+def known_size(run: Run) -> int | None:
+    """The number of ranks that trained; None where a single log does not say it."""
+    return run.size if run.fact("size") is not None or len(run.ranks) > 1 else None
+
+
+def samples_per_epoch(run: Run) -> float | None:
+    """Samples of all ranks together in an epoch; None where the logs do not tell."""
+    size, whole = known_size(run), _number(run, "training_samples")
+    steps, batch = _number(run, "steps_per_epoch"), _number(run, "batch_size")
+    if size is None:
+        return None
+    each = _number(run, "samples_per_epoch")
+    if each is not None:
+        return each * size
+    if steps is None or batch is None:
+        return whole
+    # A data set that is shared out fills all steps but the last one.
+    shared_out = whole is not None and abs(steps * batch * size - whole) <= batch * size
+    return whole if shared_out else steps * batch * size
+
+
+def steady_epochs(epochs: Sequence[EpochTime], first_epoch: object) -> list[EpochTime]:
+    """The epochs of the last fit without its first one; that one alone where there is no other."""
+    last_fit = max((one.fit for one in epochs), default=0)
+    own = [one for one in epochs if one.fit == last_fit]
+    return [one for one in own if one.epoch != first_epoch] or own
 
 
 def _epochs(run: Run) -> tuple[EpochTime, ...]:
@@ -87,11 +113,44 @@ def _epoch(log: Log, number: int | None, ns: int) -> EpochTime:
     return EpochTime(log.rank, log.part, number or 0, ns / 1e9, half / 1e3)
 
 
-def _mean(epochs: Sequence[EpochTime], first_epoch: object) -> float | None:
-    last_fit = max((one.fit for one in epochs), default=0)
-    own = [one for one in epochs if one.fit == last_fit]
-    later = [one for one in own if one.epoch != first_epoch] or own
-    return float(np.mean([one.s for one in later])) if later else None
+def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | None]:
+    """The mean steady epoch and its half width, seconds."""
+    steady = steady_epochs(epochs, run.fact("first_epoch"))
+    if not steady:
+        return None, None
+    mean, half = float(np.mean([one.s for one in steady])), _number(run, "epoch_precision_ms")
+    if half is None:
+        return mean, None
+    found = _between_stamps(run, steady)
+    # Where epochs follow one another, the stamps of their ends tell the mean finer than each of them.
+    if (
+        found is not None
+        and found[1] < half / 1e3
+        and abs(found[0] - mean) <= found[1] + half / 1e3
+    ):
+        return found
+    return mean, half / 1e3
+
+
+def _between_stamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float] | None:
+    """The mean time from one epoch's end to the next one's, and its half width, seconds.
+
+    None where lines have no stamps, or an epoch is missing.
+    """
+    half = _number(run, "stamp_precision_ms")
+    table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
+    columns = [table[name].to_pylist() for name in ("log", "epoch", "end")]
+    ends = {
+        (run.logs[log].rank, run.logs[log].part, number): end
+        for log, number, end in zip(*columns, strict=True)
+    }
+    rank, fit = steady[0].rank, steady[0].fit
+    numbers = sorted(one.epoch for one in steady if one.rank == rank)
+    before = ends.get((rank, fit, numbers[0] - 1))
+    count = numbers[-1] - numbers[0] + 1
+    if half is None or before is None or count != len(numbers):
+        return None
+    return (ends[rank, fit, numbers[-1]] - before) / 1e9 / count, half / 1e3 / count
 
 
 def _step(
@@ -112,6 +171,9 @@ def _throughput(
     run: Run, mean_s: float | None, precision_s: float | None, step_ms: float | None
 ) -> float | None:
     samples, batch = _number(run, "samples_per_epoch"), _number(run, "batch_size")
+    whole = None if run.fact("training_samples") is None else samples_per_epoch(run)
+    if whole is not None:
+        samples = whole / run.size
     if samples is not None and mean_s is not None and mean_s > (precision_s or 0.0):
         return samples / mean_s
     return batch * 1e3 / step_ms if batch is not None and step_ms else None

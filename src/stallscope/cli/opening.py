@@ -14,13 +14,19 @@ from .bars import watching
 T = TypeVar("T")
 
 
-def open_all(sources: Sequence[str], read_as: str | None) -> tuple[list[Run], list[str]]:
-    """The runs behind all sources, and a sentence for every source that could not be read."""
+def open_all(
+    sources: Sequence[str], read_as: str | None, *, repeats: bool = False
+) -> tuple[list[Run], list[str]]:
+    """The runs behind all sources, and a sentence for every source that could not be read.
+
+    Args:
+        repeats: as ``open_runs`` takes it.
+    """
     runs: list[Run] = []
     failures: list[str] = []
     for source in with_progress(sources, "reading"):
         try:
-            runs += open_runs(source, read_as=read_as, watching=watching)
+            runs += open_runs(source, read_as=read_as, watching=watching, repeats=repeats)
         except StallscopeError as error:
             failures.append(str(error))
     return runs, failures

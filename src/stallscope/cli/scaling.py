@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 
 from stallscope.analysis import analyse
-from stallscope.analysis.scaling import scaling
+from stallscope.analysis.scaling import scaling, untimed
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.scaling import render
 from stallscope.reports.scaling.terminal import scaling_summary
@@ -32,8 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     formats = output.formats_of(options)
     output.refuse_to_overwrite(_STEM, formats, options)
-    runs, failures = open_all(options.runs, options.read_as)
-    series = scaling(analyse(one) for one in with_progress(runs, "analysing"))
+    runs, failures = open_all(options.runs, options.read_as, repeats=True)
+    analyses = [analyse(one) for one in with_progress(runs, "analysing")]
+    series = scaling(analyses)
+    failures += untimed(analyses)
     if series:
         made = ReportOptions(generated_at=datetime.now(UTC))
         output.show(
@@ -42,10 +44,6 @@ def run(options: argparse.Namespace) -> int:
             lambda name: render(name, series, made),
             lambda: scaling_summary(series),
             options,
-        )
-    elif runs:
-        failures.append(
-            "none of these runs has steps that could be timed: nothing to hold together"
         )
     for failure in failures:
         print(f"stallscope: {failure}", file=sys.stderr)

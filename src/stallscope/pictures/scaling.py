@@ -6,7 +6,7 @@ from stallscope.analysis import ENTRIES
 from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Point, Series
 from stallscope.analysis.stats import Mean
-from stallscope.wording.numbers import percent, rate
+from stallscope.wording.numbers import percent, rate, rate_scale
 from stallscope.wording.verdicts import counted
 
 from .charts import Bar, Segment, StackedBars
@@ -16,14 +16,20 @@ from .rates import EfficiencyLines, Line, RateBar, RateBars
 def rate_chart(series: Series) -> RateBars:
     """Throughput over ranks, as bars beside what ideal scaling would give."""
     first = series.points[0].point
-    per_rank = first.rate.value / first.ranks
+    unit, factor = rate_scale(series.unit)
+    per_rank = first.rate.value * factor / first.ranks
     bars = [
-        RateBar(one.point.ranks, one.point.rate, one.point.job_rate, one.point.ranks * per_rank)
+        RateBar(
+            one.point.ranks,
+            one.point.rate.scaled(factor),
+            None if one.point.job_rate is None else one.point.job_rate.scaled(factor),
+            one.point.ranks * per_rank,
+        )
         for one in series.points
     ]
     bars += [
         # No ideal: far above what is expected, it would flatten all that was measured.
-        RateBar(one.ranks, one.rate, None, None, projected=True)
+        RateBar(one.ranks, one.rate.scaled(factor), None, None, projected=True)
         for one in series.projection
     ]
     last = series.points[-1]
@@ -37,7 +43,7 @@ def rate_chart(series: Series) -> RateBars:
         )
     projected = ", pale bars are projected" if series.projection else ""
     key = f"Lines across are ideal{projected}."
-    return RateBars("Throughput over ranks", f"{said}. {key}", f"{series.unit}/s", tuple(bars))
+    return RateBars("Throughput over ranks", f"{said}. {key}", unit, tuple(bars))
 
 
 def efficiency_chart(series: Series) -> EfficiencyLines:
@@ -93,4 +99,5 @@ def steps_chart(series: Series) -> StackedBars | None:
 def _rate(series: Series, point: Point) -> str:
     if series.unit == "samples":
         return rate(point.rate.value)
-    return f"{point.rate.value:,.1f} {series.unit}/s"
+    unit, factor = rate_scale(series.unit)
+    return f"{point.rate.value * factor:,.1f} {unit}"

@@ -43,6 +43,11 @@ def scale_for(largest: float, unit: str) -> Scale:
     return Scale(name, length / own)
 
 
+def rate_scale(counted: str) -> Scale:
+    """The unit in which rates of ``samples``, ``steps`` or ``epochs`` per second read well."""
+    return Scale("epochs/h", 3600.0) if counted == "epochs" else Scale(f"{counted}/s", 1.0)
+
+
 def finite(value: float | None) -> float | None:
     """The value; None where it is none that can be shown."""
     return value if value is not None and math.isfinite(value) else None

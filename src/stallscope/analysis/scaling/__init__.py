@@ -1,11 +1,13 @@
 """How jobs scale over numbers of ranks."""
 
 from .held_out import HeldOut, TrackRecord, held_out, track_record
+from .jobs import FACTS, untimed
 from .points import Point, Scaled
 from .projection import Projected
 from .series import Difference, Series, scaling
 
 __all__ = [
+    "FACTS",
     "Difference",
     "HeldOut",
     "Point",
@@ -16,4 +18,5 @@ __all__ = [
     "held_out",
     "scaling",
     "track_record",
+    "untimed",
 ]

@@ -9,12 +9,18 @@ from functools import cached_property
 
 import numpy as np
 
-from ..later import scipy_stats
 from ..result import ENTRIES, Analysis
 from ..stats import Mean
+from .pace import Pace, Unit
+from .repeats import mean_over
 
-#: From so many runs of one size on, their spread says how sure its mean is.
-FEWEST_REPEATS = 2
+
+@dataclass(frozen=True)
+class Paced:
+    """A run and its pace."""
+
+    analysis: Analysis
+    pace: Pace
 
 
 @dataclass(frozen=True)
@@ -25,23 +31,30 @@ class Point:
     runs: tuple[Analysis, ...]
     #: Samples that one rank works through in a step; 1 where nobody knows, and all rates are of steps.
     work: float
+    #: Whether every step of every run was recorded.
+    from_steps: bool
     #: Milliseconds, over the runs: of several the interval is that of their mean from run to run, of a
-    #: single one that of its steps.
-    step_ms: Mean
+    #: single one that of its steps. None where runs do not know their steps.
+    step_ms: Mean | None
     #: By name of the ledger's entries; empty where stages were not measured.
     entries_ms: Mapping[str, Mean]
-    #: Milliseconds of the whole job, start-up included, per step.
-    job_step_ms: Mean
+    #: Milliseconds that one rank takes for one unit of work: in steady steps, or in steady epochs
+    #: where steps were not recorded.
+    unit_ms: Mean
+    #: The same in steady epochs, validation included; None where epochs are not known.
+    unit_epochs_ms: Mean | None
+    #: The same over the whole job.
+    unit_job_ms: Mean | None
 
     @cached_property
     def rate(self) -> Mean:
-        """Samples per second of all ranks together, in steady steps."""
-        return _rate(self.ranks * self.work, self.step_ms)
+        """Units per second of all ranks together, in steady steps or epochs."""
+        return _rate(self.ranks, self.unit_ms)
 
     @cached_property
-    def job_rate(self) -> Mean:
-        """Samples per second over the whole job, start-up included."""
-        return _rate(self.ranks * self.work, self.job_step_ms)
+    def job_rate(self) -> Mean | None:
+        """Units per second over the whole job."""
+        return None if self.unit_job_ms is None else _rate(self.ranks, self.unit_job_ms)
 
 
 @dataclass(frozen=True)
@@ -59,30 +72,42 @@ class Scaled:
     lost: Mapping[str, Mean] | None
 
 
-def work_of(analysis: Analysis) -> float:
-    """Samples per rank and step; 0 where they are not known."""
-    if analysis.samples_per_second is None or analysis.step is None:
-        return 0.0
-    return analysis.samples_per_second * analysis.step.mean / 1e3 / analysis.run.size
-
-
-def points_of(runs: Sequence[Analysis], counted: bool) -> list[Point]:
-    """Runs by their number of ranks, ascending; ``counted`` says whether samples are known."""
-    by_size: dict[int, list[Analysis]] = defaultdict(list)
+def points_of(runs: Sequence[Paced], unit: Unit) -> list[Point]:
+    """Runs by their number of ranks, ascending; all of them know the unit."""
+    by_size: dict[int, list[Paced]] = defaultdict(list)
     for run in runs:
-        by_size[run.run.size].append(run)
-    return [_point(size, by_size[size], counted) for size in sorted(by_size)]
+        by_size[run.pace.size].append(run)
+    return [_point(size, by_size[size], unit) for size in sorted(by_size)]
 
 
-def _point(size: int, runs: Sequence[Analysis], counted: bool) -> Point:
-    steps = [Mean(run.step.mean, run.step.ci95) for run in runs if run.step is not None]
-    measured = all(run.entries for run in runs)
+def _point(size: int, runs: Sequence[Paced], unit: Unit) -> Point:
+    analyses = [run.analysis for run in runs]
+    paces = [run.pace for run in runs]
+    from_steps = all(pace.from_steps for pace in paces)
+    measured = all(run.entries for run in analyses)
     entries = {
-        name: _across([_entry(run, name) for run in runs]) for name in (ENTRIES if measured else ())
+        name: mean_over([_entry(run, name) for run in analyses])
+        for name in (ENTRIES if measured else ())
     }
-    job = [Mean(run.job.total * 1e3 / max(run.steps, 1), None) for run in runs]
-    work = float(np.mean([work_of(run) for run in runs])) if counted else 1.0
-    return Point(size, tuple(runs), work, _across(steps), entries, _across(job))
+    step_ms = _over_all([pace.step_ms for pace in paces])
+    works = [pace.samples_per_step or 1.0 for pace in paces]
+    work = float(np.mean(works)) if unit == "samples" else 1.0
+    # Of steps the mean comes first: what is lost then adds up exactly.
+    exact = from_steps and unit != "epochs" and step_ms is not None
+    own = step_ms.scaled(1 / work) if exact and step_ms is not None else None
+    unit_ms = own or _over_all([pace.unit_ms(unit) for pace in paces])
+    assert unit_ms is not None
+    return Point(
+        ranks=size,
+        runs=tuple(analyses),
+        work=work,
+        from_steps=from_steps,
+        step_ms=step_ms,
+        entries_ms=entries,
+        unit_ms=unit_ms,
+        unit_epochs_ms=_over_all([pace.epochs_ms(unit) for pace in paces]),
+        unit_job_ms=_over_all([pace.job_unit_ms(unit) for pace in paces]),
+    )
 
 
 def _entry(analysis: Analysis, name: str) -> Mean:
@@ -91,14 +116,10 @@ def _entry(analysis: Analysis, name: str) -> Mean:
     return Mean(entry.ms, entry.ci95_ms)
 
 
-def _across(means: Sequence[Mean]) -> Mean:
-    """The mean over runs; from two of them on, its interval is what runs differ by."""
-    if len(means) < FEWEST_REPEATS:
-        return means[0]
-    values = np.array([mean.value for mean in means])
-    half = scipy_stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    centre = float(values.mean())
-    return Mean(centre, (centre - float(half), centre + float(half)))
+def _over_all(means: Sequence[Mean | None]) -> Mean | None:
+    """The mean over runs; None where one of them does not know it."""
+    known = [mean for mean in means if mean is not None]
+    return mean_over(known) if len(known) == len(means) else None
 
 
 def _rate(amount: float, ms: Mean) -> Mean:
@@ -121,27 +142,49 @@ def _ratio(one: Mean, other: Mean) -> Mean:
     return Mean(value, (value - half, value + half))
 
 
+def _ratio_of_rounded(one: Mean, other: Mean) -> Mean:
+    """The ratio of two means that were rounded: all that both may be off by."""
+    value = one.value / other.value
+    if one.ci95 is None or other.ci95 is None or other.ci95[0] <= 0:
+        return Mean(value, None)
+    return Mean(value, (one.ci95[0] / other.ci95[1], one.ci95[1] / other.ci95[0]))
+
+
 def held_against(point: Point, single: Point | None, alone: Point | None, first: Point) -> Scaled:
     """A point against one rank, the program by itself, and the smallest size."""
     return Scaled(
         point,
-        None if single is None else _efficiency(point, single, "step_ms"),
-        None if single is None else _efficiency(point, single, "job_step_ms"),
-        None if alone is None else _efficiency(point, alone, "step_ms"),
-        _efficiency(point, first, "step_ms"),
+        None if single is None else _efficiency(point, single),
+        None if single is None else _efficiency_job(point, single),
+        None if alone is None else _efficiency(point, alone),
+        _efficiency(point, first),
         None if single is None else _lost(point, single),
     )
 
 
-def _efficiency(point: Point, base: Point, time: str) -> Mean:
+def _efficiency(point: Point, base: Point) -> Mean:
     """Throughput per rank against the base's."""
     if point is base:
         return Mean(1.0, (1.0, 1.0))
-    return _ratio(getattr(base, time), getattr(point, time)).scaled(point.work / base.work)
+    if point.from_steps and base.from_steps:
+        return _ratio(base.unit_ms, point.unit_ms)
+    # Epochs hold validation, too: they are held against epochs where both runs know them.
+    if point.unit_epochs_ms is None or base.unit_epochs_ms is None:
+        return _ratio_of_rounded(base.unit_ms, point.unit_ms)
+    return _ratio_of_rounded(base.unit_epochs_ms, point.unit_epochs_ms)
+
+
+def _efficiency_job(point: Point, base: Point) -> Mean | None:
+    if point is base:
+        return Mean(1.0, (1.0, 1.0))
+    if point.unit_job_ms is None or base.unit_job_ms is None:
+        return None
+    ratio = _ratio if point.from_steps and base.from_steps else _ratio_of_rounded
+    return ratio(base.unit_job_ms, point.unit_job_ms)
 
 
 def _lost(point: Point, single: Point) -> dict[str, Mean] | None:
-    if not point.entries_ms or not single.entries_ms:
+    if point.step_ms is None or not point.entries_ms or not single.entries_ms:
         return None
     if point is single:
         return {name: Mean(0.0, (0.0, 0.0)) for name in ENTRIES}

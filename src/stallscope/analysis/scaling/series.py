@@ -8,7 +8,6 @@ ranks (cores, memory and buses that are shared) shows as compute.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,19 +15,20 @@ from typing import Literal
 
 import numpy as np
 
+from ..clean import is_clean
 from ..communication import CommunicationModel, fit_communication
 from ..later import scipy_stats
 from ..result import Analysis
-from .points import FEWEST_REPEATS, Point, Scaled, held_against, points_of, work_of
-from .projection import CONTENTION, Projected, communication_of, projection, slower_compute
+from .jobs import alike, jobs_of, value_of
+from .pace import Pace, Unit, pace_of
+from .points import Paced, Point, Scaled, held_against, points_of
+from .projection import Projected, communication_of, projection
+from .repeats import FEWEST_REPEATS
+from .warnings import warnings_of
 
-# What makes two runs the same job, whatever their number of ranks.
-_SAME_JOB = ("framework", "model", "parameters", "optimizer", "backward_passes_per_step")
-# What may differ within a job and makes its sizes less comparable.
-_BETTER_THE_SAME = ("versions", "threads")
-# Samples per step are counted; what is left of differences comes from uneven last batches.
-_SAME_WORK = 0.02
 _SIGNIFICANT = 0.05
+# Numbers of steps that one data set gives over numbers of ranks differ by no more, whatever is rounded.
+_SAME_STEPS = 1.5
 
 Kind = Literal["weak", "strong"]
 
@@ -55,8 +55,10 @@ class Series:
     name: str
     kind: Kind
     synthetic: bool
-    #: ``samples``, or ``steps`` where batch sizes are not known.
-    unit: str
+    #: Whether a run recorded if its data is synthetic; the runs of one job that did agree.
+    data_known: bool
+    #: ``samples``; ``steps`` where batch sizes are not known; ``epochs`` where only these are.
+    unit: Unit
     points: tuple[Scaled, ...]
     alone: Point | None
     model: CommunicationModel | None
@@ -66,124 +68,148 @@ class Series:
     warnings: tuple[str, ...]
 
 
-def scaling(analyses: Iterable[Analysis]) -> list[Series]:
+def scaling(
+    analyses: Iterable[Analysis], by: str | None = None, *, one_per_size: bool = False
+) -> list[Series]:
     """Bring runs of the same jobs together, and say how each job scales; the largest job first.
 
-    Runs whose steps could not be timed are left out.
+    Runs that were not timed, or do not say how many processes trained, are left out: ``untimed``
+    tells which.
+
+    Args:
+        by: one of ``FACTS``, to bring runs together by that alone.
+        one_per_size: take the newest clean run of each size, and the newest one where none is clean,
+            in place of the mean of all.
     """
-    jobs: dict[tuple[str, ...], list[Analysis]] = defaultdict(list)
-    for analysis in analyses:
-        if analysis.step is not None and analysis.step.mean > 0:
-            jobs[_job(analysis)].append(analysis)
-    series = [_series(runs) for found in jobs.values() for runs in _by_work(found)]
+    paces = ((one, pace_of(one)) for one in analyses)
+    runs = [Paced(one, pace) for one, pace in paces if pace is not None]
+    jobs = jobs_of(runs, by)
+    if one_per_size:
+        jobs = [_one_per_size(job) for job in jobs]
+    series = [one for job in jobs for one in _series_of(job, by)]
     return sorted(series, key=lambda one: (-one.points[-1].point.ranks, one.synthetic, one.name))
 
 
-def _job(analysis: Analysis) -> tuple[str, ...]:
-    run = analysis.run
-    return (*(str(run.fact(name)) for name in _SAME_JOB), str(run.synthetic))
+def _one_per_size(job: Sequence[Paced]) -> list[Paced]:
+    """Of each size the run that stands for it: a clean one first, then the newest."""
+    by_size: dict[tuple[int, bool], Paced] = {}
+    for run in job:
+        key = run.pace.size, _without_launcher(run)
+        other = by_size.get(key)
+        if other is None or _rank_as_stand_in(run) > _rank_as_stand_in(other):
+            by_size[key] = run
+    return list(by_size.values())
 
 
-def _by_work(runs: Sequence[Analysis]) -> list[list[Analysis]]:
-    """A job's runs, apart by batch size where each of them has several sizes of its own."""
-    groups: list[list[Analysis]] = []
-    for run in sorted(runs, key=work_of):
-        if groups and _alike(work_of(groups[-1][0]), work_of(run)):
-            groups[-1].append(run)
-        else:
-            groups.append([run])
-    several = any(len({run.run.size for run in group}) > 1 for group in groups)
-    return groups if several else [list(runs)]
+def _rank_as_stand_in(run: Paced) -> tuple[bool, str]:
+    facts = run.analysis.run
+    began = facts.started_at
+    when = facts.fact("began_local") if began is None else began.isoformat(" ")
+    return is_clean(run.analysis), str(when or "")
 
 
-def _alike(one: float, other: float) -> bool:
-    return abs(one - other) <= _SAME_WORK * max(one, other)
+def _series_of(job: Sequence[Paced], by: str | None) -> list[Series]:
+    """The job's series; runs that no unit makes comparable are series of their own."""
+    unit = _unit([run.pace for run in job])
+    if unit is not None:
+        return [_series(job, unit, by)]
+    return [one for run in job for one in _series_of([run], by)]
 
 
-def _series(runs: Sequence[Analysis]) -> Series:
-    counted = all(work_of(run) > 0 for run in runs)
+def _unit(paces: Sequence[Pace]) -> Unit | None:
+    """What all runs can be counted in; None where they have nothing in common."""
+    only_steps = all(pace.from_steps for pace in paces)
+    order: tuple[Unit, ...] = ("samples", "epochs", "steps")
+    if only_steps or not _one_data_set(paces):
+        order = ("samples", "steps", "epochs")
+    return next((unit for unit in order if all(pace.knows(unit) for pace in paces)), None)
+
+
+def _one_data_set(paces: Sequence[Pace]) -> bool:
+    """Whether epochs may be passes of all ranks together over one data set, as far as steps tell."""
+    known = [(pace.size, pace.steps_per_epoch) for pace in paces if pace.steps_per_epoch]
+    if not known:
+        return True
+    totals = [size * steps for size, steps in known]
+    # The last step of each rank may lack samples, or the first samples of another one.
+    least = max(size * (steps - 1) for size, steps in known)
+    most = min(size * (steps + 1) for size, steps in known)
+    return least < most and max(totals) < _SAME_STEPS * min(totals)
+
+
+def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
     alone = [run for run in runs if _without_launcher(run)]
     launched = [run for run in runs if not _without_launcher(run)]
     # Without a run of the launcher on one rank, the program by itself is the best there is.
-    if not any(run.run.size == 1 for run in launched):
+    if not any(run.pace.size == 1 for run in launched):
         launched, alone = list(runs), []
-    points = points_of(launched, counted)
-    by_itself = points_of(alone, counted)[0] if alone else None
-    kind: Kind = "weak" if _alike(points[0].work, points[-1].work) else "strong"
+    points = points_of(launched, unit)
+    by_itself = points_of(alone, unit)[0] if alone else None
+    kind = _kind(launched, points, unit)
     single = points[0] if points[0].ranks == 1 else None
     model = fit_communication(
-        [one for run in launched if (one := communication_of(run)) is not None]
+        [one for run in launched if (one := communication_of(run.analysis)) is not None]
     )
+    # A projection starts from steady steps, and is held against those of one rank.
+    from_steps = points[-1].from_steps and (single is None or single.from_steps)
+    first = runs[0].analysis
     return Series(
-        name=_name(runs[0]),
+        name=_name(first) if by is None else value_of(first.run, by),
         kind=kind,
-        synthetic=runs[0].run.synthetic,
-        unit="samples" if counted else "steps",
+        synthetic=first.run.synthetic,
+        data_known=any(run.pace.from_steps for run in runs),
+        unit=unit,
         points=tuple(held_against(point, single, by_itself, points[0]) for point in points),
         alone=by_itself,
         model=model,
-        projection=projection(points, single, model) if kind == "weak" else (),
-        difference=_difference(points),
-        warnings=tuple(_warnings(runs, points, kind, counted, single)),
+        projection=projection(points, single, model) if kind == "weak" and from_steps else (),
+        difference=_difference(launched, points, unit),
+        warnings=tuple(warnings_of(runs, points, unit, _shares_no_batch(launched, kind), single)),
     )
 
 
-def _without_launcher(analysis: Analysis) -> bool:
-    return analysis.run.size == 1 and analysis.run.fact("launch") is None
+def _kind(runs: Sequence[Paced], points: Sequence[Point], unit: Unit) -> Kind:
+    """Whether ranks have the same work in a step whatever their number."""
+    if unit == "samples" and all(run.pace.samples_per_step for run in runs):
+        return "weak" if alike(points[0].work, points[-1].work) else "strong"
+    return "weak" if unit == "steps" else "strong"
+
+
+def _shares_no_batch(runs: Sequence[Paced], kind: Kind) -> bool:
+    """Whether neither the batch per rank nor that of all ranks together is the same in all runs."""
+    works = [(run.pace.size, run.pace.samples_per_step) for run in runs]
+    totals = [size * work for size, work in works if work is not None]
+    known = len(totals) == len(works)
+    return kind == "strong" and known and not all(alike(*pair) for pair in pairwise(totals))
+
+
+def _without_launcher(run: Paced) -> bool:
+    facts = run.analysis.run
+    if not run.pace.from_steps:
+        return run.pace.size == 1 and facts.fact("launcher") == "none"
+    return run.pace.size == 1 and facts.fact("launch") is None
 
 
 def _name(analysis: Analysis) -> str:
     run = analysis.run
-    return str(run.fact("model") or run.fact("framework") or run.name)
+    name = str(run.fact("model") or run.fact("framework") or run.name)
+    dataset = run.fact("dataset")
+    name += f" on {dataset}" if dataset else ""
+    return f"{name}, processes on the driver" if run.fact("placement") == "driver" else name
 
 
-def _difference(points: Sequence[Point]) -> Difference | None:
+def _difference(runs: Sequence[Paced], points: Sequence[Point], unit: Unit) -> Difference | None:
     if len(points) < 2 or any(len(point.runs) < FEWEST_REPEATS for point in points):
         return None
     per_rank = [
-        [point.work / run.step.mean for run in point.runs if run.step is not None]
+        [
+            1 / ms.value
+            for run in runs
+            if run.pace.size == point.ranks and (ms := run.pace.unit_ms(unit)) is not None
+        ]
         for point in points
     ]
     if any(np.ptp(values) == 0 for values in per_rank):
         # Runs that are copies of each other know nothing of how runs differ.
         return None
     return Difference(float(scipy_stats.alexandergovern(*per_rank).pvalue))
-
-
-def _warnings(
-    runs: Sequence[Analysis],
-    points: Sequence[Point],
-    kind: Kind,
-    counted: bool,
-    single: Point | None,
-) -> Iterable[str]:
-    if len(points) == 1:
-        yield f"all runs are on {_ranks(points[0].ranks)}: scaling needs runs on other numbers"
-    if single is None:
-        yield "there is no run on one rank: efficiency is only known against the smallest size"
-    if not counted:
-        yield "batch sizes are not known: every rank's step is taken for the same work"
-    if kind == "strong" and not _same_in_total(points):
-        yield "neither the batch per rank nor that of all ranks together is the same in all runs"
-    if single is not None and slower_compute(points[-1], single) > CONTENTION:
-        yield (
-            f"compute takes {slower_compute(points[-1], single):.0%} longer on "
-            f"{_ranks(points[-1].ranks)} than on one: ranks share cores, memory or buses; the "
-            "projection takes it as it is on the largest size, and its interval begins where more "
-            "ranks on the same machines get nothing more done"
-        )
-    for name in _BETTER_THE_SAME:
-        if len({str(run.run.fact(name)) for run in runs}) > 1:
-            yield f"{name} are not the same in all runs"
-    for run in runs:
-        if run.run.missing_ranks:
-            yield f"{run.run.name}: {len(run.run.missing_ranks)} of {run.run.size} ranks left no log"
-
-
-def _same_in_total(points: Sequence[Point]) -> bool:
-    totals = [point.ranks * point.work for point in points]
-    return all(_alike(one, other) for one, other in pairwise(totals))
-
-
-def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallscope.analysis import ENTRIES
+from stallscope.analysis.clean import fault_of
 from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES
-from stallscope.wording.numbers import percent, plus_minus, significant
+from stallscope.wording.numbers import percent, plus_minus, rate_scale, significant
 from stallscope.wording.verdicts import counted
 
 from ..tables import NOTHING, Table
 
 _WORTH_MENTIONING = 0.005
+_INTERVALS = (
+    "± is the 95% interval: of several runs from run to run, of a single one from step to step."
+)
 _TIMES = {1: "twice the size", 2: "four times", 3: "eight times"}
 
 
 def title(series: Series) -> str:
     """What the series is of."""
+    if not series.data_known:
+        return series.name
     return f"{series.name}, {'synthetic' if series.synthetic else 'real'} data"
 
 
@@ -87,36 +93,43 @@ def _off(times: str, record: TrackRecord) -> str:
 
 def rates_table(series: Series) -> Table:
     """Throughput and efficiency, size by size; projected sizes last."""
-    unit = f"{series.unit}/s"
+    unit, factor = rate_scale(series.unit)
     columns = ["Ranks", "Runs", f"Steady, {unit}", f"Whole job, {unit}"]
     columns += ["Efficiency", "Whole job", "Against the smallest"]
     if series.alone is not None:
         columns.append("Against the program alone")
-    rows = [_measured_row(one, series.alone is not None) for one in series.points]
+    rows = [_measured_row(one, factor, series.alone is not None) for one in series.points]
     for one in series.projection:
-        rate = _ends(one.rate, significant)
+        rate = _ends(one.rate.scaled(factor), significant)
         cells = [f"{one.ranks:,} (projected)", NOTHING, rate, NOTHING]
         cells += [_ends(one.efficiency, percent), NOTHING, NOTHING]
         rows.append((*cells, NOTHING) if series.alone is not None else tuple(cells))
-    note = (
-        "± is the 95% interval: of several runs from run to run, of a single one from step to step. "
-        + how_far_off(series)
-    ).rstrip()
+    note = " ".join(filter(None, (_INTERVALS, _rounded(series), how_far_off(series))))
     return Table("Throughput and efficiency", tuple(columns), tuple(rows), note=note)
 
 
-def _measured_row(one: Scaled, with_alone: bool) -> tuple[str, ...]:
+def _rounded(series: Series) -> str:
+    if all(one.point.from_steps for one in series.points):
+        return ""
+    return (
+        "Of a run that is known by its epochs it is what they differ by, and what their times were "
+        "rounded to."
+    )
+
+
+def _measured_row(one: Scaled, factor: float, with_alone: bool) -> tuple[str, ...]:
     point = one.point
+    job_rate = None if point.job_rate is None else point.job_rate.scaled(factor)
     cells = (
         f"{point.ranks:,}",
         f"{len(point.runs):,}",
-        _mean(point.rate),
-        _mean(point.job_rate),
-        _percent(one.efficiency),
-        _percent(one.efficiency_job),
-        _percent(one.relative),
+        _mean(point.rate.scaled(factor)),
+        _mean(job_rate),
+        percentage(one.efficiency),
+        percentage(one.efficiency_job),
+        percentage(one.relative),
     )
-    return (*cells, _percent(one.efficiency_alone)) if with_alone else cells
+    return (*cells, percentage(one.efficiency_alone)) if with_alone else cells
 
 
 def lost_table(series: Series) -> Table | None:
@@ -127,14 +140,24 @@ def lost_table(series: Series) -> Table | None:
     rows = [
         (
             f"{one.point.ranks:,}",
-            _percent(_lost(one.efficiency)),
-            *(_percent((one.lost or {})[name]) for name in ENTRIES),
+            percentage(_lost(one.efficiency)),
+            *(percentage((one.lost or {})[name]) for name in ENTRIES),
         )
         for one in held
     ]
     columns = ("Ranks", "Lost", *(TITLES[name] for name in ENTRIES))
     note = "What is lost adds up. Compute that is slower where ranks share a machine counts as compute."
     return Table("Where efficiency is lost", columns, tuple(rows), note=note)
+
+
+def runs_table(series: Series) -> Table:
+    """The runs that stand for each size, and what is wrong with them."""
+    rows = [
+        (f"{one.point.ranks:,}", run.run.name, fault_of(run) or NOTHING)
+        for one in series.points
+        for run in one.point.runs
+    ]
+    return Table("Runs", ("Ranks", "Run", "Fault"), tuple(rows), words=frozenset({1, 2}))
 
 
 def published_table() -> Table:
@@ -155,7 +178,9 @@ def _lost(efficiency: Mean | None) -> Mean | None:
     return Mean(1 - efficiency.value, None if ends is None else (1 - ends[1], 1 - ends[0]))
 
 
-def _mean(mean: Mean) -> str:
+def _mean(mean: Mean | None) -> str:
+    if mean is None:
+        return NOTHING
     return significant(mean.value) if mean.ci95 is None else plus_minus(mean.value, mean.ci95)
 
 
@@ -166,7 +191,8 @@ def _ends(mean: Mean | None, shown: Callable[[float], str]) -> str:
     return f"{shown(mean.value)} ({shown(mean.ci95[0])} to {shown(mean.ci95[1])})"
 
 
-def _percent(mean: Mean | None) -> str:
+def percentage(mean: Mean | None) -> str:
+    """A fraction as a percentage with its interval, where there is one."""
     if mean is None:
         return NOTHING
     if mean.ci95 is None or mean.ci95[0] == mean.ci95[1]:

@@ -56,12 +56,15 @@ def _measured(scaled: Scaled) -> Row:
     point = scaled.point
     row: Row = {"ranks": point.ranks, "projected": False, "runs": len(point.runs)}
     row |= _mean(point.rate, "samples_per_second", "ci")
-    row |= {"samples_per_second_job": finite(point.job_rate.value)}
+    row |= {"samples_per_second_job": _value(point.job_rate)}
     row |= _mean(scaled.efficiency, "efficiency", "efficiency_ci")
-    job = scaled.efficiency_job
-    row |= {"efficiency_job": None if job is None else finite(job.value)}
+    row |= {"efficiency_job": _value(scaled.efficiency_job)}
     row |= {"relative_efficiency": finite(scaled.relative.value)}
     return row | {f"lost_{name}": finite(mean.value) for name, mean in (scaled.lost or {}).items()}
+
+
+def _value(mean: Mean | None) -> float | None:
+    return None if mean is None else finite(mean.value)
 
 
 def _mean(mean: Mean | None, name: str, interval: str) -> Row:

@@ -48,9 +48,9 @@ def _rates(point: Point) -> dict[str, Any]:
         "ranks": point.ranks,
         "samples_per_second": point.rate.value,
         "samples_per_second_ci95": point.rate.ci95,
-        "samples_per_second_job": point.job_rate.value,
-        "samples_per_second_job_ci95": point.job_rate.ci95,
-        "step_ms": point.step_ms.value,
+        "samples_per_second_job": _value(point.job_rate),
+        "samples_per_second_job_ci95": _ci95(point.job_rate),
+        "step_ms": _value(point.step_ms),
         "runs": [run.run.id for run in point.runs],
     }
 

@@ -14,12 +14,12 @@ from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Series
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
-from stallscope.wording.numbers import percent, significant
+from stallscope.wording.numbers import percent, rate_scale, significant
 from stallscope.wording.plain import plain
 
-from .contents import difference, headline, how_far_off, title
+from .contents import difference, headline, how_far_off, percentage, title
 
-_BAR = 22
+_BAR = 16
 
 
 def scaling_summary(series: Sequence[Series]) -> RenderableType:
@@ -41,16 +41,17 @@ def scaling_summary(series: Sequence[Series]) -> RenderableType:
 
 def _rates(series: Series) -> Grid:
     grid = Grid(box=box.SIMPLE, pad_edge=False)
-    for name in ("ranks", f"{series.unit}/s", "", "efficiency", "whole job"):
+    unit, factor = rate_scale(series.unit)
+    for name in ("ranks", unit, "", "efficiency", "whole job"):
         grid.add_column(name, justify="left" if not name else "right", no_wrap=True)
     for one in series.points:
         share = one.efficiency or one.relative
         grid.add_row(
             f"{one.point.ranks:,}",
-            significant(one.point.rate.value),
+            significant(one.point.rate.value * factor),
             _bar(share.value),
-            percent(share.value),
-            percent(one.efficiency_job.value) if one.efficiency_job else "–",
+            percentage(share),
+            percentage(one.efficiency_job),
         )
     for there in series.projection:
         share_there = there.efficiency
@@ -58,7 +59,7 @@ def _rates(series: Series) -> Grid:
         sure = "" if ends is None else f"{percent(ends[0])} to {percent(ends[1])}"
         grid.add_row(
             f"{there.ranks:,}*",
-            significant(there.rate.value),
+            significant(there.rate.value * factor),
             Text("projected", style="dim"),
             "–" if share_there is None else percent(share_there.value),
             Text(sure, style="dim"),

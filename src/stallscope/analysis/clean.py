@@ -1,0 +1,23 @@
+"""Whether a run is healthy enough to stand for its job."""
+
+from __future__ import annotations
+
+from .result import Analysis
+
+# The largest part of a healthy step; and logs that cannot tell name no fault.
+_NO_FAULT = ("balanced", "compute", "allreduce", "insufficient_data")
+
+
+def is_clean(analysis: Analysis) -> bool:
+    """Whether nothing is wrong with a run: no fault in its verdict, no error among its findings."""
+    return fault_of(analysis) is None
+
+
+def fault_of(analysis: Analysis) -> str | None:
+    """The fault in a few words (``imbalance of rank 3``); None for a clean run."""
+    verdict = analysis.bottleneck
+    if verdict.kind not in _NO_FAULT or verdict.ranks:
+        ranks = ", ".join(map(str, verdict.ranks))
+        noun = "rank" if len(verdict.ranks) == 1 else "ranks"
+        return f"{verdict.kind} of {noun} {ranks}" if ranks else verdict.kind
+    return next((one.title for one in analysis.findings if one.severity == "error"), None)

@@ -1,0 +1,138 @@
+"""Which runs are of one job, by what they recorded of themselves or by one fact."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from stallscope.run import Run
+
+from ..epochs import known_size
+from ..result import Analysis
+from .pace import pace_of
+from .points import Paced
+
+# What makes two runs the same job, whatever their number of ranks.
+_SAME_JOB = (
+    "framework",
+    "model",
+    "dataset",
+    "parameters",
+    "optimizer",
+    "backward_passes_per_step",
+    "placement",
+)
+# Samples per step are counted; what is left of differences comes from uneven last batches.
+_SAME_WORK = 0.02
+# Logs of what Keras printed do not tell which of its backends trained.
+_KERAS = ("keras", "tensorflow")
+
+#: What runs can be brought together by, in the order in which it is offered: a key for addresses, a
+#: title, and the value of a run.
+FACTS: Mapping[str, tuple[str, Callable[[Run], object]]] = {
+    "run": ("Run name", lambda run: run.name),
+    "model": ("Model", lambda run: run.fact("model")),
+    "data": ("Data", lambda run: "synthetic data" if run.synthetic else "real data"),
+    "dataset": ("Data set", lambda run: run.fact("dataset")),
+    "framework": ("Framework", lambda run: run.fact("framework")),
+    "optimizer": ("Optimizer", lambda run: run.fact("optimizer")),
+    "batch": ("Batch size per rank", lambda run: run.fact("batch_size")),
+}
+
+
+def jobs_of(runs: Iterable[Paced], by: str | None) -> list[list[Paced]]:
+    """Runs of one job each: by all that they recorded, or by one of ``FACTS``."""
+    if by is not None:
+        groups: dict[str, list[Paced]] = defaultdict(list)
+        for run in runs:
+            groups[value_of(run.analysis.run, by)].append(run)
+        return list(groups.values())
+    jobs: list[list[Paced]] = []
+    # Logs of epochs know less of themselves, and join what they do not contradict.
+    for run in sorted(runs, key=_unknown_facts):
+        fitting = [job for job in jobs if _fits(run, job)]
+        if len(fitting) > 1:
+            fitting = [job for job in fitting if not any(one.pace.from_steps for one in job)]
+        if len(fitting) == 1:
+            fitting[0].append(run)
+        else:
+            jobs.append([run])
+    return [part for job in jobs for part in _by_work(job)]
+
+
+def value_of(run: Run, by: str) -> str:
+    """The value of one of ``FACTS``, in words."""
+    found = FACTS[by][1](run)
+    return f"{FACTS[by][0].lower()} not recorded" if found is None else str(found)
+
+
+def untimed(analyses: Iterable[Analysis]) -> list[str]:
+    """A sentence for every run whose pace is not known: what it lacks, and how to give it."""
+    return [_untimed(one) for one in analyses if pace_of(one) is None]
+
+
+def _untimed(analysis: Analysis) -> str:
+    name = analysis.run.name
+    if analysis.epoch_times is not None and known_size(analysis.run) is None:
+        return (
+            f"{name}: the log does not say how many processes trained; call its file or folder after "
+            "them (np8, 8-ranks), or log the MLflow param world_size"
+        )
+    return f"{name}: neither steps nor epochs that could be timed"
+
+
+def _unknown_facts(run: Paced) -> int:
+    facts = run.analysis.run
+    unknown = sum(facts.fact(name) is None for name in _SAME_JOB)
+    return -1 if run.pace.from_steps else unknown
+
+
+def _fits(run: Paced, job: Sequence[Paced]) -> bool:
+    return all(_same_job(run, other) for other in job)
+
+
+def _same_job(one: Paced, other: Paced) -> bool:
+    exactly = one.pace.from_steps and other.pace.from_steps
+    if exactly and one.analysis.run.synthetic != other.analysis.run.synthetic:
+        return False
+    for name in _SAME_JOB:
+        values = [run.analysis.run.fact(name) for run in (one, other)]
+        unknown = not exactly and None in values
+        if not unknown and not _alike_in(name, str(values[0]), str(values[1]), exactly):
+            return False
+    return True
+
+
+def _alike_in(name: str, one: str, other: str, exactly: bool) -> bool:
+    if exactly:
+        return one == other
+    one, other = one.casefold(), other.casefold()
+    return one == other or (name == "framework" and {one, other} <= set(_KERAS))
+
+
+def _by_work(runs: Sequence[Paced]) -> list[list[Paced]]:
+    """A job's runs, apart by batch size where each of them has several sizes of its own.
+
+    Runs that do not know their batch size are taken for the rest where that has one.
+    """
+    groups: list[list[Paced]] = []
+    unknown = [run for run in runs if not run.pace.samples_per_step]
+    known = [run for run in runs if run.pace.samples_per_step]
+    for run in sorted(known, key=_work):
+        if groups and alike(_work(groups[-1][0]), _work(run)):
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    several = any(len({run.pace.size for run in group}) > 1 for group in groups)
+    if not several or len(groups) < 2:
+        return [list(runs)]
+    return [*groups, unknown] if unknown else groups
+
+
+def _work(run: Paced) -> float:
+    return run.pace.samples_per_step or 0.0
+
+
+def alike(one: float, other: float) -> bool:
+    """Whether two amounts of work are the same, but for uneven last batches."""
+    return abs(one - other) <= _SAME_WORK * max(one, other)

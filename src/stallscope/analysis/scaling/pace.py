@@ -1,0 +1,212 @@
+"""How fast one run worked, from whatever its logs know: every step, means of steps, or epochs only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow.compute as pc
+
+from stallscope.run import Run
+
+from ..epochs import EpochTime, EpochTimes, known_size, samples_per_epoch, steady_epochs
+from ..result import Analysis
+from ..stats import Mean
+from .repeats import mean_over
+
+#: What work is counted in. An ``epochs`` is one pass of all ranks together over one data set.
+Unit = Literal["samples", "steps", "epochs"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The times of one run and the work that was done in them; None where the logs do not tell.
+
+    Times are milliseconds, and work is counted per rank.
+    """
+
+    size: int
+    #: Whether every step was recorded: then steps are steady steps, without validation.
+    from_steps: bool
+    step_ms: Mean | None
+    #: The mean over the epochs without the first one, validation included.
+    epoch_ms: Mean | None
+    job_ms: Mean | None
+    steps_per_epoch: float | None
+    samples_per_step: float | None
+    samples_per_epoch: float | None
+    #: What was done in the whole job.
+    steps: float | None
+    epochs: float | None
+
+    def knows(self, unit: Unit) -> bool:
+        return self.unit_ms(unit) is not None
+
+    def unit_ms(self, unit: Unit) -> Mean | None:
+        """What one rank takes for one unit: over steady steps, or over steady epochs."""
+        of_steps, of_epochs = self._steps_ms(unit), self.epochs_ms(unit)
+        return of_steps or of_epochs if self.from_steps else of_epochs or of_steps
+
+    def epochs_ms(self, unit: Unit) -> Mean | None:
+        """The same over steady epochs, to be held against a run of which only these are known."""
+        return _each(self.epoch_ms, self._work_of_epoch(unit))
+
+    def job_unit_ms(self, unit: Unit) -> Mean | None:
+        """The same over the whole job."""
+        by_epochs = _product(self.epochs, self._work_of_epoch(unit))
+        by_steps = _product(self.steps, self._work_of_step(unit))
+        done = by_steps or by_epochs if self.from_steps else by_epochs or by_steps
+        return _each(self.job_ms, done)
+
+    def _steps_ms(self, unit: Unit) -> Mean | None:
+        return _each(self.step_ms, self._work_of_step(unit))
+
+    def _work_of_step(self, unit: Unit) -> float | None:
+        if unit == "samples":
+            return self.samples_per_step
+        if unit == "steps":
+            return 1.0
+        return 1 / (self.size * self.steps_per_epoch) if self.steps_per_epoch else None
+
+    def _work_of_epoch(self, unit: Unit) -> float | None:
+        if unit == "samples":
+            return self.samples_per_epoch
+        return self.steps_per_epoch if unit == "steps" else 1 / self.size
+
+
+def pace_of(analysis: Analysis) -> Pace | None:
+    """The run's pace; None where nothing was timed, or nobody knows how many processes trained."""
+    if analysis.epoch_times is not None:
+        return _of_epochs(analysis, analysis.epoch_times)
+    if analysis.step is None or analysis.step.mean <= 0:
+        return None
+    return _of_steps(analysis, Mean(analysis.step.mean, analysis.step.ci95))
+
+
+def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
+    size = analysis.run.size
+    epochs = _epochs_of_steps(analysis.run)
+    rate = analysis.samples_per_second
+    batch = None if rate is None else rate * step_ms.value / 1e3 / size
+    steps = max(analysis.steps, 1)
+    per_epoch = None if epochs is None else epochs.steps
+    return Pace(
+        size=size,
+        from_steps=True,
+        step_ms=step_ms,
+        epoch_ms=None if epochs is None else epochs.ms,
+        job_ms=Mean(analysis.job.total * 1e3, None),
+        steps_per_epoch=per_epoch,
+        samples_per_step=batch or None,
+        samples_per_epoch=_product(batch, per_epoch),
+        steps=steps,
+        epochs=None if per_epoch is None else steps / per_epoch,
+    )
+
+
+@dataclass(frozen=True)
+class _Epochs:
+    """The steady epochs of a run whose steps were recorded."""
+
+    ms: Mean
+    steps: float
+
+
+def _epochs_of_steps(run: Run) -> _Epochs | None:
+    """The epochs after the first one, as the lowest rank recorded them; None without any."""
+    table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
+    table = table.filter(pc.equal(table["rank"], min(run.ranks))).sort_by("end")
+    ends = table["end"].to_numpy()
+    # The step that comes after the epoch.
+    after = table["step"].to_numpy(zero_copy_only=False)
+    if len(ends) < 2 or not np.all(np.diff(after) > 0):
+        return None
+    took = np.diff(ends) / 1e6
+    return _Epochs(
+        mean_over([Mean(ms, None) for ms in took.tolist()]), float(np.diff(after).mean())
+    )
+
+
+def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
+    run, size = analysis.run, known_size(analysis.run)
+    if size is None:
+        return None
+    epochs = _done(run, known.epochs)
+    step_ms = _around(known.step_ms, known.step_precision_ms)
+    epoch_ms = _epoch_ms(run, known)
+    if step_ms is None and epoch_ms is None:
+        return None
+    all_samples, all_of_step = samples_per_epoch(run), _number(run, "samples_per_step")
+    of_step = _number(run, "batch_size") if all_of_step is None else all_of_step / size
+    return Pace(
+        size=size,
+        from_steps=False,
+        step_ms=step_ms,
+        epoch_ms=epoch_ms,
+        job_ms=_job_ms(analysis, known),
+        steps_per_epoch=_number(run, "steps_per_epoch"),
+        samples_per_step=of_step,
+        samples_per_epoch=None if all_samples is None else all_samples / size,
+        steps=_number(run, "steps_timed"),
+        epochs=epochs or None,
+    )
+
+
+def _epoch_ms(run: Run, known: EpochTimes) -> Mean | None:
+    """The mean epoch, within what it was rounded to and what epochs differ by."""
+    if known.mean_s is None:
+        return None
+    by_epoch: dict[int, list[float]] = {}
+    for one in steady_epochs(known.epochs, run.fact("first_epoch")):
+        by_epoch.setdefault(one.epoch, []).append(one.s)
+    scatter = mean_over([Mean(float(np.mean(own)), None) for own in by_epoch.values()]).ci95
+    half = (known.precision_s or 0.0) + (0.0 if scatter is None else (scatter[1] - scatter[0]) / 2)
+    found = _around(known.mean_s, half)
+    return None if found is None else found.scaled(1e3)
+
+
+def _done(run: Run, epochs: Sequence[EpochTime]) -> int:
+    """The epochs that ended, those among them whose begin is not known."""
+    done = 0
+    for fit in {one.fit for one in epochs}:
+        own = {one.epoch for one in epochs if one.fit == fit}
+        first = next((log.facts.get("first_epoch") for log in run.logs if log.part == fit), None)
+        if isinstance(first, int):
+            own.add(first)
+        done += len(own)
+    return done
+
+
+def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
+    run = analysis.run
+    told = _number(run, "time_logged_ms")
+    if told is not None:
+        return Mean(told, None)
+    total, stamped = analysis.job.total * 1e3, _number(run, "stamp_precision_ms")
+    if not known.epochs or total <= 0:
+        return None
+    # Durations that were laid one after another carry all that each was rounded by.
+    laid = sum(one.precision_s for one in known.epochs) * 1e3 / len(run.ranks)
+    return _around(total, laid if stamped is None else stamped)
+
+
+def _around(value: float | None, half: float | None) -> Mean | None:
+    """None where a time is shorter than what it was rounded to."""
+    if value is None or value <= (half or 0.0):
+        return None
+    return Mean(value, None if half is None else (value - half, value + half))
+
+
+def _each(ms: Mean | None, work: float | None) -> Mean | None:
+    return None if ms is None or not work else ms.scaled(1 / work)
+
+
+def _product(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
+
+
+def _number(run: Run, name: str) -> float | None:
+    value = run.fact(name)
+    return float(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,23 @@
+"""Means over repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..later import scipy_stats
+from ..stats import Mean
+
+#: From so many repeats on, their spread says how sure their mean is.
+FEWEST_REPEATS = 2
+
+
+def mean_over(means: Sequence[Mean]) -> Mean:
+    """The mean over repeats; from two of them on, its interval is what repeats differ by."""
+    if len(means) < FEWEST_REPEATS:
+        return means[0]
+    values = np.array([mean.value for mean in means])
+    half = scipy_stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    centre = float(values.mean())
+    return Mean(centre, (centre - float(half), centre + float(half)))

@@ -1,0 +1,119 @@
+"""What to know of a series before its figures are relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..clean import fault_of
+from .pace import Unit
+from .points import Paced, Point
+from .projection import CONTENTION, slower_compute
+
+# What may differ within a job and makes its sizes less comparable.
+_BETTER_THE_SAME = ("versions", "threads")
+
+
+def warnings_of(
+    runs: Sequence[Paced],
+    points: Sequence[Point],
+    unit: Unit,
+    shares_no_batch: bool,
+    single: Point | None,
+) -> Iterable[str]:
+    """Sentences without a capital and a full stop.
+
+    Args:
+        shares_no_batch: whether neither the batch per rank nor that of all ranks is the same.
+        single: the point on one rank.
+    """
+    if len(points) == 1:
+        yield f"all runs are on {_ranks(points[0].ranks)}: scaling needs runs on other numbers"
+    if single is None:
+        yield "there is no run on one rank: efficiency is only known against the smallest size"
+    yield from _of_the_unit(unit)
+    if shares_no_batch:
+        yield "neither the batch per rank nor that of all ranks together is the same in all runs"
+    if single is not None and slower_compute(points[-1], single) > CONTENTION:
+        yield (
+            f"compute takes {slower_compute(points[-1], single):.0%} longer on "
+            f"{_ranks(points[-1].ranks)} than on one: ranks share cores, memory or buses; the "
+            "projection takes it as it is on the largest size, and its interval begins where more "
+            "ranks on the same machines get nothing more done"
+        )
+    yield from _of_epochs(runs)
+    faulty = [point for point in points if all(fault_of(run) for run in point.runs)]
+    for point in points:
+        # Where every size has a fault, it is how the job is.
+        yield from _of_faults(point, compare=len(faulty) < len(points))
+    for name in _BETTER_THE_SAME:
+        known = {str(run.analysis.run.fact(name)) for run in runs if run.pace.from_steps}
+        if len(known) > 1:
+            yield f"{name} are not the same in all runs"
+    for run in runs:
+        missing = run.analysis.run.missing_ranks
+        if missing and run.pace.from_steps:
+            yield f"{run.analysis.run.name}: {len(missing)} of {run.pace.size} ranks left no log"
+
+
+def _of_the_unit(unit: Unit) -> Iterable[str]:
+    if unit == "steps":
+        yield "batch sizes are not known: every rank's step is taken for the same work"
+    if unit == "epochs":
+        yield (
+            "samples per epoch are not known: an epoch is taken for one pass of all ranks together "
+            "over the same data, so that efficiency is time on one rank / (N × time on N ranks)"
+        )
+
+
+def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
+    """What figures rest on where steps were not recorded."""
+    others = [run for run in runs if not run.pace.from_steps]
+    if not others:
+        return
+    yield (
+        "where steps were not recorded, steady figures are means of epochs without the first one, or "
+        f"of steps, validation included: {'; '.join(_sources(others))}"
+    )
+    if any(run.analysis.run.fact("samples_per_step") is not None for run in others):
+        yield "examples per second that TimeHistory logged are taken for those of all ranks together"
+    partly = [run for run in others if not run.analysis.run.fact("whole_job")]
+    if partly:
+        sizes = sorted({run.pace.size for run in partly})
+        yield (
+            f"nothing tells when the job began on {', '.join(map(str, sizes))} "
+            f"{'rank' if sizes == [1] else 'ranks'}: the whole job counts from its first epoch or step"
+        )
+    if len(others) < len(runs):
+        yield (
+            "some runs recorded their steps, others their epochs: efficiency holds epochs against "
+            "epochs where both runs know them"
+        )
+
+
+def _sources(runs: Sequence[Paced]) -> list[str]:
+    """Where epochs are known from, each with the least of its precisions."""
+    found: dict[str, tuple[float, str]] = {}
+    for run in runs:
+        known = run.analysis.epoch_times
+        if known is not None:
+            half = float(run.analysis.run.fact("epoch_precision_ms") or 0.0)
+            worst = max(found.get(known.known_from, (-1.0, "")), (half, known.precision))
+            found[known.known_from] = worst
+    return [f"{known_from} ({precision})" for known_from, (_, precision) in found.items()]
+
+
+def _of_faults(point: Point, *, compare: bool) -> Iterable[str]:
+    """Repeats of which some have a fault, and sizes without a clean run beside sizes with one."""
+    faults = [(run.run.name, fault_of(run)) for run in point.runs]
+    found = [f"{name} ({fault})" for name, fault in faults if fault is not None]
+    if found and len(found) < len(faults):
+        yield (
+            f"runs on {_ranks(point.ranks)} are averaged though they differ by a fault: "
+            f"{', '.join(found)}"
+        )
+    elif found and compare:
+        yield f"no run on {_ranks(point.ranks)} is without a fault: {', '.join(found)}"
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
