@@ -39,8 +39,8 @@ time, on one rank or on all, in the loader, in a prefetching loader, in compute 
 
 *Error* is predicted minus achieved, as a share of the faulty run's step. A prediction *holds* if the
 achieved step time lies within its 95 % interval, widened by the achieved one's own. A bound ("at
-most") has no error; it holds if the fix gains no more. Equal fixed runs differ by {middle} of the
-faulty step in the median and by {most} at the 90th percentile: no prediction can do better.
+most") has no error; it holds if the fix gains no more. Two equal fixed runs differ by {middle} of the
+faulty step in the median and by {most} at the 90th percentile; another training predicts no better.
 
 {asked}
 

@@ -21,6 +21,7 @@ import numpy as np
 from launching import HERE, ROOT, horovodrun, launch, require_training_environment, torchrun
 from options import numbers, words
 from pairs_plan import (
+    FIRST,
     FRAMEWORKS,
     Segment,
     groups,
@@ -117,6 +118,8 @@ def train_missing(options: argparse.Namespace, out: Path) -> None:
     if options.estimate or not wanted:
         return
     require_training_environment()
+    if options.first:
+        os.environ[FIRST] = "1"
     for segments in wanted:
         began = time.monotonic()
         train(out, segments, options.steps)
@@ -234,6 +237,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cells", action="store_true", help="also print a table with a row per kind of pair"
     )
+    parser.add_argument(
+        "--first",
+        action="store_true",
+        help="starve other sessions' work on this machine meanwhile (Linux, as root)",
+    )
     parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
     return parser
 
@@ -251,6 +259,8 @@ def main() -> None:
         if options.estimate:
             return
     score_all(out)
+    if not (out / SCORES).exists():
+        sys.exit(f"no pair is trained in {out}")
     scores = read_scores(out / SCORES)
     kind = ("stage", "prefetched", "way", "who")
     if every_cell:

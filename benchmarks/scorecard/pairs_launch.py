@@ -5,15 +5,15 @@ Standard library only.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from injection import burn, cpu_wait_ns, mean_step_ns, sleep, write_at_once
-from pairs_plan import Segment, rank_path, read_plan, segment_content, segment_path
+from pairs_plan import FIRST, Segment, rank_path, read_plan, segment_content, segment_path
 
 # Connecting and the first negotiation of every tensor are over by then.
 _WARM_UP = 30
@@ -71,7 +71,8 @@ def train_all(
         train: trains one segment.
         agree: hands every rank the number of rank 0.
     """
-    _come_first()
+    if os.environ.get(FIRST):
+        _come_first()
     segments, steps = read_plan(plan)
     # The first training connects the ranks and fills caches; it is no part of the data.
     first = Segment("warm-up", f"warm-up-{plan.stem}")
@@ -92,13 +93,11 @@ def train_all(
 
 
 def _come_first() -> None:
-    """Prefer this process to other sessions' work, where that is possible.
+    """Prefer this process to other sessions' work.
 
-    Linux shares cores between sessions; within a session only, idle priority gives way to normal
-    priority. Otherwise other work on this machine lands in one run of a pair and not in the other.
+    Linux shares cores between sessions; idle priority gives way to normal priority only within one.
     """
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text("-20")
+    Path("/proc/self/autogroup").write_text("-20")
 
 
 def _clean_step_ns(out: Path, segment: Segment, rank: int) -> float:

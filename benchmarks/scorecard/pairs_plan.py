@@ -20,6 +20,9 @@ WHO = ("one", "all")
 #: Sizes of faults in percent of the clean step, used in turns.
 PERCENTS = (100, 50, 200, 20, 150)
 
+#: Set in the environment of trainings that come before all other work on the machine.
+FIRST = "STALLSCOPE_PAIRS_FIRST"
+
 # Machines drift: a baseline serves only the pairs that follow it within two minutes or so.
 _PAIRS_PER_BASELINE = 4
 

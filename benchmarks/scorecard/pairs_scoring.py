@@ -111,7 +111,8 @@ def answering_gain(faulty: Analysis, stage: str, who: str) -> WhatIf | None:
     """
     offered = [one for one in faulty.what_if if _answers(one.fix, stage, who)]
     main = main_gain(faulty)
-    if main is not None and main.what_if in offered:
+    # The report may name one of several ranks that are slow in this stage: that is its promise.
+    if main is not None and (main.what_if in offered or faulty.bottleneck.cause == stage):
         return main.what_if
     return min(offered, key=lambda one: _order(one.fix), default=None)
 
@@ -199,8 +200,8 @@ def rows(scores: Iterable[Score], by: Sequence[str]) -> dict[tuple[Any, ...], Ro
 def repeat_differences(scores: Iterable[Score]) -> list[float]:
     """By how much equal fixed runs differ, as fractions of the step of a faulty run.
 
-    Runs are equal if they share a baseline and their loaders are alike. No prediction can be closer
-    than this to what one more training achieves.
+    Runs are equal if they share a baseline and their loaders are alike. This is the error of one more
+    training as a prediction.
     """
     alike: dict[tuple[str, bool], dict[str, Score]] = {}
     for score in scores:
