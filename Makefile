@@ -81,7 +81,11 @@ scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (h
 	@# A look at a part is no page.
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,tools/training-env.sh $(TRAINING))
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/real.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/page.py)
+
+pairs: training-env ## train faulty and fixed runs in pairs, and score predicted gains (about two hours; ARGS=--estimate only looks)
+	$(BIN)/python benchmarks/scorecard/pairs.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
 	tools/app-env.sh $(VENV) fuzz
@@ -128,4 +132,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,perfetto,s3,spark,ssh,test,dev
 	@touch $@
 
-.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-env soak scorecard fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean
+.PHONY: help demo test training-side services-side test-lowest lint format samples bench bench-env soak scorecard pairs fuzz screenshots pictures training-env spark-env keras3-env mxnet-env services-env services services-stop browser clean

@@ -7,6 +7,7 @@ nothing but the fault.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import statistics
@@ -15,6 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cells import Cell, truth_path, write_cell
+
+# What burn() hashes: about 0.1 ms of work, most of the time without the GIL.
+_DATA = bytes(1 << 17)
 
 # Tracing, connecting and the first negotiation of every tensor are over by then.
 _WARM_UP = 100
@@ -29,12 +33,12 @@ class Injection:
         # What comes after a step's end is part of the next one, and the last step has no next.
         self._turns = [*cell.turns(steps), -1]
         self._ns = int(clean_step_ns * cell.percent / 100)
-        self._inject = _spin if cell.way == "spin" else _sleep
+        self._inject = spin if cell.way == "spin" else sleep
         #: Nanoseconds that were injected on this rank, per step.
         self.injected = [0] * (steps + 1)
         #: When each step's batch was asked for, to measure the clean step.
         self._asked: list[int] = []
-        self._waited = _cpu_wait_ns()
+        self._waited = cpu_wait_ns()
         self._step = {"input": 0, "compute": 0, "other": 1}
 
     def here(self, stage: str) -> None:
@@ -51,25 +55,34 @@ class Injection:
     @property
     def step_ns(self) -> float:
         """The mean time from step to step, without warm-up."""
-        steady = self._asked[_WARM_UP:]
-        return statistics.mean(b - a for a, b in zip(steady, steady[1:]))
+        return mean_step_ns(self._asked, _WARM_UP)
 
     def write(self, folder: Path) -> None:
         """Write the truth where the scoring looks for it; at once or not at all."""
         if self._rank == 0:
             write_cell(folder, self.cell)
-        path = truth_path(folder, self._rank)
-        part = path.with_suffix(".part")
         content = {
             "step_ns": self.step_ns,
-            "cpu_wait_ns": _cpu_wait_ns() - self._waited,
+            "cpu_wait_ns": cpu_wait_ns() - self._waited,
             "injected_ns": self.injected[:-1],
         }
-        part.write_text(json.dumps(content))
-        part.rename(path)
+        write_at_once(truth_path(folder, self._rank), content)
 
 
-def _cpu_wait_ns() -> int:
+def mean_step_ns(times: list[int], warm_up: int) -> float:
+    """The mean time from step to step, given a time of each step, without the first ones."""
+    steady = times[warm_up:]
+    return statistics.mean(b - a for a, b in zip(steady, steady[1:]))
+
+
+def write_at_once(path: Path, content: object) -> None:
+    """Write JSON so that a reader finds all of it or no file."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content))
+    part.rename(path)
+
+
+def cpu_wait_ns() -> int:
     """How long all threads of this process have waited for a core in their lives."""
     waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
@@ -78,14 +91,22 @@ def _cpu_wait_ns() -> int:
     return waited
 
 
-def _sleep(ns: int) -> None:
+def sleep(ns: int) -> None:
     time.sleep(ns / 1e9)
 
 
-def _spin(ns: int) -> None:
+def spin(ns: int) -> None:
+    """Keep a core busy until so many nanoseconds have passed."""
     end = time.perf_counter_ns() + ns
     while time.perf_counter_ns() < end:
         pass
+
+
+def burn(ns: int) -> None:
+    """Do so many nanoseconds of CPU work, as decoding does: without the GIL, longer on a busy core."""
+    end = time.thread_time_ns() + ns
+    while time.thread_time_ns() < end:
+        hashlib.sha256(_DATA)
 
 
 class Machine:

@@ -14,34 +14,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import page_pairs
 import page_real
 import page_tables as tables
 import page_texts as texts
-from page_bars import CV, PERCENT, STEPS, Bar, bars
+from page_bars import CV, PERCENT, STEPS, Bar, bar_table, bars, misses
 from page_picture import CV as PICTURE_CV
 from page_picture import RANKS, STAGE, picture
-from page_tables import FIXES, LEDGER, PHI, percent, table
+from page_tables import FIXES, LEDGER, PHI, percent
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "scorecard"
 PAGE = ROOT / "docs" / "scorecard.md"
 SCORES = ROOT / ".stallscope" / "scorecard" / "scores.jsonl"
+PAIRS = ROOT / ".stallscope" / "pairs" / "scores.jsonl"
 
 Cell = dict[str, Any]
 
 
-def page(simulated: dict[str, Any], real: dict[str, Any], witness: str | None) -> str:
+def page(
+    simulated: dict[str, Any], real: dict[str, Any], pairs: dict[str, Any], witness: str | None
+) -> str:
     """The whole page.
 
     Args:
         simulated: what simulated.py has written.
         real: what page_real.py has written; without runs if there are none.
+        pairs: what page_pairs.py has written; without pairs if there are none.
         witness: tables of the witness, if it was asked.
     """
     found = [*bars(simulated), *page_real.real_bars(real["runs"])]
     power = [c for c in simulated.get("power", ()) if (c["steps"], c["phi"]) == (STEPS, PHI)]
     sections = [
-        _first(simulated, real, found, power),
+        _introduction(simulated, real),
+        page_pairs.section(pairs),
+        _first(simulated, found, power),
         _misses(found),
         _power(power),
         _lengths(simulated.get("power", ())),
@@ -52,22 +59,22 @@ def page(simulated: dict[str, Any], real: dict[str, Any], witness: str | None) -
         _coverage(simulated.get("coverage", ())),
         _robustness(simulated.get("robustness", ())),
         texts.LIMITS,
-        _made(simulated, real),
+        _made(simulated, real, pairs),
     ]
     return "\n\n".join(section.strip() for section in sections if section) + "\n"
 
 
-def _first(
-    simulated: dict[str, Any], real: dict[str, Any], found: Sequence[Bar], power: Sequence[Cell]
-) -> str:
+def _introduction(simulated: dict[str, Any], real: dict[str, Any]) -> str:
+    return texts.INTRODUCTION.format(simulated=simulated["runs"], real=len(real["runs"]))
+
+
+def _first(simulated: dict[str, Any], found: Sequence[Bar], power: Sequence[Cell]) -> str:
     within = [cell for cell in power if cell["percent"] >= PERCENT and cell["cv"] <= CV]
     return texts.FIRST.format(
-        simulated=simulated["runs"],
-        real=len(real["runs"]),
         percent=PERCENT,
         steps=STEPS,
         cv=CV * 100,
-        bars=_bar_table(found),
+        bars=bar_table(found),
         summary=tables.summary(within, simulated.get("clean", ())),
         stage=STAGE,
         ranks=RANKS,
@@ -75,20 +82,9 @@ def _first(
     )
 
 
-def _bar_table(found: Sequence[Bar]) -> str:
-    words = {True: "passed", False: "**missed**", None: "not measured"}
-    rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in found]
-    return table(("", "asked", "found", ""), rows, texts=4)
-
-
 def _misses(found: Sequence[Bar]) -> str:
-    missed = [bar for bar in found if bar.misses]
-    if not missed:
-        return ""
-    parts = [texts.MISSES]
-    for bar in missed:
-        parts += [f"**{bar.what} {bar.needed}**", "\n".join(f"- {miss}" for miss in bar.misses)]
-    return "\n\n".join(parts)
+    listed = misses(found)
+    return f"{texts.MISSES}\n\n{listed}" if listed else ""
 
 
 def _power(power: Sequence[Cell]) -> str:
@@ -183,14 +179,21 @@ def _robustness(cells: Sequence[Cell]) -> str:
     return texts.ROBUSTNESS.format(table=tables.robustness_table(cells)) if cells else ""
 
 
-def _made(simulated: dict[str, Any], real: dict[str, Any]) -> str:
-    trained = len(real["runs"])
+def _made(simulated: dict[str, Any], real: dict[str, Any], pairs: dict[str, Any]) -> str:
+    trained = {"real.json": real["runs"], "pairs.json": pairs["pairs"]}
+    links = [f" and [{name}](scorecard/{name})" for name, found in trained.items() if found]
     return texts.MADE.format(
         simulated=simulated["runs"],
-        real=trained,
-        real_json=" and [real.json](scorecard/real.json)" if trained else "",
+        real=len(real["runs"]),
+        pairs=page_pairs.number(pairs["pairs"]),
+        trained="".join(links),
         versions=", ".join(f"{name} {value}" for name, value in simulated["made_with"].items()),
     )
+
+
+def _content(path: Path, without: dict[str, Any]) -> dict[str, Any]:
+    """What a file holds, or what stands for it where there is none."""
+    return dict(json.loads(path.read_text())) if path.exists() else without
 
 
 def main() -> None:
@@ -198,19 +201,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--scores", type=Path, default=SCORES, help="what real.py has left")
-    scores = parser.parse_args().scores
+    parser.add_argument("--pairs", type=Path, default=PAIRS, help="what pairs.py has left")
+    options = parser.parse_args()
+    scores = options.scores
     simulated = DOCS / "simulated.json"
     if not simulated.exists():
         raise SystemExit(f"there is no {simulated.relative_to(ROOT)}: run simulated.py first")
     content = json.loads(simulated.read_text())
     if scores.exists():
         page_real.bring_together(scores, DOCS / "real.json")
-    trained, witness = DOCS / "real.json", DOCS / "witness.md"
-    real = json.loads(trained.read_text()) if trained.exists() else {"runs": []}
+    if options.pairs.exists():
+        page_pairs.bring_together(options.pairs, DOCS / "pairs.json")
+    witness = DOCS / "witness.md"
+    real = _content(DOCS / "real.json", {"runs": []})
+    pairs = _content(DOCS / "pairs.json", {"pairs": []})
     said = witness.read_text() if witness.exists() else None
     (DOCS / "power.svg").write_text(picture(content.get("power", ())))
-    PAGE.write_text(page(content, real, said))
-    for bar in [*bars(content), *page_real.real_bars(real["runs"])]:
+    PAGE.write_text(page(content, real, pairs, said))
+    found = [*bars(content), *page_real.real_bars(real["runs"])]
+    for bar in [*page_pairs.pair_bars(pairs["pairs"]), *found]:
         print(
             {True: "passed", False: "MISSED", None: "–"}[bar.passed], bar.what, bar.result, sep="; "
         )

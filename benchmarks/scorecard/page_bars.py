@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from page_tables import FIXES, LEDGER, PHI, percent, run_share
+from page_tables import FIXES, LEDGER, PHI, percent, run_share, table
 from scipy import stats
 
 Cell = dict[str, Any]
@@ -47,6 +47,21 @@ class Bar:
     passed: bool | None
     #: One sentence for each kind of miss.
     misses: tuple[str, ...] = ()
+
+
+def bar_table(found: Sequence[Bar]) -> str:
+    """What is asked and what was found, a line per bar."""
+    words = {True: "passed", False: "**missed**", None: "not measured"}
+    rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in found]
+    return table(("", "asked", "found", ""), rows, texts=4)
+
+
+def misses(found: Sequence[Bar]) -> str:
+    """The misses of every bar that is missed; empty if none is."""
+    parts = []
+    for bar in (bar for bar in found if bar.misses):
+        parts += [f"**{bar.what} {bar.needed}**", "\n".join(f"- {miss}" for miss in bar.misses)]
+    return "\n\n".join(parts)
 
 
 def bars(simulated: dict[str, Any]) -> list[Bar]:

@@ -1,13 +1,15 @@
 """What the scorecard's page says between its tables. There is no result in it."""
 
-FIRST = """\
+INTRODUCTION = """\
 # Scorecard: how often attribution is right
 
 Faults of known size are put into runs, the logs are analysed as anybody's are, and the answer is
 held against what was put in: {simulated:,} simulated runs and {real:,} trainings on real Horovod
 ranks. The numbers on this page are made by `make scorecard`; [attribution.md](attribution.md) says
 how the analysis works.
+"""
 
+FIRST = """\
 ## What is asked, and what came of it
 
 Faults of {percent} % of the step or more, {steps} steps, noise up to {cv:g} %:
@@ -153,9 +155,10 @@ MADE = """\
 ## How it was made
 
 `make scorecard` simulates {simulated:,} runs (about four hours of one core), trains {real:,} and
-writes this page. It goes on where it was interrupted, and runs again what the code has changed for.
+{pairs:,} pairs, and writes this page. It goes on where it was interrupted, and runs again what the
+code has changed for.
 `make scorecard ARGS=--quick` prints a small simulated grid in a few minutes and leaves the page as
-it is. The figures of all cells are in [simulated.json](scorecard/simulated.json){real_json}. Seeds
+it is. The figures of all cells are in [simulated.json](scorecard/simulated.json){trained}. Seeds
 are fixed: the simulated half comes out the same everywhere.
 
 Made with {versions}.

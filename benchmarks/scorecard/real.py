@@ -13,10 +13,8 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,8 @@ from cells import (
     truth_path,
     write_cells,
 )
+from launching import HERE, ROOT, horovodrun, launch, require_training_environment
+from options import numbers, words
 from rich.console import Console
 from rich.table import Table
 from scoring import Injected, Row, append_score, read_scores, score, table
@@ -43,10 +43,6 @@ from stallscope.analysis.alignment import align
 from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 from stallscope.run import Run
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-TRAINING = ROOT / ".venv-horovod"
 
 # For the estimate: what a launch, a cell and a clean step took on two quiet cores.
 _LAUNCH_SECONDS = 15.0
@@ -96,36 +92,8 @@ def train(out: Path, cells: list[Cell], steps: int) -> None:
     plan = out / f"cells-{first.framework}-{first.ranks}.json"
     write_cells(plan, cells, steps)
     printed = out / f"printed-{first.framework}-{first.ranks}.txt"
-    command = ["horovodrun", "--disable-cache", "-np", str(first.ranks)]
-    command += ["-H", f"localhost:{first.ranks}", "python", "-u"]
-    command += [str(HERE / f"train_{first.framework}.py"), str(plan), str(out)]
-    with printed.open("w") as log:
-        process = subprocess.Popen(
-            command,
-            env=_settings(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            log.write(line)
-            if line.startswith("[0]<stdout>:"):
-                print(line.removeprefix("[0]<stdout>:"), end="", flush=True)
-    if process.wait():
-        sys.exit(f"the training failed; what it printed is in {printed}")
-
-
-def _settings() -> dict[str, str]:
-    """One thread per rank and a short cycle, whatever else is set: the steps are to be alike."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
-    return {
-        **kept,
-        "PATH": f"{TRAINING / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-        "HOROVOD_CYCLE_TIME": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
+    program = [str(HERE / f"train_{first.framework}.py"), str(plan), str(out)]
+    launch([*horovodrun(first.ranks), *program], printed)
 
 
 # -- scoring -------------------------------------------------------------------------------------
@@ -259,32 +227,17 @@ def _percent(share: float | None) -> str:
 # -- the command ---------------------------------------------------------------------------------
 
 
-def _words(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        words = tuple(text.split(","))
-        unknown = set(words) - set(allowed)
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{unknown.pop()} is none of {', '.join(allowed)}")
-        return words
-
-    return parse
-
-
-def _numbers(kind: type) -> Callable[[str], tuple[float, ...]]:
-    return lambda text: tuple(kind(number) for number in text.split(","))
-
-
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--ranks", type=_numbers(int), default=(2, 4))
-    parser.add_argument("--framework", type=_words(FRAMEWORKS), default=FRAMEWORKS)
-    parser.add_argument("--stages", type=_words(STAGES), default=STAGES)
-    parser.add_argument("--who", type=_words(WHO), default=WHO)
-    parser.add_argument("--ways", type=_words(WAYS), default=WAYS)
+    parser.add_argument("--ranks", type=numbers(int), default=(2, 4))
+    parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
+    parser.add_argument("--stages", type=words(STAGES), default=STAGES)
+    parser.add_argument("--who", type=words(WHO), default=WHO)
+    parser.add_argument("--ways", type=words(WAYS), default=WAYS)
     parser.add_argument(
-        "--sizes", type=_numbers(float), default=(5, 10, 30, 100, 200), help="%% of the clean step"
+        "--sizes", type=numbers(float), default=(5, 10, 30, 100, 200), help="%% of the clean step"
     )
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--steps", type=int, default=500)
@@ -308,8 +261,8 @@ def main() -> None:
         print(f"{cells} cells in {len(missing)} launches, about {seconds / 60:.0f} minutes")
         if options.estimate:
             return
-        if missing and not (TRAINING / "bin" / "horovodrun").exists():
-            sys.exit("there is no .venv-horovod to train in: make training-env")
+        if missing:
+            require_training_environment()
         for cells in missing:
             began = time.monotonic()
             train(out, cells, options.steps)

@@ -17,6 +17,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from cells import read_cells  # noqa: E402
 from horovod.tensorflow import broadcast_object  # noqa: E402
+from keras_faults import AfterBatch, Hook, after  # noqa: E402
 
 from stallscope.keras import StepLogger  # noqa: E402
 
@@ -24,19 +25,6 @@ from stallscope.keras import StepLogger  # noqa: E402
 BATCH = MACHINE.samples(6144)
 WIDTH = 64
 LAYERS = 2
-
-
-def after(injection: Injection, stage: str, trigger: tf.Tensor, result: tf.Tensor) -> tf.Tensor:
-    """The result, once the trigger is there and the fault is over."""
-
-    def here(value: np.ndarray) -> np.ndarray:
-        injection.here(stage)
-        if stage == "compute":
-            MACHINE.wait_for_device()
-        return value
-
-    with tf.control_dependencies([tf.numpy_function(here, [trigger], trigger.dtype)]):
-        return tf.identity(result)
 
 
 def data(injection: Injection) -> tf.data.Dataset:
@@ -47,37 +35,17 @@ def data(injection: Injection) -> tf.data.Dataset:
     numbers = tf.data.Dataset.range(1).repeat()
     options = tf.data.Options()
     options.autotune.enabled = False
-    return numbers.map(lambda n: (after(injection, "input", n, x), y)).with_options(options)
-
-
-class Hook(tf.keras.layers.Layer):
-    """Passes its input on, as late as the fault says."""
-
-    def __init__(self, injection: Injection) -> None:
-        super().__init__()
-        self._injection = injection
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return after(self._injection, "compute", inputs[0, 0], inputs)
-
-
-class AfterBatch(tf.keras.callbacks.Callback):
-    """Another callback, which takes as long as the fault says."""
-
-    _supports_tf_logs = True
-
-    def __init__(self, injection: Injection) -> None:
-        super().__init__()
-        self._injection = injection
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        self._injection.here("other")
+    return numbers.map(lambda n: (after(injection.here, "input", n, x), y)).with_options(options)
 
 
 def network(injection: Injection) -> tf.keras.Model:
+    def here(stage: str) -> None:
+        injection.here(stage)
+        MACHINE.wait_for_device()
+
     layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
     model = tf.keras.Sequential(
-        [tf.keras.Input((WIDTH,)), Hook(injection), *layers, tf.keras.layers.Dense(10)],
+        [tf.keras.Input((WIDTH,)), Hook(here), *layers, tf.keras.layers.Dense(10)],
         name="scorecard",
     )
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.001))
@@ -93,7 +61,7 @@ def train(injection: Injection, log_dir: Path, steps: int) -> None:
     network(injection).fit(
         data(injection),
         steps_per_epoch=steps,
-        callbacks=[begin_together, log, AfterBatch(injection)],
+        callbacks=[begin_together, log, AfterBatch(injection.here)],
         verbose=0,
     )
 

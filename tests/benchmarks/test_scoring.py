@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from support.benchmarks import benchmark
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
@@ -20,19 +18,7 @@ from stallscope.parsers import read
 CLEAN = Job(ranks=4, steps=300, allreduce_ms=1.0)
 
 
-def _scoring() -> ModuleType:
-    """The module, from where benchmarks are: they are no part of the package."""
-    path = Path(__file__).parents[2] / "benchmarks" / "scorecard" / "scoring.py"
-    spec = importlib.util.spec_from_file_location("scorecard_scoring", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-scoring = _scoring()
+scoring = benchmark("scoring", "scorecard")
 
 
 def analysis_of(folder: Path, job: Job) -> Analysis:

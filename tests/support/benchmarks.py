@@ -10,10 +10,11 @@ from types import ModuleType
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-def benchmark(name: str) -> ModuleType:
-    """The module, which finds its neighbours as it does when it runs."""
-    sys.path.insert(0, str(FOLDER))
+def benchmark(name: str, part: str = "") -> ModuleType:
+    """The module of a part of benchmarks/, which finds its neighbours as it does when it runs."""
+    folder = str(FOLDER / part)
+    sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(FOLDER))
+        sys.path.remove(folder)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from .result import Analysis
 
-# The largest part of a healthy step; and logs that cannot tell name no fault.
-_NO_FAULT = ("balanced", "compute", "allreduce", "insufficient_data")
-
 
 def is_clean(analysis: Analysis) -> bool:
     """Whether nothing is wrong with a run: no fault in its verdict, no error among its findings."""
@@ -16,7 +13,7 @@ def is_clean(analysis: Analysis) -> bool:
 def fault_of(analysis: Analysis) -> str | None:
     """The fault in a few words (``imbalance of rank 3``); None for a clean run."""
     verdict = analysis.bottleneck
-    if verdict.kind not in _NO_FAULT or verdict.ranks:
+    if verdict.fault:
         ranks = ", ".join(map(str, verdict.ranks))
         noun = "rank" if len(verdict.ranks) == 1 else "ranks"
         return f"{verdict.kind} of {noun} {ranks}" if ranks else verdict.kind

@@ -1,0 +1,68 @@
+"""Start trainings on real ranks in `.venv-horovod`, each with one compute thread per rank."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TRAINING = ROOT / ".venv-horovod"
+
+#: What `horovodrun` puts before every line that rank 0 prints.
+_RANK_0 = "[0]<stdout>:"
+
+
+def horovodrun(ranks: int) -> list[str]:
+    """The command that starts a Python program with Horovod on this machine."""
+    hosts = f"localhost:{ranks}"
+    return ["horovodrun", "--disable-cache", "-np", str(ranks), "-H", hosts, "python", "-u"]
+
+
+def torchrun(ranks: int) -> list[str]:
+    """The command that starts a Python program with torch.distributed on this machine."""
+    return ["torchrun", "--standalone", "--nproc-per-node", str(ranks)]
+
+
+def launch(command: list[str], printed: Path) -> None:
+    """Run a launch command, write its output to a file, and show the lines of rank 0.
+
+    Raises:
+        SystemExit: if the command fails.
+    """
+    with printed.open("w") as log:
+        process = subprocess.Popen(
+            command,
+            env=_settings(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        only_rank_0 = command[0] == "horovodrun"
+        for line in process.stdout:
+            log.write(line)
+            if line.startswith(_RANK_0) or not only_rank_0:
+                print(line.removeprefix(_RANK_0), end="", flush=True)
+    if process.wait():
+        sys.exit(f"the training failed; its output is in {printed}")
+
+
+def require_training_environment() -> None:
+    """Exit with advice where the training environment is missing."""
+    if not (TRAINING / "bin" / "horovodrun").exists():
+        sys.exit("there is no .venv-horovod to train in: make training-env")
+
+
+def _settings() -> dict[str, str]:
+    """One thread per rank and a short cycle, whatever the user has set: steps must be comparable."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
+    return {
+        **kept,
+        "PATH": f"{TRAINING / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "HOROVOD_CYCLE_TIME": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }

@@ -1,0 +1,183 @@
+"""The page's part on pairs of trainings, and docs/scorecard/pairs.json: a line per pair and mode."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from page_bars import Bar, bar_table, misses
+from page_tables import NOTHING, percent, table
+from pairs_scoring import Row, Score, read_scores, repeat_differences, row, rows
+
+#: What is asked: errors as shares of the faulty run's step, and the share of predictions that hold.
+MEDIAN, P90, HELD = 0.02, 0.05, 0.90
+
+MODES = {"baseline": "with a baseline", "alone": "without a baseline"}
+_HALVES = ("calibration", "check")
+_FRAMEWORKS = {"keras": "Keras + Horovod", "torch": "PyTorch + Horovod", "ddp": "DDP"}
+
+_KEPT = (
+    *("name", "mode", "framework", "ranks", "repeat", "stage", "prefetched", "way", "who"),
+    *("percent", "rank", "half", "baseline", "verdict", "fix", "led", "reason", "bound", "held"),
+)
+_ROUNDED = {"faulty_ms": 3, "predicted_ms": 3, "achieved_ms": 3, "baseline_ms": 3, "error": 5}
+_INTERVALS = ("predicted_ci95", "achieved_ci95")
+
+_TEXT = """\
+## Predicted gains against real fixes
+
+{pairs} pairs of real trainings: one has a fault, the other is the same training without it. From the
+faulty run's logs the analysis predicts the step time after the fix; the other run says what the fix
+achieves. The two follow each other within seconds, and so do pairs and their baselines within
+minutes. Ranks are not pinned to cores; {cores} cores serve 1, 2 or 4 ranks. Faults sleep or burn CPU
+time, on one rank or on all, in the loader, in a prefetching loader, in compute or between steps.
+
+*Error* is predicted minus achieved, as a share of the faulty run's step. A prediction *holds* if the
+achieved step time lies within its 95 % interval, widened by the achieved one's own. A bound ("at
+most") has no error; it holds if the fix gains no more. Two equal fixed runs differ by {middle} of the
+faulty step in the median and by {most} at the 90th percentile; another training predicts no better.
+
+{asked}
+
+{halves}
+
+{kinds}
+
+{misses}
+"""
+
+
+def bring_together(scores: Path, out: Path) -> None:
+    """Write what the page needs of all scores."""
+    lines = ",\n".join(json.dumps(_line(one)) for one in read_scores(scores))
+    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
+    out.write_text(f'{{"made_on": {json.dumps(machine)},\n"pairs": [\n{lines}\n]}}\n')
+
+
+def _line(score: Score) -> Score:
+    kept = {name: score[name] for name in _KEPT}
+    for name, digits in _ROUNDED.items():
+        kept[name] = None if score[name] is None else round(score[name], digits)
+    for name in _INTERVALS:
+        kept[name] = None if score[name] is None else [round(one, 3) for one in score[name]]
+    return kept
+
+
+def section(content: dict[str, Any]) -> str:
+    """The section of the page; empty without pairs."""
+    scores = content["pairs"]
+    if not scores:
+        return ""
+    found, differences = pair_bars(scores), repeat_differences(scores)
+    middle, most = np.quantile(differences, (0.5, 0.9)) if differences else (None, None)
+    text = _TEXT.format(
+        pairs=number(scores),
+        cores=content["made_on"]["cores"],
+        middle=percent(middle),
+        most=percent(most),
+        asked=bar_table(found),
+        halves=_halves_table(scores),
+        kinds="\n\n".join(_kinds_table(scores, mode) for mode in MODES),
+        misses=misses(found),
+    )
+    return text.strip()
+
+
+def number(scores: Sequence[Score]) -> int:
+    """How many pairs there are scores of."""
+    return len({score["name"] for score in scores})
+
+
+def pair_bars(scores: Sequence[Score]) -> list[Bar]:
+    """What is asked of predictions with and without a baseline, with every miss."""
+    return [bar for mode in MODES for bar in _bars(mode, scores)]
+
+
+def _bars(mode: str, scores: Sequence[Score]) -> list[Bar]:
+    own = [score for score in scores if score["mode"] == mode]
+    found = row(own)
+    far = [score for score in own if score["error"] is not None and abs(score["error"]) > P90]
+    broken = [score for score in own if score["held"] is False]
+    what = f"Step time after the fix, {MODES[mode]}"
+    return [
+        _bar(f"{what}: median error", MEDIAN, found.median, found.predicted, []),
+        _bar(f"{what}: 90th percentile of errors", P90, found.p90, found.predicted, far),
+        _bar(f"{what}: holds", HELD, found.held, found.with_interval, broken),
+    ]
+
+
+def _bar(what: str, limit: float, value: float | None, n: int, wrong: list[Score]) -> Bar:
+    at_least = limit == HELD
+    needed = f"≥ {limit:.0%} of pairs" if at_least else f"≤ {limit:.0%} of the step"
+    if value is None:
+        return Bar(what, needed.replace("%", " %"), NOTHING, None, ())
+    passed = value >= limit if at_least else value <= limit
+    shown = () if passed else tuple(map(miss, wrong))
+    return Bar(what, needed.replace("%", " %"), f"{percent(value)}; {n} pairs", passed, shown)
+
+
+def miss(score: Score) -> str:
+    """One prediction that is wrong, with its figures."""
+    found = f"{score['predicted_ms']:.1f} ms predicted"
+    if score["bound"]:
+        found = f"at least {found}"
+    elif score["predicted_ci95"] is not None:
+        low, high = score["predicted_ci95"]
+        found += f" ({low:.1f} to {high:.1f})"
+    error = "" if score["error"] is None else f", error {_signed(score['error'])}"
+    return (
+        f"{_fault(score)}: step {score['faulty_ms']:.1f} ms, {found} after fixing {score['fix']}, "
+        f"{score['achieved_ms']:.1f} ms achieved{error}; verdict {score['verdict']}"
+    )
+
+
+def _fault(score: Score) -> str:
+    stage = f"prefetched {score['stage']}" if score["prefetched"] else score["stage"]
+    who = "all ranks" if score["who"] == "all" else f"rank {score['rank']}"
+    ranks = f"{score['ranks']} rank{'s' if score['ranks'] > 1 else ''}"
+    framework = _FRAMEWORKS[score["framework"]]
+    return f"{framework}, {ranks}: {stage} +{score['percent']:g} % on {who} ({score['way']})"
+
+
+def _signed(share: float) -> str:
+    return f"{share * 100:+.1f} %".replace("-", "−")
+
+
+def _halves_table(scores: Sequence[Score]) -> str:
+    """Both halves of the pairs and all of them: whoever tunes the analysis looks at one half only."""
+    lines = []
+    for mode, title in MODES.items():
+        own = [score for score in scores if score["mode"] == mode]
+        halves = rows(own, ("half",))
+        for half in _HALVES:
+            if (half,) in halves:
+                lines.append((f"{title}, {half} half", *_figures(halves[half,])))
+        lines.append((title, *_figures(row(own))))
+    return table(_HEAD, lines)
+
+
+def _kinds_table(scores: Sequence[Score], mode: str) -> str:
+    own = [score for score in scores if score["mode"] == mode]
+    lines = [
+        (f"{_FRAMEWORKS[framework]}, {ranks} rank{'s' if ranks > 1 else ''}", *_figures(one))
+        for (framework, ranks), one in rows(own, ("framework", "ranks")).items()
+    ]
+    by_kind = rows(own, ("stage", "prefetched", "way", "who"))
+    for (stage, prefetched, way, who), one in by_kind.items():
+        kind = f"prefetched {stage}" if prefetched else stage
+        lines.append((f"{kind}, {way}, {who}", *_figures(one)))
+    return table((f"{MODES[mode]}", *_HEAD[1:]), lines)
+
+
+_HEAD = ("", "pairs", "no prediction", "bounds", "median error", "90th percentile", "holds")
+
+
+def _figures(one: Row) -> tuple[str, ...]:
+    counts = (one.n, one.n - one.predicted - one.bounds, one.bounds)
+    shares = (percent(one.median), percent(one.p90), percent(one.held))
+    return (*map(str, counts), *shares)

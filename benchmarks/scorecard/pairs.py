@@ -1,0 +1,274 @@
+"""Check predicted gains by really making the fix: pairs of trainings, with and without a fault.
+
+    python benchmarks/scorecard/pairs.py [OPTIONS]     train missing pairs, and score all
+    python benchmarks/scorecard/pairs.py score OUT     score again what is trained
+
+The analysis predicts the step time after the fix from the faulty run's logs, once with a synthetic
+baseline and once without. The fixed run says what the fix really achieves. Both are trained within
+seconds of each other. Ranks are not pinned to cores. Scores are lines of OUT/scores.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from launching import HERE, ROOT, horovodrun, launch, require_training_environment, torchrun
+from options import numbers, words
+from pairs_plan import (
+    FIRST,
+    FRAMEWORKS,
+    Segment,
+    groups,
+    is_trained,
+    pairs,
+    trained_pairs,
+    write_plan,
+)
+from pairs_scoring import (
+    Row,
+    Score,
+    append_score,
+    line,
+    predict,
+    read_scores,
+    repeat_differences,
+    rows,
+)
+from rich.console import Console
+from rich.table import Table
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.errors import StallscopeError
+from stallscope.parsers import read
+from stallscope.run import Run
+
+# For the estimate: seconds of a launch and of a segment besides its steps, and a clean step.
+_LAUNCH_SECONDS = 15.0
+_SEGMENT_SECONDS = {"keras": 2.0, "torch": 0.5, "ddp": 0.5}
+_STEP_SECONDS = 0.020
+
+
+SCORES = "scores.jsonl"
+MODES = ("baseline", "alone")
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+def planned(options: argparse.Namespace) -> list[list[list[Segment]]]:
+    """The groups of segments of every launch."""
+    return [
+        groups(pairs(framework, ranks, repeat))
+        for repeat in range(options.repeats)
+        for ranks in options.ranks
+        for framework in options.framework
+    ]
+
+
+def missing_segments(out: Path, launch_groups: list[list[Segment]]) -> list[Segment]:
+    """The segments of all groups that are not complete.
+
+    A group is trained as a whole: its pairs must not be far from their baseline in time.
+    """
+    missing = [one for one in launch_groups if not all(is_trained(out, each) for each in one)]
+    return [segment for group in missing for segment in group]
+
+
+def estimated_seconds(segments: list[Segment], steps: int) -> float:
+    """How long a launch takes on two quiet cores, roughly."""
+    seconds = _LAUNCH_SECONDS
+    for segment in segments:
+        one = next(each.pair for each in segments if each.pair is not None)
+        share = max(1.0, one.ranks / (os.cpu_count() or 1))
+        step = _STEP_SECONDS * share
+        if segment.pair is not None and segment.role == "faulty":
+            step += segment.pair.fault_ms(step * 1e3) / 1e3
+        seconds += _SEGMENT_SECONDS[one.framework] * share + steps * step
+    return seconds
+
+
+def train(out: Path, segments: list[Segment], steps: int) -> None:
+    """Train segments of one framework and number of ranks in one launch."""
+    one = next(segment.pair for segment in segments if segment.pair is not None)
+    for segment in segments:
+        # An interrupted launch may have left a part.
+        shutil.rmtree(out / segment.name, ignore_errors=True)
+    name = f"{one.framework}-{one.ranks}-r{one.repeat}"
+    plan = out / f"plan-{name}.json"
+    shutil.rmtree(out / f"warm-up-{plan.stem}", ignore_errors=True)
+    write_plan(plan, segments, steps)
+    command = torchrun(one.ranks) if one.framework == "ddp" else horovodrun(one.ranks)
+    program = str(HERE / f"train_pairs_{one.framework}.py")
+    launch([*command, program, str(plan), str(out)], out / f"printed-{name}.txt")
+
+
+def train_missing(options: argparse.Namespace, out: Path) -> None:
+    """Train what is missing; with ``--estimate`` only print how long that takes."""
+    wanted = [missing_segments(out, one) for one in planned(options)]
+    wanted = [segments for segments in wanted if segments]
+    seconds = sum(estimated_seconds(segments, options.steps) for segments in wanted)
+    count = sum(segment.role == "faulty" for segments in wanted for segment in segments)
+    print(f"{count} pairs in {len(wanted)} launches, about {seconds / 60:.0f} minutes")
+    if options.estimate or not wanted:
+        return
+    require_training_environment()
+    if options.first:
+        os.environ[FIRST] = "1"
+    for segments in wanted:
+        began = time.monotonic()
+        train(out, segments, options.steps)
+        print(f"{len(segments)} segments in {(time.monotonic() - began) / 60:.1f} minutes")
+
+
+# -- scoring -------------------------------------------------------------------------------------
+
+
+def score_all(out: Path) -> None:
+    """Score every pair that is trained, anew."""
+    scores = out / SCORES
+    scores.unlink(missing_ok=True)
+    for faulty in trained_pairs(out):
+        try:
+            for score in pair_scores(out, faulty):
+                append_score(scores, score)
+        except (StallscopeError, ValueError) as error:
+            print(f"{faulty.name}: not scored: {error}")
+
+
+def pair_scores(out: Path, segment: Segment) -> list[Score]:
+    """The scores of one pair, with and without its baseline."""
+    pair, fixed_name = segment.pair, segment.fixed
+    assert pair is not None
+    assert fixed_name is not None
+    faulty, fixed, baseline = (
+        _run(out, name) for name in (segment.name, fixed_name, segment.baseline)
+    )
+    reached, clean = analyse(fixed), analyse(baseline)
+    # One rank alone has nobody to wait for it.
+    who = pair.who if pair.ranks > 1 else "all"
+    made = []
+    for mode in MODES:
+        found = analyse(faulty, baseline if mode == "baseline" else None)
+        where = {
+            "name": pair.name,
+            "mode": mode,
+            **{name: getattr(pair, name) for name in _PAIR_FIELDS},
+            "baseline": segment.baseline,
+            "baseline_ms": None if clean.step is None else clean.step.mean,
+            "stages": {
+                "faulty": _entries(found),
+                "fixed": _entries(reached),
+                "baseline": _entries(clean),
+            },
+        }
+        made.append(line(predict(found, reached, pair.stage, who), where))
+    return made
+
+
+_PAIR_FIELDS = (
+    *("framework", "ranks", "repeat", "stage", "way", "who"),
+    *("percent", "prefetched", "rank", "half"),
+)
+
+
+def _run(out: Path, name: str) -> Run:
+    return read(str(out / name / "logs"))[0]
+
+
+def _entries(analysis: Analysis) -> dict[str, float]:
+    return {entry.name: round(entry.ms, 3) for entry in analysis.entries}
+
+
+def show(scores: list[Score], by: tuple[str, ...]) -> None:
+    """Print a table of scores, with and without a baseline side by side."""
+    shown = Table(title=", ".join(by) or "all pairs")
+    figures = ("n", "without\nprediction", "bounds", "median\n|error|", "90th\npercentile", "held")
+    for name in by:
+        shown.add_column(name)
+    for mode in MODES:
+        for number, name in enumerate(figures):
+            shown.add_column(f"{mode}\n{name}" if number == 0 else name, justify="right")
+    found = {mode: rows((one for one in scores if one["mode"] == mode), by) for mode in MODES}
+    for cell in found[MODES[0]]:
+        cells = [each for mode in MODES for each in _cells(found[mode][cell])]
+        shown.add_row(*map(str, cell), *cells)
+    Console(width=150).print(shown)
+
+
+def show_repeats(scores: list[Score]) -> None:
+    """Print how far equal fixed runs are apart."""
+    differences = repeat_differences(scores)
+    if differences:
+        middle, most = np.quantile(differences, (0.5, 0.9))
+        print(
+            f"{len(differences)} pairs of equal fixed runs differ by {middle:.1%} of the faulty step "
+            f"(median), {most:.1%} (90th percentile)"
+        )
+
+
+def _cells(one: Row) -> tuple[str, ...]:
+    absent = one.n - one.predicted - one.bounds
+    shares = map(_percent, (one.median, one.p90, one.held))
+    return str(one.n), str(absent), str(one.bounds), *shares
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=numbers(int), default=(2, 1, 4))
+    parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "pairs")
+    parser.add_argument(
+        "--cells", action="store_true", help="also print a table with a row per kind of pair"
+    )
+    parser.add_argument(
+        "--first",
+        action="store_true",
+        help="starve other sessions' work on this machine meanwhile (Linux, as root)",
+    )
+    parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
+    return parser
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["score"]:
+        if len(sys.argv) < 3:
+            sys.exit("pairs.py score OUT: name the folder of trained pairs")
+        out, every_cell = Path(sys.argv[2]).absolute(), "--cells" in sys.argv
+    else:
+        options = parser().parse_args()
+        out, every_cell = options.out.absolute(), options.cells
+        out.mkdir(parents=True, exist_ok=True)
+        train_missing(options, out)
+        if options.estimate:
+            return
+    score_all(out)
+    if not (out / SCORES).exists():
+        sys.exit(f"no pair is trained in {out}")
+    scores = read_scores(out / SCORES)
+    kind = ("stage", "prefetched", "way", "who")
+    if every_cell:
+        show(scores, ("framework", "ranks", *kind))
+    for by in (("framework", "ranks"), kind, ("percent",), ("half",), ()):
+        show(scores, by)
+    show_repeats(scores)
+
+
+if __name__ == "__main__":
+    main()

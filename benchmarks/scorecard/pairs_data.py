@@ -1,0 +1,31 @@
+"""The data of the pairs' trainings, and the sizes of their models; numpy only."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+#: Fourteen tensors, 1.6 MB of gradients, and 10 to 15 ms of one core per step.
+BATCH = 320
+WIDTH = 256
+LAYERS = 6
+CLASSES = 10
+
+_SAMPLES = 4096
+
+
+class Samples:
+    """Samples in memory as bytes, and batches made of them as loaders usually do."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._pixels = self._random.integers(0, 256, (_SAMPLES, WIDTH), np.uint8)
+        self._labels = self._random.integers(0, CLASSES, _SAMPLES)
+
+    def batch(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Random samples, scaled to −1 to 1, and half of them mirrored; with their labels."""
+        chosen = self._random.integers(0, _SAMPLES, BATCH)
+        x = self._pixels[chosen].astype(np.float32) / 127.5 - 1
+        mirrored = self._random.random(BATCH) < 0.5
+        x[mirrored] = x[mirrored, ::-1]
+        return x, self._labels[chosen]

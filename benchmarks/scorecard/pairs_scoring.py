@@ -1,0 +1,214 @@
+"""Score the gains that an analysis predicts against what the fix really achieved.
+
+Pure functions of analyses: of a faulty run, with or without a baseline, and of the fixed run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.what_if import WhatIf
+from stallscope.wording.gains import main_gain
+
+Interval = tuple[float, float]
+Score = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one analysis predicts for one fix, and what the fix achieved. Times in ms per step."""
+
+    verdict: str
+    #: The fix whose gain is scored; None where the analysis offers none for this fault.
+    fix: str | None
+    #: Whether this is the gain that the report shows first.
+    led: bool
+    #: Why there is no prediction; None where there is one.
+    reason: str | None
+    faulty_ms: float
+    achieved_ms: float
+    predicted_ms: float | None = None
+    predicted_ci95: Interval | None = None
+    achieved_ci95: Interval | None = None
+    #: Whether the fix gains at most what is predicted.
+    bound: bool = False
+
+    @property
+    def error(self) -> float | None:
+        """Predicted minus achieved, as a fraction of the faulty run's step; None for a bound."""
+        if self.predicted_ms is None or self.bound:
+            return None
+        return (self.predicted_ms - self.achieved_ms) / self.faulty_ms
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the prediction holds, within both intervals; None without an interval.
+
+        A bound holds if the fixed run is no faster than it.
+        """
+        if self.predicted_ms is None or self.predicted_ci95 is None:
+            return None
+        own = self.achieved_ci95 or (self.achieved_ms, self.achieved_ms)
+        low, high = self.predicted_ci95
+        below = np.hypot(self.predicted_ms - low, own[1] - self.achieved_ms)
+        above = np.hypot(high - self.predicted_ms, self.achieved_ms - own[0])
+        if self.achieved_ms < self.predicted_ms - below:
+            return False
+        return bool(self.bound or self.achieved_ms <= self.predicted_ms + above)
+
+
+def predict(faulty: Analysis, fixed: Analysis, stage: str, who: str) -> Prediction:
+    """Find the prediction for taking a fault out, and hold it against the fixed run.
+
+    Args:
+        faulty: the analysis of the faulty run.
+        fixed: the analysis of the same run without the fault.
+        stage: the stage that the fault is in.
+        who: ``one`` for a fault on one of several ranks, ``all`` otherwise.
+
+    Raises:
+        ValueError: if one of the runs has no steps that can be timed.
+    """
+    if faulty.step is None or fixed.step is None:
+        raise ValueError("a run has no steps that can be timed")
+    main = main_gain(faulty)
+    gain = answering_gain(faulty, stage, who)
+    step = faulty.step.mean
+    common = {
+        "verdict": faulty.bottleneck.kind,
+        "faulty_ms": step,
+        "achieved_ms": fixed.step.mean,
+        "achieved_ci95": fixed.step.ci95,
+    }
+    if gain is None:
+        return Prediction(fix=None, led=False, reason=_no_gain(faulty, stage, who), **common)
+    ci95 = gain.saved_ms.ci95
+    return Prediction(
+        fix=gain.fix,
+        led=main is not None and main.what_if == gain,
+        reason=None,
+        predicted_ms=step - gain.saved_ms.value,
+        predicted_ci95=None if ci95 is None else (step - ci95[1], step - ci95[0]),
+        bound=bool(getattr(gain, "bound", False)),
+        **common,
+    )
+
+
+def answering_gain(faulty: Analysis, stage: str, who: str) -> WhatIf | None:
+    """The gain of the fix that answers a fault; None where the analysis offers none.
+
+    A fault on one rank is answered by fixing the imbalance, by fixing that rank, or by fixing the
+    stage. The gain that the report shows first is taken if it is one of those.
+    """
+    offered = [one for one in faulty.what_if if _answers(one.fix, stage, who)]
+    main = main_gain(faulty)
+    # The report may name one of several ranks that are slow in this stage: that is its promise.
+    if main is not None and (main.what_if in offered or faulty.bottleneck.cause == stage):
+        return main.what_if
+    return min(offered, key=lambda one: _order(one.fix), default=None)
+
+
+def _answers(fix: str, stage: str, who: str) -> bool:
+    return fix == stage or (who == "one" and (fix == "imbalance" or fix.startswith("rank:")))
+
+
+def _order(fix: str) -> int:
+    """Fixing all slow ranks before fixing one of them, and a rank before a stage."""
+    if fix == "imbalance":
+        return 0
+    return 1 if fix.startswith("rank:") else 2
+
+
+def _no_gain(faulty: Analysis, stage: str, who: str) -> str:
+    if faulty.bottleneck.kind == "insufficient_data":
+        return "insufficient data"
+    if stage == "compute" and who == "all":
+        known = "against a baseline" if faulty.baseline is not None else "without a baseline"
+        return f"no gain is offered for compute on all ranks {known}"
+    return f"no gain is offered for {stage} on {who}"
+
+
+# -- many of them --------------------------------------------------------------------------------
+
+
+def line(prediction: Prediction, where: Mapping[str, Any]) -> Score:
+    """A prediction as one line of scores; ``where`` describes its pair."""
+    derived = {"error": prediction.error, "held": prediction.held}
+    return {**where, **asdict(prediction), **derived}
+
+
+def append_score(path: Path, score: Score) -> None:
+    """Write a score behind those that are there."""
+    with path.open("a") as file:
+        file.write(json.dumps(score) + "\n")
+
+
+def read_scores(path: Path) -> list[Score]:
+    """All scores of a file."""
+    return [json.loads(one) for one in path.read_text().splitlines()]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What predictions of one kind are worth."""
+
+    n: int
+    #: Predictions that have an error: there is one, and it is no bound.
+    predicted: int
+    #: Of the absolute errors.
+    median: float | None
+    p90: float | None
+    #: Predictions with an interval, and the share of them that holds.
+    with_interval: int
+    held: float | None
+    #: Predictions that are bounds.
+    bounds: int
+
+
+def row(scores: Sequence[Score]) -> Row:
+    """Summarize scores."""
+    errors = [abs(score["error"]) for score in scores if score["error"] is not None]
+    held = [score["held"] for score in scores if score["held"] is not None]
+    return Row(
+        n=len(scores),
+        predicted=len(errors),
+        median=statistics.median(errors) if errors else None,
+        p90=float(np.quantile(errors, 0.9)) if errors else None,
+        with_interval=len(held),
+        held=statistics.mean(held) if held else None,
+        bounds=sum(score["bound"] for score in scores),
+    )
+
+
+def rows(scores: Iterable[Score], by: Sequence[str]) -> dict[tuple[Any, ...], Row]:
+    """Summaries of scores that share the values of some fields, ordered by these."""
+    cells: dict[tuple[Any, ...], list[Score]] = {}
+    for score in scores:
+        cells.setdefault(tuple(score[name] for name in by), []).append(score)
+    return {cell: row(cells[cell]) for cell in sorted(cells)}
+
+
+def repeat_differences(scores: Iterable[Score]) -> list[float]:
+    """By how much equal fixed runs differ, as fractions of the step of a faulty run.
+
+    Runs are equal if they share a baseline and their loaders are alike. This is the error of one more
+    training as a prediction.
+    """
+    alike: dict[tuple[str, bool], dict[str, Score]] = {}
+    for score in scores:
+        cell = alike.setdefault((score["baseline"], score["prefetched"]), {})
+        cell[score["name"]] = score
+    return [
+        abs(one["achieved_ms"] - other["achieved_ms"]) / one["faulty_ms"]
+        for cell in alike.values()
+        for one, other in itertools.pairwise(cell.values())
+    ]

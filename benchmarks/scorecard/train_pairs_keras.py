@@ -1,0 +1,88 @@
+"""Train pairs with TF-Keras and Horovod; pairs.py starts it.
+
+horovodrun -np 2 python benchmarks/scorecard/train_pairs_keras.py PLAN OUT
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import horovod.tensorflow.keras as hvd
+import numpy as np
+import tensorflow as tf
+from horovod.tensorflow import broadcast_object
+from keras_faults import AfterBatch, Hook
+from pairs_data import BATCH, CLASSES, LAYERS, WIDTH, Samples
+from pairs_launch import Fault, train_all
+from pairs_plan import Segment
+
+from stallscope.keras import StepLogger, synthetic_like
+
+
+def data(fault: Fault) -> tf.data.Dataset:
+    """Endless batches, each as late as the fault says; two are prefetched, or none."""
+    samples = Samples(hvd.rank())
+
+    def load(_: np.int64) -> tuple[np.ndarray, np.ndarray]:
+        batch = samples.batch()
+        fault.here("input")
+        return batch
+
+    def loaded(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        x, y = tf.numpy_function(load, [number], (tf.float32, tf.int64))
+        return tf.ensure_shape(x, (BATCH, WIDTH)), tf.ensure_shape(y, (BATCH,))
+
+    batches = tf.data.Dataset.range(1).repeat().map(loaded)
+    if fault.prefetched:
+        batches = batches.prefetch(2)
+    options = tf.data.Options()
+    # Otherwise TensorFlow adds prefetching where there is none.
+    options.autotune.enabled = False
+    return batches.with_options(options)
+
+
+def network(fault: Fault) -> tf.keras.Model:
+    """The model, ready to be trained."""
+    layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input((WIDTH,)),
+            Hook(fault.here),
+            *layers,
+            tf.keras.layers.Dense(CLASSES),
+        ],
+        name="pairs",
+    )
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.001))
+    model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def train(segment: Segment, fault: Fault, log_dir: Path, steps: int) -> None:
+    """Train one segment from the start."""
+    tf.keras.backend.clear_session()
+    tf.keras.utils.set_random_seed(1)
+    synthetic = segment.role == "baseline"
+    begin_together = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    log = StepLogger(log_dir, run_name=segment.name, synthetic=synthetic)
+    real = data(fault)
+    network(fault).fit(
+        synthetic_like(real) if synthetic else real,
+        steps_per_epoch=steps,
+        callbacks=[begin_together, log, AfterBatch(fault.here)],
+        verbose=0,
+    )
+
+
+def main() -> None:
+    plan, out = Path(sys.argv[1]), Path(sys.argv[2])
+    hvd.init()
+    # One core per rank; a second thread for operations that wait.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    train_all(plan, out, hvd.rank(), hvd.size(), train, lambda number: broadcast_object(number, 0))
+
+
+if __name__ == "__main__":
+    main()
