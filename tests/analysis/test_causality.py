@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.late_timestamps import made_late
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.alignment import AlignedSteps, align
@@ -19,18 +20,7 @@ MS = 1_000_000
 ONE_HOST = Job(ranks=4, ranks_per_host=4, steps=400)
 TWO_HOSTS = replace(ONE_HOST, ranks_per_host=2, clocks=Clocks(offset_s=3600, drift_ppm=20))
 RANK = 2
-LATE_STEPS = np.arange(50, 400, 35)
-
-
-def made_late(run: Run, column: str, ns: int) -> Run:
-    """The run with one rank's timestamp later in some steps, but before its step's end."""
-    table = run.steps
-    rank, step, end = (table[name].to_numpy() for name in ("rank", "step", "end"))
-    own = (rank == RANK) & np.isin(step, LATE_STEPS)
-    values = table[column].to_numpy().copy()
-    values[own] = np.minimum(values[own] + ns, end[own])
-    at = table.schema.get_field_index(column)
-    return replace(run, steps=table.set_column(at, table.schema.field(at), [values]))
+LATE_STEPS = list(range(50, 400, 35))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +30,7 @@ def clean() -> Run:
 
 @pytest.fixture(scope="module")
 def late(clean: Run) -> Run:
-    return made_late(clean, "ready", 60 * MS)
+    return made_late(clean, RANK, "ready", LATE_STEPS, 60 * MS)
 
 
 def positions(world: AlignedSteps) -> np.ndarray:
@@ -77,7 +67,8 @@ def test_steps_last_as_long_as_without_late_timestamps(clean: Run, late: Run) ->
 
 
 def test_data_that_is_late_with_ready_is_bounded_as_well(clean: Run) -> None:
-    world = align(made_late(made_late(clean, "ready", 60 * MS), "data", 90 * MS), 0)
+    late = made_late(clean, RANK, "ready", LATE_STEPS, 60 * MS)
+    world = align(made_late(late, RANK, "data", LATE_STEPS, 90 * MS), 0)
     assert (world.data <= world.ready).all()
     assert (world.begin <= world.data).all()
     ledger = build_ledger(world)
@@ -87,7 +78,7 @@ def test_data_that_is_late_with_ready_is_bounded_as_well(clean: Run) -> None:
 
 def test_between_hosts_the_bound_is_as_wide_as_the_clocks_are_uncertain() -> None:
     run = simulate(replace(TWO_HOSTS, jitter_ms=1.0)).run
-    world = align(made_late(run, "ready", 60 * MS), 0)
+    world = align(made_late(run, RANK, "ready", LATE_STEPS, 60 * MS), 0)
     at = positions(world)
     clocks = world.clocks
     margin = float((2 * clocks.statistical + clocks.systematic).sum())
