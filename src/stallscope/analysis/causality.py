@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import LATEST, Array, Block, Cells, Ints
+from .blocks import LATEST, Array, Block, Bools, Cells, Ints
 
 _BOUNDED = ("data", "ready")
 
@@ -47,7 +47,7 @@ class Bounds:
         latest = reduced
         if reduced.shape[1] > 1:
             latest = np.minimum(reduced, _by_other_clocks(reduced, uncertainty))
-        broken = (ready > latest).any(axis=1)
+        broken: Bools = np.asarray((ready > latest).any(axis=1))
         broken[list(jumps)] = False
         at = np.flatnonzero(broken)
         return cls(at, latest[at])
@@ -74,7 +74,7 @@ class LateTimestamps:
 
     def per_rank(self, ranks: int) -> Ints:
         """In how many steps each of so many ranks was late."""
-        return np.bincount(self.ranks, minlength=ranks)
+        return np.asarray(np.bincount(self.ranks, minlength=ranks))
 
 
 def bounded(cells: Cells, bounds: Bounds, clock_of_rank: Ints) -> tuple[Cells, LateTimestamps]:
