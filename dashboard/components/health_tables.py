@@ -12,6 +12,7 @@ from stallscope.reports.tables import NOTHING, Table, clock
 from stallscope.run import Run
 from stallscope.wording.facts import as_text
 from stallscope.wording.figures import bytes_in_words, clocks
+from stallscope.wording.log_health import late_timestamps
 from stallscope.wording.numbers import share
 from stallscope.wording.verdicts import counted, listed
 
@@ -80,7 +81,7 @@ def clocks_card(analysis: Analysis) -> Any:
             ("Host", "Ahead of the first host's, ms"),
             tuple(rows),
             note=f"{said[:1].upper()}{said[1:]}. Causality is broken in "
-            f"{share(found.violations)} of steps. "
+            f"{share(found.violations)} of steps. {late_timestamps(analysis)} "
             + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
         )
     )

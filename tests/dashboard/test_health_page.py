@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from playwright.sync_api import expect
+from support.late_timestamps import made_late
 from support.step_logs import write_job
 
 from stallscope.analysis.log_health import rank_logs, stamps_measured, unplaced_stamps
@@ -93,6 +94,16 @@ def test_ranks_with_problems_come_first(damaged: Run) -> None:
     assert rows[2][-1] == "1"
     assert rows[3][5:] == ["239", "1", "1"]
     assert rows[4][4].endswith(" kB")
+
+
+def test_late_timestamps_are_counted_with_the_rank_that_has_most(
+    made: Callable[[str], Run],
+) -> None:
+    run = made("four ranks")
+    late = made_late(run, 3, "ready", range(20, 44), 500_000_000)
+    said = " ".join(texts(_page(RunStore([late]), "real")))
+    assert "A timestamp came late in 10.0% of steps, most often on rank 3 (10.0%)" in said
+    assert "No timestamp is known to be late." in " ".join(texts(_page(RunStore([run]), "real")))
 
 
 def test_problems_are_shown_where_they_are(damaged: Run) -> None:

@@ -74,6 +74,16 @@ def test_a_stamp_outside_of_its_step_is_none(late: float) -> None:
     assert times(row) == [0, 1, None, 9, 10]
 
 
+def test_ready_that_comes_later_than_reduced_is_no_later_than_that() -> None:
+    [row] = assembler().stamped_rows(call(0, 10), [stamps(1, 9, 6)])
+    assert times(row) == [0, 1, 6, 6, 10]
+
+
+def test_gradients_that_were_reduced_before_the_data_was_there_are_not_stamped() -> None:
+    [row] = assembler().stamped_rows(call(0, 10), [stamps(5, 7, 3)])
+    assert times(row) == [0, 5, 7, None, 10]
+
+
 def test_a_stamp_that_is_outside_by_its_resolution_is_at_the_edge() -> None:
     [row] = assembler().stamped_rows(call(0, 10), [stamps(-0.05, 4, 10.05)])
     assert times(row) == [0, 0, 4, 10, 10]

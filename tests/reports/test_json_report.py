@@ -41,7 +41,7 @@ KEYS = {
     "epoch_times": "known_from precision epochs mean_s precision_s step_ms step_precision_ms "
     "metric_step_ms samples_per_second_per_rank",
     "epoch_times.epochs": "rank fit epoch s precision_s",
-    "clocks": "method skew_ms skew_bound_ms jumps violations",
+    "clocks": "method skew_ms skew_bound_ms jumps violations late late_ms late_by_rank",
     "clocks.jumps": "clock step ms",
     "communication": "gradient_bytes exposed_ms exposed_ci95_ms bus_bandwidth_gb_s "
     "network_bandwidth_gb_s whole_ms hidden_ms",

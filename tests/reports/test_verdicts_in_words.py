@@ -44,7 +44,8 @@ def verdict(*stragglers: Straggler) -> Bottleneck:
     """The verdict of an analysis with these stragglers."""
     ranks = sorted({rank for one in stragglers for rank in one.ranks})
     hosts = [host for one in stragglers for host in one.hosts]
-    return Bottleneck("imbalance", stragglers[0].stage, "", tuple(ranks), tuple(hosts))
+    named = tuple(ranks), tuple(hosts)
+    return Bottleneck("imbalance", stragglers[0].stage, "", *named, fault=True)
 
 
 HOST_B = straggler("persistent", "compute", 2, 3, hosts=("b",))
@@ -94,14 +95,26 @@ def test_the_headline_names_who_and_why(found: list[Straggler], text: str) -> No
     ],
 )
 def test_other_verdicts_name_nobody(kind: str, text: str) -> None:
-    assert headline(Bottleneck(kind, None, ""), []) == text
+    assert headline(Bottleneck(kind, None, "", fault=kind != "insufficient_data"), []) == text
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "compute", "balanced", "imbalance"])
+def test_a_healthy_run_is_accused_of_nothing(kind: str) -> None:
+    healthy = Bottleneck(kind, None, "")
+    assert (headline(healthy, []), badge(healthy)) == ("No fault found", "No fault")
+
+
+def test_too_few_cores_are_a_verdict_of_their_own() -> None:
+    cores = Bottleneck("compute", "cores", "", fault=True)
+    assert headline(cores, []) == "The ranks of a host share too few CPU cores"
+    assert badge(cores) == "Too few cores"
 
 
 def test_a_verdict_in_few_words_names_nobody_who_is_not_named() -> None:
     assert short_verdict(verdict(HOST_B)) == "Slow ranks 2 and 3"
     assert short_verdict(verdict(IN_TURN)) == badge(verdict(IN_TURN)) == "Varying compute"
     assert badge(verdict(HOST_B)) == "Slow ranks"
-    assert short_verdict(Bottleneck("compute", "compute", "")) == "Compute"
+    assert short_verdict(Bottleneck("compute", "compute", "", fault=True)) == "Compute"
 
 
 @pytest.mark.parametrize(

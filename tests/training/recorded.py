@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from stallscope.analysis import analyse
+from stallscope.analysis.alignment import align
 from stallscope.parsers import read
 from stallscope.run import Log, Run
 
@@ -121,12 +122,19 @@ def check_steps(fit: Fit, first: int, count: int, stamps: tuple[str, ...] = STAM
 
 
 def check_ranks_together(run: Run) -> None:
-    """No rank has reduced gradients before the last rank's were ready: their clock is the same."""
+    """No rank has reduced gradients before the last rank's were ready: their clock is the same.
+
+    On busy cores a timestamp may come late in some steps, and the analysis bounds it. One that is taken
+    in the wrong place is late in most steps.
+    """
     steps = run.steps.to_pandas().set_index(["generation", "step", "rank"])
     by_step = steps.groupby(["generation", "step"])
     assert (by_step.size() == run.size).all()
-    early = by_step["ready"].max() - by_step["reduced"].min()
-    assert early.max() <= RESOLUTION_NS, f"reduced {early.max() / 1e6:.3f} ms before all were ready"
+    early = (by_step["ready"].max() - by_step["reduced"].min()).median()
+    assert early <= RESOLUTION_NS, f"reduced {early / 1e6:.3f} ms before all were ready"
+    for generation in steps.index.unique("generation"):
+        world = align(run, int(generation))
+        assert (world.ready.max(axis=1) <= world.reduced.min(axis=1)).all()
 
 
 def check_gathered(recorded: Recorded) -> None:

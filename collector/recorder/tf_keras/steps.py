@@ -112,7 +112,10 @@ class StepAssembler:
         if not jumped:
             data = _within(_on_monotonic(step.data, call), begin, end)
             ready = _within(_on_monotonic(step.ready, call), data or begin, end)
-            reduced = _within(_on_monotonic(step.reduced, call), ready or begin, end)
+            reduced = _within(_on_monotonic(step.reduced, call), data or begin, end)
+            if ready is not None and reduced is not None:
+                # A timestamp can only come late, and gradients are ready before they are reduced.
+                ready = min(ready, reduced)
         if not self._reduces:
             # One process without Horovod: what is ready needs no reducing.
             reduced = ready

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from stallscope.run import Run
 
 from .blocks import NULL, Array, Block, Bools, Cells, Ints
+from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
 from .side_by_side import of_generation, side_by_side
 
@@ -51,6 +52,8 @@ class AlignedSteps:
     session_start: Bools
     intervals: Intervals
     clocks: Clocks
+    #: Where *ready* was moved to the latest moment that causality allows.
+    late: LateTimestamps
 
     @property
     def begin(self) -> Ints:
@@ -92,16 +95,19 @@ def align(run: Run, generation: int) -> AlignedSteps:
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
         intervals = _intervals_shifted(intervals, clocks, dense.steps)
+    cells = on_one_clock(dense.cells, clocks, dense.complete)
+    cells, late = bounded(cells, clocks.causality, clocks.of_rank)
     return AlignedSteps(
         generation=generation,
         steps=dense.steps,
         epochs=dense.epochs,
         ranks=dense.ranks,
         hosts=tuple(log.host for log in logs),
-        cells=on_one_clock(dense.cells, clocks, dense.complete),
+        cells=cells,
         session_start=dense.session_start,
         intervals=intervals,
         clocks=clocks,
+        late=late,
     )
 
 

@@ -159,13 +159,17 @@ def _one_of_many(run: Run) -> bool:
 
 
 def _clocks(world: AlignedSteps) -> ClockSummary:
-    clocks = world.clocks
+    clocks, steps = world.clocks, len(world.steps)
+    late = world.late.per_step(steps)
     return ClockSummary(
         clocks.method,
         clocks.skew / 1e6 if clocks.skew_seen else None,
         None if clocks.bound is None else clocks.bound / 1e6,
         tuple((jump.clock, int(world.steps[jump.at]), jump.ms) for jump in clocks.jumps),
         float(clocks.violations),
+        float((late > 0).mean()) if steps else 0.0,
+        float(late.mean()) / 1e6 if steps else 0.0,
+        tuple((world.late.per_rank(len(world.ranks)) / max(steps, 1)).tolist()),
     )
 
 

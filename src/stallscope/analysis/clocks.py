@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .blocks import LATEST, NULL, Cells, on_all_cores
+from .causality import UNBROKEN, Bounds
 from .completions import OfClocks
 from .later import ndimage
 
@@ -79,6 +80,8 @@ class Clocks:
     jumps: tuple[ClockJump, ...] = ()
     #: Per step: whether a rank was reduced before the last rank was ready, beyond the uncertainty.
     violated: Bools | None = None
+    #: Where a timestamp came late, and how late it can have been at most.
+    causality: Bounds = UNBROKEN
     #: Per rank, the clock of its host, whose name jumps have.
     domains: tuple[str, ...] = ()
 
@@ -291,12 +294,13 @@ def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
     first = np.where(reduced == LATEST, LATEST, reduced - clocks.offset)
     everybody, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=LATEST)
     known = (everybody != NULL) & (earliest != LATEST)
-    finite = np.isfinite(clocks.statistical + clocks.systematic)
-    widest = (2 * clocks.statistical + clocks.systematic)[finite].max(initial=0.0)
+    uncertainty = 2 * clocks.statistical + clocks.systematic
+    widest = uncertainty[np.isfinite(uncertainty)].max(initial=0.0)
     violated = known & (earliest < everybody - int(_ROUNDING + widest))
     several = len(clocks.names) > 1 and known.any()
     bound = _bound(first, last, everybody, earliest) if several else None
-    return replace(clocks, violated=violated, bound=bound)
+    causality = Bounds.of(last, first, uncertainty, [jump.at for jump in clocks.jumps])
+    return replace(clocks, violated=violated, bound=bound, causality=causality)
 
 
 def _bound(first: Ints, last: Ints, everybody: Ints, earliest: Ints) -> float:

@@ -62,6 +62,8 @@ class Ledger:
     gaps: Ints
     #: Whether a training session begins with this step.
     session_start: Bools
+    #: Per step, by how much a timestamp came late at least.
+    late: Ints
     #: What R(i) may be off by chance on all steps alike, nanoseconds (SD): the clocks' part.
     boundary_sd: float
 
@@ -164,10 +166,13 @@ class Ledger:
         return self.as_sure_as_clocks(name, mean_with_interval(per_step)).scaled(1e-6)
 
     def as_sure_as_clocks(self, name: str, mean: Mean) -> Mean:
-        """A mean in nanoseconds, less sure by the clocks' part where R(i) bounds its entry."""
-        if name not in ("other", "allreduce"):
-            return mean
-        return mean.minus(Mean(0.0, (-2 * self.boundary_sd, 2 * self.boundary_sd)))
+        """A mean in nanoseconds, less sure by what clocks and late timestamps may shift it."""
+        if name in ("other", "allreduce"):
+            mean = mean.minus(Mean(0.0, (-2 * self.boundary_sd, 2 * self.boundary_sd)))
+        if name in ("compute", "allreduce") and len(self):
+            # In other steps timestamps may be as late as in those where causality shows it.
+            mean = mean.widened(float(self.late.mean()))
+        return mean
 
     def take(self, chosen: Bools) -> Ledger:
         """The same for some of the steps."""
@@ -179,7 +184,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     ranks = len(aligned.ranks)
     found = aligned.cells.by_steps(_ends)
     first, last_ready, there = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    # Stamps that break causality must not make time negative, nor let it count twice.
+    # Clocks that are off must not make time negative, nor let it count twice.
     ended = np.where(first == NULL, NULL, np.maximum(first, last_ready))
     origin = _origins(aligned, ended)
     missing = ranks - there
@@ -205,6 +210,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         reference=reference,
         gaps=_gaps(reduced - start - total, cuts, latest),
         session_start=aligned.session_start[chosen],
+        late=aligned.late.per_step(len(aligned.steps))[chosen],
         boundary_sd=aligned.clocks.by_chance,
     )
 

@@ -173,6 +173,11 @@ class ClockSummary:
     jumps: tuple[tuple[str, int, float], ...]
     #: The share of steps in which a rank was reduced before the last one was ready.
     violations: float
+    #: The share of steps in which a timestamp came late and was moved to the latest moment that
+    #: causality allows; by how much, milliseconds per step; and per rank, in which share of steps.
+    late: float = 0.0
+    late_ms: float = 0.0
+    late_by_rank: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,11 @@ class Mean:
         ci95 = None if self.ci95 is None else (self.ci95[0] * factor, self.ci95[1] * factor)
         return Mean(self.value * factor, ci95)
 
+    def widened(self, amount: float) -> Mean:
+        """The same, where a systematic error of this amount may lie on either side."""
+        ci95 = None if self.ci95 is None else (self.ci95[0] - amount, self.ci95[1] + amount)
+        return Mean(self.value, ci95)
+
     def minus(self, other: Mean) -> Mean:
         """The difference to the mean of another, independent series."""
         value = self.value - other.value

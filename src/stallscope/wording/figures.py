@@ -60,6 +60,8 @@ def clocks(analysis: Analysis) -> str:
         f"that of {_whose(clock, analysis)} was set by {amount(ms, 'ms')} at step {step:,}"
         for clock, step, ms in found.jumps
     ]
+    if found.late:
+        parts.append(f"a timestamp came late in {percent(found.late)} of steps")
     if found.violations:
         parts.append(f"stamps contradict each other in {percent(found.violations)} of steps")
     return "; ".join(parts)

@@ -8,7 +8,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.log_health import RankLogs
 
 from .figures import coverage
-from .numbers import percent
+from .numbers import amount, percent
 from .verdicts import counted, listed
 
 
@@ -66,6 +66,21 @@ def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
             f"{counted(lines, 'line')} of {listed('rank', _ranks(torn))} could not be read."
         )
     return said + _unused(analysis)
+
+
+def late_timestamps(analysis: Analysis) -> str:
+    """Say how often a timestamp came late, and on which rank most often; empty without steps."""
+    found = analysis.clocks
+    if found is None:
+        return ""
+    if not found.late:
+        return "No timestamp is known to be late."
+    most = max(zip(found.late_by_rank, analysis.ranks, strict=True), key=lambda pair: pair[0])
+    return (
+        f"A timestamp came late in {percent(found.late)} of steps, most often on rank "
+        f"{most[1].rank} ({percent(most[0])}): it is moved to the latest moment that causality "
+        f"allows, {amount(found.late_ms, 'ms')} per step on average."
+    )
 
 
 def _unused(analysis: Analysis) -> list[str]:

@@ -1,0 +1,140 @@
+"""Timestamps that come late are bounded by causality, and the ledger stays exact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.late_timestamps import made_late
+
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.analysis.alignment import AlignedSteps, align
+from stallscope.analysis.blocks import LATEST, NULL
+from stallscope.analysis.causality import Bounds
+from stallscope.analysis.ledger import build_ledger
+from stallscope.run import Run
+from stallscope.simulate import Clocks, Job, simulate
+
+MS = 1_000_000
+ONE_HOST = Job(ranks=4, ranks_per_host=4, steps=400)
+TWO_HOSTS = replace(ONE_HOST, ranks_per_host=2, clocks=Clocks(offset_s=3600, drift_ppm=20))
+RANK = 2
+LATE_STEPS = list(range(50, 400, 35))
+
+
+@pytest.fixture(scope="module")
+def clean() -> Run:
+    return simulate(ONE_HOST).run
+
+
+@pytest.fixture(scope="module")
+def late(clean: Run) -> Run:
+    return made_late(clean, RANK, "ready", LATE_STEPS, 60 * MS)
+
+
+def positions(world: AlignedSteps) -> np.ndarray:
+    return np.searchsorted(world.steps, LATE_STEPS)
+
+
+def test_on_one_clock_ready_is_no_later_than_the_first_reduced(late: Run) -> None:
+    world = align(late, 0)
+    assert (world.ready.max(axis=1) <= world.reduced.min(axis=1)).all()
+    at = positions(world)
+    np.testing.assert_array_equal(world.ready[at, RANK], world.reduced[at].min(axis=1))
+
+
+def test_every_late_timestamp_is_known_by_step_and_rank(clean: Run, late: Run) -> None:
+    world, true = align(late, 0), align(clean, 0)
+    at = positions(world)
+    np.testing.assert_array_equal(np.sort(world.late.steps), at)
+    assert set(world.late.ranks) == {RANK}
+    recorded = np.minimum(true.ready[at, RANK] + 60 * MS, true.end[at, RANK])
+    np.testing.assert_array_equal(
+        world.late.per_step(len(world.steps))[at], recorded - true.reduced[at].min(axis=1)
+    )
+    assert world.late.per_rank(4).tolist() == [0, 0, len(LATE_STEPS), 0]
+
+
+def test_steps_last_as_long_as_without_late_timestamps(clean: Run, late: Run) -> None:
+    found, true = build_ledger(align(late, 0)), build_ledger(align(clean, 0))
+    np.testing.assert_array_equal(found.reduced, true.reduced)
+    np.testing.assert_array_equal(found.total, true.total)
+    np.testing.assert_array_equal(sum(found.entry(name) for name in ENTRIES), found.total)
+    assert found.allreduce.min() == 0
+    others = ~np.isin(found.steps, LATE_STEPS)
+    np.testing.assert_array_equal(found.allreduce[others], true.allreduce[others])
+
+
+def test_data_that_is_late_with_ready_is_bounded_as_well(clean: Run) -> None:
+    late = made_late(clean, RANK, "ready", LATE_STEPS, 60 * MS)
+    world = align(made_late(late, RANK, "data", LATE_STEPS, 90 * MS), 0)
+    assert (world.data <= world.ready).all()
+    assert (world.begin <= world.data).all()
+    ledger = build_ledger(world)
+    assert ledger.compute.min() >= 0
+    np.testing.assert_array_equal(sum(ledger.entry(name) for name in ENTRIES), ledger.total)
+
+
+def test_between_hosts_the_bound_is_as_wide_as_the_clocks_are_uncertain() -> None:
+    run = simulate(replace(TWO_HOSTS, jitter_ms=1.0)).run
+    world = align(made_late(run, RANK, "ready", LATE_STEPS, 60 * MS), 0)
+    at = positions(world)
+    clocks = world.clocks
+    margin = float((2 * clocks.statistical + clocks.systematic).sum())
+    own = world.reduced[at][:, clocks.of_rank == clocks.of_rank[RANK]].min(axis=1)
+    everyone = world.reduced[at].min(axis=1)
+    assert (world.ready[at, RANK] <= np.minimum(own, everyone + int(margin) + 1)).all()
+    assert margin > 0
+    # Ranks that were not late keep their timestamps, also where clocks are a little off.
+    assert set(world.late.ranks) == {RANK}
+
+
+def test_a_clock_that_could_not_be_compared_bounds_no_other() -> None:
+    ready = np.array([[100, 500], [100, 120]])
+    reduced = np.array([[200, 600], [90, LATEST]])
+    found = Bounds.of(ready, reduced, np.array([0.0, np.inf]))
+    assert found.at.tolist() == [1]
+    assert found.latest.tolist() == [[90, LATEST]]
+
+
+def test_what_is_missing_bounds_nothing_and_is_not_late() -> None:
+    ready = np.array([[NULL], [100]])
+    reduced = np.array([[50], [LATEST]])
+    assert not len(Bounds.of(ready, reduced, np.zeros(1)).at)
+
+
+def test_a_step_in_which_a_clock_was_set_is_left_alone() -> None:
+    ready, reduced = np.array([[100], [300]]), np.array([[50], [250]])
+    assert Bounds.of(ready, reduced, np.zeros(1), jumps=[0]).at.tolist() == [1]
+
+
+def test_a_run_that_keeps_to_causality_is_read_as_it_is(clean: Run) -> None:
+    world = align(clean, 0)
+    assert not len(world.late.steps)
+    found = analyse(clean).clocks
+    assert found is not None
+    assert (found.late, found.late_ms, found.late_by_rank) == (0.0, 0.0, (0.0,) * 4)
+
+
+def test_compute_and_allreduce_are_less_sure_where_timestamps_came_late(
+    clean: Run, late: Run
+) -> None:
+    found = analyse(late)
+    assert found.clocks is not None
+    assert found.clocks.late == pytest.approx(len(LATE_STEPS) / 400)
+    assert found.clocks.late_by_rank[RANK] == found.clocks.late
+    assert found.steady is not None
+    amount = float(found.steady.late.mean()) / 1e6
+    assert amount > 0
+    for name in ("compute", "allreduce"):
+        assert half_width(found, name) > amount
+    for name in ("input", "other"):
+        assert half_width(found, name) == pytest.approx(half_width(analyse(clean), name), rel=0.2)
+
+
+def half_width(found: Analysis, name: str) -> float:
+    entry = found.entry(name)
+    assert entry is not None
+    assert entry.ci95_ms is not None
+    return (entry.ci95_ms[1] - entry.ci95_ms[0]) / 2
