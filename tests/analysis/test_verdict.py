@@ -120,7 +120,8 @@ def test_one_ranks_log_of_many_is_no_basis(tmp_path: Path) -> None:
         path.unlink()
     found = analyse(read(str(tmp_path))[0])
     assert found.bottleneck.kind == "insufficient_data"
-    assert "the callback was added on rank 0 only" in found.bottleneck.evidence
+    assert "Only rank 0's log is here" in found.bottleneck.evidence
+    assert "callback" not in found.bottleneck.evidence
     assert found.findings[0].code == "one_rank_only"
 
 

@@ -74,22 +74,23 @@ def test_the_loss_is_taken_apart_in_a_picture_and_a_sentence(three: RunStore) ->
         "one rank",
         "Scale",
         "Input stall",
-        "Loader interference",
-        "Rest",
+        "Compute",
+        "Other",
+        "Exposed allreduce",
         "this run",
     ]
     ends = [row.base[0] + row.x[0] for row in drawn.data]
     assert ends[-2] == pytest.approx(ends[-1])
     said = next(text for text in texts(content) if text.startswith("Of the 8."))
-    assert re.search(r"waiting for batches costs 8\.\d+ ± \S+ ms \(input stall\)", said)
-    assert re.search(r"its step is 3\.\d+ ± \S+ ms longer than on one rank \(scale\)", said)
+    assert re.search(r"8\.\d+ ± \S+ ms are input stall", said)
+    assert re.search(r"step is 3\.\d+ ± \S+ ms longer than on one rank", said)
     assert "baseline" in charts(content)
 
 
 def test_without_a_run_on_one_rank_nothing_is_said_of_scale(store: RunStore) -> None:
     content = _page(store, "real", "?baseline=synthetic")
     assert "Scale" not in charts(content)["decomposition"].layout.yaxis.ticktext
-    assert not any("(scale)" in text for text in texts(content))
+    assert not any("longer than on one rank" in text for text in texts(content))
     assert "Scaling efficiency" not in texts(content)
 
 
@@ -232,7 +233,7 @@ def test_the_pictures_are_drawn(open_page: Open, scheme: str, width: int) -> Non
     assert len(stages.locator(".errorbar").all()) == 10
     lost = page.get_by_role("img", name=re.compile("^What is lost, and to what"))
     expect(lost.locator(".ytick")).to_have_text(
-        ["baseline", "Input stall", "Loader interference", "Rest", "this run"]
+        ["baseline", "Input stall", "Compute", "Other", "Exposed allreduce", "this run"]
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

@@ -39,27 +39,31 @@ def test_the_verdict_comes_first(case: Callable[[str], Analysis]) -> None:
 def test_bars_are_as_long_as_entries(case: Callable[[str], Analysis]) -> None:
     analysis = case("a slow rank and a baseline")
     text = printed(analysis)
-    bars = {line.split("  ")[0]: line.count("█") for line in text.splitlines() if "█" in line}
-    assert bars["Compute"] == 22
-    imbalance, compute = analysis.entry("imbalance"), analysis.entry("compute")
-    assert imbalance is not None
+    lines = [line for line in text.splitlines() if "█" in line]
+    bars = {line.split("  ")[0]: (line.count("█"), line.count("▒")) for line in lines}
+    input_, compute = analysis.cause("input"), analysis.cause("compute")
+    assert input_ is not None
     assert compute is not None
-    assert bars["Imbalance"] == pytest.approx(22 * imbalance.ms / compute.ms, abs=1)
+    assert sum(bars["Compute"]) == 22
+    assert sum(bars["Input"]) == pytest.approx(22 * input_.ms / compute.ms, abs=1)
+    # The shaded end is the time that other ranks wait.
+    assert bars["Input"][1] == pytest.approx(22 * input_.waiting_ms / compute.ms, abs=1)
 
 
 def test_every_entry_has_interval_and_share(case: Callable[[str], Analysis]) -> None:
     lines = printed(case("two ranks")).splitlines()
-    for name in ("Input", "Compute", "Other", "Imbalance", "Exposed allreduce"):
+    for name in ("Input", "Compute", "Other", "Exposed allreduce"):
         (line,) = [line for line in lines if line.startswith(name)]
         assert re.search(r" \d\S* ± \S+ (ms|µs) +\d+\.\d%$", line.rstrip())
+    assert any(line.startswith("▒ waiting for slow ranks") for line in lines)
 
 
 def test_the_excess_over_the_baseline_is_shown(case: Callable[[str], Analysis]) -> None:
     text = printed(case("a slow rank and a baseline"))
-    assert "excess, ms" in text
+    assert "vs baseline, ms" in text
     (line,) = [line for line in text.splitlines() if line.startswith("Input")]
-    assert line.rstrip().endswith("+0.50")
-    assert "excess" not in printed(case("a slow rank"))
+    assert re.search(r"\+1[23]\.\d+$", line.rstrip())
+    assert "vs baseline" not in printed(case("a slow rank"))
 
 
 def test_only_named_ranks_are_listed_where_ranks_are_named(case: Callable[[str], Analysis]) -> None:
@@ -79,7 +83,7 @@ def test_otherwise_the_latest_ranks_are_listed_and_nobody_is_named(
 def test_without_stages_it_says_so_and_promises_nothing(case: Callable[[str], Analysis]) -> None:
     text = printed(case("host stamps only"))
     assert "Stages of the steps: not measured; a step takes" in text
-    assert "What fixing gains" not in text
+    assert "Potential gains" not in text
     assert "what it went to was not measured" in text
     assert "0 ms" not in text.replace("00 ms", "")
 
@@ -97,7 +101,7 @@ def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis])
 
 
 def test_findings_and_warnings_are_shown(case: Callable[[str], Analysis]) -> None:
-    assert "error: Only rank 0 was recorded." in printed(case("rank 0 only"))
+    assert "error: Only rank 0's log is here." in printed(case("rank 0 only"))
     assert "1 warning\nrank-00001.0.0.steps.csv: 1 torn" in printed(case("a torn line"))
 
 

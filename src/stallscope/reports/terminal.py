@@ -26,7 +26,7 @@ from .tables import Table as Words
 
 _BAR = 22
 _WAITING = "▒"
-_MOST_GAINS = 5
+_MOST_GAINS = 4
 _MOST_STRAGGLERS = 5
 _MOST_EPOCHS = 10
 _MOST_WARNINGS = 5

@@ -24,7 +24,7 @@ class Gain:
 
 
 def gains(analysis: Analysis) -> list[Gain]:
-    """What fixing gains, the most first; nothing where the logs cannot tell."""
+    """What fixing gains, faults first, the most first; nothing where the logs cannot tell."""
     if analysis.bottleneck.kind == "insufficient_data":
         return []
     fixes = [one for one in analysis.what_if if not one.fix.startswith(_ASKED)]
@@ -33,8 +33,16 @@ def gains(analysis: Analysis) -> list[Gain]:
     # Fixing all slow ranks is fixing the one, where there is one.
     alone = len(slow) == 1 and not in_turn
     shown = [one for one in fixes if not alone or one.fix not in slow]
-    shown.sort(key=lambda one: one.speedup, reverse=True)
+    best = max((one.speedup for one in shown if _order(one)[0] == 0), default=1.0)
+    shown = [one for one in shown if one.fix != "all" or one.speedup > best * _WORTH_MENTIONING]
+    shown.sort(key=_order)
     return [Gain(fix_title(one.fix, slow, in_turn), one) for one in shown]
+
+
+def _order(one: WhatIf) -> tuple[int, float]:
+    """Fixes of faults first, then all of them together, then what could shrink in any run."""
+    group = {"all": 1, "allreduce": 2, "variation": 2}.get(one.fix, 0)
+    return group, -one.speedup
 
 
 def answers(analysis: Analysis) -> list[Gain]:
