@@ -111,8 +111,7 @@ def answering_gain(faulty: Analysis, stage: str, who: str) -> WhatIf | None:
     """
     offered = [one for one in faulty.what_if if _answers(one.fix, stage, who)]
     main = main_gain(faulty)
-    # The report may name one of several ranks that are slow in this stage: that is its promise.
-    if main is not None and (main.what_if in offered or faulty.bottleneck.cause == stage):
+    if main is not None and main.what_if in offered:
         return main.what_if
     return min(offered, key=lambda one: _order(one.fix), default=None)
 

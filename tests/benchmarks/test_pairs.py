@@ -39,8 +39,10 @@ def gain(fix: str, saved: float, ci95: tuple[float, float] | None = None) -> Wha
     return WhatIf(fix, Mean(saved, ci95), 1.0, None)
 
 
-def offering(analysis: Analysis, verdict: str, *gains: WhatIf) -> Analysis:
-    return replace(analysis, bottleneck=Bottleneck(verdict, None, ""), what_if=gains)
+def offering(
+    analysis: Analysis, verdict: str, *gains: WhatIf, cause: str | None = None
+) -> Analysis:
+    return replace(analysis, bottleneck=Bottleneck(verdict, cause, ""), what_if=gains)
 
 
 def prediction(**changed: Any) -> Any:
@@ -172,6 +174,13 @@ def test_a_fault_on_all_ranks_is_answered_by_its_stage(clean: Analysis) -> None:
     found = scoring.predict(faulty, clean, "input", "all")
     assert (found.fix, found.led, found.verdict) == ("input", False, "imbalance")
     assert found.predicted_ms == pytest.approx(clean.step.mean - 3.0)
+
+
+def test_fixing_one_rank_is_no_answer_to_a_fault_on_all(clean: Analysis) -> None:
+    faulty = offering(clean, "imbalance", gain("imbalance", 5.0), gain("input", 0.0), cause="input")
+    assert scoring.predict(faulty, clean, "input", "all").fix == "input"
+    compute = offering(clean, "imbalance", gain("imbalance", 5.0), cause="compute")
+    assert scoring.predict(compute, clean, "compute", "all").fix is None
 
 
 def test_a_fault_on_one_rank_is_answered_as_the_report_does(clean: Analysis) -> None:
