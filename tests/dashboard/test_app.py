@@ -85,7 +85,7 @@ def test_the_list_says_what_holds_each_run_back(store: RunStore) -> None:
 def test_the_overview_begins_with_the_verdict_and_what_fixing_it_gains(store: RunStore) -> None:
     said = texts(view_at(store, "/run/real", "?baseline=synthetic").content)
     verdict = said.index("Input holds this run back: batches come late")
-    gain = next(number for number, text in enumerate(said) if "less per step" in text)
+    gain = next(number for number, text in enumerate(said) if "as fast: saves " in text)
     assert verdict < gain < said.index("Step time: ")
     assert re.fullmatch(r"1\.3\d×", said[gain - 1])
     assert "95% interval" in said[gain]
@@ -102,7 +102,7 @@ def test_code_in_advice_looks_like_code(store: RunStore) -> None:
 
 def test_the_overview_shows_every_picture_with_its_sentence(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=synthetic").content
-    assert set(charts(content)) == {"ledger", "baseline", "ranks", "step-time", "job"}
+    assert set(charts(content)) == {"by-cause", "baseline", "ranks", "step-time", "job"}
     labelled = [
         one for one in of_type(content, "Div") if getattr(one, "role", "") in ("img", "figure")
     ]
@@ -168,7 +168,7 @@ def test_every_kind_of_run_has_an_overview(name: str, made: Callable[[str], Run]
 def test_a_baseline_without_stages_compares_step_times_only(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=without-stamps").content
     assert "baseline" not in charts(content)
-    assert len(charts(content)["ledger"].layout.yaxis.ticktext) == 1
+    assert len(charts(content)["by-cause"].layout.yaxis.ticktext) == 1
     assert "not measured" in texts(content)
 
 
@@ -176,7 +176,7 @@ def test_logs_of_rank_0_only_are_told_apart_from_a_slow_network(tmp_path: Path) 
     for log in write_job(tmp_path, REAL)[1:]:
         log.unlink()
     content = view_at(RunStore(read(str(tmp_path))), "/run/real", "").content
-    assert "Only rank 0 was recorded" in texts(content)
+    assert "Only rank 0's log is here" in texts(content)
     assert "These logs cannot tell what holds the run back" in texts(content)
 
 

@@ -109,7 +109,7 @@ def test_the_first_screen_answers_what_how_sure_and_what_to_do(
     text = page("a slow rank and a baseline").visible
     first = text[: text.index("Step time: ")]
     assert "Rank 2 holds this run back: its input is slow" in first
-    assert "The others wait for rank 2: last to be ready in 100% of steps" in first
+    assert "Rank 2 is last in 100% of steps" in first
     assert "What to do Look at this rank's" in first
     assert re.search(r"Potential gain 1\.\d\d× as fast", first)
     assert re.search(r"With rank 2 as fast as the others\. 95% interval: 1\.\d+–1\.\d+×\.", first)

@@ -95,7 +95,7 @@ def _ledger(analysis: Analysis) -> RenderableType:
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     if analysis.baseline is not None:
-        table.add_row("", "", "", "", "vs baseline, ms", style="dim")
+        table.add_row("", "", "", "", "excess, ms", style="dim")
     largest = max(entry.ms for entry in analysis.by_cause)
     for entry in analysis.by_cause:
         title = entry_title(entry.name, analysis)
@@ -104,7 +104,7 @@ def _ledger(analysis: Analysis) -> RenderableType:
     if waiting is None or analysis.run.size == 1:
         return table
     waits = amount(waiting.ms, "ms", waiting.ci95_ms)
-    return Group(table, Text(f"{_WAITING} waiting for slow ranks: {waits} per step", style="dim"))
+    return Group(table, Text(f"{_WAITING} waiting for slow ranks (imbalance): {waits}", style="dim"))
 
 
 def _cause_row(entry: CauseEntry, largest: float, whole: float) -> list[RenderableType]:
