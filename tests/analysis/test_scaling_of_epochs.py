@@ -146,6 +146,13 @@ def test_epochs_are_held_against_epochs_beside_step_logs(tmp_path: Path) -> None
     assert "efficiency holds epochs against epochs" in " ".join(series.warnings)
 
 
+def test_logs_that_know_no_model_are_not_averaged_with_step_logs(tmp_path: Path) -> None:
+    write_job(tmp_path / "steps", Job(ranks=1))
+    printed = [write_keras(tmp_path, EpochJob(ranks, 50.0)) for ranks in (1, 2)]
+    series = scaling(analyses([tmp_path / "steps", *printed]))
+    assert [[one.point.ranks for one in found.points] for found in series] == [[1, 2], [1]]
+
+
 def test_the_program_without_a_launcher_is_no_repeat_of_one_process(tmp_path: Path) -> None:
     launched = [write_ehealth(tmp_path, EpochJob(ranks, 100.0 / ranks)) for ranks in (1, 4)]
     alone = write_ehealth(tmp_path, EpochJob(1, 80.0))

@@ -203,6 +203,17 @@ def test_a_baseline_is_put_away_by_keyboard(open_page: Open) -> None:
     expect(page.get_by_role("heading", level=1)).to_be_focused()
 
 
+def test_runs_are_grouped_by_a_fact_and_by_job_again(open_page: Open) -> None:
+    page = open_page("/scaling")
+    page.get_by_role("textbox", name="Group by").click()
+    page.get_by_role("option", name="Run name", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/scaling\?by=run$"))
+    expect(page.get_by_text("grouped by run name")).to_be_visible()
+    page.get_by_role("button", name="Group by job").click()
+    expect(page).to_have_url(re.compile(r"/scaling$"))
+    expect(page.get_by_text("grouped by what they recorded")).to_be_visible()
+
+
 def test_the_skip_link_leads_past_the_header(open_page: Open) -> None:
     page = _drawn(open_page("/run/real"))
     assert tab_stops(page, 1) == ["Skip to content"]

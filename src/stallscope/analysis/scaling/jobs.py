@@ -47,17 +47,24 @@ def jobs_of(runs: Iterable[Paced], by: str | None) -> list[list[Paced]]:
         for run in runs:
             groups[value_of(run.analysis.run, by)].append(run)
         return list(groups.values())
-    jobs: list[list[Paced]] = []
-    # Logs of epochs know less of themselves, and join what they do not contradict.
+    stepped: list[list[Paced]] = []
+    others: list[list[Paced]] = []
+    # Logs of epochs know less of themselves: those that know most come first, to be told apart.
     for run in sorted(runs, key=_unknown_facts):
+        jobs = stepped if run.pace.from_steps else others
         fitting = [job for job in jobs if _fits(run, job)]
-        if len(fitting) > 1:
-            fitting = [job for job in fitting if not any(one.pace.from_steps for one in job)]
         if len(fitting) == 1:
             fitting[0].append(run)
         else:
             jobs.append([run])
-    return [part for job in jobs for part in _by_work(job)]
+    alone = []
+    for job in others:
+        fitting = [known for known in stepped if _completes(job, known)]
+        if len(fitting) == 1:
+            fitting[0].extend(job)
+        else:
+            alone.append(job)
+    return [part for job in [*stepped, *alone] for part in _by_work(job)]
 
 
 def value_of(run: Run, by: str) -> str:
@@ -82,13 +89,25 @@ def _untimed(analysis: Analysis) -> str:
 
 
 def _unknown_facts(run: Paced) -> int:
-    facts = run.analysis.run
-    unknown = sum(facts.fact(name) is None for name in _SAME_JOB)
-    return -1 if run.pace.from_steps else unknown
+    if run.pace.from_steps:
+        return 0
+    return sum(run.analysis.run.fact(name) is None for name in _SAME_JOB)
 
 
 def _fits(run: Paced, job: Sequence[Paced]) -> bool:
     return all(_same_job(run, other) for other in job)
+
+
+def _completes(job: Sequence[Paced], known: Sequence[Paced]) -> bool:
+    """Whether logs of epochs are of the job of these step logs.
+
+    Without a model that says so, they are only taken for it on sizes that it lacks.
+    """
+    if not all(_fits(run, known) for run in job):
+        return False
+    named = all(run.analysis.run.fact("model") is not None for run in job)
+    sizes = {run.pace.size for run in known}
+    return named or not any(run.pace.size in sizes for run in job)
 
 
 def _same_job(one: Paced, other: Paced) -> bool:
