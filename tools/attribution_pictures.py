@@ -15,7 +15,7 @@ import numpy as np
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.alignment import align
 from stallscope.analysis.communication import expected_imbalance
-from stallscope.pictures.charts import Bar, Segment, StackedBars, Waterfall
+from stallscope.pictures.charts import Bar, Segment, StackedBars, Waterfall, cause_segments
 from stallscope.pictures.svg import WIDE, draw, stylesheet
 from stallscope.run import Run
 from stallscope.runs import open_run
@@ -40,6 +40,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, chart in {
         "one-rank": one_rank_and_all(),
+        "by-cause": samples_by_cause(),
         "by-chance": slowest_by_chance(),
         "clocks": clock_estimators(),
         "what-if": what_if_estimators(),
@@ -71,14 +72,29 @@ def one_rank_and_all() -> StackedBars:
         )
         for rank in found.ranks
     ]
-    together = tuple(Segment(entry.name, entry.ms) for entry in found.entries)
-    bars.append(Bar("together", together, emphasised=True))
+    bars.append(Bar("together", cause_segments(found), emphasised=True))
     return StackedBars(
         "What one rank sees, and what all of them together say",
         "Rank 1's loader is slow. Rank 0's own log shows a slow network; together they show who "
         "made whom wait.",
         "ms",
         tuple(bars),
+    )
+
+
+def samples_by_cause() -> StackedBars:
+    """The sample runs by cause: the fault of each is in its stage."""
+    names = (
+        *("synthetic", "clean", "slow-input-one-rank", "slow-input-all-ranks"),
+        *("slow-compute-rank", "busy-rank-0"),
+    )
+    runs = {name: analyse(open_run(str(ROOT / "sample_logs" / name))) for name in names}
+    return StackedBars(
+        "The sample runs by cause",
+        "Input costs the same whether one rank starves or all do. The pale part of a stage is the time "
+        "that the other rank waits for it.",
+        "ms",
+        tuple(Bar(name, cause_segments(found)) for name, found in runs.items()),
     )
 
 
@@ -143,7 +159,7 @@ def _dense(run: Run, name: str, job: Job) -> np.ndarray:
 
 
 def what_if_estimators() -> StackedBars:
-    """What healing a rank is said to gain, and what the same job gains without the fault."""
+    """What fixing a rank is predicted to gain, and what the same job gains without the fault."""
     bars = []
     for name, fault in {
         "slow": Fault("compute", 30, ranks=(1,)),
@@ -161,7 +177,7 @@ def what_if_estimators() -> StackedBars:
         bars.append(Bar(f"{name}: replayed", (Segment("imbalance", saved),)))
         bars.append(Bar(f"{name}: run again", (Segment("imbalance", truth),), emphasised=True))
     return StackedBars(
-        "What healing rank 1 gains per step",
+        "What fixing rank 1 gains per step",
         "Taking imbalance away promises what no fix can give. The replay is held against the same job "
         "simulated again without its fault.",
         "ms",
@@ -184,14 +200,10 @@ def one_and_thirty_two() -> Waterfall:
     split = found.decomposition
     assert split.scale is not None
     print(f"    gap on 1 rank {alone.gap:.1%}, on 32 {found.gap:.1%} {found.gap_ci95}")
-    print(f"    input stall {split.input_stall.value:.1f}, scale {split.scale.value:.1f}, ", end="")
-    print(f"communication {split.communication.value:.1f}, rest {split.rest.value:.1f}")
+    print(f"    input stall {split.input_stall.value:.1f}, scale {split.scale.value:.1f}")
     assert found.single is not None
     assert found.single.step is not None
     assert found.step is not None
-    assert found.baseline is not None
-    scaled = {e.name: e.ms - (found.single.entry(e.name) or e).ms for e in found.baseline.entries}
-    known = scaled["imbalance"] + scaled["allreduce"] + split.input_stall.value
     return Waterfall(
         "From one rank on synthetic data to 32 on real data",
         f"On 1 rank real data costs {alone.gap:.0%} of the throughput, on 32 ranks {found.gap:.0%}: "
@@ -199,9 +211,11 @@ def one_and_thirty_two() -> Waterfall:
         "ms",
         ("1 rank, synthetic", found.single.step.mean),
         (
-            *(Segment(name, scaled[name]) for name in ("imbalance", "allreduce")),
-            Segment("input", split.input_stall.value),
-            Segment("other", found.step.mean - found.single.step.mean - known),
+            Segment("scale", split.scale.value),
+            Segment("input_stall", split.input_stall.value),
+            Segment("compute", split.compute.value),
+            Segment("other", split.other.value),
+            Segment("allreduce", split.allreduce.value),
         ),
         ("32 ranks, real", found.step.mean),
     )

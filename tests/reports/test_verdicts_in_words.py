@@ -206,7 +206,7 @@ def test_the_main_gain_is_the_bottlenecks_and_the_others_are_worth_it(
     assert main is not None
     assert main.what_if.fix == "imbalance"
     others = other_gains(analysis)
-    assert others[0].what_if.fix == "allreduce"
+    assert "allreduce" in {gain.what_if.fix for gain in others}
     assert main not in others
     assert min(gain.what_if.speedup for gain in others) > 1.004
 

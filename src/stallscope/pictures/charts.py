@@ -139,9 +139,9 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
     step = analysis.step
     if not analysis.by_cause or step is None:
         return None
-    bars = [Bar("this run", _cause_segments(analysis))]
+    bars = [Bar("this run", cause_segments(analysis))]
     if analysis.baseline is not None and analysis.baseline.by_cause:
-        bars.append(Bar("baseline", _cause_segments(analysis.baseline)))
+        bars.append(Bar("baseline", cause_segments(analysis.baseline)))
     largest = max(analysis.by_cause, key=lambda entry: entry.ms)
     name = entry_title(largest.name, analysis).lower()
     waiting = ""
@@ -171,7 +171,8 @@ def waiting_part(entry: CauseEntry) -> float:
     return min(max(entry.waiting_ms, 0.0), max(entry.ms, 0.0))
 
 
-def _cause_segments(analysis: Analysis) -> tuple[Segment, ...]:
+def cause_segments(analysis: Analysis) -> tuple[Segment, ...]:
+    """The step by cause as segments of a bar; what others wait for is a segment of its own."""
     segments = []
     for entry in analysis.by_cause:
         waiting = waiting_part(entry)

@@ -104,7 +104,9 @@ def _ledger(analysis: Analysis) -> RenderableType:
     if waiting is None or analysis.run.size == 1:
         return table
     waits = amount(waiting.ms, "ms", waiting.ci95_ms)
-    return Group(table, Text(f"{_WAITING} waiting for slow ranks (imbalance): {waits}", style="dim"))
+    return Group(
+        table, Text(f"{_WAITING} waiting for slow ranks (imbalance): {waits}", style="dim")
+    )
 
 
 def _cause_row(entry: CauseEntry, largest: float, whole: float) -> list[RenderableType]:
