@@ -33,7 +33,7 @@ def test_the_verdict_comes_first_with_what_fixing_gains(page: Callable[[str], st
 def test_the_ledger_has_baseline_and_excess_only_where_there_is_one(
     page: Callable[[str], str],
 ) -> None:
-    assert "| Entry | ms per step | Share | Baseline, ms | Excess, ms |" in page(
+    assert "| Entry | ms per step | Share | Baseline, ms | Difference, ms |" in page(
         "a slow rank and a baseline"
     )
     assert "| Entry | ms per step | Share |\n| --- | ---: | ---: |" in page("a slow rank")

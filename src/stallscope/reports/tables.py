@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger import STAGES
-from stallscope.analysis.result import CAUSES, RankSummary
+from stallscope.analysis.result import CAUSES, Decomposition, LedgerEntry, RankSummary
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES, entry_title
 from stallscope.wording import events, stragglers
@@ -25,6 +26,7 @@ from stallscope.wording.numbers import (
     share,
     significant,
 )
+from stallscope.wording.sums import SumColumn
 from stallscope.wording.verdicts import counted
 
 from .contents import job_parts
@@ -61,92 +63,132 @@ class Table:
 
 def cause_table(analysis: Analysis) -> Table:
     """The step by cause, and how much of each stage is waiting for slow ranks."""
-    whole = None if analysis.step is None else analysis.step.mean
-    cells = Cells.for_all([whole])
-    columns = ["Cause", f"{cells.unit} per step", "Share", f"Others wait, {cells.unit}"]
+    unit = step_unit(analysis)
+    columns = ["Cause", f"{unit} per step", "Share", f"Others wait, {unit}"]
     if analysis.baseline is not None:
-        columns += [f"Baseline, {cells.unit}", f"Difference, {cells.unit}"]
-    rows = [_cause_row(name, analysis, cells) for name in CAUSES]
-    cause, mean, share_of_step, *others = _total_row(analysis, cells)
-    waiting = analysis.entry("imbalance")
-    waits = NOTHING if waiting is None else cells.plain(waiting.ms)
-    rows.append((cause, mean, share_of_step, waits, *others[: len(columns) - 4]))
+        columns += [f"Baseline, {unit}", f"Difference, {unit}"]
+    entries = [analysis.cause(name) for name in CAUSES]
+    rows = _sum_rows(analysis, CAUSES, entries, _base(analysis, "cause", CAUSES))
+    waits = _waits(analysis)
     return Table(
         "Step time by cause",
         tuple(columns),
-        tuple(rows),
-        emphasised=frozenset({len(rows) - 1}),
+        tuple((*row[:3], wait, *row[3:]) for row, wait in zip(rows, waits, strict=True)),
+        emphasised=frozenset({len(CAUSES)}),
         note="Stages of the rank that is last in each step. Others wait: by how much its stage is "
         "longer than the typical rank's. ± is the 95% interval of the mean.",
     )
 
 
-def _cause_row(name: str, analysis: Analysis, cells: Cells) -> tuple[str, ...]:
-    entry = analysis.cause(name)
-    if entry is None:
-        return (entry_title(name, analysis), NOT_MEASURED, NOTHING, NOTHING) + (
-            NOTHING,
-            NOTHING,
-        ) * (analysis.baseline is not None)
-    waits = cells.plain(entry.waiting_ms) if name in STAGES else NOTHING
-    title, mean = entry_title(name, analysis), cells.mean(entry.ms, entry.ci95_ms)
-    row = [title, mean, percent(entry.share), waits]
-    if analysis.baseline is not None:
-        row += [
-            cells.plain(entry.baseline_ms),
-            cells.excess(entry.excess_ms, entry.excess_ci95_ms),
-        ]
-    return tuple(row)
-
-
 def ledger_table(analysis: Analysis) -> Table:
     """Where a step's time goes; with baselines, beside theirs."""
-    whole = None if analysis.step is None else analysis.step.mean
-    cells = Cells.for_all([whole])
-    columns = ["Entry", f"{cells.unit} per step", "Share"]
+    unit = step_unit(analysis)
+    columns = ["Entry", f"{unit} per step", "Share"]
     if analysis.baseline is not None:
-        columns += [f"Baseline, {cells.unit}", f"Excess, {cells.unit}"]
+        columns += [f"Baseline, {unit}", f"Difference, {unit}"]
+    entries = [analysis.entry(name) for name in ENTRIES]
+    rows = _sum_rows(analysis, ENTRIES, entries, _base(analysis, "entry", ENTRIES))
     if analysis.single is not None:
-        columns.append(f"On one rank, {cells.unit}")
-    rows = [_ledger_row(name, analysis, cells) for name in ENTRIES]
-    rows.append(_total_row(analysis, cells))
+        columns.append(f"On one rank, {unit}")
+        cells = Cells.for_all([_mean(analysis)])
+        ones = [None if entry is None else entry.single_ms for entry in entries]
+        single = [cells.plain(ms) for ms in (*ones, _mean(analysis.single))]
+        rows = [(*row, one) for row, one in zip(rows, single, strict=True)]
     return Table(
         "Ledger, with imbalance",
         tuple(columns),
         tuple(rows),
-        emphasised=frozenset({len(rows) - 1}),
+        emphasised=frozenset({len(ENTRIES)}),
         note="± is the 95% interval of the mean over steady steps.",
     )
 
 
-def _ledger_row(name: str, analysis: Analysis, cells: Cells) -> tuple[str, ...]:
-    entry = analysis.entry(name)
-    if entry is None:
-        others = 2 * (analysis.baseline is not None) + (analysis.single is not None)
-        return (TITLES[name], NOT_MEASURED, NOTHING, *[NOTHING] * others)
-    title, mean = entry_title(name, analysis), cells.mean(entry.ms, entry.ci95_ms)
-    row = [title, mean, percent(entry.share)]
-    if analysis.baseline is not None:
-        row += [
-            cells.plain(entry.baseline_ms),
-            cells.excess(entry.excess_ms, entry.excess_ci95_ms),
-        ]
-    if analysis.single is not None:
-        row.append(cells.plain(entry.single_ms))
-    return tuple(row)
+def step_unit(analysis: Analysis) -> str:
+    """The unit in which the step reads well."""
+    return Cells.for_all([_mean(analysis)]).unit
 
 
-def _total_row(analysis: Analysis, cells: Cells) -> tuple[str, ...]:
+def step_column(analysis: Analysis, entries: Sequence[LedgerEntry | None]) -> SumColumn | None:
+    """The parts of a step as printed; None where they were not measured."""
     step = analysis.step
-    row = ["Step", NOT_MEASURED, NOTHING]
-    if step is not None:
-        row = ["Step", cells.mean(step.mean, step.ci95), "100%"]
-    if analysis.baseline is not None:
-        loss = _loss(analysis)
-        row += [cells.plain(_mean(analysis.baseline)), cells.excess(loss.value, loss.ci95)]
-    if analysis.single is not None:
-        row.append(cells.plain(_mean(analysis.single)))
+    known = [entry.ms for entry in entries if entry is not None]
+    if step is None or len(known) < len(entries):
+        return None
+    return SumColumn.of(known, step.mean, step.ci95)
+
+
+def _sum_rows(
+    analysis: Analysis,
+    names: Sequence[str],
+    entries: Sequence[LedgerEntry | None],
+    base: Sequence[float] | None,
+) -> list[tuple[str, ...]]:
+    """Rows of a ledger and of its total: title, milliseconds, share, baseline's, difference."""
+    own, step = step_column(analysis, entries), analysis.step
+    titles = [entry_title(name, analysis) for name in names]
+    if own is None or step is None:
+        none = (NOTHING,) * (1 + 2 * (analysis.baseline is not None))
+        rows = [(title, NOT_MEASURED, *none) for title in titles]
+        return [*rows, _unmeasured_total(analysis)]
+    known = [entry for entry in entries if entry is not None]
+    parts = [(entry.ci95_ms, entry.share, entry.excess_ci95_ms) for entry in known]
+    loss = _loss(analysis)
+    rows = [
+        (title, own.text(part, ci95), percent(share_of_step))
+        for title, part, (ci95, share_of_step, _) in zip(titles, own.parts, parts, strict=True)
+    ]
+    rows.append(("Step", own.text(own.total, step.ci95), "100%"))
+    if analysis.baseline is None:
+        return rows
+    if base is None:
+        total = _unmeasured_total(analysis)
+        return [*((*row, NOT_MEASURED, NOT_MEASURED) for row in rows[:-1]), total]
+    usual = own.beside(base)
+    more = own.less(usual)
+    sure = [*(excess for _, _, excess in parts), loss.ci95]
+    return [
+        (*row, usual.text(its), more.signed(difference, ci95))
+        for row, its, difference, ci95 in zip(
+            rows, (*usual.parts, usual.total), (*more.parts, more.total), sure, strict=True
+        )
+    ]
+
+
+def _unmeasured_total(analysis: Analysis) -> tuple[str, ...]:
+    """The step's row where the parts of it, or of the baseline's step, were not measured."""
+    step, loss = analysis.step, _loss(analysis)
+    if step is None:
+        return ("Step", NOT_MEASURED, *[NOTHING] * (1 + 2 * (analysis.baseline is not None)))
+    own = SumColumn.of([step.mean], step.mean, step.ci95)
+    row = ["Step", own.text(own.total, step.ci95), "100%"]
+    base = None if analysis.baseline is None else _mean(analysis.baseline)
+    if base is not None:
+        usual = own.beside([base])
+        more = own.less(usual)
+        row += [usual.text(usual.total), more.signed(more.total, loss.ci95)]
+    elif analysis.baseline is not None:
+        row += [NOT_MEASURED, NOT_MEASURED]
     return tuple(row)
+
+
+def _base(analysis: Analysis, ledger: str, names: Sequence[str]) -> list[float] | None:
+    """Milliseconds of the baseline's entries; None where they are not known."""
+    base = analysis.baseline
+    entries = [] if base is None else [getattr(base, ledger)(name) for name in names]
+    if not entries or any(entry is None for entry in entries):
+        return None
+    return [entry.ms for entry in entries]
+
+
+def _waits(analysis: Analysis) -> list[str]:
+    """Of every cause what the others wait for it, and the imbalance, which is their sum."""
+    entries = [entry for name in STAGES if (entry := analysis.cause(name)) is not None]
+    own = step_column(analysis, [analysis.cause(name) for name in CAUSES])
+    if own is None:
+        return [NOTHING] * (len(CAUSES) + 1)
+    waits = own.beside([entry.waiting_ms for entry in entries])
+    parts = [waits.text(part) for part in waits.parts]
+    return [*parts, NOTHING, waits.text(waits.total)]
 
 
 def _loss(analysis: Analysis) -> Mean:
@@ -197,20 +239,7 @@ def baselines_table(analysis: Analysis) -> Table | None:
     if analysis.single is not None:
         rows.append(_step_of(analysis.single, cells, whole))
     steps = len(rows)
-    losses = [
-        ("Lost to real data", parts.loss),
-        ("of it: input stall", parts.input_stall),
-        ("of it: compute", parts.compute),
-        ("of it: work between steps", parts.other),
-        ("of it: exposed allreduce", parts.allreduce),
-        ("Waiting and allreduce on synthetic data", parts.communication),
-    ]
-    if parts.scale is not None:
-        losses.append(("Lost to scale", parts.scale))
-    rows += [
-        (title, cells.excess(mean.value, mean.ci95), _share_of(mean.value, whole))
-        for title, mean in losses
-    ]
+    rows += _loss_rows(analysis, parts, cells)
     return Table(
         "Against the baselines",
         ("What", f"{cells.unit} per step", "Of this run's step"),
@@ -219,6 +248,36 @@ def baselines_table(analysis: Analysis) -> Table | None:
         note=f"{decomposed(analysis)} Differences are by cause: those of the rank that is last in "
         "each step. They add up to what is lost to real data.",
     )
+
+
+def _loss_rows(
+    analysis: Analysis, parts: Decomposition, cells: Cells
+) -> list[tuple[str, str, str]]:
+    """What is lost to real data with its four parts, which add up as printed, and to scale."""
+    whole = _mean(analysis) or nan
+    own = step_column(analysis, [analysis.cause(name) for name in CAUSES])
+    base = _base(analysis, "cause", CAUSES)
+    if own is None or base is None:
+        return []
+    more = own.less(own.beside(base))
+    losses = [
+        ("Lost to real data", parts.loss, more.total),
+        ("of it: input stall", parts.input_stall, more.parts[0]),
+        ("of it: compute", parts.compute, more.parts[1]),
+        ("of it: work between steps", parts.other, more.parts[2]),
+        ("of it: exposed allreduce", parts.allreduce, more.parts[3]),
+    ]
+    rows = [
+        (title, more.signed(value, mean.ci95), _share_of(mean.value, whole))
+        for title, mean, value in losses
+    ]
+    rest = [("Waiting and allreduce on synthetic data", parts.communication)]
+    if parts.scale is not None:
+        rest.append(("Lost to scale", parts.scale))
+    return rows + [
+        (title, cells.excess(mean.value, mean.ci95), _share_of(mean.value, whole))
+        for title, mean in rest
+    ]
 
 
 def _step_of(analysis: Analysis, cells: Cells, whole: float) -> tuple[str, str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -10,18 +12,25 @@ from rich.text import Text
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import CauseEntry, RankSummary
-from stallscope.pictures.charts import TITLES, entry_title, waiting_part
+from stallscope.pictures.charts import TITLES, waiting_part
 from stallscope.pictures.palette import COLOURS
 from stallscope.wording.epochs import epoch_figures, job_total
 from stallscope.wording.figures import communication
 from stallscope.wording.fixes import how_sure, saving, speedup, speedup_interval
 from stallscope.wording.gains import answers, gains, main_gain
-from stallscope.wording.numbers import amount, finite, percent, signed
+from stallscope.wording.numbers import amount, percent
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import badge, basis, counted, headline
 
 from .contents import advice, job_parts, ranks_that_matter
-from .tables import EXTRAPOLATED, baselines_table, epochs_table, stragglers_table
+from .tables import (
+    EXTRAPOLATED,
+    baselines_table,
+    cause_table,
+    epochs_table,
+    step_unit,
+    stragglers_table,
+)
 from .tables import Table as Words
 
 _BAR = 22
@@ -89,17 +98,18 @@ def _ledger(analysis: Analysis) -> RenderableType:
     if step is None or not analysis.by_cause:
         mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
         return Text(f"Stages of the steps: not measured{mean}")
+    unit = step_unit(analysis)
     table = _grid(f"Step time: {amount(step.mean, 'ms', step.ci95)}")
     table.add_column(no_wrap=True)
     table.add_column(width=_BAR)
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     if analysis.baseline is not None:
-        table.add_row("", "", "", "", "excess, ms", style="dim")
+        table.add_row("", "", "", "", f"excess, {unit}", style="dim")
     largest = max(entry.ms for entry in analysis.by_cause)
-    for entry in analysis.by_cause:
-        title = entry_title(entry.name, analysis)
-        table.add_row(title, *_cause_row(entry, largest, step.mean))
+    rows = cause_table(analysis).rows
+    for entry, (title, ms, share, _, *others) in zip(analysis.by_cause, rows, strict=False):
+        table.add_row(title, _bar(entry, largest), f"{ms} {unit}", share, *_excess(others))
     waiting = analysis.entry("imbalance")
     if waiting is None or analysis.run.size == 1:
         return table
@@ -109,14 +119,9 @@ def _ledger(analysis: Analysis) -> RenderableType:
     )
 
 
-def _cause_row(entry: CauseEntry, largest: float, whole: float) -> list[RenderableType]:
-    excess = finite(entry.excess_ms)
-    return [
-        _bar(entry, largest),
-        amount(entry.ms, "ms", entry.ci95_ms),
-        percent(entry.share),
-        "" if excess is None else signed(excess, beside=whole),
-    ]
+def _excess(cells: Sequence[str]) -> list[str]:
+    """The difference to the baseline without its interval, for which there is no room."""
+    return [cells[1].partition(" ±")[0]] if cells else [""]
 
 
 def _bar(entry: CauseEntry, largest: float) -> Text:

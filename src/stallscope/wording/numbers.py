@@ -65,8 +65,8 @@ def significant(value: float, beside: float | None = None) -> str:
         decimals = _decimals(beside) + 1
         smallest = 10.0**-decimals
         if 0 < value < smallest / 2:
-            return f"<{_fixed(smallest, decimals)}"
-    return _fixed(value, decimals)
+            return f"<{fixed(smallest, decimals)}"
+    return fixed(value, decimals)
 
 
 def signed(value: float, beside: float | None = None, ci95: Interval | None = None) -> str:
@@ -95,12 +95,22 @@ def plus_minus(value: float, ci95: Interval | None) -> str:
     half = (ci95[1] - ci95[0]) / 2
     if math.isinf(half):  # a rate whose step time may be nothing
         return f"{significant(value)} ± ∞"
+    return with_half(value, half, decimals_of(value, ci95))
+
+
+def decimals_of(value: float, ci95: Interval | None) -> int:
+    """Digits behind the point that a value deserves: to the first digit of its half width."""
     usual = _decimals(value)
-    decimals = min(_decimals(half, digits=1), usual + _MORE_DIGITS) if half else usual
+    half = 0.0 if ci95 is None else (ci95[1] - ci95[0]) / 2
+    return min(_decimals(half, digits=1), usual + _MORE_DIGITS) if half else usual
+
+
+def with_half(value: float, half: float, decimals: int) -> str:
+    """A value and the half width of its interval: 38.2 ± 0.6, or ± <0.1 where that rounds to nothing."""
     smallest = 10.0**-decimals
     if 0 < half < smallest / 2:
-        return f"{_fixed(value, decimals)} ± <{_fixed(smallest, decimals)}"
-    return f"{_fixed(value, decimals)} ± {_fixed(half, decimals)}"
+        return f"{fixed(value, decimals)} ± <{fixed(smallest, decimals)}"
+    return f"{fixed(value, decimals)} ± {fixed(half, decimals)}"
 
 
 def between(low: float, high: float) -> str:
@@ -108,11 +118,15 @@ def between(low: float, high: float) -> str:
 
     A dash beside a minus would be read twice: −0.50 to 0.25.
     """
-    usual = _decimals(low)
-    texts = _fixed(low, usual), _fixed(high, usual)
-    if texts[0] == texts[1]:
-        texts = _fixed(low, usual + 1), _fixed(high, usual + 1)
+    decimals = decimals_between(low, high)
+    texts = fixed(low, decimals), fixed(high, decimals)
     return (" to " if low < 0 else "–").join(dict.fromkeys(texts))
+
+
+def decimals_between(low: float, high: float) -> int:
+    """Digits behind the point that tell the ends of an interval apart, as far as one more does."""
+    usual = _decimals(low)
+    return usual + (fixed(low, usual) == fixed(high, usual))
 
 
 def interval(ci95: Interval | None, unit: str) -> str:
@@ -145,7 +159,7 @@ def _decimals(value: float, digits: int = _DIGITS) -> int:
     return max(0, digits - 1 - math.floor(math.log10(rounded)))
 
 
-def _fixed(value: float, decimals: int) -> str:
+def fixed(value: float, decimals: int) -> str:
+    """So many digits behind the point; what rounds to zero has no sign."""
     text = f"{value:,.{decimals}f}"
-    # What rounds to zero has no sign.
     return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")

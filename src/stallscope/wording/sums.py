@@ -1,0 +1,71 @@
+"""Parts of a sum in a table: all with the digits that the total deserves, and adding up as printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .numbers import Interval, Scale, decimals_of, fixed, scale_for, with_half
+
+
+@dataclass(frozen=True)
+class SumColumn:
+    """Parts and their total in one unit, rounded to the same digits."""
+
+    scale: Scale
+    decimals: int
+    parts: tuple[float, ...]
+    total: float
+
+    @classmethod
+    def of(cls, parts: Sequence[float], total: float, ci95: Interval | None = None) -> SumColumn:
+        """Round milliseconds so that the parts add up to the total.
+
+        Args:
+            parts: milliseconds.
+            total: their sum, milliseconds.
+            ci95: the total's interval; its half width decides about the digits.
+        """
+        scale = scale_for(total, "ms")
+        inside = None if ci95 is None else (ci95[0] * scale.factor, ci95[1] * scale.factor)
+        decimals = decimals_of(total * scale.factor, inside)
+        return cls.like(scale, decimals, parts)
+
+    @classmethod
+    def like(cls, scale: Scale, decimals: int, parts: Sequence[float]) -> SumColumn:
+        """Round other milliseconds to the unit and digits of another column."""
+        rounded = _adding_up([part * scale.factor for part in parts], decimals)
+        return cls(scale, decimals, tuple(rounded), sum(rounded))
+
+    def beside(self, parts: Sequence[float]) -> SumColumn:
+        """Parts of another sum with the same unit and digits."""
+        return self.like(self.scale, self.decimals, parts)
+
+    def less(self, other: SumColumn) -> SumColumn:
+        """The differences as printed."""
+        pairs = zip(self.parts, other.parts, strict=True)
+        parts = tuple(round(own - its, self.decimals) for own, its in pairs)
+        return SumColumn(self.scale, self.decimals, parts, sum(parts))
+
+    def text(self, value: float, ci95: Interval | None = None) -> str:
+        """A part or the total, with the half width of its interval in milliseconds."""
+        if ci95 is None:
+            return fixed(value, self.decimals)
+        half = (ci95[1] - ci95[0]) / 2 * self.scale.factor
+        return with_half(value, half, self.decimals)
+
+    def signed(self, value: float, ci95: Interval | None = None) -> str:
+        """The same with its sign, for differences."""
+        plus = "+" if value > 0 else ""
+        return f"{plus}{self.text(value, ci95)}"
+
+
+def _adding_up(parts: Sequence[float], decimals: int) -> list[float]:
+    """Round parts so that their sum is the rounded sum: the largest remainders are rounded up."""
+    unit = 10.0**decimals
+    floors = [math.floor(part * unit) for part in parts]
+    missing = round(sum(parts) * unit) - sum(floors)
+    by_remainder = sorted(range(len(parts)), key=lambda at: floors[at] - parts[at] * unit)
+    up = set(by_remainder[:missing])
+    return [round((floor + (at in up)) / unit, decimals) for at, floor in enumerate(floors)]
