@@ -157,15 +157,22 @@ def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
     unseen = (
         "The other ranks' loaders keep up, so their limit is unknown. " if found.pace_unseen else ""
     )
-    who = f"rank {found.named[0]}" if len(found.named) == 1 else "that"
     return Bottleneck(
         "imbalance",
         worst.stage,
-        f"{sentence(worst)}{more} {unseen}Fixing {who} saves {_saved(best, step_ms)} per step.",
+        f"{sentence(worst)}{more} {unseen}Fixing {_whom(found)} saves {_saved(best, step_ms)} per step.",
         ranks=found.named,
         hosts=found.hosts,
         fault=True,
     )
+
+
+def _whom(found: Attribution) -> str:
+    if len(found.hosts) == 1 and len(found.stragglers) == 1:
+        return f"host {found.hosts[0]}"
+    if len(found.named) == 1:
+        return f"rank {found.named[0]}"
+    return "these ranks" if found.named else "this"
 
 
 def sentence(one: Straggler) -> str:

@@ -11,6 +11,8 @@ from stallscope.wording.numbers import (
     Scale,
     amount,
     between,
+    decimals_between,
+    fixed,
     plus_minus,
     rate,
     scale_for,
@@ -78,7 +80,7 @@ class Index:
         return (
             "Time lost: what the fix saves per step × steps × ranks, as time of one rank. "
             "The fix is the verdict's, or the one that gains most where the verdict names none; "
-            "allreduce is a bound, as if it cost nothing."
+            "≤ marks a bound: allreduce as if it cost nothing, or a run without a fault."
         )
 
 
@@ -93,13 +95,16 @@ def lost(line: Line, scale: Scale) -> str:
 
 
 def gain(line: Line) -> str:
-    """1.23× (1.22–1.24×)"""
+    """1.23× (1.22–1.24×); at most 1.23× where that is a bound."""
     if line.speedup is None:
         return NOTHING
     if line.speedup < _WORTH_MENTIONING:
         return NO_GAIN
-    sure = "" if line.speedup_ci95 is None else f" ({between(*line.speedup_ci95)}×)"
-    return f"{significant(line.speedup)}×{sure}"
+    most = "at most " if line.bound else ""
+    if line.speedup_ci95 is None:
+        return f"{most}{significant(line.speedup)}×"
+    ratio = fixed(line.speedup, decimals_between(*line.speedup_ci95))
+    return f"{most}{ratio}× ({between(*line.speedup_ci95)}×)"
 
 
 def throughput(line: Line) -> str:
