@@ -25,8 +25,6 @@ from stallscope.run import Run
 
 # With two ranks one of them is last in half of the steps by chance: twice that is always.
 _LAST_SHARE_OF_TWO = 0.75
-# Verdicts that accuse nobody and nothing.
-_NO_FAULT = ("compute", "balanced", "allreduce")
 
 Floats = npt.NDArray[np.float64]
 
@@ -178,7 +176,7 @@ def _verdict_right(analysis: Analysis, injected: Injected) -> bool:
     if verdict.ranks or verdict.hosts:
         return False
     if injected.who == "none":
-        return verdict.kind in _NO_FAULT
+        return not verdict.fault
     if injected.who == "all":
         return verdict.kind == injected.stage
     return injected.stage in (verdict.kind, verdict.cause)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.analysis.ledger import STAGES
+from stallscope.analysis.what_if import WhatIf
 from stallscope.simulate import Job, Simulated, simulate
 
 Record = dict[str, Any]
@@ -54,7 +56,7 @@ def record(configuration: Configuration, seed: int) -> Record:
     return {
         "seed": seed,
         "found": dict(_found(analysis)),
-        "true": _true(simulated, {gain.fix for gain in analysis.what_if}),
+        "true": _true(simulated, {gain.fix for gain in _with_truth(analysis)}),
     }
 
 
@@ -64,8 +66,13 @@ def _found(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float] |
         yield "step", (analysis.step.mean, _listed(analysis.step.ci95))
     for entry in analysis.entries:
         yield entry.name, (entry.ms, _listed(entry.ci95_ms))
-    for gain in analysis.what_if:
+    for gain in _with_truth(analysis):
         yield f"fix {gain.fix}", (gain.saved_ms.value, _listed(gain.saved_ms.ci95))
+
+
+def _with_truth(analysis: Analysis) -> list[WhatIf]:
+    """Gains that a job without the fault shows; half of the variation cannot be simulated."""
+    return [gain for gain in analysis.what_if if gain.fix != "variation"]
 
 
 def _listed(interval: tuple[float, float] | None) -> list[float] | None:
@@ -87,7 +94,9 @@ def _true(simulated: Simulated, fixes: set[str]) -> dict[str, float]:
 
 def _fixed(job: Job, fix: str) -> Job:
     """The job without what a fix mends."""
-    if fix in ("input", "other"):
+    if fix == "all":
+        return replace(job, faults=(), input_ms=_DISPATCH_MS)
+    if fix in STAGES:
         mended = replace(job, faults=[fault for fault in job.faults if fault.stage != fix])
         return replace(mended, input_ms=_DISPATCH_MS) if fix == "input" else mended
     mended_ranks = {int(fix.removeprefix("rank:"))} if fix.startswith("rank:") else None

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from stallscope.analysis import ENTRIES
+from stallscope.analysis.result import CAUSES
 from stallscope.dashboard import RunStore
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
@@ -76,7 +77,7 @@ def test_a_run_against_its_baseline(open_page: Open) -> None:
     page = _drawn(open_page("/run/real?baseline=synthetic"))
     headings = page.get_by_role("heading", level=2).all_inner_texts()
     assert headings[0] == "Input holds this run back: batches come late"
-    assert page.get_by_text(re.compile(r"less per step, once this is fixed")).is_visible()
+    assert page.get_by_text(re.compile(r"as fast: saves .* per step")).is_visible()
 
     ledger = page.get_by_role("region", name="Ledger")
     for name in ENTRIES:
@@ -88,10 +89,13 @@ def test_a_run_against_its_baseline(open_page: Open) -> None:
     waterfall = page.get_by_role("img", name=re.compile("^Against the synthetic baseline"))
     assert waterfall.locator(".ytick").all_text_contents() == [
         "baseline",
-        *(TITLES[name] for name in ENTRIES),
+        *(TITLES[name] for name in CAUSES),
         "this run",
     ]
-    assert len(waterfall.locator(".bars .point").all()) == 7
+    assert len(waterfall.locator(".bars .point").all()) == 6
+
+    by_cause = page.get_by_role("img", name=re.compile("^Step time: "))
+    assert by_cause.locator(".ytick").all_text_contents() == ["this run", "baseline"]
 
     over_time = page.get_by_role("figure", name=re.compile("^Step time over the run"))
     assert over_time.locator(".annotation").all_text_contents() == ["epoch 0", "epoch 1", "epoch 2"]
