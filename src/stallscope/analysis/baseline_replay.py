@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from .ledger import STAGES, Ledger, mean_over_ranks, rank_means
 from .stats import Mean, mean_with_interval
 
 # More cells do not tell the mean of the last rank's arrival any better.
-_MOST_CELLS = 2**22
+_MOST_CELLS = 2**20
 # Stages of healthy runs differ by less of the step.
 _LEAST = 0.01
 # Allreduce takes longer where ranks have waited: by up to so much of the waiting.
@@ -131,7 +132,11 @@ class BaselineReplay:
                 for stage, ranks in zip(STAGES, stays, strict=True)
             }
         )
-        return float((last - _last(self.usual)).mean())
+        return float((last - self._usual_last).mean())
+
+    @cached_property
+    def _usual_last(self) -> Ints:
+        return _last(self.usual)
 
 
 def _slower(ledger: Ledger, baseline: Ledger) -> Bools:
