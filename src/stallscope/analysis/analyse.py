@@ -19,7 +19,7 @@ from .baseline import decompose, match_baseline, match_single
 from .blocks import NULL, Block, Ints
 from .change_points import change_points
 from .communication import Communication, communication
-from .cores import loaders_share_cores, share_cores
+from .cores import CoreUse
 from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
@@ -83,8 +83,7 @@ def analyse(
     if world is not None and steady is not None:
         # On one clock arrivals need no completions: nothing is hidden.
         blind = world.clocks.skew if len(world.clocks.names) > 1 else 0.0
-        busy_loaders = loaders_share_cores(run)
-        found = attribute(steady, world.hosts, same_job, blind, share_cores(run), busy_loaders)
+        found = attribute(steady, world.hosts, same_job, blind, CoreUse.of(run))
     stragglers = () if found is None or _one_of_many(run) else found.stragglers
     step = _step_time(worlds, steady)
     throughput = _throughput(run, steady, step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from .cores import CoreUse
 from .gains import Faults, gains_alone, gains_with_baseline
 from .ledger import Ledger
 from .loaders import pace_unseen, with_loaders_at_work
@@ -45,8 +46,7 @@ def attribute(
     hosts: Sequence[str],
     baseline: Ledger | None,
     blind_ns: float = 0.0,
-    shared_cores: bool = False,
-    busy_loaders: bool = False,
+    cores: CoreUse | None = None,
 ) -> Attribution:
     """Test for stragglers of every kind, and predict what each fix gains.
 
@@ -55,9 +55,9 @@ def attribute(
         hosts: per rank, its host.
         baseline: steady steps of a baseline of the same job on as many ranks.
         blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
-        shared_cores: whether ranks take CPU cores from each other.
-        busy_loaders: whether workers that load data take cores from compute.
+        cores: how the ranks use CPU cores, where that is known.
     """
+    cores = cores or CoreUse()
     recorded, ledger = ledger, with_loaders_at_work(ledger)
     found = find_stragglers(recorded, ledger, hosts, blind_ns)
     fixed = without_faulty(ledger, found.slow)
@@ -67,9 +67,9 @@ def attribute(
     unseen = pace_unseen(ledger, _slow_in_input(ledger, found))
     faults = Faults(ledger, found, fixed, varies, unseen)
     if baseline is None:
-        gains = gains_alone(faults, bound=shared_cores)
+        gains = gains_alone(faults, cores)
     else:
-        gains = gains_with_baseline(faults, baseline, shared_cores, busy_loaders)
+        gains = gains_with_baseline(faults, baseline, cores)
     return Attribution(
         _at_the_cost_of(gains, found.stragglers),
         tuple(gains),

@@ -54,19 +54,28 @@ def share_cores(run: Run) -> bool:
 
     Beside its compute threads every rank has one that communicates.
     """
-    loads = _computing_loads(run)
     return any(
-        len(load.ranks) > 1 and load.threads + len(load.ranks) > load.cores for load in loads
-    )
-
-
-def loaders_share_cores(run: Run) -> bool:
-    """Whether workers that load data take CPU cores from compute, so that loading is never free."""
-    workers = number(run.fact("loader_workers")) or 0
-    return workers > 0 and any(
-        load.threads + len(load.ranks) * (1 + workers) > load.cores
+        len(load.ranks) > 1 and load.threads + len(load.ranks) > load.cores
         for load in _computing_loads(run)
     )
+
+
+@dataclass(frozen=True)
+class CoreUse:
+    """How the ranks of a run use CPU cores, as far as they recorded it."""
+
+    #: Whether they compute on CPU cores, and not on GPUs.
+    on_cpu: bool = False
+    #: Whether they may take cores from each other.
+    shared: bool = False
+    #: Whether workers that load data take cores from compute, so that loading is never free.
+    busy_loaders: bool = False
+
+    @classmethod
+    def of(cls, run: Run) -> CoreUse:
+        loads, workers = _computing_loads(run), number(run.fact("loader_workers")) or 0
+        busy = [load.threads + len(load.ranks) * (1 + workers) > load.cores for load in loads]
+        return cls(bool(loads), share_cores(run), workers > 0 and any(busy))
 
 
 def _computing_loads(run: Run) -> list[CpuLoad]:

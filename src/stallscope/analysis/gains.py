@@ -9,6 +9,7 @@ import numpy as np
 
 from .baseline_replay import BaselineReplay
 from .blocks import Bools, Ints
+from .cores import CoreUse
 from .ledger import STAGES, Ledger
 from .result import Straggler
 from .stragglers import Found
@@ -41,25 +42,17 @@ class Faults:
     pace_unseen: bool
 
 
-def gains_with_baseline(
-    faults: Faults, baseline: Ledger, shared_cores: bool, busy_loaders: bool
-) -> list[WhatIf]:
+def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> list[WhatIf]:
     """Predict every fix from a baseline of the same job on as many ranks.
 
-    Stages are fixed on all ranks once the named ranks are fixed.
-
-    Args:
-        faults: what was found in the run.
-        baseline: steady steps of the baseline.
-        shared_cores: whether ranks take CPU cores from each other.
-        busy_loaders: whether workers that load data take cores from compute. The baseline has none,
-            so fixing input gains at most what is predicted.
+    Stages are fixed on all ranks once the named ranks are fixed. The baseline has no workers that load
+    data: where these take CPU cores from compute, fixing input gains at most what is predicted.
     """
     ledger = faults.ledger
-    replay = BaselineReplay.of(ledger, baseline, _faulty_cells(faults), shared_cores)
+    replay = BaselineReplay.of(ledger, baseline, _faulty_cells(faults), cores)
     shares = _shares_of_loss(faults, replay)
     gains = [what_if_step(fix, ledger, replay.step_after(share)) for fix, share in shares.items()]
-    if busy_loaders:
+    if cores.busy_loaders:
         gains = [
             replace(gain, bound=gain.bound or _loads(gain.fix, faults.found)) for gain in gains
         ]
@@ -108,13 +101,11 @@ def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
     return float(np.clip(cost / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
 
 
-def gains_alone(faults: Faults, bound: bool) -> list[WhatIf]:
+def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     """Predict every fix by replaying the run's own steps.
 
-    Args:
-        faults: what was found in the run.
-        bound: whether ranks share CPU cores. Compute is then slower once nobody waits, by how much the
-            run does not show.
+    Where ranks share CPU cores, compute is slower once nobody waits, by how much the run does not
+    show: gains are bounds.
     """
     ledger, found = faults.ledger, faults.found
     gains = []
@@ -122,7 +113,7 @@ def gains_alone(faults: Faults, bound: bool) -> list[WhatIf]:
         gains.append(_imbalance_alone(faults))
     gains += [_gain_of(fix, ledger, one) for one in _worth_fixing(found) for fix in one.fixes]
     gains += [_stage_alone(stage, faults) for stage in ("input", "other")]
-    if bound:
+    if cores.shared:
         gains = [replace(gain, bound=True) for gain in gains]
     return _at_most(gains, faults) + _what_could_shrink(faults)
 
