@@ -19,6 +19,7 @@ from .blocks import Bools, Ints
 from .cores import CoreUse
 from .ledger import STAGES, Ledger, mean_over_ranks, rank_means
 from .stats import Mean, mean_with_interval
+from .what_if import MODEL_ERROR
 
 # More cells do not tell the mean of the last rank's arrival any better.
 _MOST_CELLS = 2**20
@@ -26,10 +27,6 @@ _MOST_CELLS = 2**20
 _LEAST = 0.01
 # Allreduce takes longer where ranks have waited: by up to so much of the waiting.
 _ALLREDUCE_AFTER_WAITING = 0.25
-# Nine in ten real trainings on CPU cores came out within this fraction of the predicted step, beyond
-# what both intervals explain: one half of the pairs of benchmarks/scorecard/pairs.py. Two equal
-# trainings differ by about as much.
-_MODEL_ERROR = 0.12
 # A stage that costs less, compared with the largest fault, is slower because of that fault.
 _OWN_FAULT = 0.5
 
@@ -72,7 +69,7 @@ class BaselineReplay:
             mean_with_interval(ledger.total),
             mean_with_interval(baseline.total),
             max(0.0, allreduce - _ALLREDUCE_AFTER_WAITING * waiting),
-            _MODEL_ERROR if cores.on_cpu else 0.0,
+            MODEL_ERROR if cores.on_cpu else 0.0,
         )
         return replay._without_contention(faulty) if cores.shared else replay
 

@@ -20,6 +20,7 @@ from .what_if import (
     WhatIf,
     what_if,
     what_if_step,
+    with_model_error,
     with_usual_stage,
     without_lateness,
 )
@@ -113,6 +114,9 @@ def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
         gains.append(_imbalance_alone(faults))
     gains += [_gain_of(fix, ledger, one) for one in _worth_fixing(found) for fix in one.fixes]
     gains += [_stage_alone(stage, faults) for stage in ("input", "other")]
+    if cores.on_cpu:
+        step_ms = float(ledger.total.mean()) / 1e6
+        gains = [with_model_error(gain, step_ms) for gain in gains]
     if cores.shared:
         gains = [replace(gain, bound=True) for gain in gains]
     return _at_most(gains, faults) + _what_could_shrink(faults)
