@@ -102,4 +102,4 @@ def test_compute_that_is_slower_than_the_baselines_is_the_verdict() -> None:
     base = simulate(replace(job.baseline(), faults=())).run
     found = analyse(simulate(job).run, base)
     assert (found.bottleneck.kind, found.bottleneck.ranks) == ("compute", ())
-    assert "Compute takes longer on all ranks" in found.bottleneck.evidence
+    assert "Compute is slower on all ranks" in found.bottleneck.evidence

@@ -10,7 +10,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.advice.cores import for_crowded_cores
-from stallscope.analysis.cores import CpuLoad, crowded_cores, share_cores
+from stallscope.analysis.cores import CoreUse, CpuLoad, crowded_cores
 from stallscope.analysis.setup import Setup
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -32,12 +32,12 @@ def test_threads_are_held_against_cores(
     tmp_path: Path, threads: int, cores: int, crowded: bool, shared: bool
 ) -> None:
     run = run_of(tmp_path, threads, cores)
-    assert (crowded_cores(run) is not None, share_cores(run)) == (crowded, shared)
+    assert (crowded_cores(run) is not None, CoreUse.of(run).shared) == (crowded, shared)
 
 
 def test_ranks_on_gpus_do_not_share_cores(tmp_path: Path) -> None:
     run = run_of(tmp_path, 1, 2, devices=["CPU", "GPU"])
-    assert (crowded_cores(run), share_cores(run)) == (None, False)
+    assert (crowded_cores(run), CoreUse.of(run).shared) == (None, False)
 
 
 def test_what_was_not_recorded_is_not_assumed(tmp_path: Path) -> None:

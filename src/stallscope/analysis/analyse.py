@@ -91,7 +91,8 @@ def analyse(
     gap = _gap(run, throughput, step, base)
     moved = _communication(run, steady, network_bandwidth)
     rates = _input_rates(run, throughput, base, found)
-    compared = Compared(same_job, None if alone is None else alone.steady)
+    alike = alone is not None and not match_single(run, alone.run).differs
+    compared = Compared(same_job, alone.steady if alone is not None and alike else None)
     verdict = _bottleneck(run, steady, found, compared, moved, rates)
     coverage = _coverage(run, worlds, ledgers)
     analysis = Analysis(
@@ -103,7 +104,7 @@ def analyse(
         ranks=() if world is None else _rank_summaries(world, steady),
         bottleneck=verdict,
         stragglers=stragglers,
-        what_if=() if found is None else found.gains,
+        what_if=() if found is None or _one_of_many(run) else found.gains,
         predicted_from="run" if same_job is None else "baseline",
         findings=by_severity(
             [

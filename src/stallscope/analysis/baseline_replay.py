@@ -4,7 +4,7 @@ Ranks that wait leave CPU cores and memory bandwidth to the others, so compute l
 exposed allreduce slower, than both are once nobody waits. A baseline of the same job shows what they
 will be: with all faults fixed, a step takes what it takes there. Of several faults each has the share
 of the loss that it has in a replay, where the faults that stay are put into the baseline's steps. So no
-fix promises a step below the baseline's, and no millisecond is promised twice.
+fix promises a step below the baseline's.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .ledger import STAGES, Ledger, mean_over_ranks, rank_means
 from .stats import Mean, mean_with_interval
 from .what_if import MODEL_ERROR
 
-# More cells do not tell the mean of the last rank's arrival any better.
+# More cells do not make the mean of the last rank's arrival more precise.
 _MOST_CELLS = 2**20
-# Stages of healthy runs differ by less of the step.
+# Fraction of the baseline's step: stages of healthy runs differ by less.
 _LEAST = 0.01
-# Allreduce takes longer where ranks have waited: by up to so much of the waiting.
-_ALLREDUCE_AFTER_WAITING = 0.25
+#: Allreduce takes longer where ranks have waited: by up to this fraction of the waiting.
+ALLREDUCE_AFTER_WAITING = 0.25
 # A stage that costs less, compared with the largest fault, is slower because of that fault.
 _OWN_FAULT = 0.5
 
@@ -68,15 +68,15 @@ class BaselineReplay:
             _some_steps(baseline, count),
             mean_with_interval(ledger.total),
             mean_with_interval(baseline.total),
-            max(0.0, allreduce - _ALLREDUCE_AFTER_WAITING * waiting),
+            max(0.0, allreduce - ALLREDUCE_AFTER_WAITING * waiting),
             MODEL_ERROR if cores.on_cpu else 0.0,
         )
         return replay._without_contention(faulty) if cores.shared else replay
 
     @property
     def loss(self) -> float:
-        """By how much the step is longer than the baseline's, nanoseconds."""
-        return self.step.value - self.usual_step.value
+        """By how much the step is longer than the baseline's, nanoseconds; 0 where it is not."""
+        return max(0.0, self.step.value - self.usual_step.value)
 
     def share(self, first: Bools, then: Bools) -> float:
         """Return the share of the loss that fixing stages of ranks wins back, from 0 to 1.
@@ -95,17 +95,14 @@ class BaselineReplay:
         longer = float(self.own["compute"].mean() - self.usual["compute"].mean())
         return float(np.clip(longer / self.loss, 0.0, 1.0)) if self.loss > 0 else 0.0
 
-    def step_after(self, share: float) -> Mean:
-        """Return the mean step in nanoseconds once so much of the loss is won back."""
-        value = self.step.value - share * self.loss
+    def saved(self, share: float) -> Mean:
+        """Return the nanoseconds per step that winning back so much of the loss saves."""
         if self.step.ci95 is None or self.usual_step.ci95 is None:
-            return Mean(value, None)
-        halves = [
-            (one.ci95[1] - one.ci95[0]) / 2 for one in (self.step, self.usual_step) if one.ci95
-        ]
-        sampled = np.hypot((1 - share) * halves[0], share * halves[1])
-        half = float(np.hypot(sampled, share * self.model_error * self.usual_step.value))
-        return Mean(value, (value - half, value + half))
+            return Mean(share * self.loss, None)
+        sampled = self.step.minus(self.usual_step).ci95 or (0.0, 0.0)
+        model = self.model_error * self.usual_step.value
+        half = share * float(np.hypot((sampled[1] - sampled[0]) / 2, model))
+        return Mean(share * self.loss, (share * self.loss - half, share * self.loss + half))
 
     def _without_contention(self, faulty: Bools) -> BaselineReplay:
         """The same without stages that are slower only because a fault takes CPU cores from them.
@@ -166,7 +163,8 @@ def _last(stages: Mapping[str, Ints]) -> Ints:
 
 
 def _some_steps(ledger: Ledger, count: int) -> dict[str, Ints]:
-    """So many steps, evenly spread and again from the first where there are fewer; × ranks."""
-    spread = np.linspace(0, len(ledger) - 1, min(count, len(ledger))).astype(np.int64)
-    again = np.arange(count) % len(spread)
-    return {stage: ledger.cells.rows(stage, spread)[again] for stage in STAGES}
+    """So many steps × ranks, evenly spread; where there are fewer, steps come more than once."""
+    steps, again = np.unique(
+        np.linspace(0, len(ledger) - 1, count).astype(np.int64), return_inverse=True
+    )
+    return {stage: ledger.cells.rows(stage, steps)[again] for stage in STAGES}

@@ -41,23 +41,12 @@ def cpu_loads(logs: Iterable[Log]) -> list[CpuLoad]:
 
 
 def crowded_cores(run: Run) -> CpuLoad | None:
-    """The machine with the most compute threads per core; None where no machine has too many.
+    """The machine whose ranks have the most compute threads per core; None where none has too many.
 
-    Ranks that compute on a GPU do not count.
+    Ranks that compute on a GPU, or alone on their machine, do not count.
     """
-    crowded = [load for load in _computing_loads(run) if load.over > 1]
+    crowded = [load for load in _computing_loads(run) if load.over > 1 and len(load.ranks) > 1]
     return max(crowded, key=lambda load: load.over, default=None)
-
-
-def share_cores(run: Run) -> bool:
-    """Whether ranks of a machine may take CPU cores from each other.
-
-    Beside its compute threads every rank has one that communicates.
-    """
-    return any(
-        len(load.ranks) > 1 and load.threads + len(load.ranks) > load.cores
-        for load in _computing_loads(run)
-    )
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,14 @@ class CoreUse:
     def of(cls, run: Run) -> CoreUse:
         loads, workers = _computing_loads(run), number(run.fact("loader_workers")) or 0
         busy = [load.threads + len(load.ranks) * (1 + workers) > load.cores for load in loads]
-        return cls(bool(loads), share_cores(run), workers > 0 and any(busy))
+        return cls(bool(loads), _share_cores(loads), workers > 0 and any(busy))
+
+
+def _share_cores(loads: Iterable[CpuLoad]) -> bool:
+    # Beside its compute threads every rank has one that communicates.
+    return any(
+        len(load.ranks) > 1 and load.threads + len(load.ranks) > load.cores for load in loads
+    )
 
 
 def _computing_loads(run: Run) -> list[CpuLoad]:

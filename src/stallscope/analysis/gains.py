@@ -19,7 +19,7 @@ from .what_if import (
     Replay,
     WhatIf,
     what_if,
-    what_if_step,
+    what_if_saved,
     with_model_error,
     with_usual_stage,
     without_lateness,
@@ -52,15 +52,16 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> lis
     ledger = faults.ledger
     replay = BaselineReplay.of(ledger, baseline, _faulty_cells(faults), cores)
     shares = _shares_of_loss(faults, replay)
-    gains = [what_if_step(fix, ledger, replay.step_after(share)) for fix, share in shares.items()]
+    gains = [what_if_saved(fix, ledger, replay.saved(share)) for fix, share in shares.items()]
     if cores.busy_loaders:
         gains = [
-            replace(gain, bound=gain.bound or _loads(gain.fix, faults.found)) for gain in gains
+            replace(gain, bound=gain.bound or _speeds_up_input(gain.fix, faults.found))
+            for gain in gains
         ]
     return _at_most(gains, faults) + _what_could_shrink(faults)
 
 
-def _loads(fix: str, found: Found) -> bool:
+def _speeds_up_input(fix: str, found: Found) -> bool:
     """Whether a fix makes input faster."""
     if fix in ("input", "all"):
         return True
@@ -87,9 +88,21 @@ def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
     shares["compute"] -= varying
     if any(one.counts_as_imbalance for one in found.stragglers):
         shares["imbalance"] = replay.share(nothing, named) + varying
-    if sum(shares.get(fix, 0.0) > 0 for fix in FAULTS) > 1:
-        shares["all"] = replay.share(nothing, ~nothing)
-    return shares
+    return _not_twice(shares, replay.share(nothing, ~nothing))
+
+
+def _not_twice(shares: dict[str, float], everything: float) -> dict[str, float]:
+    """Shrink the shares of stages so that all faults together win back no more than everything.
+
+    Each stage is replayed alone, and where two are slow on one rank, either may seem to decide.
+    """
+    stages = sum(shares[stage] for stage in STAGES)
+    left = max(0.0, everything - shares.get("imbalance", 0.0))
+    shrink = min(1.0, left / stages) if stages > 0 else 1.0
+    shrunk = {fix: share * (shrink if fix in STAGES else 1.0) for fix, share in shares.items()}
+    if sum(shrunk.get(fix, 0.0) > 0 for fix in FAULTS) > 1:
+        shrunk["all"] = everything
+    return shrunk
 
 
 def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
@@ -132,7 +145,7 @@ def _faulty_cells(faults: Faults) -> Bools:
 
 
 def _worth_fixing(found: Found) -> list[Straggler]:
-    """Stragglers that are slowest in some steps: fixing one of the others alone gains nothing."""
+    """Stragglers whose fix saves time on its own."""
     return [one for one in found.stragglers if one.cost_ms.value > 0]
 
 
@@ -145,12 +158,15 @@ def _at_most(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
     """The gains; fixing ranks is bounded by the others' loaders, whose limit may be unknown."""
     if not faults.pace_unseen:
         return list(gains)
-    ranks = ("imbalance", "rank:", "host:", "all")
-    return [replace(one, bound=True) if one.fix.startswith(ranks) else one for one in gains]
+    return [replace(one, bound=True) if _fixes_ranks(one.fix) else one for one in gains]
+
+
+def _fixes_ranks(fix: str) -> bool:
+    return fix in ("imbalance", "all") or fix.startswith(("rank:", "host:"))
 
 
 def _what_could_shrink(faults: Faults) -> list[WhatIf]:
-    """Parts of every healthy step: allreduce, and waiting for the slowest of ranks that vary."""
+    """Return the gains of parts that every healthy step has: allreduce, and half the variation."""
     ledger = faults.ledger
     if len(ledger.ranks) < 2:
         return []
@@ -189,16 +205,9 @@ def _stage_alone(stage: str, faults: Faults) -> WhatIf:
 
 
 def _unsure(stage: str, ledger: Ledger) -> float:
-    """Half the interval of what a stage needs, nanoseconds: no more than it takes, and than assumed."""
+    """Return the uncertainty of what the stage needs, nanoseconds: as assumed, at most all of it."""
     return min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
 
 
 def _gain_of(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
-    step = float(ledger.total.mean()) / 1e6
-    cost = one.cost_ms
-
-    def speedup(ms: float) -> float:
-        return step / max(step - ms, 1e-6)
-
-    ci95 = None if cost.ci95 is None else (speedup(cost.ci95[0]), speedup(cost.ci95[1]))
-    return WhatIf(fix, cost, speedup(cost.value), ci95)
+    return replace(what_if_saved(fix, ledger, one.cost_ms.scaled(1e6)), mostly_ms=0.0)

@@ -13,6 +13,7 @@ from stallscope.run import Run
 from stallscope.wording.numbers import amount, significant
 
 from .attribution import Attribution
+from .baseline_replay import ALLREDUCE_AFTER_WAITING
 from .cores import CpuLoad, crowded_cores
 from .epochs import EpochTimes
 from .gains import FAULTS
@@ -68,7 +69,8 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> 
     crowded = _crowded(run, ledger, compared)
     # A baseline on as many ranks shares the cores as well: beyond that, a fault counts first.
     first = bool(faults) and compared.baseline is not None
-    if crowded is not None and not first and _most_from_cores(crowded, ledger) > _most(faults):
+    from_cores = 0.0 if crowded is None or first else _most_from_cores(crowded, ledger)
+    if crowded is not None and from_cores > max(_most(faults), WORTHWHILE * step_ms):
         return _on_crowded_cores(crowded, ledger, compared)
     if not faults:
         return _healthy(ledger, found, run, compared)
@@ -113,7 +115,10 @@ def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | Non
         step_ms = float(ledger.total.mean()) / 1e6
         return [gain] if gain.saved_ms.value >= _TOO_MUCH_ALLREDUCE * step_ms else []
     longer = mean_with_interval(ledger.allreduce).minus(mean_with_interval(baseline.allreduce))
-    return [replace(gain, saved_ms=longer.scaled(1e-6))]
+    waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
+    # Allreduce takes longer where ranks have waited.
+    own = longer.minus(Mean(ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))
+    return [replace(gain, saved_ms=own.scaled(1e-6), mostly_ms=0.0, bound=False)]
 
 
 def _most(faults: Sequence[WhatIf]) -> float:
@@ -210,10 +215,10 @@ def _on_all_ranks(
     saved = _saved(best, step_ms)
     beyond = " more than in the baseline" if has_baseline else ""
     evidence = {
-        "input": f"Batches come late{where}: input costs {saved} per step{beyond}",
-        "compute": f"Compute takes longer{where}: it costs {saved} per step{beyond}",
-        "other": f"Work between steps{where} costs {saved} per step{beyond}",
-        "allreduce": f"Exposed allreduce takes {saved} per step{beyond}",
+        "input": f"Batches come late{where}. Fixing input saves {saved} per step",
+        "compute": f"Compute is slower{where} than in the baseline. Fixing it saves {saved} per step",
+        "other": f"Work between steps takes long{where}. Fixing it saves {saved} per step",
+        "allreduce": f"Exposed allreduce takes {_measured(best, step_ms)} per step{beyond}",
     }[best.fix]
     if best.fix in STAGES and not has_baseline:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
@@ -228,8 +233,9 @@ def _two_faults(best: WhatIf, rival: WhatIf, step_ms: float) -> Bottleneck:
     return Bottleneck(
         "balanced",
         None,
-        f"Fixing {_fault_title(best)} and fixing {_fault_title(rival)} each save about "
-        f"{_saved(best, step_ms)} per step. The steps cannot tell which saves more.",
+        f"Fixing {_fault_title(best)} and fixing {_fault_title(rival)} each save "
+        f"{'' if best.bound else 'about '}{_saved(best, step_ms)} per step. The steps cannot tell "
+        "which saves more.",
         fault=True,
     )
 
@@ -275,7 +281,7 @@ def _allreduce_unknown(run: Run) -> Bottleneck:
 
 
 def without_steps(known: EpochTimes) -> Bottleneck:
-    """That logs without steps cannot tell: what they know, and what would tell."""
+    """The verdict over logs without steps: what they know, and what would tell more."""
     what = "how long epochs took" if known.epochs else "how long a step took on average"
     if not known.epochs and known.step_ms is None:
         what = "how often a metric was logged"
@@ -308,8 +314,11 @@ def _overlap(best: WhatIf, rival: WhatIf) -> bool:
 
 
 def _saved(gain: WhatIf, step_ms: float) -> str:
-    at_most = "at most " if gain.bound else ""
-    return f"{at_most}{_in_words(gain.saved_ms)} of {amount(step_ms, 'ms')}"
+    return f"{'at most ' if gain.bound else ''}{_measured(gain, step_ms)}"
+
+
+def _measured(gain: WhatIf, step_ms: float) -> str:
+    return f"{_in_words(gain.saved_ms)} of {amount(step_ms, 'ms')}"
 
 
 def _mean(ledger: Ledger, stage: str) -> Mean:

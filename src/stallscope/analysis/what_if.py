@@ -99,15 +99,9 @@ def what_if(
     unsure_ns: float = 0.0,
 ) -> WhatIf:
     """The gain of a fix that saves so many nanoseconds in every step (see mean_saved)."""
-    step = float(ledger.total.mean())
-    mean = mean_saved(saved, fixed, unsure_ns)
-
-    def speedup(nanoseconds: float) -> float:
-        return step / max(step - nanoseconds, 1.0)
-
-    ci95 = None if mean.ci95 is None else (speedup(mean.ci95[0]), speedup(mean.ci95[1]))
+    gain = what_if_saved(fix, ledger, mean_saved(saved, fixed, unsure_ns))
     mostly = float(np.quantile(saved, 0.1)) / 1e6 if len(saved) else 0.0
-    return WhatIf(fix, mean.scaled(1e-6), speedup(mean.value), ci95, mostly_ms=mostly)
+    return replace(gain, mostly_ms=mostly)
 
 
 def with_model_error(gain: WhatIf, step_ms: float) -> WhatIf:
@@ -123,21 +117,16 @@ def with_model_error(gain: WhatIf, step_ms: float) -> WhatIf:
     return replace(gain, saved_ms=saved, ci95=(low, high))
 
 
-def what_if_step(fix: str, ledger: Ledger, after: Mean) -> WhatIf:
-    """The gain of a fix after which a step takes so many nanoseconds."""
-    step = mean_with_interval(ledger.total)
-    saved, speedup = step.minus(after), step.value / max(after.value, 1.0)
-    ci95 = None
-    if step.ci95 is not None and after.ci95 is not None:
-        half = speedup * float(np.hypot(_relative_half(step), _relative_half(after)))
-        ci95 = speedup - half, speedup + half
-    mostly = float(np.quantile(ledger.total, 0.1)) - after.value
-    return WhatIf(fix, saved.scaled(1e-6), speedup, ci95, mostly_ms=mostly / 1e6)
+def what_if_saved(fix: str, ledger: Ledger, saved: Mean) -> WhatIf:
+    """The gain of a fix that saves so many nanoseconds per step on average."""
+    step = float(ledger.total.mean())
 
+    def speedup(nanoseconds: float) -> float:
+        return step / max(step - nanoseconds, 1.0)
 
-def _relative_half(mean: Mean) -> float:
-    """Half the interval of a mean, as a fraction of it."""
-    return 0.0 if mean.ci95 is None else (mean.ci95[1] - mean.ci95[0]) / 2 / mean.value
+    ci95 = None if saved.ci95 is None else (speedup(saved.ci95[0]), speedup(saved.ci95[1]))
+    mostly = float(np.quantile(ledger.total, 0.1)) - (step - saved.value)
+    return WhatIf(fix, saved.scaled(1e-6), speedup(saved.value), ci95, mostly_ms=mostly / 1e6)
 
 
 def windows(steps: int) -> list[int]:

@@ -26,7 +26,7 @@ GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
     "speedup": (Kind.NUMBER, _speedup, 1.0),
     "saved_ms": (Kind.MS, _saved, 0.0),
 }
-_STAGE_FIXES = ("input", "compute", "other", "allreduce", "imbalance", "variation")
+_STAGE_FIXES = ("input", "compute", "other", "allreduce", "imbalance", "variation", "all")
 
 
 def gain_figure(fix: str, name: str) -> Figure | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, ClassVar
 
@@ -58,6 +58,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "bottleneck": asdict(analysis.bottleneck),
         "stragglers": [_straggler(one) for one in analysis.stragglers],
         "what_if": [_gain(gain) for gain in analysis.what_if],
+        "predicted_from": analysis.predicted_from,
         "changes": [asdict(change) for change in analysis.changes],
         "findings": [asdict(finding) for finding in analysis.findings],
         "events": _events(analysis.run),
@@ -126,29 +127,31 @@ def _step(analysis: Analysis) -> dict[str, Any]:
 
 
 def _entry(analysis: Analysis, name: str) -> dict[str, Any]:
-    entry = analysis.entry(name)
-    if entry is not None:
-        return asdict(entry)
-    known = {
-        "name": name,
-        "baseline_ms": _ms(analysis.baseline, name),
-        "single_ms": _ms(analysis.single, name),
-    }
-    return {field.name: known.get(field.name) for field in fields(LedgerEntry)}
+    return _of_a_ledger(name, [*_runs(analysis, "entry", name)], LedgerEntry)
 
 
 def _cause(analysis: Analysis, name: str) -> dict[str, Any]:
-    entry = analysis.cause(name)
-    if entry is not None:
-        return asdict(entry)
-    base = None if analysis.baseline is None else analysis.baseline.cause(name)
-    known = {"name": name, "baseline_ms": None if base is None else base.ms}
-    return {field.name: known.get(field.name) for field in fields(CauseEntry)}
+    return _of_a_ledger(name, [*_runs(analysis, "cause", name)], CauseEntry)
 
 
-def _ms(analysis: Analysis | None, name: str) -> float | None:
-    entry = None if analysis is None else analysis.entry(name)
-    return None if entry is None else entry.ms
+def _runs(analysis: Analysis, ledger: str, name: str) -> Iterator[LedgerEntry | None]:
+    """An entry of the run, of its baseline and of the run on one rank."""
+    for one in (analysis, analysis.baseline, analysis.single):
+        yield None if one is None else getattr(one, ledger)(name)
+
+
+def _of_a_ledger(
+    name: str, entries: Sequence[LedgerEntry | None], kind: type[LedgerEntry]
+) -> dict[str, Any]:
+    own, base, single = entries
+    if own is not None:
+        return asdict(own)
+    known = {
+        "name": name,
+        "baseline_ms": None if base is None else base.ms,
+        "single_ms": None if single is None else single.ms,
+    }
+    return {field.name: known.get(field.name) for field in fields(kind)}
 
 
 def _steps(analysis: Analysis) -> dict[str, int]:

@@ -105,7 +105,7 @@ def _ledger(analysis: Analysis) -> RenderableType:
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     if analysis.baseline is not None:
-        table.add_row("", "", "", "", f"excess, {unit}", style="dim")
+        table.add_row("", "", "", "", "difference", style="dim")
     largest = max(entry.ms for entry in analysis.by_cause)
     rows = cause_table(analysis).rows
     for entry, (title, ms, share, _, *others) in zip(analysis.by_cause, rows, strict=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.cores import share_cores
+from stallscope.analysis.cores import CoreUse
 from stallscope.analysis.stats import Mean
 
 from .numbers import amount, finite, percent
@@ -44,9 +44,15 @@ def faster_stage(name: str, mean: Mean, analysis: Analysis) -> str:
     """Say that a stage takes less than in the baseline, and why where ranks share cores."""
     by = amount(-mean.value, "ms", None if mean.ci95 is None else (-mean.ci95[1], -mean.ci95[0]))
     sentence = f"{_PARTS[name].capitalize()} is {by} faster than in the baseline"
-    if name == "compute" and share_cores(analysis.run):
+    if name == "compute" and _waits_longer(analysis) and CoreUse.of(analysis.run).shared:
         return f"{sentence}: waiting ranks leave their cores to the others"
     return sentence
+
+
+def _waits_longer(analysis: Analysis) -> bool:
+    """Whether ranks wait for each other longer than in the baseline."""
+    entry = analysis.entry("imbalance")
+    return entry is not None and (entry.excess_ms or 0.0) > 0
 
 
 def _title(analysis: Analysis, loss: Mean) -> str:

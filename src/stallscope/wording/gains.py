@@ -1,4 +1,4 @@
-"""What fixing gains, as people want to see it: the most first, nothing twice."""
+"""Potential gains in the order in which people want to see them, nothing twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gain:
 
 
 def gains(analysis: Analysis) -> list[Gain]:
-    """What fixing gains, faults first, the most first; nothing where the logs cannot tell."""
+    """Return the gains, faults first and the largest first; none where the logs cannot tell."""
     if analysis.bottleneck.kind == "insufficient_data":
         return []
     fixes = [one for one in analysis.what_if if not one.fix.startswith(_ASKED)]
@@ -61,7 +61,8 @@ def main_gain(analysis: Analysis) -> Gain | None:
         return None
     varies = bottleneck.kind == "imbalance" and not bottleneck.fault
     fix = "variation" if varies else bottleneck.kind
-    return next((gain for gain in gains(analysis) if gain.what_if.fix == fix), None)
+    main = next((gain for gain in gains(analysis) if gain.what_if.fix == fix), None)
+    return None if main is None or main.what_if.saved_ms.value <= 0 else main
 
 
 def other_gains(analysis: Analysis) -> list[Gain]:

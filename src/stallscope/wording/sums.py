@@ -36,7 +36,7 @@ class SumColumn:
     def like(cls, scale: Scale, decimals: int, parts: Sequence[float]) -> SumColumn:
         """Round other milliseconds to the unit and digits of another column."""
         rounded = _adding_up([part * scale.factor for part in parts], decimals)
-        return cls(scale, decimals, tuple(rounded), sum(rounded))
+        return cls(scale, decimals, tuple(rounded), round(sum(rounded), decimals))
 
     def beside(self, parts: Sequence[float]) -> SumColumn:
         """Parts of another sum with the same unit and digits."""
@@ -46,7 +46,7 @@ class SumColumn:
         """The differences as printed."""
         pairs = zip(self.parts, other.parts, strict=True)
         parts = tuple(round(own - its, self.decimals) for own, its in pairs)
-        return SumColumn(self.scale, self.decimals, parts, sum(parts))
+        return SumColumn(self.scale, self.decimals, parts, round(sum(parts), self.decimals))
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
         """A part or the total, with the half width of its interval in milliseconds."""

@@ -21,7 +21,7 @@ _KINDS = {
 
 _HEADLINES = {
     "input": "Input holds this run back: batches come late",
-    "compute": "This run is bound by compute",
+    "compute": "Compute is slower than in the baseline",
     "other": "Work between steps holds this run back",
     "allreduce": "Exposed allreduce holds this run back",
     "balanced": "Two faults cost about the same",

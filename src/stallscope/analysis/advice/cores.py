@@ -16,7 +16,7 @@ def for_crowded_cores(setup: Setup, load: CpuLoad) -> tuple[Advice, ...]:
         Advice(
             f"Start no more than {ranks} on a host with {load.cores} CPU cores, and use more hosts or "
             "larger ones for the rest",
-            unless="Every rank has as few threads as it can have already.",
+            unless="Each rank already runs the fewest threads it can.",
         ),
     )
 
