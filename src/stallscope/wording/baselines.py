@@ -68,7 +68,7 @@ def _throughput(analysis: Analysis) -> str:
     gap = finite(analysis.gap)
     if gap is None:
         return (
-            "What that is of the throughput is not said: the runs have different numbers of ranks, or "
+            "The throughput loss is unknown: the runs have different numbers of ranks, or "
             "their samples were not recorded."
         )
     low_high = analysis.gap_ci95
