@@ -184,7 +184,7 @@ def _signed(share: float) -> str:
 
 
 def _halves_table(scores: Sequence[Score]) -> str:
-    """Both halves of the pairs and all of them: whoever tunes the analysis looks at one half only."""
+    """Both halves of the pairs and all of them; the analysis is tuned on one half only."""
     lines = []
     for mode, title in MODES.items():
         own = [score for score in scores if score["mode"] == mode]

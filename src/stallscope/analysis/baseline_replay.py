@@ -1,7 +1,7 @@
 """Split what a run loses against a matching baseline among its faults.
 
 Ranks that wait leave CPU cores and memory bandwidth to the others, so compute looks faster, and
-exposed allreduce slower, than both are once nobody waits. A baseline of the same job shows what they
+exposed allreduce slower, than both are once no rank waits. A baseline of the same job shows what they
 will be: with all faults fixed, a step takes what it takes there. Of several faults each has the share
 of the loss that it has in a replay, where the faults that stay are put into the baseline's steps. So no
 fix promises a step below the baseline's.

@@ -118,7 +118,7 @@ def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
 def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     """Predict every fix by replaying the run's own steps.
 
-    Where ranks share CPU cores, compute is slower once nobody waits, by how much the run does not
+    Where ranks share CPU cores, compute is slower once no rank waits, by how much the run does not
     show: gains are bounds.
     """
     ledger, found = faults.ledger, faults.found
