@@ -150,7 +150,7 @@ def pair_scores(out: Path, segment: Segment) -> list[Score]:
         _run(out, name) for name in (segment.name, fixed_name, segment.baseline)
     )
     reached, clean = analyse(fixed), analyse(baseline)
-    # One rank alone has nobody to wait for it.
+    # A single rank makes no other rank wait.
     who = pair.who if pair.ranks > 1 else "all"
     made = []
     for mode in MODES:

@@ -25,8 +25,8 @@ from .what_if import MODEL_ERROR
 _MOST_CELLS = 2**20
 # Fraction of the baseline's step: stages of healthy runs differ by less.
 _LEAST = 0.01
-#: Allreduce takes longer where ranks have waited: by up to this fraction of the waiting.
-ALLREDUCE_AFTER_WAITING = 0.25
+# Allreduce takes longer where ranks have waited: by up to this fraction of the waiting.
+_ALLREDUCE_AFTER_WAITING = 0.25
 # A stage that costs less, compared with the largest fault, is slower because of that fault.
 _OWN_FAULT = 0.5
 
@@ -60,15 +60,13 @@ class BaselineReplay:
         """
         count = max(len(ledger), len(baseline))
         count = min(count, max(1, _MOST_CELLS // len(ledger.ranks)))
-        waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
-        allreduce = float(ledger.allreduce.mean() - baseline.allreduce.mean())
         replay = cls(
             faulty | _slower(ledger, baseline),
             _some_steps(ledger, count),
             _some_steps(baseline, count),
             mean_with_interval(ledger.total),
             mean_with_interval(baseline.total),
-            max(0.0, allreduce - ALLREDUCE_AFTER_WAITING * waiting),
+            max(0.0, longer_allreduce(ledger, baseline).value),
             MODEL_ERROR if cores.on_cpu else 0.0,
         )
         return replay._without_contention(faulty) if cores.shared else replay
@@ -85,9 +83,15 @@ class BaselineReplay:
             first: stages × ranks that are fixed before; they are no part of the share.
             then: stages × ranks that are fixed then.
         """
-        everything = self._longer(np.zeros_like(self.slower)) + self.slower_allreduce
+        if self._everything <= 0:
+            return 0.0
         won = self._longer(first) - self._longer(first | then)
-        return float(np.clip(won / everything, 0.0, 1.0)) if everything > 0 else 0.0
+        return float(np.clip(won / self._everything, 0.0, 1.0))
+
+    @cached_property
+    def _everything(self) -> float:
+        """What fixing all faults wins back in the replay, nanoseconds per step."""
+        return self._longer(np.zeros_like(self.slower)) + self.slower_allreduce
 
     @property
     def slower_compute(self) -> float:
@@ -138,6 +142,13 @@ class BaselineReplay:
     @cached_property
     def _usual_last(self) -> Ints:
         return _last(self.usual)
+
+
+def longer_allreduce(ledger: Ledger, baseline: Ledger) -> Mean:
+    """Return the nanoseconds by which allreduce exceeds the baseline's and waiting does not explain."""
+    longer = mean_with_interval(ledger.allreduce).minus(mean_with_interval(baseline.allreduce))
+    waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
+    return longer.minus(Mean(_ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))
 
 
 def _slower(ledger: Ledger, baseline: Ledger) -> Bools:

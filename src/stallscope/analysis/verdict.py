@@ -13,7 +13,7 @@ from stallscope.run import Run
 from stallscope.wording.numbers import amount, significant
 
 from .attribution import Attribution
-from .baseline_replay import ALLREDUCE_AFTER_WAITING
+from .baseline_replay import longer_allreduce
 from .cores import CpuLoad, crowded_cores
 from .epochs import EpochTimes
 from .gains import FAULTS
@@ -114,11 +114,8 @@ def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | Non
     if baseline is None:
         step_ms = float(ledger.total.mean()) / 1e6
         return [gain] if gain.saved_ms.value >= _TOO_MUCH_ALLREDUCE * step_ms else []
-    longer = mean_with_interval(ledger.allreduce).minus(mean_with_interval(baseline.allreduce))
-    waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
-    # Allreduce takes longer where ranks have waited.
-    own = longer.minus(Mean(ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))
-    return [replace(gain, saved_ms=own.scaled(1e-6), mostly_ms=0.0, bound=False)]
+    longer = longer_allreduce(ledger, baseline).scaled(1e-6)
+    return [replace(gain, saved_ms=longer, mostly_ms=0.0, bound=False)]
 
 
 def _most(faults: Sequence[WhatIf]) -> float:
