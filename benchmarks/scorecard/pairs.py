@@ -4,13 +4,15 @@
     python benchmarks/scorecard/pairs.py score OUT     score again what is trained
 
 The analysis predicts the step time after the fix from the faulty run's logs, once with a synthetic
-baseline and once without. The fixed run says what the fix really achieves. Both are trained within
-seconds of each other. Ranks are not pinned to cores. Scores are lines of OUT/scores.jsonl.
+baseline and once without. The fixed run says what the fix really achieves. Trainings of a group take
+turns of a few seconds, so that the machine's drift meets all of them alike. Ranks are not pinned to
+cores. Scores are lines of OUT/scores.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import sys
@@ -23,6 +25,9 @@ from options import numbers, words
 from pairs_plan import (
     FIRST,
     FRAMEWORKS,
+    Group,
+    Pair,
+    Plan,
     Segment,
     groups,
     is_trained,
@@ -61,7 +66,7 @@ MODES = ("baseline", "alone")
 # -- training ------------------------------------------------------------------------------------
 
 
-def planned(options: argparse.Namespace) -> list[list[list[Segment]]]:
+def planned(options: argparse.Namespace) -> list[list[Group]]:
     """The groups of segments of every launch."""
     return [
         groups(pairs(framework, ranks, repeat))
@@ -71,59 +76,61 @@ def planned(options: argparse.Namespace) -> list[list[list[Segment]]]:
     ]
 
 
-def missing_segments(out: Path, launch_groups: list[list[Segment]]) -> list[Segment]:
-    """The segments of all groups that are not complete.
-
-    A group is trained as a whole: its pairs must not be far from their baseline in time.
-    """
-    missing = [one for one in launch_groups if not all(is_trained(out, each) for each in one)]
-    return [segment for group in missing for segment in group]
+def missing_groups(out: Path, launch_groups: list[Group]) -> list[Group]:
+    """The groups with a segment that is not complete; a group is trained as a whole."""
+    return [one for one in launch_groups if not all(is_trained(out, each) for each in one)]
 
 
-def estimated_seconds(segments: list[Segment], steps: int) -> float:
+def first_pair(plan: Plan) -> Pair:
+    """A pair of a launch: all have the same framework, number of ranks and repeat."""
+    return next(one.pair for one in plan.groups[0] if one.pair is not None)
+
+
+def estimated_seconds(plan: Plan) -> float:
     """How long a launch takes on two quiet cores, roughly."""
-    seconds = _LAUNCH_SECONDS
-    for segment in segments:
-        one = next(each.pair for each in segments if each.pair is not None)
-        share = max(1.0, one.ranks / (os.cpu_count() or 1))
+    seconds, one = _LAUNCH_SECONDS, first_pair(plan)
+    share = max(1.0, one.ranks / (os.cpu_count() or 1))
+    for segment in itertools.chain.from_iterable(plan.groups):
         step = _STEP_SECONDS * share
         if segment.pair is not None and segment.role == "faulty":
             step += segment.pair.fault_ms(step * 1e3) / 1e3
-        seconds += _SEGMENT_SECONDS[one.framework] * share + steps * step
+        seconds += _SEGMENT_SECONDS[one.framework] * share + plan.turns * plan.steps * step
     return seconds
 
 
-def train(out: Path, segments: list[Segment], steps: int) -> None:
+def train(out: Path, plan: Plan) -> None:
     """Train segments of one framework and number of ranks in one launch."""
-    one = next(segment.pair for segment in segments if segment.pair is not None)
-    for segment in segments:
+    for segment in itertools.chain.from_iterable(plan.groups):
         # An interrupted launch may have left a part.
         shutil.rmtree(out / segment.name, ignore_errors=True)
+    one = first_pair(plan)
     name = f"{one.framework}-{one.ranks}-r{one.repeat}"
-    plan = out / f"plan-{name}.json"
-    shutil.rmtree(out / f"warm-up-{plan.stem}", ignore_errors=True)
-    write_plan(plan, segments, steps)
+    path = out / f"plan-{name}.json"
+    shutil.rmtree(out / f"warm-up-{path.stem}", ignore_errors=True)
+    write_plan(path, plan)
     command = torchrun(one.ranks) if one.framework == "ddp" else horovodrun(one.ranks)
     program = str(HERE / f"train_pairs_{one.framework}.py")
-    launch([*command, program, str(plan), str(out)], out / f"printed-{name}.txt")
+    launch([*command, program, str(path), str(out)], out / f"printed-{name}.txt")
 
 
 def train_missing(options: argparse.Namespace, out: Path) -> None:
     """Train what is missing; with ``--estimate`` only print how long that takes."""
-    wanted = [missing_segments(out, one) for one in planned(options)]
-    wanted = [segments for segments in wanted if segments]
-    seconds = sum(estimated_seconds(segments, options.steps) for segments in wanted)
-    count = sum(segment.role == "faulty" for segments in wanted for segment in segments)
-    print(f"{count} pairs in {len(wanted)} launches, about {seconds / 60:.0f} minutes")
-    if options.estimate or not wanted:
+    missing = [missing_groups(out, one) for one in planned(options)]
+    plans = [Plan(one, options.turns, options.steps) for one in missing if one]
+    count = sum(
+        one.role == "faulty" for plan in plans for one in itertools.chain.from_iterable(plan.groups)
+    )
+    seconds = sum(map(estimated_seconds, plans))
+    print(f"{count} pairs in {len(plans)} launches, about {seconds / 60:.0f} minutes")
+    if options.estimate or not plans:
         return
     require_training_environment()
     if options.first:
         os.environ[FIRST] = "1"
-    for segments in wanted:
+    for plan in plans:
         began = time.monotonic()
-        train(out, segments, options.steps)
-        print(f"{len(segments)} segments in {(time.monotonic() - began) / 60:.1f} minutes")
+        train(out, plan)
+        print(f"{len(plan.groups)} groups in {(time.monotonic() - began) / 60:.1f} minutes")
 
 
 # -- scoring -------------------------------------------------------------------------------------
@@ -231,8 +238,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--ranks", type=numbers(int), default=(2, 1, 4))
     parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=6, help="turns of every training")
+    parser.add_argument("--steps", type=int, default=40, help="steps of a turn")
     parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "pairs")
     parser.add_argument(
         "--cells", action="store_true", help="also print a table with a row per kind of pair"

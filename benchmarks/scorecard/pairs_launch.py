@@ -1,4 +1,4 @@
-"""One rank's part of a launch that trains pairs: the faults, and one training after the other.
+"""One rank's part of a launch that trains pairs: the faults, and the trainings that take turns.
 
 Standard library only.
 """
@@ -6,17 +6,31 @@ Standard library only.
 from __future__ import annotations
 
 import gc
-import json
 import os
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from injection import burn, cpu_wait_ns, mean_step_ns, sleep, write_at_once
-from pairs_plan import FIRST, Segment, rank_path, read_plan, segment_content, segment_path
+from injection import burn, sleep, write_at_once
+from pairs_plan import (
+    FIRST,
+    Group,
+    Plan,
+    Segment,
+    in_turns,
+    rank_path,
+    read_plan,
+    segment_content,
+    segment_path,
+)
+from pairs_turns import Pause, Training
 
 # Connecting and the first negotiation of every tensor are over by then.
-_WARM_UP = 30
+_WARM_UP = 15
+# Batches that a loader makes ahead, and one that it is working on.
+_QUEUED = 3
+_SETTLE_SECONDS = 0.05
 
 
 class Fault:
@@ -26,16 +40,15 @@ class Fault:
     a prefetching loader runs ahead, also in other threads and processes.
     """
 
-    def __init__(self, segment: Segment, rank: int, clean_step_ns: float) -> None:
+    def __init__(self, segment: Segment, rank: int, clean_step_ms: float) -> None:
         pair = segment.pair if segment.role == "faulty" else None
         here = pair is not None and pair.rank in (None, rank)
         self._stage = pair.stage if pair is not None and here else None
         self._inject = burn if pair is not None and pair.way == "burn" else sleep
         #: The size of the fault in one step, also on the ranks that do not have it.
-        self.ms = 0.0 if pair is None else pair.fault_ms(clean_step_ns / 1e6)
+        self.ms = 0.0 if pair is None else pair.fault_ms(clean_step_ms)
         self.prefetched = segment.pair is not None and segment.pair.prefetched
         self._ends: list[int] = []
-        self._waited = cpu_wait_ns()
 
     def here(self, stage: str) -> None:
         """Inject the fault if it is in this stage; to be called once per step and stage."""
@@ -44,52 +57,91 @@ class Fault:
         if stage == self._stage:
             self._inject(int(self.ms * 1e6))
 
+    @property
+    def step_ms(self) -> float:
+        """The median time from step to step, without the first ones."""
+        ends = self._ends[_WARM_UP:]
+        return statistics.median(b - a for a, b in zip(ends, ends[1:])) / 1e6
+
     def write(self, folder: Path, rank: int) -> None:
         """Write what this rank has measured."""
-        content = {
-            "step_ns": mean_step_ns(self._ends, _WARM_UP),
-            "cpu_wait_ns": cpu_wait_ns() - self._waited,
-            "steps": len(self._ends),
-        }
-        write_at_once(rank_path(folder, rank), content)
+        write_at_once(rank_path(folder, rank), {"step_ms": self.step_ms, "steps": len(self._ends)})
 
 
-#: Trains one segment with a fault, logging into a folder, for so many steps.
-Train = Callable[[Segment, Fault, Path, int], None]
+#: Trains one segment with a fault, logging into a folder: so many turns of so many steps. Pauses after
+#: every turn.
+Train = Callable[[Segment, Fault, Path, int, int, Pause], None]
 
 
-def train_all(
-    plan: Path, out: Path, rank: int, ranks: int, train: Train, agree: Callable[[float], float]
-) -> None:
-    """Train the segments of a plan one after the other.
+class Rank:
+    """One rank of a launch.
 
     Args:
-        plan: the file that lists the segments.
         out: folder for the segments' folders.
         rank: this process's rank.
         ranks: number of ranks.
         train: trains one segment.
         agree: hands every rank the number of rank 0.
     """
-    if os.environ.get(FIRST):
-        _come_first()
-    segments, steps = read_plan(plan)
-    # The first training connects the ranks and fills caches; it is no part of the data.
-    first = Segment("warm-up", f"warm-up-{plan.stem}")
-    train(first, Fault(first, rank, 0.0), out / first.name, 2 * _WARM_UP)
-    for number, segment in enumerate(segments, 1):
-        began = time.monotonic()
-        folder = out / segment.name
-        # Garbage of the last training is not to be collected during this one.
-        gc.collect()
-        fault = Fault(segment, rank, agree(_clean_step_ns(out, segment, rank)))
-        train(segment, fault, folder / "logs", steps)
-        if rank == 0:
-            write_at_once(segment_path(folder), segment_content(segment, ranks, fault.ms))
-        fault.write(folder, rank)
-        if rank == 0:
-            seconds = time.monotonic() - began
-            print(f"{number}/{len(segments)} {segment.name} {seconds:.1f} s", flush=True)
+
+    def __init__(
+        self, out: Path, rank: int, ranks: int, train: Train, agree: Callable[[float], float]
+    ) -> None:
+        self._out = out
+        self._rank = rank
+        self._ranks = ranks
+        self._train = train
+        self._agree = agree
+
+    def run(self, path: Path) -> None:
+        """Train all groups of a plan, one after the other."""
+        if os.environ.get(FIRST):
+            _come_first()
+        plan = read_plan(path)
+        # The first training connects the ranks and fills caches; it is no part of the data.
+        first = Segment("warm-up", f"warm-up-{path.stem}")
+        training = self._training(first, Fault(first, self._rank, 0.0), 1, 2 * _WARM_UP)
+        training.take_turn()
+        training.finish()
+        for number, group in enumerate(plan.groups, 1):
+            began = time.monotonic()
+            self._train_group(group, plan)
+            if self._rank == 0:
+                seconds = time.monotonic() - began
+                done = f"{number}/{len(plan.groups)} {group[0].name}"
+                print(f"{done} {len(group)} segments, {seconds:.1f} s", flush=True)
+
+    def _train_group(self, group: Group, plan: Plan) -> None:
+        """Train a group in turns; the baseline's first turn says how large the faults are."""
+        baseline, *_ = group
+        faults = {baseline.name: Fault(baseline, self._rank, 0.0)}
+        trainings = {}
+        for turn in range(plan.turns):
+            for segment in in_turns(group, turn):
+                name = segment.name
+                if name not in trainings:
+                    if segment is not baseline:
+                        clean_ms = self._agree(faults[baseline.name].step_ms)
+                        faults[name] = Fault(segment, self._rank, clean_ms)
+                    trainings[name] = self._training(segment, faults[name], plan.turns, plan.steps)
+                # Garbage of another training is not to be collected during this one's turn.
+                gc.collect()
+                trainings[name].take_turn()
+                # A loader that runs ahead fills its queue before the next training begins.
+                time.sleep(_SETTLE_SECONDS + _QUEUED * faults[name].ms / 1e3)
+        for segment in group:
+            trainings[segment.name].finish()
+            self._write(segment, faults[segment.name])
+
+    def _training(self, segment: Segment, fault: Fault, turns: int, steps: int) -> Training:
+        folder = self._out / segment.name / "logs"
+        return Training(lambda pause: self._train(segment, fault, folder, turns, steps, pause))
+
+    def _write(self, segment: Segment, fault: Fault) -> None:
+        folder = self._out / segment.name
+        if self._rank == 0:
+            write_at_once(segment_path(folder), segment_content(segment, self._ranks, fault.ms))
+        fault.write(folder, self._rank)
 
 
 def _come_first() -> None:
@@ -98,11 +150,3 @@ def _come_first() -> None:
     Linux shares cores between sessions; idle priority gives way to normal priority only within one.
     """
     Path("/proc/self/autogroup").write_text("-20")
-
-
-def _clean_step_ns(out: Path, segment: Segment, rank: int) -> float:
-    """The mean step of the segment's baseline, which was trained before it."""
-    if segment.pair is None:
-        return 0.0
-    path = rank_path(out / segment.baseline, rank)
-    return float(json.loads(path.read_text())["step_ns"])

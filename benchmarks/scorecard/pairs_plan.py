@@ -23,7 +23,7 @@ PERCENTS = (100, 50, 200, 20, 150)
 #: Set in the environment of trainings that come before all other work on the machine.
 FIRST = "STALLSCOPE_PAIRS_FIRST"
 
-# Machines drift: a baseline serves only the pairs that follow it within two minutes or so.
+# A group's trainings take turns, so that the machine's drift meets them alike. All are in memory.
 _PAIRS_PER_BASELINE = 4
 
 _SEGMENT = "segment.json"
@@ -85,6 +85,21 @@ class Segment:
         return None if self.pair is None else f"{self.pair.name}-fixed"
 
 
+#: Segments that share a baseline, the first one.
+Group = list[Segment]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch is to train."""
+
+    groups: list[Group]
+    #: Every segment trains so many times, and pauses for the others in between.
+    turns: int
+    #: Steps of a turn.
+    steps: int
+
+
 def pairs(framework: str, ranks: int, repeat: int) -> list[Pair]:
     """The pairs of one launch, in random order.
 
@@ -104,7 +119,7 @@ def pairs(framework: str, ranks: int, repeat: int) -> list[Pair]:
     return made
 
 
-def groups(wanted: list[Pair]) -> list[list[Segment]]:
+def groups(wanted: list[Pair]) -> list[Group]:
     """The segments of a launch in order, in groups that share a baseline.
 
     A group begins with its baseline. Of its pairs, every second one trains the faulty run first.
@@ -122,16 +137,24 @@ def groups(wanted: list[Pair]) -> list[list[Segment]]:
     return made
 
 
-def write_plan(path: Path, segments: list[Segment], steps: int) -> None:
-    """Write the segments that a launch is to train, and the steps of each."""
-    content = {"steps": steps, "segments": [asdict(segment) for segment in segments]}
-    path.write_text(json.dumps(content))
+def in_turns(group: Group, turn: int) -> Group:
+    """The order in which a group's segments train in a turn.
+
+    Every second turn has the opposite order: on average, all segments are trained at the same time.
+    """
+    return group if turn % 2 == 0 else group[::-1]
 
 
-def read_plan(path: Path) -> tuple[list[Segment], int]:
-    """The segments that a launch is to train, and the steps of each."""
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write what a launch is to train."""
+    path.write_text(json.dumps(asdict(plan)))
+
+
+def read_plan(path: Path) -> Plan:
+    """What a launch is to train."""
     content = json.loads(path.read_text())
-    return [_segment(one) for one in content["segments"]], content["steps"]
+    segments = [[_segment(one) for one in group] for group in content["groups"]]
+    return Plan(segments, content["turns"], content["steps"])
 
 
 def segment_path(folder: Path) -> Path:

@@ -9,6 +9,7 @@ import torch
 from pairs_data import BATCH, CLASSES, LAYERS, WIDTH, Samples
 from pairs_launch import Fault
 from pairs_plan import Segment
+from pairs_turns import Pause
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -57,23 +58,36 @@ def network(fault: Fault) -> nn.Module:
 
 
 def train(
-    segment: Segment, fault: Fault, log_dir: Path, steps: int, rank: int, distribute: Distribute
+    segment: Segment,
+    fault: Fault,
+    log_dir: Path,
+    turns: int,
+    steps: int,
+    pause: Pause,
+    *,
+    rank: int,
+    distribute: Distribute,
 ) -> None:
-    """Train one segment from the start."""
+    """Train one segment from the start, in turns."""
     model = network(fault)
     model, optimizer = distribute(model, torch.optim.SGD(model.parameters(), lr=0.001))
-    batches = Batches(fault, rank, steps)
+    batches = Batches(fault, rank, turns * steps)
     data = DataLoader(batches, batch_size=None, num_workers=1 if fault.prefetched else 0)
     synthetic = segment.role == "baseline"
     with StepLogger(
         log_dir, optimizer=optimizer, model=model, run_name=segment.name, synthetic=synthetic
     ) as log:
-        for x, y in log.watch(synthetic_like(data) if synthetic else data):
+        watched = log.watch(synthetic_like(data) if synthetic else data)
+        for number, (x, y) in enumerate(watched, 1):
             assert len(x) == BATCH
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
             fault.here("other")
+            if number % steps == 0:
+                # What the recorder takes for validation is in no step.
+                with log.validation():
+                    pause()
 
 
 def one_thread() -> None:

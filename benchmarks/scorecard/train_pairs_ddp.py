@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from pairs_launch import train_all
+from pairs_launch import Rank
 from pairs_torch import one_thread, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -37,7 +37,7 @@ def main() -> None:
     one_thread()
     rank = dist.get_rank()
     trained = partial(train, rank=rank, distribute=distribute)
-    train_all(plan, out, rank, dist.get_world_size(), trained, agree)
+    Rank(out, rank, dist.get_world_size(), trained, agree).run(plan)
     dist.destroy_process_group()
 
 

@@ -6,6 +6,7 @@ horovodrun -np 2 python benchmarks/scorecard/train_pairs_keras.py PLAN OUT
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import horovod.tensorflow.keras as hvd
@@ -14,8 +15,9 @@ import tensorflow as tf
 from horovod.tensorflow import broadcast_object
 from keras_faults import AfterBatch, Hook
 from pairs_data import BATCH, CLASSES, LAYERS, WIDTH, Samples
-from pairs_launch import Fault, train_all
+from pairs_launch import Fault, Rank
 from pairs_plan import Segment
+from pairs_turns import Pause
 
 from stallscope.keras import StepLogger, synthetic_like
 
@@ -59,9 +61,28 @@ def network(fault: Fault) -> tf.keras.Model:
     return model
 
 
-def train(segment: Segment, fault: Fault, log_dir: Path, steps: int) -> None:
-    """Train one segment from the start."""
-    tf.keras.backend.clear_session()
+class Turns(tf.keras.callbacks.Callback):
+    """Pauses the training after every so many steps; the recorder takes it for validation."""
+
+    _supports_tf_logs = True
+
+    def __init__(self, steps: int, pause: Pause, log: StepLogger) -> None:
+        super().__init__()
+        self._steps = steps
+        self._pause = pause
+        self._log = log
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if (batch + 1) % self._steps == 0:
+            self._log.on_test_begin()
+            self._pause()
+            self._log.on_test_end()
+
+
+def train(
+    segment: Segment, fault: Fault, log_dir: Path, turns: int, steps: int, pause: Pause
+) -> None:
+    """Train one segment from the start, in turns."""
     tf.keras.utils.set_random_seed(1)
     synthetic = segment.role == "baseline"
     begin_together = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
@@ -69,8 +90,8 @@ def train(segment: Segment, fault: Fault, log_dir: Path, steps: int) -> None:
     real = data(fault)
     network(fault).fit(
         synthetic_like(real) if synthetic else real,
-        steps_per_epoch=steps,
-        callbacks=[begin_together, log, AfterBatch(fault.here)],
+        steps_per_epoch=turns * steps,
+        callbacks=[begin_together, log, AfterBatch(fault.here), Turns(steps, pause, log)],
         verbose=0,
     )
 
@@ -81,7 +102,8 @@ def main() -> None:
     # One core per rank; a second thread for operations that wait.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
-    train_all(plan, out, hvd.rank(), hvd.size(), train, lambda number: broadcast_object(number, 0))
+    agree = partial(broadcast_object, root_rank=0)
+    Rank(out, hvd.rank(), hvd.size(), train, agree).run(plan)
 
 
 if __name__ == "__main__":

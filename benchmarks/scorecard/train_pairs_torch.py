@@ -11,7 +11,7 @@ from pathlib import Path
 
 import horovod.torch as hvd
 import torch
-from pairs_launch import train_all
+from pairs_launch import Rank
 from pairs_torch import one_thread, train
 from torch import nn
 
@@ -30,7 +30,7 @@ def main() -> None:
     one_thread()
     rank = hvd.rank()
     trained = partial(train, rank=rank, distribute=distribute)
-    train_all(plan, out, rank, hvd.size(), trained, lambda number: hvd.broadcast_object(number, 0))
+    Rank(out, rank, hvd.size(), trained, lambda number: hvd.broadcast_object(number, 0)).run(plan)
 
 
 if __name__ == "__main__":

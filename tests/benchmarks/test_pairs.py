@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from stallscope.analysis.what_if import WhatIf
 from stallscope.parsers import read
 
 plan = benchmark("pairs_plan", "scorecard")
+turns = benchmark("pairs_turns", "scorecard")
 scoring = benchmark("pairs_scoring", "scorecard")
 page = benchmark("page_pairs", "scorecard")
 
@@ -141,9 +143,58 @@ def test_a_group_is_a_baseline_and_pairs_in_changing_order() -> None:
 
 
 def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
-    segments = plan.groups(plan.pairs("torch", 1, 0))[0]
-    plan.write_plan(tmp_path / "plan.json", segments, 150)
-    assert plan.read_plan(tmp_path / "plan.json") == (segments, 150)
+    wanted = plan.Plan(plan.groups(plan.pairs("torch", 1, 0)), turns=6, steps=40)
+    plan.write_plan(tmp_path / "plan.json", wanted)
+    assert plan.read_plan(tmp_path / "plan.json") == wanted
+
+
+def test_every_segment_of_a_group_trains_in_the_middle_of_the_group_on_average() -> None:
+    group = plan.groups(plan.pairs("ddp", 2, 0))[0]
+    orders = [plan.in_turns(group, turn) for turn in range(6)]
+    assert orders[0][0] is group[0]
+    for segment in group:
+        places = [order.index(segment) for order in orders]
+        assert sum(places) / len(places) == (len(group) - 1) / 2
+
+
+def test_trainings_run_in_turns_only() -> None:
+    happened: list[str] = []
+
+    def steps(name: str) -> Callable[[Callable[[], None]], None]:
+        def train(pause: Callable[[], None]) -> None:
+            for step in range(2):
+                happened.append(f"{name}{step}")
+                pause()
+            happened.append(f"{name} ends")
+
+        return train
+
+    a, b = (turns.Training(steps(name)) for name in "ab")
+    for training in (a, b, b, a):
+        training.take_turn()
+    b.finish()
+    a.finish()
+    assert happened == ["a0", "b0", "b1", "a1", "b ends", "a ends"]
+
+
+def test_what_a_training_raises_is_raised_in_its_turn() -> None:
+    def train(pause: Callable[[], None]) -> None:
+        pause()
+        raise ZeroDivisionError
+
+    training = turns.Training(train)
+    training.take_turn()
+    with pytest.raises(ZeroDivisionError):
+        training.take_turn()
+
+
+def test_a_training_that_pauses_after_its_last_turn_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "END_SECONDS", 0.1)
+    training = turns.Training(lambda pause: pause())
+    with pytest.raises(RuntimeError, match="has not ended"):
+        training.finish()
 
 
 def finish(out: Path, segment: Any, ranks: int) -> None:
