@@ -16,9 +16,6 @@ export PIP_NO_COMPILE := no
 unexport PYTHONDONTWRITEBYTECODE
 # On all cores, and one more for tests that wait; those that share what they have started stay together.
 AT_ONCE := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadgroup --no-loadscope-reorder
-# Real browsers, servers and ranks have deadlines, which a machine with other work to do may miss: what fails
-# is run once more, alone, and decides then.
-ALONE := --last-failed --last-failed-no-failures none
 # The recorder, and what measures, run on none of the app's libraries.
 NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks)
 
@@ -34,8 +31,8 @@ test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pyte
 	@# Side by side: most of it waits for downloads, or for one core.
 	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint browser training-side services-side
 	@# Ranks take all cores, and are measured: nothing else runs beside them.
-	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod and not frameworks" || $(BIN)/pytest $(ALONE))
-	$(if $(ARGS),,$(BIN)/pytest -m "horovod or frameworks" || $(BIN)/pytest $(ALONE))
+	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest $(AT_ONCE) -m "not horovod and not frameworks")
+	$(if $(ARGS),,$(BIN)/pytest -m "horovod or frameworks")
 	test ! -f $(TRAINING)/.ready || $(MAKE) --no-print-directory test-lowest ARGS=-q
 
 # Without them the tests that need them say so at the end; in CI that is an error.

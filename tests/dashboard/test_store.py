@@ -19,7 +19,7 @@ from stallscope.run import Run
 
 from .cases import ONE_RANK, REAL, SYNTHETIC, run_of
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture

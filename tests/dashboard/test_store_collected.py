@@ -24,7 +24,7 @@ from stallscope.run import Run
 from .cases import ONE_RANK, REAL, SLOW_RANK, SYNTHETIC, run_of
 from .stores import Listed, collect_into, listed
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def step(number: int) -> StepRow:
     return StepRow(number, 0, begin, None, None, None, begin + 1000, 1, 8, 0)
 
 
-def wait_until(condition: Any, seconds: float = 10.0) -> None:
+def wait_until(condition: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
