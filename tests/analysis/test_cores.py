@@ -44,6 +44,22 @@ def test_what_was_not_recorded_is_not_assumed(tmp_path: Path) -> None:
     assert crowded_cores(run_of(tmp_path, None, 2)) is None
 
 
+@pytest.mark.parametrize(
+    ("framework", "versions", "busy"),
+    [
+        ("pytorch", {"torch": "2.13.0", "horovod": "0.28.1"}, True),
+        ("pytorch", {"torch": "2.13.0"}, False),
+        ("tensorflow", {"tensorflow": "2.15.0", "horovod": "0.28.1"}, False),
+    ],
+)
+def test_only_horovods_pytorch_keeps_a_core_busy_while_it_waits(
+    tmp_path: Path, framework: str, versions: dict[str, str], busy: bool
+) -> None:
+    run = run_of(tmp_path, 1, 2, framework=framework, versions=versions)
+    assert CoreUse.of(run).waiting_is_busy == busy
+    assert ("polls meanwhile" in analyse(run).bottleneck.evidence) == busy
+
+
 def ranks_4(single: str | None = None) -> Analysis:
     alone = None if single is None else read(str(FOLDER / single))[0]
     return analyse(read(str(FOLDER / "ranks-4"))[0], None, alone)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallscope.run import Log, Run
 
-from .setup import GPUS, last_logs, machines, number, processors_of
+from .setup import GPUS, Setup, last_logs, machines, number, processors_of
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,24 @@ class CoreUse:
     shared: bool = False
     #: Whether workers that load data take cores from compute, so that loading is never free.
     busy_loaders: bool = False
+    #: Whether a rank that waits keeps its core busy (see ``polls``).
+    waiting_is_busy: bool = False
 
     @classmethod
     def of(cls, run: Run) -> CoreUse:
         loads, workers = _computing_loads(run), number(run.fact("loader_workers")) or 0
         busy = [load.threads + len(load.ranks) * (1 + workers) > load.cores for load in loads]
-        return cls(bool(loads), _share_cores(loads), workers > 0 and any(busy))
+        return cls(bool(loads), _share_cores(loads), workers > 0 and any(busy), polls(run))
+
+
+def polls(run: Run) -> bool:
+    """Return whether ranks that wait for an allreduce keep a CPU core busy.
+
+    Horovod's PyTorch asks again and again whether an allreduce is done: in 2 s of waiting the thread
+    uses 1.8 s of CPU time (Horovod 0.28, PyTorch 2.13). Its TensorFlow, and PyTorch's gloo, sleep.
+    """
+    setup = Setup.of(run)
+    return (setup.framework, setup.library) == ("torch", "horovod")
 
 
 def _share_cores(loads: Iterable[CpuLoad]) -> bool:

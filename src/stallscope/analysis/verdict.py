@@ -14,7 +14,7 @@ from stallscope.wording.numbers import amount, significant
 
 from .attribution import Attribution
 from .baseline_replay import longer_allreduce
-from .cores import CpuLoad, crowded_cores
+from .cores import CpuLoad, crowded_cores, polls
 from .epochs import EpochTimes
 from .gains import FAULTS
 from .ledger import STAGES, Ledger
@@ -38,6 +38,10 @@ _PARTS = {
     "allreduce": "exposed allreduce",
     "variation": "waiting for the slowest of ranks that vary",
 }
+
+_POLLING = (
+    " Ranks that wait do not leave their cores to the others: Horovod's PyTorch polls meanwhile."
+)
 
 _ADVICE_WITHOUT_STEPS = (
     'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
@@ -71,7 +75,7 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> 
     first = bool(faults) and compared.baseline is not None
     from_cores = 0.0 if crowded is None or first else _most_from_cores(crowded, ledger)
     if crowded is not None and from_cores > max(_most(faults), WORTHWHILE * step_ms):
-        return _on_crowded_cores(crowded, ledger, compared)
+        return _on_crowded_cores(crowded, ledger, run, compared)
     if not faults:
         return _healthy(ledger, found, run, compared)
     best = faults[0]
@@ -136,7 +140,7 @@ def _most_from_cores(load: CpuLoad, ledger: Ledger) -> float:
     return float(ledger.by_cause("compute").mean()) / 1e6 * (1 - 1 / load.over)
 
 
-def _on_crowded_cores(load: CpuLoad, ledger: Ledger, compared: Compared) -> Bottleneck:
+def _on_crowded_cores(load: CpuLoad, ledger: Ledger, run: Run, compared: Compared) -> Bottleneck:
     compute = _mean(ledger, "compute")
     single = ""
     if compared.single is not None and len(compared.single):
@@ -146,7 +150,8 @@ def _on_crowded_cores(load: CpuLoad, ledger: Ledger, compared: Compared) -> Bott
         "compute",
         "cores",
         f"{len(load.ranks)} ranks with {threads} together share the {load.cores} CPU cores of host "
-        f"{load.host}. Compute takes {_in_words(compute)} of the {_step(ledger)} step{single}.",
+        f"{load.host}. Compute takes {_in_words(compute)} of the {_step(ledger)} step{single}."
+        f"{_POLLING if polls(run) else ''}",
         fault=True,
     )
 

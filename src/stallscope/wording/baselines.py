@@ -44,7 +44,9 @@ def faster_stage(name: str, mean: Mean, analysis: Analysis) -> str:
     """Say that a stage takes less than in the baseline, and why where ranks share cores."""
     by = amount(-mean.value, "ms", None if mean.ci95 is None else (-mean.ci95[1], -mean.ci95[0]))
     sentence = f"{_PARTS[name].capitalize()} is {by} faster than in the baseline"
-    if name == "compute" and _waits_longer(analysis) and CoreUse.of(analysis.run).shared:
+    cores = CoreUse.of(analysis.run)
+    leaves_cores = cores.shared and not cores.waiting_is_busy
+    if name == "compute" and leaves_cores and _waits_longer(analysis):
         return f"{sentence}: waiting ranks leave their cores to the others"
     return sentence
 
