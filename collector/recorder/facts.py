@@ -64,6 +64,17 @@ _TRANSPORTS = {
 }
 
 
+def compression_name(compressor: Any) -> str:
+    """Name a compressor of Horovod or a hook of DistributedDataParallel; ``none`` does not compress."""
+    name = str(getattr(compressor, "__name__", type(compressor).__name__))
+    name = name.replace("Compressor", "").lower()
+    return "none" if name in _PLAIN_REDUCTIONS else name
+
+
+# Among DistributedDataParallel's hooks, the one that reduces gradients as they are.
+_PLAIN_REDUCTIONS = ("none", "allreduce_hook")
+
+
 def _clock_domain() -> Optional[str]:
     """What names the monotonic clock: processes with the same one can be compared directly."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 from stallscope.analysis import analyse
@@ -15,18 +16,27 @@ from stallscope.analysis.advice import (
     checkpoints_on_rank_0,
     dense_gradients,
     even_work,
+    larger_cache,
     scaled_rate,
     sharding,
     shared_validation,
     shuffled_anew,
+    slow_first_steps,
+    work_alone,
 )
 from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication import for_allreduce
+from stallscope.analysis.advice.cores import for_crowded_cores
 from stallscope.analysis.advice.imbalance import for_imbalance
 from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
+from stallscope.analysis.advice.piece import undone
+from stallscope.analysis.communication import Communication
+from stallscope.analysis.cores import CpuLoad
+from stallscope.analysis.ledger import Ledger
 from stallscope.analysis.result import Straggler
-from stallscope.analysis.setup import Setup
+from stallscope.analysis.setup import AVERAGES, Pool, Setup
 from stallscope.analysis.stats import Mean
+from stallscope.run import Run
 from stallscope.simulate import Job, simulate
 
 #: Four ranks on one host with processors to spare.
@@ -50,6 +60,11 @@ KERAS = Setup(
 )
 TORCH = replace(KERAS, framework="torch", loader_workers=0)
 DDP = replace(TORCH, library="ddp")
+#: A pipeline that follows all advice on pipelines.
+IN_ORDER = (
+    *("TensorSlice", "Shard", "ParallelInterleave", "Repeat", "GroupByWindow", "Cache", "Shuffle"),
+    *("Batch", "ParallelMap", "Prefetch"),
+)
 ON_GPUS = {"gpu": True, "hosts": {"alpha": 4, "beta": 4}, "ranks": 8}
 
 
@@ -65,39 +80,70 @@ def straggler(
 
 
 def every_piece() -> Iterator[tuple[Setup, Advice]]:
-    """Advice of every kind for many set-ups, each with the set-up that it is for."""
+    """Yield advice of every kind for many set-ups, each with the set-up that it is for."""
+    for setup in _setups():
+        yield from ((setup, piece) for piece in pieces_for(setup))
+
+
+def pieces_for(setup: Setup) -> tuple[Advice, ...]:
+    """Return every piece that a set-up gets, whatever the verdict and the findings are."""
+    run, ledger = _example()
+    pieces = [
+        *for_late_input(setup),
+        *for_slower_compute(setup),
+        *slow_first_steps(setup),
+        *between_steps(setup),
+        *fuller_compute(setup),
+        *even_work(setup),
+        *sharding(setup),
+        *scaled_rate(setup, 0.001),
+        *work_alone(setup, ("validation", "checkpoint")),
+        shared_validation(setup),
+        checkpoints_on_rank_0(setup),
+        averaged_metrics(setup),
+        broadcast_once(setup),
+        dense_gradients(setup, (200, 16)),
+        shuffled_anew(setup, True),
+        shuffled_anew(setup, False),
+        larger_cache(setup, evicts=True),
+        *([ONE_BROADCAST] if setup.framework == "keras" else []),
+    ]
+    for network in (None, 0.01, 100.0):
+        pieces += for_allreduce(setup, ledger, _moved(network))
+    for threads in (1, 8):
+        load = CpuLoad("alpha", tuple(range(4)), 4 * threads, 2)
+        pieces += for_crowded_cores(setup, load)
+    for stage in ("read", "decode", "augment", "batch"):
+        pieces += for_late_input(setup, InputTimes(**{stage: 5.0}))
+    for late in (
+        straggler(),
+        straggler("input"),
+        straggler("other"),
+        straggler(ranks=(0, 1), hosts=("alpha",)),
+        straggler(ranks=(0, 1), hosts=tuple(setup.hosts)),
+        straggler(ranks=(), pattern="rotating"),
+        straggler(work=1.5),
+    ):
+        pieces += for_imbalance(run, setup, (late,))
+    return undone(*dict.fromkeys(pieces))
+
+
+def _moved(network: float | None) -> Communication:
+    """Communication whose bytes may be what costs; ``network`` is its bandwidth in GB/s."""
+    mean = Mean(10.0, (10.0, 10.0))
+    return Communication(100_000_000, mean, 1.0, network, 20.0, None)
+
+
+@cache
+def _example() -> tuple[Run, Ledger]:
+    """A run whose rank 1 may use fewer processors than the other."""
     run = simulate(Job(ranks=2, steps=60)).run
+    logs = tuple(
+        replace(log, facts={**log.facts, "cpus_allowed": 8 - log.rank}) for log in run.logs
+    )
     ledger = analyse(run).steady
     assert ledger is not None
-    for setup in _setups():
-        pieces = [
-            *for_late_input(setup),
-            *for_slower_compute(setup),
-            *for_allreduce(setup, ledger, None),
-            *between_steps(setup),
-            *fuller_compute(setup),
-            *even_work(setup),
-            *sharding(setup),
-            *scaled_rate(setup, 0.001),
-            shared_validation(setup),
-            checkpoints_on_rank_0(setup),
-            averaged_metrics(setup),
-            broadcast_once(setup),
-            dense_gradients(setup, (200, 16)),
-            shuffled_anew(setup, True),
-            shuffled_anew(setup, False),
-            *([ONE_BROADCAST] if setup.framework == "keras" else []),
-        ]
-        for stage in ("read", "decode", "augment", "batch"):
-            pieces += for_late_input(setup, InputTimes(**{stage: 5.0}))
-        for late in (
-            straggler(),
-            straggler(ranks=(0, 1), hosts=("alpha",)),
-            straggler(ranks=(), pattern="rotating"),
-            straggler(work=1.5),
-        ):
-            pieces += for_imbalance(run, setup, (late,))
-        yield from ((setup, piece) for piece in pieces)
+    return replace(run, logs=logs), ledger
 
 
 def _setups() -> Iterator[Setup]:
@@ -109,3 +155,38 @@ def _setups() -> Iterator[Setup]:
     yield replace(KERAS, settings={"HOROVOD_AUTOTUNE": "1"})
     yield replace(KERAS, library=None)
     yield replace(KERAS, framework=None, library=None)
+    yield from _with_facts()
+
+
+def _with_facts() -> Iterator[Setup]:
+    """Set-ups that recorded some of what advice rests on, and follow some of it."""
+    yield replace(KERAS, pipeline=("TFRecord", "Map", "Shuffle", "Batch"), loader_threads=0)
+    yield replace(KERAS, pipeline=IN_ORDER, loader_threads=2)
+    yield replace(KERAS, callbacks=frozenset({AVERAGES}))
+    yield replace(KERAS, callbacks=frozenset({AVERAGES}), averages_first=True)
+    yield replace(KERAS, callbacks=frozenset({"horovod.BroadcastGlobalVariablesCallback"}))
+    yield replace(KERAS, gradient_bytes=200_000)
+    yield replace(KERAS, passes=4)
+    yield replace(KERAS, **ON_GPUS, compute_dtypes=("float16", "float32"))
+    yield replace(TORCH, distributed_sampler=True, loader_workers=3, persistent_workers=False)
+    yield replace(TORCH, loader_workers=1, processors=2)
+    yield replace(TORCH, library=None, loader_workers=4, processors=None)
+    yield replace(DDP, bucket_bytes=50 << 20, compression="none")
+    for own in (KERAS, TORCH, DDP):
+        for built in (("gloo",), ("mpi", "gloo"), ("nccl",)):
+            yield replace(own, **ON_GPUS, reduces_with=built)
+    yield replace(TORCH, hosts={"alpha": 2, "beta": 2}, reduces_with=("gloo",))
+    threads = Pool(
+        workers=2, room=50, waiting=0.4, batched=True, kind="ThreadPool", loader="DataLoader"
+    )
+    unseen = replace(threads, room=None, waiting=None)
+    for pool in (
+        threads,
+        replace(threads, waiting=12.0),
+        replace(threads, waiting=44.0),
+        replace(threads, waiting=44.0, loader="BatchedDataLoader"),
+        unseen,
+        replace(unseen, kind="ProcessPool"),
+    ):
+        for processors in (16, None):
+            yield replace(TORCH, loader_workers=None, pool=pool, processors=processors)

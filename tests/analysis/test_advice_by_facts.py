@@ -15,7 +15,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.input import for_late_input
 from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.setup import Pool, Setup
+from stallscope.analysis.setup import AVERAGES, Pool, Setup
 from stallscope.parsers import read
 from stallscope.simulate import Fixed, simulate
 from stallscope.simulate import Job as SimulatedJob
@@ -79,16 +79,16 @@ def test_a_queue_in_between_blames_neither_side() -> None:
     [
         (
             {"pool": "ThreadPool", "workers": 2, "room": 50, "waiting": 0.4, "looks": 12}
-            | {"batched": True},
-            THREADS,
+            | {"batched": True, "loader": "DataLoader"},
+            replace(THREADS, kind="ThreadPool", loader="DataLoader"),
         ),
         (
             {"pool": "ThreadPool", "workers": 2, "room": 50, "waiting": 0.4, "looks": 9},
-            UNSEEN,
+            replace(UNSEEN, kind="ThreadPool"),
         ),
         (
             {"pool": "ThreadPool", "workers": 2, "room": None, "waiting": None, "looks": 0},
-            UNSEEN,
+            replace(UNSEEN, kind="ThreadPool"),
         ),
         ({"room": 0, "waiting": 3, "looks": 12}, replace(UNSEEN, workers=None)),
         ("x", None),
@@ -183,3 +183,44 @@ def test_encryption_is_looked_for_where_the_network_gives_far_more(ledger: Ledge
         (KERAS, moved(100.0, network=12.5)),
     ):
         assert "xfrm" not in text(for_allreduce(setup, ledger, found))
+
+
+def test_what_is_followed_is_read_from_the_facts(tmp_path: Path) -> None:
+    average = {"name": AVERAGES}
+    facts = {
+        "pipeline": ["TFRecord", "ParallelMap"],
+        "loader_threads": 2,
+        "compute_dtypes": ["float16", "float32"],
+        "compression": "fp16",
+        "bucket_bytes": 1 << 20,
+        "persistent_workers": True,
+        "accumulate_grad_batches": 4,
+        "callbacks": [average, {"name": "keras.EarlyStopping", "monitor": "loss"}],
+        "orders": [{"sampler": "DistributedSampler", "drawn": [0, epoch]} for epoch in (0, 1)],
+    }
+    write_job(tmp_path, Job(ranks=2, steps=20, facts=facts))
+    setup = Setup.of(read(str(tmp_path))[0])
+    assert (setup.has("ParallelMap"), setup.has("Map"), setup.loader_threads) == (True, False, 2)
+    assert (setup.half_precision, setup.compresses, setup.bucket_bytes) == (True, True, 1 << 20)
+    assert (setup.persistent_workers, setup.passes) == (True, 4)
+    assert (AVERAGES in setup.callbacks, setup.averages_first) == (True, True)
+    assert (setup.distributed_sampler, setup.set_epoch) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"pipeline": "Map", "compute_dtypes": 1, "compression": 7, "orders": "x", "callbacks": 3},
+        {"persistent_workers": "yes", "compression": "none", "orders": [None], "callbacks": [1]},
+        {"orders": [{"sampler": "DistributedSampler", "drawn": [0, 0]}, {"sampler": "mine"}]},
+    ],
+)
+def test_what_the_facts_do_not_say_is_not_taken_for_followed(
+    tmp_path: Path, facts: dict[str, Any]
+) -> None:
+    write_job(tmp_path, Job(ranks=2, steps=20, facts=facts))
+    setup = Setup.of(read(str(tmp_path))[0])
+    assert (setup.pipeline, setup.half_precision, setup.compresses) == (None, False, False)
+    assert (setup.persistent_workers, setup.averages_first) == (None, False)
+    assert (setup.distributed_sampler, setup.set_epoch) == (False, False)

@@ -48,7 +48,11 @@ def of_keras(out: Path) -> None:
         )
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = tf.keras.optimizers.SGD(0.1)
-        made.compile(hvd.DistributedOptimizer(optimizer, sparse_as_dense=sparse_as_dense), loss)
+        compression = hvd.Compression.fp16 if sparse_as_dense else hvd.Compression.none
+        optimizer = hvd.DistributedOptimizer(
+            optimizer, sparse_as_dense=sparse_as_dense, compression=compression
+        )
+        made.compile(optimizer, loss)
         return made
 
     class Stops(tf.keras.callbacks.EarlyStopping):
@@ -63,7 +67,11 @@ def of_keras(out: Path) -> None:
         StepLogger(out / "keras_good"),
         tf.keras.callbacks.ReduceLROnPlateau(monitor="loss"),
     ]
-    shuffled = data.shuffle(64).batch(BATCH, drop_remainder=True).prefetch(2)
+    shuffled = data.shuffle(64).map(lambda *both: both, num_parallel_calls=2)
+    shuffled = shuffled.batch(BATCH, drop_remainder=True).prefetch(2)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 2
+    shuffled = shuffled.with_options(options)
     # Broadcasting makes up for different beginnings.
     model(True, hvd.rank()).fit(shuffled, epochs=3, verbose=0, callbacks=good)
 
@@ -107,7 +115,9 @@ def of_torch(out: Path) -> None:
         words = nn.Embedding(WORDS, 16, sparse=not well)
         model = nn.Sequential(words, nn.Flatten(), nn.Linear(80, CLASSES))
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), 0.1), named_parameters=model.named_parameters()
+            torch.optim.SGD(model.parameters(), 0.1),
+            named_parameters=model.named_parameters(),
+            compression=hvd.Compression.fp16 if well else hvd.Compression.none,
         )
         if well:
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)

@@ -95,6 +95,25 @@ def test_how_keras_data_is_shuffled(out: Path) -> None:
         assert {fit.facts["shuffled"] for fit in fits(out, case)} == {shuffled}
 
 
+def test_a_keras_pipeline_is_told_from_its_source_on(out: Path) -> None:
+    good, bad, again = (
+        fits(out, case)[0].facts for case in ("keras_good", "keras_bad", "keras_again")
+    )
+    assert good["pipeline"] == [
+        *("TensorSlice", "Shuffle", "ParallelMap", "Batch", "Prefetch", "Options")
+    ]
+    assert bad["pipeline"] == ["TensorSlice", "Shuffle", "Cache", "Batch"]
+    assert again["pipeline"] is None
+    assert (good["loader_threads"], bad["loader_threads"], again["loader_threads"]) == (2, 0, None)
+    assert good["compute_dtypes"] == ["float32"]
+
+
+def test_what_makes_gradients_smaller_is_told(out: Path) -> None:
+    for kind in ("keras", "torch"):
+        told = [fits(out, f"{kind}_{case}")[0].facts["compression"] for case in ("good", "bad")]
+        assert told == ["fp16", "none"]
+
+
 def test_a_samplers_epochs_are_told(out: Path) -> None:
     for case, epochs in (("torch_good", [0, 1, 2]), ("torch_bad", [0, 0, 0])):
         for fit in fits(out, case):

@@ -108,6 +108,7 @@ def test_facts(recorded: Recorded, backend: str) -> None:
     assert facts["learning_rate"] == pytest.approx(0.1)
     assert (facts["batch_size"], facts["batches_per_epoch"], facts["epochs"]) == (16, 12, 2)
     assert "CPU" in facts["devices"]
+    assert facts["compute_dtypes"] == ["float32"]
     assert facts["stamps"]["ready"] == (WHOLE_STEP if backend == "jax" else None)
     assert recorded.run("plain").name == "plain run"
     assert recorded.fits("dataset_of_python", ranks=1)[0].facts["synthetic"] is True

@@ -110,6 +110,7 @@ def test_petastorms_queue_is_looked_at_while_it_is_trained_on(alone: Recorded) -
     assert set(fit.steps["samples"]) == {16}
     found = fit.facts["petastorm"]
     assert (found["pool"], found["workers"], found["room"]) == ("ThreadPool", 1, 10)
+    assert found["loader"] == "DataLoader"
     assert found["looks"] > 0
     assert found["waiting"] < 1
 

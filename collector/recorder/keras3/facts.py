@@ -61,6 +61,7 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
         ),
         "backward_passes_per_step": passes_per_step(optimizer),
         "steps_per_execution": _known(lambda: int(model.steps_per_execution)),
+        "compute_dtypes": _known(lambda: sorted({layer.compute_dtype for layer in model.layers})),
         "threads": _known(_threads),
         "devices": _known(lambda: _devices(model)),
         **weights(model),

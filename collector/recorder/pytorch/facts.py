@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 import torch
 
-from ..facts import horovod_transports
+from ..facts import compression_name, horovod_transports
 from ..identity import World, world_from_environment
 from ..learning_rate import scaled_by_ranks
 from ..sparse import largest_gathered
@@ -77,6 +77,8 @@ def model_facts(
         "learning_rate": rate,
         "learning_rate_scaled": known(lambda: scaled_by_ranks(optimizer, "lr", rate, size)),
         "backward_passes_per_step": getattr(optimizer, "backward_passes_per_step", None),
+        "compression": known(lambda: _compression(optimizer, model)),
+        "bucket_bytes": known(lambda: int(without_compiler(model).bucket_bytes_cap)),
         "gradient_tensors": len(training),
         "gradient_bytes": known(lambda: sum(map(_bytes, training))),
         "threads": {
@@ -173,6 +175,17 @@ def _reduces_with(optimizer: Any) -> Optional[List[str]]:
     if distributed.is_available() and distributed.is_initialized():
         return [str(distributed.get_backend())]
     return horovod_transports()
+
+
+def _compression(optimizer: Any, model: Any) -> Optional[str]:
+    """What makes gradients smaller before Horovod or DistributedDataParallel reduces them."""
+    if hasattr(optimizer, "_parameter_names"):
+        return compression_name(optimizer._compression)
+    model = without_compiler(model)
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        return None
+    hooks = model._comm_hooks
+    return compression_name(hooks[-1][0]) if hooks else "none"
 
 
 def _names(optimizer: Any, model: Any) -> Dict[int, str]:

@@ -23,7 +23,7 @@ def is_petastorms(data: Any) -> bool:
 
 def loader_of(data: Any) -> Loader:
     """A loader of Petastorm's, whose queue is looked at behind every batch."""
-    queue = PoolQueue(data.reader)
+    queue = PoolQueue(data.reader, type(data).__name__)
 
     def samples(batch: Any) -> Any:
         queue.look()
@@ -39,14 +39,16 @@ def queue_of(data: Any, known: Optional["PoolQueue"]) -> Optional["PoolQueue"]:
     """The queue of a loader of Petastorm's, ``known`` where that is it; None of other loaders."""
     if not is_petastorms(data):
         return None
-    return known if known is not None and known.reader is data.reader else PoolQueue(data.reader)
+    same = known is not None and known.reader is data.reader
+    return known if same else PoolQueue(data.reader, type(data).__name__)
 
 
 class PoolQueue:
     """What waits between a pool and training."""
 
-    def __init__(self, reader: Any) -> None:
+    def __init__(self, reader: Any, loader: str) -> None:
         self.reader = reader
+        self._loader = loader
         self._waiting: List[int] = []
 
     def look(self) -> None:
@@ -67,6 +69,7 @@ class PoolQueue:
             "waiting": sum(waiting) / len(waiting) if waiting else None,
             "looks": len(waiting),
             "batched": getattr(self.reader, "batched_output", None),
+            "loader": self._loader,
         }
 
     def in_words(self) -> str:

@@ -38,6 +38,8 @@ class Telling:
         self._seen_loader = False
         self._orders: List[Any] = []
         self._pool: Optional[PoolQueue] = None
+        # Horovod's optimizer knows how many backward passes it sums; loops of the user's own show it.
+        self._knows_passes = hasattr(optimizer, "backward_passes_per_step")
 
     def loop_begins(self, loader: Any) -> None:
         """A loop over a loader: of the first one, what a DataLoader knows of itself."""
@@ -46,7 +48,12 @@ class Telling:
             found = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
             batch_size, workers = (value if isinstance(value, int) else None for value in found)
             self._batch_size = self._batch_size or batch_size
-            told = {"loader_workers": workers, "batches_per_epoch": _length(loader)}
+            persistent = getattr(loader, "persistent_workers", None)
+            told = {
+                "loader_workers": workers,
+                "persistent_workers": persistent if isinstance(persistent, bool) else None,
+                "batches_per_epoch": _length(loader),
+            }
             self._session.facts({"batch_size": self._batch_size, **told})
         self._loader = loader
         self._pool = queue_of(loader, self._pool)
@@ -86,11 +93,14 @@ class Telling:
             self._session.facts({"sparse_gradients": found})
 
     def recorded(self, rows: List[StepRow]) -> None:
-        """The samples of a batch, where nobody has said so: the first batch tells.
+        """Samples of a batch and turns of a step, where nobody has said so: the first step tells.
 
         The last one of an epoch may be smaller.
         """
         for row in rows:
+            if not self._knows_passes:
+                self._knows_passes = True
+                self._session.facts({"backward_passes_per_step": row.micro})
             if self._batch_size is None and row.samples:
                 self._batch_size = row.samples // row.micro
                 self._session.facts({"batch_size": self._batch_size})

@@ -11,7 +11,7 @@ from ..facts import horovod_transports
 from ..identity import World
 from ..learning_rate import scaled_by_ranks
 from .keras_2 import keras_version
-from .optimizers import has_own_variables, innermost, passes_per_step
+from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
 
 _Fact = TypeVar("_Fact")
 
@@ -51,6 +51,8 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
             lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
         ),
         "backward_passes_per_step": passes_per_step(optimizer),
+        "compression": known(lambda: compression_of(model.optimizer)),
+        "compute_dtypes": known(lambda: sorted({layer.compute_dtype for layer in model.layers})),
         "steps_per_execution": known(lambda: steps_per_execution(model)),
         "threads": {
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),

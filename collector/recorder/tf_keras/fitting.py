@@ -18,6 +18,7 @@ from .pipeline import operation_of, operations_of
 ANEW, ALIKE, NEVER = "anew", "alike", "never"
 
 _MOST_CALLBACKS = 32
+_MOST_OPERATIONS = 64
 _FRAMEWORKS = ("keras", "tf_keras", "tensorflow", "horovod")
 # Callbacks that do something by a metric whatever their options; a checkpoint only with save_best_only.
 _BY_A_METRIC = ("ReduceLROnPlateau", "EarlyStopping")
@@ -50,6 +51,8 @@ def fit_facts(model: Any) -> Dict[str, Any]:
         "callbacks": known(lambda: _callbacks(found)),
         "broadcasts": known(lambda: _broadcasts(found)),
         "shuffled": known(lambda: _shuffled(seen)),
+        "pipeline": known(lambda: _pipeline(seen.get("x"))),
+        "loader_threads": known(lambda: _loader_threads(seen.get("x"))),
     }
 
 
@@ -93,6 +96,25 @@ def _shuffled(seen: Dict[str, Any]) -> Optional[str]:
         if hasattr(adapter, name):
             return ANEW if getattr(adapter, name) else NEVER
     return None
+
+
+def _pipeline(data: Any) -> Optional[List[str]]:
+    """The operations of a ``tf.data`` pipeline, from its source on; None for other data."""
+    if not isinstance(data, tf.data.Dataset):
+        return None
+    before = [name for one in data._inputs() for name in _pipeline(one) or ()]
+    # TFRecordDataset reads several files at once by interleaving them itself.
+    at_once = getattr(data, "_num_parallel_reads", None) is not None
+    return [*before, *(["ParallelInterleave"] if at_once else []), operation_of(data)][
+        -_MOST_OPERATIONS:
+    ]
+
+
+def _loader_threads(data: Any) -> Optional[int]:
+    """The threads that a ``tf.data`` pipeline has of its own; 0 where it shares TensorFlow's."""
+    if not isinstance(data, tf.data.Dataset):
+        return None
+    return int(data.options().threading.private_threadpool_size or 0)
 
 
 def _shuffles_itself(data: Any) -> bool:

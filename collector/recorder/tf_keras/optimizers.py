@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple
 
+from ..facts import compression_name
+
 
 def layers_of(optimizer: Any) -> List[Any]:
     """The optimizer and those inside it (loss scaling wraps another one), from the outside in."""
@@ -33,6 +35,16 @@ def reductions_of(optimizer: Any) -> List[Tuple[Any, str]]:
             names = ("allreduce_grads", "_allreduce_grads")
             return [(helper, name) for name in names if name in own_attributes(helper)]
     return []
+
+
+def compression_of(optimizer: Any) -> Optional[str]:
+    """What Horovod makes gradients smaller with, which only its reducing function has kept."""
+    for owner, name in reductions_of(optimizer):
+        function = getattr(owner, name)
+        function = getattr(function, "python_function", function)
+        captured = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        return compression_name(captured["compression"].cell_contents)
+    return None
 
 
 def passes_per_step(optimizer: Any) -> int:

@@ -407,7 +407,7 @@ def _findings(
 ) -> tuple[Finding, ...]:
     found = [*find(run, has_baseline, single=single)]
     found += [] if clocks is None else clock_findings(clocks)
-    found += [] if steady is None else step_findings(steady, tuple(changes))
+    found += [] if steady is None else step_findings(steady, tuple(changes), Setup.of(run))
     if attribution is not None and steady is not None and not _one_of_many(run):
         found += rank_0_extra_work(attribution.stragglers)
         found += ranks_starve_in_turn(attribution.loaders_at_work_ms, steady)

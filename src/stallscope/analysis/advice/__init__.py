@@ -1,8 +1,9 @@
 """Advice: what to change, in the user's own framework, as a line to paste, and when not to."""
 
 from .advise import advise
+from .communication import larger_cache
 from .imbalance import even_work
-from .input import InputTimes, for_late_input
+from .input import InputTimes, for_late_input, slow_first_steps
 from .piece import Advice, in_words
 from .training import (
     ONE_BROADCAST,
@@ -14,6 +15,7 @@ from .training import (
     sharding,
     shared_validation,
     shuffled_anew,
+    work_alone,
 )
 
 __all__ = [
@@ -28,8 +30,11 @@ __all__ = [
     "even_work",
     "for_late_input",
     "in_words",
+    "larger_cache",
     "scaled_rate",
     "sharding",
     "shared_validation",
     "shuffled_anew",
+    "slow_first_steps",
+    "work_alone",
 ]

@@ -16,7 +16,7 @@ from .communication import for_allreduce
 from .cores import for_crowded_cores
 from .imbalance import for_imbalance
 from .input import InputTimes, for_late_input, for_slower_compute
-from .piece import Advice
+from .piece import Advice, undone
 
 
 def advise(
@@ -65,32 +65,35 @@ def between_steps(setup: Setup) -> tuple[Advice, ...]:
         "Look at what runs between steps on every rank: callbacks, logging, checkpoints, metrics "
         "fetched in every batch"
     )
-    if setup.framework != "keras" or (setup.steps_per_execution or 1) > 1:
+    if setup.framework != "keras":
         return (look,)
-    return (
+    return undone(
         look,
         Advice(
             "Run several steps in one call, between which nothing runs on the host",
             "model.compile(optimizer=optimizer, loss=loss, steps_per_execution=10)",
             unless="Not where a callback must see every batch; steps are then recorded by tens.",
+            done=(setup.steps_per_execution or 1) > 1,
         ),
     )
 
 
 def fuller_compute(setup: Setup) -> tuple[Advice, ...]:
     """What is left where the step is compute and nothing else."""
+    halves = "" if setup.half_precision else "mixed precision, where it is not on yet, "
     left = Advice(
-        "The step is spent in forward and backward passes: a larger batch, mixed precision or faster "
-        "devices are what is left"
+        f"The step is spent in forward and backward passes: a larger batch, {halves}or faster devices "
+        "are what is left"
     )
     if setup.framework != "keras" or not setup.gpu:
         return (left,)
-    return (
+    return undone(
         left,
         Advice(
             "Compute in 16-bit floats, from before the model is built",
             'tf.keras.mixed_precision.set_global_policy("mixed_float16")',
             unless="It gains nothing on accelerators without units for them; the last layer stays "
             "float32.",
+            done=setup.half_precision,
         ),
     )

@@ -8,7 +8,7 @@ from ..communication import Communication, bus_bytes, faster
 from ..ledger import Ledger
 from ..setup import Setup
 from ..what_if import WhatIf
-from .piece import Advice
+from .piece import Advice, undone
 
 # Bytes for each parameter from which on gradients are no halves.
 _FULL_BYTES = 3.0
@@ -17,6 +17,12 @@ _MOSTLY = 0.5
 # GB/s: nobody trains over less than gigabit Ethernet, and memory within a host gives several times this.
 _SLOWEST_NETWORK, _SLOWEST_MEMORY = 0.125, 1.0
 _MB = 1e6
+# DistributedDataParallel's own, and one that reduces several of those at once.
+_BUCKET, _LARGE_BUCKET = 25 << 20, 100 << 20
+# Settings that Horovod's autotuner measures.
+_TUNED = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME")
+# Tensors that Horovod remembers unless told otherwise, and as many as cost next to nothing.
+_OWN_CAPACITY, _LARGE_CAPACITY = 1024, 4096
 # What 10 Gbit/s Ethernet moves in 0.1 ms, which a small reduction between hosts takes anyway.
 _MOSTLY_LATENCY = 100e3
 # Horovod's own since 0.21; more than this share of a step is a long one.
@@ -41,7 +47,7 @@ def for_allreduce(setup: Setup, ledger: Ledger, found: Communication | None) -> 
         *_less_often(setup, half),
     ]
     pieces += [*_hierarchy(setup), *_transport(setup), *_network(setup, found)]
-    return tuple(pieces)
+    return undone(*pieces)
 
 
 def _at_most(gain: WhatIf) -> str:
@@ -55,17 +61,37 @@ def _ends(low: float, high: float) -> str:
     return short if f"{low:.2f}" != f"{high:.2f}" else f"{low:.3f}–{high:.3f}"
 
 
+def larger_cache(setup: Setup, *, evicts: bool) -> Advice:
+    """Return the capacity of Horovod's response cache in which all tensors stay.
+
+    Args:
+        setup: the run's.
+        evicts: whether the cache was too small although all gradients fit into it.
+    """
+    enough = max(_OWN_CAPACITY, 2 * (setup.gradient_tensors or 0))
+    if evicts:
+        own = setup.settings.get("HOROVOD_CACHE_CAPACITY", "")
+        enough = max(enough, _LARGE_CAPACITY, 2 * int(own) if own.isdecimal() else 0)
+    return Advice(
+        "Remember all tensors",
+        f"HOROVOD_CACHE_CAPACITY={1 << (enough - 1).bit_length()}",
+        unless="Not while you record a Timeline that is to say who came late.",
+    )
+
+
 def _settings(setup: Setup) -> tuple[Advice, ...]:
     """Horovod's own settings: measured, not guessed."""
     if setup.library == "ddp":
-        if (setup.gradient_bytes or 0) < 2 * 25 * _MB:
+        if (setup.gradient_bytes or 0) < 2 * (setup.bucket_bytes or _BUCKET):
             return ()
         return (
             Advice(
-                "Try larger buckets than the 25 MiB that DistributedDataParallel has",
-                "model = DistributedDataParallel(model, bucket_cap_mb=100)",
+                f"Try larger buckets than the {(setup.bucket_bytes or _BUCKET) >> 20} MiB that "
+                "DistributedDataParallel has",
+                f"model = DistributedDataParallel(model, bucket_cap_mb={_LARGE_BUCKET >> 20})",
                 unless="Not where backward hides most of the allreduce: the last bucket is what is "
                 "exposed, and it grows.",
+                done=(setup.bucket_bytes or 0) >= _LARGE_BUCKET,
             ),
         )
     if setup.library != "horovod":
@@ -88,6 +114,7 @@ def _settings(setup: Setup) -> tuple[Advice, ...]:
             "what stallscope tune says of its log",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
             unless="Not in a short job: it tries each setting for some fifty steps, slow ones too.",
+            done=all(setup.settings.get(name) for name in _TUNED),
         ),
     )
 
@@ -149,6 +176,7 @@ def _compression(setup: Setup, found: Communication | None, half: str) -> tuple[
             half,
             "Less where the time is latency. Not where gradients leave the range of 16-bit floats: "
             "hold the loss against a run without.",
+            done=setup.compresses,
         ),
     )
 

@@ -9,7 +9,7 @@ from stallscope.run import Log, Run
 
 from ..result import Straggler
 from ..setup import Setup, last_logs, number
-from .piece import Advice
+from .piece import Advice, undone
 
 # What can stand in a shell's line as it is.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
@@ -38,7 +38,8 @@ def even_work(setup: Setup) -> tuple[Advice, ...]:
         line = f"dataset = dataset.shard(hvd.size(), hvd.rank()).batch({size}, drop_remainder=True)"
         return (Advice(what, line),)
     if setup.framework == "torch" and setup.library is not None:
-        return (Advice(what, sampler_line(setup)), SET_EPOCH)
+        line = "" if setup.distributed_sampler else sampler_line(setup)
+        return undone(Advice(what, line), set_epoch(setup))
     return (Advice(what),)
 
 
@@ -49,11 +50,15 @@ def sampler_line(setup: Setup) -> str:
     return f"sampler = DistributedSampler(data, {ranks}drop_last=True)"
 
 
-#: What goes with a sampler.
-SET_EPOCH = Advice(
-    "Call this at the begin of every epoch, or all of them are shuffled alike",
-    "sampler.set_epoch(epoch)",
-)
+def set_epoch(setup: Setup) -> Advice:
+    """Return what goes with a sampler."""
+    return Advice(
+        "Call this at the begin of every epoch, or all of them are shuffled alike",
+        "sampler.set_epoch(epoch)",
+        done=setup.set_epoch,
+    )
+
+
 _BY_STAGE = {
     "input": Advice(
         "Look at this rank's share of the data and the disk or network it reads from: shards of another "
@@ -128,12 +133,13 @@ def _nobody(setup: Setup) -> tuple[Advice, ...]:
     if setup.framework != "keras":
         return (look,)
     size = setup.batch_size or 32
-    return (
+    return undone(
         look,
         Advice(
             "Where it is the length of sequences, put those of like length into one batch",
             "dataset = dataset.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], "
             f"bucket_boundaries=[64, 128], bucket_batch_sizes=[{size}] * 3, drop_remainder=True)",
             unless="It evens out steps only where all ranks draw from the same bucket in the same step.",
+            done=setup.has("GroupByWindow"),
         ),
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from ..setup import Pool, Setup
-from .piece import Advice
+from .piece import Advice, undone
 
 # Processors beside the one that trains; with fewer, parallel maps have nothing to run on.
 _FEWEST_SPARE = 1
 # More workers than this wait for the same disk in most jobs.
 _MOST_WORKERS = 16
+# Threads that are enough for most loaders, and leave processors to compute.
+_FEW_THREADS = 2
 # A queue that is fuller than this is one that nobody waits for, and one that is emptier is waited for.
 _FULL, _EMPTY = 0.5, 0.1
 _SAME_BYTES = "Not where it waits for a disk or a network: more workers wait for the same bytes."
@@ -43,58 +45,138 @@ def for_late_input(setup: Setup, times: InputTimes | None = None) -> tuple[Advic
         setup: the run's.
         times: what the stages of its pipeline take, where that was measured.
     """
-    first = _BY_STAGE.get((setup.framework, times.longest)) if times is not None else None
-    pieces = [*([] if first is None else first), *_crowded(setup), *_ahead(setup)]
+    stage = None if times is None else times.longest
+    pieces = [*_by_stage(setup, stage), *_crowded(setup), *_ahead(setup)]
     pieces += [*_shard(setup), *_cache(setup)]
-    return tuple(dict.fromkeys(pieces))
+    return undone(*dict.fromkeys(pieces)) or (_CHEAPER_BATCHES,)
 
 
 def for_slower_compute(setup: Setup) -> tuple[Advice, ...]:
     """What to look at where compute takes longer than on synthetic data: loaders take its processors."""
     rest = Advice("Otherwise look at throttling, and at what differs from the baseline")
     if setup.framework == "keras":
-        line = "options = tf.data.Options(); options.threading.private_threadpool_size = 2; "
-        return (
-            Advice(
-                "Give the loader few threads of its own: it may take the processors that compute needs",
-                f"{line}dataset = dataset.with_options(options)",
-                unless="Not where input is what comes late: it gets slower.",
-            ),
-            rest,
+        own = f"options.threading.private_threadpool_size = {_FEW_THREADS}"
+        few = Advice(
+            "Give the loader few threads of its own: it may take the processors that compute needs",
+            f"options = tf.data.Options(); {own}; dataset = dataset.with_options(options)",
+            unless="Not where input is what comes late: it gets slower.",
+            done=0 < (setup.loader_threads or 0) <= _FEW_THREADS,
         )
+        return undone(few, rest)
     workers = setup.loader_workers
-    if workers is not None and workers > 1:
-        return (
-            Advice(
-                f"Give the loader fewer workers: its {workers} may take the processors that compute "
-                "needs",
-                _loader(setup, max(1, workers // 2)),
-                unless="Not where input is what comes late: it gets slower.",
-            ),
-            rest,
-        )
-    return (
-        Advice(
+    if workers is None:
+        few = Advice(
             "The loader may take the cores that compute needs: fewer loader threads, or pinned ones"
-        ),
-        rest,
+        )
+        return few, rest
+    few = Advice(
+        f"Give the loader fewer workers: its {workers} may take the processors that compute needs",
+        _loader(setup, max(1, workers // 2)),
+        unless="Not where input is what comes late: it gets slower.",
+        done=workers <= 1,
     )
+    return undone(few, rest)
+
+
+def slow_first_steps(setup: Setup) -> tuple[Advice, ...]:
+    """Return what keeps buffers and workers of a loader from starting again in every epoch."""
+    if setup.framework == "torch":
+        return undone(
+            Advice(
+                "Keep the loader's workers from epoch to epoch",
+                _loader(setup, setup.loader_workers or 1),
+                done=setup.persistent_workers is True or not setup.loader_workers,
+            ),
+            _LONGER_EPOCHS,
+        )
+    if setup.framework != "keras":
+        return (_LONGER_EPOCHS,)
+    return undone(
+        Advice(
+            "Repeat the dataset in front of shuffling, with steps_per_epoch given: shuffle buffers and "
+            "prefetch queues are filled anew in every epoch",
+            "dataset = dataset.repeat().shuffle(10_000)",
+            done=_repeats_before_shuffling(setup),
+        ),
+        _LONGER_EPOCHS,
+    )
+
+
+_LONGER_EPOCHS = Advice("Make epochs longer, or look at what the loader does at the begin of one")
+
+
+def _repeats_before_shuffling(setup: Setup) -> bool:
+    steps = setup.pipeline or ()
+    return "Repeat" in steps and "Shuffle" not in steps[: steps.index("Repeat")]
 
 
 _NOT_IN_PYTHON = (
     "Not where the function is Python behind tf.py_function or tf.numpy_function: that runs on one "
     "processor at a time."
 )
-_PARALLEL_MAP = Advice(
-    "Decode and augment on several processors",
-    "dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE)",
-    unless=_NOT_IN_PYTHON,
+
+
+_CHEAPER_BATCHES = Advice(
+    "Make a batch cost less: the pipeline works ahead and in parallel already. Decode beforehand, "
+    "augment on the accelerator, read larger files"
 )
-_PREFETCH = Advice(
-    "Work ahead of training, as the last step of the pipeline",
-    "dataset = dataset.prefetch(tf.data.AUTOTUNE)",
-    unless="It changes nothing where that is there already.",
-)
+
+
+def _by_stage(setup: Setup, stage: str | None) -> tuple[Advice, ...]:
+    """Return what makes the longest stage of a pipeline shorter; nothing where none was measured."""
+    if setup.framework == "torch" and stage == "augment":
+        return (_augment_elsewhere(setup),)
+    if setup.framework != "keras":
+        return ()
+    return {
+        "read": (_read_at_once(setup),),
+        "decode": (_parallel_map(setup),),
+        "augment": (_ON_THE_DEVICE, _parallel_map(setup)),
+        "batch": (_batch_first(setup),),
+    }.get(str(stage), ())
+
+
+def _parallel_map(setup: Setup) -> Advice:
+    return Advice(
+        "Decode and augment on several processors",
+        "dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE)",
+        unless=_NOT_IN_PYTHON,
+        done=setup.has("ParallelMap") and not setup.has("Map"),
+    )
+
+
+def _prefetch(setup: Setup) -> Advice:
+    # What only passes batches on may come after it.
+    steps = [one for one in setup.pipeline or () if one not in ("Options", "Repeat", "Take")]
+    return Advice(
+        "Work ahead of training, as the last step of the pipeline",
+        "dataset = dataset.prefetch(tf.data.AUTOTUNE)",
+        unless="It changes nothing where that is there already." if not steps else "",
+        done=steps[-1:] == ["Prefetch"],
+    )
+
+
+def _read_at_once(setup: Setup) -> Advice:
+    return Advice(
+        "Read several files at once",
+        "dataset = files.interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, "
+        "deterministic=False)",
+        unless="Not where the order of samples must be the same in every run.",
+        done=setup.has("ParallelInterleave"),
+    )
+
+
+def _batch_first(setup: Setup) -> Advice:
+    kinds = [one.removeprefix("Parallel") for one in setup.pipeline or ()]
+    return Advice(
+        "Batch before mapping, with a function that takes whole batches",
+        "dataset = dataset.batch(32, drop_remainder=True).map(decode, "
+        "num_parallel_calls=tf.data.AUTOTUNE)",
+        unless="Not where samples have different shapes before the function.",
+        done="Map" in kinds and "Batch" in kinds[: kinds.index("Map")],
+    )
+
+
 _ON_THE_DEVICE = Advice(
     "It is the augmentation, which every epoch draws anew and nobody can do beforehand: move it into "
     "the model, onto the accelerator",
@@ -102,33 +184,16 @@ _ON_THE_DEVICE = Advice(
     unless="Not where the model computes on the same processors as the loader: then give it more of "
     "them.",
 )
-_BY_STAGE: dict[tuple[str | None, str | None], tuple[Advice, ...]] = {
-    ("keras", "read"): (
-        Advice(
-            "Read several files at once",
-            "dataset = files.interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, "
-            "deterministic=False)",
-            unless="Not where the order of samples must be the same in every run.",
-        ),
-    ),
-    ("keras", "decode"): (_PARALLEL_MAP,),
-    ("keras", "augment"): (_ON_THE_DEVICE, _PARALLEL_MAP),
-    ("keras", "batch"): (
-        Advice(
-            "Batch before mapping, with a function that takes whole batches",
-            "dataset = dataset.batch(32, drop_remainder=True).map(decode, "
-            "num_parallel_calls=tf.data.AUTOTUNE)",
-            unless="Not where samples have different shapes before the function.",
-        ),
-    ),
-    ("torch", "augment"): (
-        Advice(
-            "It is the augmentation, which every epoch draws anew and nobody can do beforehand: do it "
-            "on the accelerator, batch by batch, or give it more workers",
-            unless="Not on the accelerator where the model computes on the loader's processors.",
-        ),
-    ),
-}
+
+
+def _augment_elsewhere(setup: Setup) -> Advice:
+    workers = setup.loader_workers
+    more = workers is None or _most_workers(setup) > workers
+    return Advice(
+        "It is the augmentation, which every epoch draws anew and nobody can do beforehand: do it "
+        f"on the accelerator, batch by batch{', or give it more workers' if more else ''}",
+        unless="Not on the accelerator where the model computes on the loader's processors.",
+    )
 
 
 def _crowded(setup: Setup) -> tuple[Advice, ...]:
@@ -136,13 +201,15 @@ def _crowded(setup: Setup) -> tuple[Advice, ...]:
     spare = setup.spare_processors
     if setup.processors is None or spare is None or spare >= _FEWEST_SPARE or setup.gpu:
         return ()
-    ranks = f"{setup.ranks_there} rank{'' if setup.ranks_there == 1 else 's'}"
-    have = "has" if setup.ranks_there == 1 else "have"
+    alone = setup.ranks_there == 1
+    ranks = f"{setup.ranks_there} rank{'' if alone else 's'}"
+    fewer = "Hosts" if alone else "Fewer ranks on a host, hosts"
+    have = "has" if alone else "have"
     count = f"{setup.processors} processor{'' if setup.processors == 1 else 's'}"
     return (
         Advice(
             f"Give loading processors of its own: {ranks} of a host {have} {count} to train and to load "
-            "with. Fewer ranks on a host, hosts with more processors, or data decoded beforehand",
+            f"with. {fewer} with more processors, or data decoded beforehand",
         ),
     )
 
@@ -154,7 +221,7 @@ def _ahead(setup: Setup) -> tuple[Advice, ...]:
     if setup.pool is not None:
         return _of_pool(setup, setup.pool)
     if setup.framework == "keras":
-        return (_PREFETCH,) if nothing_to_run_on else (_PREFETCH, _PARALLEL_MAP)
+        return (_prefetch(setup), *([] if nothing_to_run_on else [_parallel_map(setup)]))
     if setup.framework == "torch":
         return _workers(setup)
     return (
@@ -171,7 +238,8 @@ def _workers(setup: Setup) -> tuple[Advice, ...]:
                 _loader(setup, max(1, min(spare or 1, _MOST_WORKERS))),
             ),
         )
-    if setup.processors is not None and workers * setup.ranks_there > setup.processors:
+    too_many = setup.processors is not None and workers * setup.ranks_there > setup.processors
+    if too_many and workers > 1:
         return (
             Advice(
                 f"Have fewer workers, or more processors: {workers} for each of {setup.ranks_there} "
@@ -179,7 +247,7 @@ def _workers(setup: Setup) -> tuple[Advice, ...]:
                 _loader(setup, max(1, spare or 0)),
             ),
         )
-    more = min(spare if spare is not None else 2 * max(workers, 1), _MOST_WORKERS)
+    more = _most_workers(setup)
     if more > workers:
         has = "none" if workers == 0 else str(workers)
         return (
@@ -197,6 +265,12 @@ def _workers(setup: Setup) -> tuple[Advice, ...]:
     )
 
 
+def _most_workers(setup: Setup) -> int:
+    """Return the workers that have processors; where these are not known, twice as many as now."""
+    spare = setup.spare_processors
+    return min(spare if spare is not None else 2 * max(setup.loader_workers or 0, 1), _MOST_WORKERS)
+
+
 def _of_pool(setup: Setup, pool: Pool) -> tuple[Advice, ...]:
     """Which side of Petastorm's queue is slow: few row groups wait in front of a slow training only."""
     make = "make_batch_reader" if pool.batched else "make_reader"
@@ -209,24 +283,39 @@ def _of_pool(setup: Setup, pool: Pool) -> tuple[Advice, ...]:
             "makes batches of its rows: only a thread pool shows it, in a run of half a minute",
             f'reader = {make}(url, reader_pool_type="thread")',
             unless="For that one run: a process pool may be faster.",
+            done=pool.kind == _THREADS,
         )
-        if pool.workers is None or workers <= pool.workers:
-            return (look,)
-        what = f"Give Petastorm's pool more workers than its {pool.workers}"
-        return (look, Advice(what, processes, unless=_SAME_BYTES))
+        longer = Advice(
+            "Train for half a minute at least, so that Petastorm's queue shows which side of it is slow",
+            done=pool.kind != _THREADS,
+        )
+        more = Advice(
+            f"Give Petastorm's pool more workers than its {pool.workers}",
+            processes,
+            unless=_SAME_BYTES,
+            done=pool.workers is None or workers <= pool.workers,
+        )
+        return look, longer, more
     waited = (
         f"of the {pool.room} row groups that its queue holds {pool.waiting:.2g} waited on average"
     )
     if pool.waiting > _FULL * pool.room:
-        return (
-            Advice(
-                f"Make batches of Petastorm's rows faster: {waited}, so that its pool is ahead, and "
-                "what comes behind is slow",
-                f"loader = BatchedDataLoader(reader, batch_size={setup.batch_size or 32})",
-                unless="Not where it is a transform_fn of the loader that takes the time: give that to "
-                "the reader, as a TransformSpec.",
-            ),
+        what = (
+            f"Make batches of Petastorm's rows faster: {waited}, so that its pool is ahead, and "
+            "what comes behind is slow"
         )
+        batches = Advice(
+            what,
+            f"loader = BatchedDataLoader(reader, batch_size={setup.batch_size or 32})",
+            unless="Not where it is a transform_fn of the loader that takes the time: give that to "
+            "the reader, as a TransformSpec.",
+            done=pool.loader == _IN_BATCHES,
+        )
+        spec = Advice(
+            f"{what}. Give a transform_fn of the loader to the reader, as a TransformSpec",
+            done=pool.loader != _IN_BATCHES,
+        )
+        return batches, spec
     if pool.waiting > _EMPTY * pool.room:
         return (
             Advice(
@@ -246,6 +335,9 @@ def _of_pool(setup: Setup, pool: Pool) -> tuple[Advice, ...]:
     )
 
 
+_THREADS, _IN_BATCHES = "ThreadPool", "BatchedDataLoader"
+
+
 def _loader(setup: Setup, workers: int) -> str:
     size = f", batch_size={setup.batch_size}" if setup.batch_size else ""
     # Pages that are locked are copied to an accelerator beside its work.
@@ -261,6 +353,7 @@ def _shard(setup: Setup) -> tuple[Advice, ...]:
             "Shard in front of shuffling and decoding, so that no rank decodes what others train on",
             "dataset = dataset.shard(hvd.size(), hvd.rank())",
             unless="Not where every rank has files of its own already.",
+            done=setup.has("Shard"),
         ),
     )
 
@@ -274,5 +367,6 @@ def _cache(setup: Setup) -> tuple[Advice, ...]:
             "dataset = dataset.cache()",
             unless="Not behind random augmentation, and with a file's name where a rank's shard is "
             "larger than memory.",
+            done=setup.has("Cache"),
         ),
     )

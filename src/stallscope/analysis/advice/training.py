@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from ..setup import Setup
-from .imbalance import SET_EPOCH, sampler_line
-from .piece import Advice
+from ..setup import AVERAGES, Setup
+from .imbalance import sampler_line, set_epoch
+from .piece import Advice, undone
 
+_BROADCASTS = "horovod.BroadcastGlobalVariablesCallback"
 # Epochs in which the rate rises to N times its own, as Horovod's callback has it.
 _WARM_UP_EPOCHS = 5
 
@@ -15,14 +16,28 @@ _WARM_UP_EPOCHS = 5
 def sharding(setup: Setup) -> tuple[Advice, ...]:
     """What makes an epoch of N ranks see every sample once."""
     if setup.framework == "torch":
-        return (Advice("Give every rank its part of the data", sampler_line(setup)), SET_EPOCH)
-    return (
+        shared = setup.distributed_sampler
+        part = Advice("Give every rank its part of the data", sampler_line(setup), done=shared)
+        return undone(part, set_epoch(setup), _fewer_steps(shared))
+    shared = setup.has("Shard")
+    return undone(
         Advice(
             "Shard the data, in front of shuffling",
             "dataset = dataset.shard(hvd.size(), hvd.rank())",
             unless="Or, where the dataset repeats and steps_per_epoch is given, divide that by "
             "hvd.size().",
+            done=shared,
         ),
+        _fewer_steps(shared),
+    )
+
+
+def _fewer_steps(shared: bool) -> Advice:
+    """Return what is left where every rank has its part of the data already."""
+    return Advice(
+        "Every rank has its part of the data: where that repeats, divide the steps of an epoch by the "
+        "number of ranks",
+        done=not shared,
     )
 
 
@@ -35,12 +50,13 @@ def scaled_rate(setup: Setup, rate: float) -> tuple[Advice, ...]:
     )
     if setup.framework != "keras" or setup.library != "horovod":
         return (scale,)
-    return (
+    return undone(
         scale,
         Advice(
             "The warm-up",
             "callbacks.append(hvd.callbacks.LearningRateWarmupCallback(initial_lr="
             f"{rate * setup.ranks:g}, warmup_epochs={_WARM_UP_EPOCHS}))",
+            done="horovod.LearningRateWarmupCallback" in setup.callbacks,
         ),
     )
 
@@ -60,6 +76,12 @@ def broadcast_once(setup: Setup) -> Advice:
             f"{what}, in front of the first epoch",
             "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
             "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
+            unless=unless,
+        )
+    if _BROADCASTS in setup.callbacks:
+        return Advice(
+            "Look at what sets weights on some ranks behind BroadcastGlobalVariablesCallback, which all "
+            "of them have",
             unless=unless,
         )
     return Advice(
@@ -83,6 +105,15 @@ def averaged_metrics(setup: Setup) -> Advice:
     what = "Average metrics over the ranks before anything goes by them"
     unless = "Not where all ranks have the same numbers anyway, as of metrics reduced in the model."
     if setup.framework == "keras" and setup.library == "horovod":
+        if setup.averages_first:
+            return Advice(
+                "Look at what goes by a metric, or sets rates, on some ranks only: "
+                "MetricAverageCallback comes first already"
+            )
+        if AVERAGES in setup.callbacks:
+            return Advice(
+                "Move MetricAverageCallback in front of all callbacks that go by a metric"
+            )
         line = "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())"
         return Advice(f"{what}, as the first of the callbacks", line, unless=unless)
     if setup.framework == "torch" and setup.library is not None:
@@ -97,7 +128,7 @@ def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
         shuffles: whether it is shuffled already, in the same way each time.
     """
     if setup.framework == "torch":
-        return SET_EPOCH if shuffles else _sampled(setup)
+        return set_epoch(setup) if shuffles else _sampled(setup)
     if shuffles:
         return Advice(
             "Shuffle anew in every epoch, behind whatever is cached",
@@ -148,7 +179,11 @@ def _averaged_loss(setup: Setup) -> str:
 
 def shared_validation(setup: Setup) -> Advice:
     """Every rank validates its part, and metrics are averaged."""
-    what = "Give every rank a shard of the validation data and average the metrics"
+    # No fact tells whose validation data is a shard.
+    what = "Unless it has one already, give every rank a shard of the validation data"
+    if AVERAGES in setup.callbacks:
+        return Advice(f"{what}, or validate less often")
+    what += " and average the metrics"
     if setup.framework == "keras" and setup.library == "horovod":
         return Advice(
             f"{what}, in front of callbacks that look at them",
@@ -158,6 +193,16 @@ def shared_validation(setup: Setup) -> Advice:
     if setup.framework == "torch" and setup.library is not None:
         return Advice(what, _averaged_loss(setup), unless="Or validate less often.")
     return Advice(f"{what}, or validate less often")
+
+
+def work_alone(setup: Setup, kinds: Collection[str]) -> tuple[Advice, ...]:
+    """Return what shortens the work for which the others wait, of the kinds that one rank did alone."""
+    pieces = []
+    if "validation" in kinds:
+        pieces.append(shared_validation(setup))
+    if "checkpoint" in kinds:
+        pieces.append(Advice("Write checkpoints less often or in the background"))
+    return tuple(pieces)
 
 
 def checkpoints_on_rank_0(setup: Setup) -> Advice:

@@ -11,6 +11,7 @@ from stallscope.run import Log
 
 from ..advice import ONE_BROADCAST, averaged_metrics, broadcast_once
 from ..result import Finding
+from ..setup import AVERAGES, callbacks_of
 from .records import Records
 from .words import clipped, ranks_in_words
 
@@ -20,7 +21,6 @@ _SAME_RATE = 1e-5
 # Two fits with a broadcast each are a warm-up and a training; more are a loop.
 _FITS_OF_A_LOOP = 3
 
-_AVERAGES = "horovod.MetricAverageCallback"
 _BROADCASTS = "horovod.BroadcastGlobalVariablesCallback"
 # Callbacks of these packages are known not to average metrics over ranks.
 _KNOWN = ("keras", "tf_keras", "tensorflow", "horovod", "stallscope")
@@ -87,16 +87,16 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
     found: dict[str, set[int]] = {}
     late = False
     for rank, log in records.last_log.items():
-        callbacks = _callbacks(log)
+        callbacks = callbacks_of(log)
         names = [str(one.get("name")) for one in callbacks]
         for place, one in enumerate(callbacks):
             metric = one.get("monitor")
-            if not isinstance(metric, str) or _AVERAGES in names[:place]:
+            if not isinstance(metric, str) or AVERAGES in names[:place]:
                 continue
             # One of the user's own may average as well.
-            if _AVERAGES not in names and not all(map(_is_known, names[:place])):
+            if AVERAGES not in names and not all(map(_is_known, names[:place])):
                 continue
-            late = late or _AVERAGES in names
+            late = late or AVERAGES in names
             kind = names[place].rpartition(".")[2]
             found.setdefault(f"{kind} by {clipped(metric)}", set()).add(rank)
     if not found:
@@ -172,7 +172,7 @@ def _same(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _no_broadcast(records: Records) -> str:
-    callbacks = [_callbacks(log) for log in records.last_log.values()]
+    callbacks = [callbacks_of(log) for log in records.last_log.values()]
     if not all(callbacks):
         return ""
     names = {one.get("name") for own in callbacks for one in own}
@@ -206,11 +206,6 @@ def _rate_at(epoch: int, changes: Mapping[int, float], begun: int) -> float | No
 
 def _same_rate(one: float, other: float) -> bool:
     return abs(one - other) <= _SAME_RATE * max(abs(one), abs(other))
-
-
-def _callbacks(log: Log) -> list[Mapping[str, Any]]:
-    found = log.facts.get("callbacks")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _is_known(name: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..advice import checkpoints_on_rank_0, in_words, shared_validation
+from ..advice import checkpoints_on_rank_0, in_words, shared_validation, work_alone
 from ..blocks import NULL, Ints
 from ..result import Finding
 from .records import Records
@@ -76,8 +76,7 @@ def rank_0_alone(records: Records) -> Iterator[Finding]:
         f"Rank {alone.rank} works while the others wait",
         f"Rank {alone.rank} did {did} alone; the others waited {cost:.1f} s for it, {share:.1%} of "
         "the job.",
-        f"{in_words(shared_validation(records.setup))} Write checkpoints less often or in the "
-        "background.",
+        in_words(*work_alone(records.setup, alone.numbers)),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stallscope.run import Event
 
-from ..advice import Advice
+from ..advice import larger_cache
 from ..result import Finding
 from .records import Records
 from .words import clipped, counted, ranks_in_words
@@ -92,7 +92,7 @@ def responses_evicted(records: Records) -> Iterator[Finding]:
             "Horovod's response cache was too small",
             f"{counted(len(found), 'warning')} in {_files(found)}: tensors that are evicted are "
             "negotiated in full again, through rank 0.",
-            str(Advice("Remember all tensors", "HOROVOD_CACHE_CAPACITY=4096")),
+            str(larger_cache(records.setup, evicts=True)),
         )
 
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..advice import Advice
+from ..advice import Advice, larger_cache
 from ..blocks import NULL
 from ..result import Finding
 from .records import Records
 from .settings import one_of, settings_found
 
-# A cycle that is longer than this share of a step keeps gradients waiting for long.
-_LONG_CYCLE = 0.05
+# A cycle that is longer than this share of a step keeps gradients waiting for long. Advice asks for half
+# of it at most, so that a run that follows it is not told the opposite where its steps become shorter.
+_LONG_CYCLE = 0.1
 # Horovod's own since 0.21, milliseconds.
 _USUAL_CYCLE_MS = 1.0
 _ON = one_of("1", "TRUE", "YES")
@@ -73,20 +74,13 @@ def response_cache_too_small(records: Records) -> Iterator[Finding]:
     tensors = records.setup.gradient_tensors
     if capacity is None or not tensors or capacity >= tensors:
         return
-    enough = 1 << max(10, (2 * tensors - 1).bit_length())
     yield Finding(
         "response_cache_too_small",
         "warning",
         "Horovod negotiates every step anew",
         f"HOROVOD_CACHE_CAPACITY={capacity:.0f} and {tensors:,} gradients: what is not remembered is "
         f"negotiated in full by {records.run.size:,} ranks, through rank 0.",
-        str(
-            Advice(
-                "Remember all tensors",
-                f"HOROVOD_CACHE_CAPACITY={enough}",
-                unless="Not while you record a Timeline that is to say who came late.",
-            )
-        ),
+        str(larger_cache(records.setup, evicts=False)),
     )
 
 

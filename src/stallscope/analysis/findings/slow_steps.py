@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from ..advice import in_words, slow_first_steps
 from ..later import ndimage
 from ..ledger import Ledger
 from ..result import ChangePoint, Finding
+from ..setup import Setup
 from ..stats import robust_sd
 
 Bools = npt.NDArray[np.bool_]
@@ -27,7 +29,9 @@ _POSITIONS = 5
 _WORTH = 0.01
 
 
-def step_findings(ledger: Ledger, changes: tuple[ChangePoint, ...]) -> Iterator[Finding]:
+def step_findings(
+    ledger: Ledger, changes: tuple[ChangePoint, ...], setup: Setup
+) -> Iterator[Finding]:
     """Findings about steady steps as a series."""
     for change in changes:
         yield _changed(change)
@@ -42,7 +46,7 @@ def step_findings(ledger: Ledger, changes: tuple[ChangePoint, ...]) -> Iterator[
     by_position = _slow_positions(ledger, slow)
     in_epoch = np.isin(_position(ledger), by_position)
     if by_position:
-        yield from _at_positions(ledger, by_position, over, slow & in_epoch)
+        yield from _at_positions(ledger, by_position, over, slow & in_epoch, setup)
     yield from _every_so_many(ledger, over, slow & ~in_epoch)
 
 
@@ -61,7 +65,11 @@ def _slow_positions(ledger: Ledger, slow: Bools) -> list[int]:
 
 
 def _at_positions(
-    ledger: Ledger, positions: list[int], over: npt.NDArray[np.float64], slow: Bools
+    ledger: Ledger,
+    positions: list[int],
+    over: npt.NDArray[np.float64],
+    slow: Bools,
+    setup: Setup,
 ) -> Iterator[Finding]:
     cost = float(over[slow].sum() / ledger.total.sum())
     if cost < _WORTH:
@@ -73,8 +81,7 @@ def _at_positions(
         "Epochs begin slowly",
         f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than its neighbours, "
         f"in most epochs: {cost:.1%} of all steps' time.",
-        "Shuffle buffers and prefetch queues are filled anew in every epoch: repeat() the dataset "
-        "before shuffling, keep the loader's workers alive (persistent_workers), or make epochs longer.",
+        in_words(*slow_first_steps(setup)),
     )
 
 

@@ -1,0 +1,162 @@
+"""What becomes of a set-up when its user follows a piece of advice, piece by piece.
+
+A new piece of advice needs an entry here: a change of the recorded facts, the measurement without which
+it is not given, or the reason why no fact can tell that it is followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from analysis.advice_setups import IN_ORDER
+
+from stallscope.analysis.advice import Advice
+from stallscope.analysis.setup import AVERAGES, Setup
+
+Follow = Callable[[Setup, "re.Match[str]"], Setup]
+
+
+def facts(**changes: Any) -> Follow:
+    """The set-up with these facts; a function is called with the number in the line."""
+    return lambda setup, match: replace(
+        setup,
+        **{
+            name: value(int(match[1])) if callable(value) else value
+            for name, value in changes.items()
+        },
+    )
+
+
+def pipeline(*operations: str) -> Follow:
+    """The pipeline with these operations at its end, and its sequential maps in parallel."""
+
+    def follow(setup: Setup, _: re.Match[str]) -> Setup:
+        known = [one for one in setup.pipeline or ("TFRecord",) if one not in ("Map", *operations)]
+        return replace(setup, pipeline=(*known, *operations))
+
+    return follow
+
+
+def callbacks(*names: str, **changes: Any) -> Follow:
+    return lambda setup, _: replace(setup, callbacks=setup.callbacks | {*names}, **changes)
+
+
+def pool(**changes: Any) -> Follow:
+    def follow(setup: Setup, match: re.Match[str]) -> Setup:
+        assert setup.pool is not None
+        own = {name: int(match[1]) if value is int else value for name, value in changes.items()}
+        return replace(setup, pool=replace(setup.pool, **own))
+
+    return follow
+
+
+def setting(setup: Setup, match: re.Match[str]) -> Setup:
+    """The environment with the settings that stand in the line."""
+    return replace(setup, settings={**setup.settings, **dict(re.findall(r"(\w+)=(\S+)", match[0]))})
+
+
+def tuned(setup: Setup, _: re.Match[str]) -> Setup:
+    fixed = {"HOROVOD_FUSION_THRESHOLD": "33554432", "HOROVOD_CYCLE_TIME": "3.5"}
+    kept = {name: value for name, value in setup.settings.items() if "AUTOTUNE" not in name}
+    return replace(setup, settings={**kept, **fixed})
+
+
+#: By the line: what the facts are when the line has been pasted.
+BY_LINE: Mapping[str, Follow] = {
+    r"^dataset = dataset\.prefetch\(": pipeline("Prefetch"),
+    r"^dataset = dataset\.map\(decode, num_parallel_calls": pipeline("ParallelMap"),
+    r"^dataset = files\.interleave\(": pipeline("ParallelInterleave"),
+    r"^dataset = dataset\.batch\(32, .*\.map\(": pipeline("Batch", "ParallelMap"),
+    r"^dataset = dataset\.shard\(hvd\.size\(\), hvd\.rank\(\)\)$": pipeline("Shard"),
+    r"^dataset = dataset\.cache\(\)$": pipeline("Cache"),
+    r"^dataset = dataset\.repeat\(\)\.shuffle\(": pipeline("Repeat", "Shuffle"),
+    r"^dataset = dataset\.bucket_by_sequence_length\(": pipeline("GroupByWindow"),
+    r"private_threadpool_size = (\d+)": facts(loader_threads=int),
+    r"^DataLoader\(.*num_workers=(\d+), persistent": facts(
+        loader_workers=int, persistent_workers=True
+    ),
+    r'reader_pool_type="process", workers_count=(\d+)': pool(
+        kind="ProcessPool", workers=int, room=None, waiting=None
+    ),
+    r'reader_pool_type="thread"\)$': pool(kind="ThreadPool"),
+    r"= BatchedDataLoader\(": pool(loader="BatchedDataLoader"),
+    r"^HOROVOD_(GPU_OPERATIONS=NCCL|WITH_MPI=1) pip": facts(reduces_with=("nccl", "mpi", "gloo")),
+    r"hvd\.nccl_built\(\)|init_process_group\(\"nccl\"\)": facts(reduces_with=("nccl",)),
+    r"^HOROVOD_[A-Z_]+=\S+( HOROVOD_[A-Z_]+=\S+)*$": setting,
+    r"^stallscope tune RUN": tuned,
+    r"bucket_cap_mb=(\d+)": facts(bucket_bytes=lambda mib: mib << 20),
+    r"Compression\.fp16|fp16_compress_hook": facts(compression="fp16"),
+    r"backward_passes_per_step=2|model\.no_sync\(\)": facts(passes=2),
+    r"steps_per_execution=(\d+)": facts(steps_per_execution=int),
+    r"mixed_float16": facts(compute_dtypes=("float16", "float32")),
+    r"^sampler = DistributedSampler\([^;]*$": facts(distributed_sampler=True),
+    r"^sampler\.set_epoch\(epoch\)$": facts(distributed_sampler=True, set_epoch=True),
+    r"LearningRateWarmupCallback\(": callbacks("horovod.LearningRateWarmupCallback"),
+    r"^callbacks.*BroadcastGlobalVariablesCallback\(": callbacks(
+        "horovod.BroadcastGlobalVariablesCallback"
+    ),
+    r"MetricAverageCallback\(": callbacks(AVERAGES, averages_first=True),
+}
+
+#: By the words, of pieces that have no line.
+BY_WORDS: Mapping[str, Follow] = {
+    "mixed precision, where it is not on yet": facts(compute_dtypes=("bfloat16",)),
+    "or give it more workers": facts(loader_workers=16),
+    "Give loading processors of its own": facts(processors=64),
+    "Have fewer workers, or more processors": facts(processors=64),
+    "Give a transform_fn of the loader": pool(room=None, waiting=None),
+    "Train for half a minute": pool(room=50, waiting=12.0),
+    "neither of which is clearly ahead": pool(waiting=0.0),
+    "Move MetricAverageCallback in front": facts(averages_first=True),
+    "divide the steps of an epoch": facts(distributed_sampler=False, pipeline=("TFRecord",)),
+    "The loader may take the cores": facts(loader_workers=1),
+    "Prepare batches ahead of training": facts(framework="keras", pipeline=IN_ORDER),
+}
+
+#: Pieces that are given where something was measured, and only there: the measurement.
+MEASURED: Mapping[str, str] = {
+    r"Give every rank as many samples per step": "samples per step and epoch: uneven_batches",
+    r"^.*Replace hosts? ": "the host is late in most steps",
+    r"Start rank \d+ as the others": "facts of this rank that differ from all others' facts",
+    r"Begin with the same weights": "weights of two ranks: weights_differ",
+    r"Look at what sets weights": "weights of two ranks: weights_differ",
+    r"Let one fit make all epochs": "broadcasts of each fit: broadcast_in_every_fit",
+    r"Average metrics over the ranks": "rates, or callbacks in their order: metrics_not_averaged",
+    r"^Shuffle": "how the data was shuffled: same_order_every_epoch",
+    r"Reduce gradients of embeddings": "gradients that are gathered: sparse_gradients",
+    r"Write checkpoints": "checkpoints of the ranks: checkpoint_on_all_ranks, rank_0_alone",
+    r"With N times the batch": "the optimizer's rate: learning_rate_not_scaled",
+    r"^It is the augmentation": "the stages of the loader that ran alone",
+    r"Give every rank its share of the CPU cores": "threads and cores: threads_oversubscribed",
+    r"Start no more than \d+ ranks?": "threads and cores: threads_oversubscribed",
+    r"^Hold the .* of bus bandwidth": "only without --network-bandwidth",
+    r"^Look whether traffic between hosts is encrypted": "half of --network-bandwidth is not reached",
+    r"^Make a batch cost less": "input is late although nothing else is left to do",
+}
+
+#: Pieces of which no fact tells whether they are followed. Their words say when they are meant.
+NO_FACT_TELLS: Mapping[str, str] = {
+    r"^(Otherwise l|L)ook at": "it names places to look at, and changes no setting",
+    r"^Make epochs longer, or look at": "how long an epoch should be depends on the data",
+    r"a larger batch per rank, as far as memory": "nothing records how much memory a batch leaves free",
+    r"a larger batch, or faster devices": "nothing records which devices there are to have",
+    r"^Unless it has one already, give every rank": "validation data does not say that it is a shard",
+}
+
+
+def following(piece: Advice, setup: Setup) -> Setup | None:
+    """Return the set-up of a user who has followed a piece; None where no rule says how."""
+    for rules, text in ((BY_LINE, piece.line), (BY_WORDS, piece.what)):
+        for pattern, follow in rules.items():
+            match = re.search(pattern, text)
+            if match:
+                return follow(setup, match)
+    return None
+
+
+def excused(piece: Advice) -> bool:
+    """Whether a table says why no fact of a set-up tells that a piece is followed."""
+    return any(re.search(pattern, piece.what) for pattern in (*MEASURED, *NO_FACT_TELLS))

@@ -1,0 +1,81 @@
+"""No piece of advice is given to a run that follows it, as far as the run's facts tell."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.advice_rules import BY_LINE, BY_WORDS, MEASURED, NO_FACT_TELLS, excused, following
+from analysis.advice_setups import every_piece, pieces_for
+
+from stallscope.analysis import advice
+from stallscope.analysis.advice import Advice
+from stallscope.analysis.setup import Setup
+
+FOLDER = Path(advice.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def given() -> list[tuple[Setup, Advice]]:
+    return list(every_piece())
+
+
+def test_every_piece_has_a_rule_or_a_reason(given: list[tuple[Setup, Advice]]) -> None:
+    without = {
+        piece.what
+        for setup, piece in given
+        if following(piece, setup) is None and not excused(piece)
+    }
+    assert without == set()
+
+
+def test_what_is_followed_is_not_advised_again(given: list[tuple[Setup, Advice]]) -> None:
+    again: dict[str, tuple[Advice, ...]] = {}
+    for setup, piece in given:
+        followed = following(piece, setup)
+        if followed is None:
+            continue
+        pieces = again.setdefault(repr(followed), pieces_for(followed))
+        # The same words with another number in the line are another piece.
+        same = [one for one in pieces if (one.line or one.what) == (piece.line or piece.what)]
+        assert same == [], f"{piece}\nis given to {followed}"
+
+
+def test_every_rule_is_of_a_piece_that_is_given(given: list[tuple[Setup, Advice]]) -> None:
+    for rules, name in ((BY_LINE, "line"), (BY_WORDS, "what")):
+        texts = [getattr(piece, name) for _, piece in given]
+        unused = [rule for rule in rules if not any(re.search(rule, text) for text in texts)]
+        assert unused == []
+    words = [piece.what for _, piece in given]
+    for table in (MEASURED, NO_FACT_TELLS):
+        assert [one for one in table if not any(re.search(one, text) for text in words)] == []
+
+
+def test_every_place_that_makes_advice_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: set[tuple[str, int]] = set()
+    make = Advice.__init__
+
+    def remember(self: Advice, *args: Any, **kwargs: Any) -> None:
+        frame = sys._getframe(1)
+        tried.add((Path(frame.f_code.co_filename).name, frame.f_lineno))
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(Advice, "__init__", remember)
+    words = {piece.what for _, piece in every_piece()}
+    for place, what in _places():
+        assert place in tried or what in words, place
+
+
+def _places() -> Iterator[tuple[tuple[str, int], str | None]]:
+    """Where advice is made: file and line, and the words of what is made when the file is imported."""
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "Advice":
+                first = node.args[0]
+                what = first.value if isinstance(first, ast.Constant) else None
+                yield (path.name, node.lineno), what if isinstance(what, str) else None
