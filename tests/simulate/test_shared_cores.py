@@ -120,7 +120,9 @@ def test_logs_show_the_analysis_that_cores_are_shared() -> None:
     crowded = crowded_cores(run)
     assert crowded is not None
     assert (crowded.threads, crowded.cores) == (4, 2)
-    assert CoreUse.of(run) == CoreUse(on_cpu=True, shared=True)
+    assert CoreUse.of(run) == CoreUse(on_cpu=True, shared=True, machine=crowded)
+    on_two = CoreUse.of(simulate(replace(EVEN, ranks_per_host=2, cores_per_host=1)).run)
+    assert on_two == CoreUse(on_cpu=True, shared=True)
     assert CoreUse.of(simulate(replace(EVEN, cores_per_host=8)).run) == CoreUse(on_cpu=True)
     assert CoreUse.of(simulate(replace(EVEN, cores_per_host=None)).run) == CoreUse()
 
