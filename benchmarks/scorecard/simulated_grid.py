@@ -13,7 +13,7 @@ from typing import Any
 from simulated_cells import STAGES, Cell, Who, clean_step_ms
 from simulated_coverage import Configuration
 
-from stallscope.simulate import Bursts, Clocks, Fault, Job, Jump, Noise, Ramp, Slew
+from stallscope.simulate import Bursts, Clocks, Fault, Job, Jump, Noise, Ramp, Slew, simulate
 
 PERCENTS = (5, 10, 30, 100, 200)
 CVS = (0.02, 0.05, 0.1, 0.3)
@@ -222,7 +222,7 @@ def quick_grid() -> list[Cell]:
 
 
 def configurations(runs: int) -> list[Configuration]:
-    """Two, 8 and 64 ranks; quiet and noisy; independent steps and such that follow each other."""
+    """Two, 8 and 64 ranks; quiet and noisy; independent steps or not; shared CPU cores."""
     return [
         *_of(runs, (2,), (0.1,), (0.5,), ("clean", "one", "all")),
         *_of(runs, (8,), (0.02,), (0.0, 0.9), ("clean",)),
@@ -230,7 +230,24 @@ def configurations(runs: int) -> list[Configuration]:
         *_of(runs, (8,), (0.1,), (0.0, 0.5, 0.9), ("clean", "one", "all")),
         *_of(runs, (64,), (0.02,), (0.5,), ("one",)),
         *_of(runs, (64,), (0.1,), (0.5,), ("clean", "one", "all")),
+        *_on_shared_cores(runs),
     ]
+
+
+def _on_shared_cores(runs: int) -> Iterator[Configuration]:
+    """Gains where ranks share CPU cores: a fault that sleeps, and one that keeps all cores busy."""
+    for (ranks, cores), burns, who in itertools.product(
+        ((4, 2), (8, 4)), (False, True), ("one", "all")
+    ):
+        like = job(ranks, 0.05, cores_per_host=cores)
+        ms = _FAULT * simulate(like).truth.step_ms()
+        on = (1,) if who == "one" else ()
+        fault = Fault("input", ms, ranks=on, burns=cores if burns else 0)
+        kind = "burns" if burns else "sleeps"
+        whose = "one rank" if who == "one" else "all ranks"
+        about = f"gains on shared cores: {ranks} ranks on {cores}, input of {whose} +15 %, {kind}"
+        name = f"{ranks}-coverage-on-{cores}-cores-{who}-{kind}"
+        yield Configuration(name, runs, replace(like, faults=(fault,)), about)
 
 
 def _of(

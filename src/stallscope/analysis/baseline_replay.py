@@ -27,8 +27,11 @@ _MOST_CELLS = 2**20
 _LEAST = 0.01
 # Allreduce takes longer where ranks have waited: by up to this fraction of the waiting.
 _ALLREDUCE_AFTER_WAITING = 0.25
-# A stage that costs less, compared with the largest fault, is slower because of that fault.
+# A stage that costs less, compared with the largest fault, is slower because of that fault: a fault with
+# a thread per core takes less than half of its own duration from any other rank.
 _OWN_FAULT = 0.5
+# Where all ranks are on one machine it is known how much such a fault takes; some more for chance.
+_BEYOND_MOST_TAKEN = 1.2
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,11 @@ class BaselineReplay:
             max(0.0, longer_allreduce(ledger, baseline).value),
             MODEL_ERROR if cores.on_cpu else 0.0,
         )
-        return replay._without_contention(faulty) if cores.shared else replay
+        if not cores.shared:
+            return replay
+        machine = cores.machine
+        own_fault = _OWN_FAULT if machine is None else _BEYOND_MOST_TAKEN * machine.most_taken
+        return replay._without_contention(faulty, own_fault)
 
     @property
     def loss(self) -> float:
@@ -108,11 +115,11 @@ class BaselineReplay:
         half = share * float(np.hypot((sampled[1] - sampled[0]) / 2, model))
         return Mean(share * self.loss, (share * self.loss - half, share * self.loss + half))
 
-    def _without_contention(self, faulty: Bools) -> BaselineReplay:
+    def _without_contention(self, faulty: Bools, own_fault: float) -> BaselineReplay:
         """The same without stages that are slower only because a fault takes CPU cores from them.
 
-        A stage is taken for that where no straggler was found in it and it costs far less than the
-        largest fault does.
+        A stage is taken for that where no straggler was found in it and it costs less than the share
+        ``own_fault`` of what the largest fault costs.
         """
         everything = np.ones_like(self.slower)
         alone = {}
@@ -121,7 +128,7 @@ class BaselineReplay:
             others[index] = False
             alone[stage] = self._longer(others)
         worst = max(*alone.values(), self._longer(~faulty))
-        keep = np.array([alone[stage] >= _OWN_FAULT * worst for stage in STAGES])
+        keep = np.array([alone[stage] >= own_fault * worst for stage in STAGES])
         allreduce = self.slower_allreduce if self.slower_allreduce >= worst else 0.0
         slower = self.slower & (keep[:, None] | faulty)
         return replace(self, slower=slower, slower_allreduce=allreduce)

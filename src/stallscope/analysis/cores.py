@@ -34,6 +34,13 @@ class CpuLoad:
         """The ranks that have a core for each of their threads."""
         return max(1, self.cores * len(self.ranks) // self.threads)
 
+    @property
+    def most_taken(self) -> float:
+        """The share of their speed that ranks lose to one that keeps a thread per core busy."""
+        own = self.threads / len(self.ranks)
+        needed = max(self.threads, self.cores)
+        return 1.0 - needed / max(needed, self.threads - own + self.cores)
+
 
 def cpu_loads(logs: Iterable[Log]) -> list[CpuLoad]:
     """The load of every machine of which all ranks recorded their cores and threads."""
@@ -61,12 +68,16 @@ class CoreUse:
     busy_loaders: bool = False
     #: Whether a rank that waits keeps its core busy (see ``polls``).
     waiting_is_busy: bool = False
+    #: The machine that they share, where all ranks of the run are on one.
+    machine: CpuLoad | None = None
 
     @classmethod
     def of(cls, run: Run) -> CoreUse:
         loads, workers = _computing_loads(run), number(run.fact("loader_workers")) or 0
         busy = [load.threads + len(load.ranks) * (1 + workers) > load.cores for load in loads]
-        return cls(bool(loads), _share_cores(loads), workers > 0 and any(busy), polls(run))
+        shared = _share_cores(loads)
+        machine = loads[0] if shared and len(loads[0].ranks) == run.size else None
+        return cls(bool(loads), shared, workers > 0 and any(busy), polls(run), machine)
 
 
 def polls(run: Run) -> bool:

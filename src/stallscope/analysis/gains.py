@@ -12,6 +12,7 @@ from .blocks import Bools, Ints
 from .cores import CoreUse
 from .ledger import STAGES, Ledger
 from .result import Straggler
+from .slowed_peers import sped_up_peers
 from .stragglers import Found
 from .variation import Variation
 from .what_if import (
@@ -124,8 +125,12 @@ def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     ledger, found = faults.ledger, faults.found
     gains = []
     if any(one.counts_as_imbalance for one in found.stragglers):
-        gains.append(_imbalance_alone(faults))
-    gains += [_gain_of(fix, ledger, one) for one in _worth_fixing(found) for fix in one.fixes]
+        gains.append(_with_faster_peers(_imbalance_alone(faults), found.stragglers, faults, cores))
+    gains += [
+        _with_faster_peers(_gain_of(fix, ledger, one), [one], faults, cores)
+        for one in _worth_fixing(found)
+        for fix in one.fixes
+    ]
     gains += [_stage_alone(stage, faults) for stage in ("input", "other")]
     if cores.on_cpu:
         step_ms = float(ledger.total.mean()) / 1e6
@@ -193,6 +198,20 @@ def _imbalance_alone(faults: Faults) -> WhatIf:
     if varies is not None:
         saved, unsure = saved + varies.saved, varies.unsure_ns
     return what_if("imbalance", ledger, saved, faults.fixed.fixed, unsure)
+
+
+def _with_faster_peers(
+    gain: WhatIf, fixed: Sequence[Straggler], faults: Faults, cores: CoreUse
+) -> WhatIf:
+    """The gain of fixing stragglers that take CPU cores from the others, who are then faster, too."""
+    if cores.machine is None:
+        return gain
+    ledger, saved = faults.ledger, gain.saved_ms.scaled(1e6)
+    named = {rank for one in faults.found.stragglers for rank in one.ranks}
+    for one in fixed:
+        faster = sped_up_peers(ledger, one, named, cores.machine)
+        saved = saved.minus(faster.scaled(-1.0))
+    return replace(what_if_saved(gain.fix, ledger, saved), mostly_ms=gain.mostly_ms)
 
 
 def _stage_alone(stage: str, faults: Faults) -> WhatIf:

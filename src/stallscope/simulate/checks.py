@@ -42,6 +42,10 @@ def check(job: Job) -> None:
 
 
 def _check_sizes(job: Job) -> None:
+    if job.cores_per_host is not None and not job.cores_per_host >= 1:
+        raise ValueError(f"cores_per_host is {job.cores_per_host}; it is None, or 1 or more")
+    if job.cores_per_host is not None and job.prefetch:
+        raise ValueError("loaders that run ahead (prefetch) are not simulated on shared cores")
     for least, names in ((1, _AT_LEAST_ONE), (0, _AT_LEAST_ZERO)):
         for name in names:
             if not getattr(job, name) >= least:

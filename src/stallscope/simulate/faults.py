@@ -113,14 +113,19 @@ class Fault:
     #: The rank is late for an early bucket of gradients only: its own ``ready`` does not move, the
     #: transfer takes longer. Stamps around the whole reduction cannot tell that from a slow network.
     bucket: bool = False
+    #: Threads that work on CPU cores for as long as it lasts. 0: the rank sleeps meanwhile. It matters
+    #: where ranks share cores (``Job.cores_per_host``).
+    burns: int = 0
 
     def __post_init__(self) -> None:
         if self.stage not in STAGES:
             raise ValueError(f"there is no stage {self.stage!r}; there are {', '.join(STAGES)}")
-        if not (self.ms >= 0 and self.cv >= 0 and self.rotating >= 0):
-            raise ValueError("ms, cv and rotating of a fault are 0 or more")
+        if not (self.ms >= 0 and self.cv >= 0 and self.rotating >= 0 and self.burns >= 0):
+            raise ValueError("ms, cv, rotating and burns of a fault are 0 or more")
         if self.bucket and self.stage != "compute":
             raise ValueError(f"gradients are late in compute, not in {self.stage}")
+        if self.bucket and self.burns:
+            raise ValueError("a fault that delays an early bucket of gradients burns no CPU")
 
     def delays(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Ints:
         """Nanoseconds that it adds: affected ranks × steps.

@@ -28,6 +28,10 @@ class Job:
     #: Epochs of equal length; the last one has what is left.
     epochs: int = 1
     ranks_per_host: int = 8
+    #: CPU cores that the ranks of a host share: input, compute and other are work for one core, and
+    #: faults that burn CPU for as many as they have threads. A rank that sleeps, or waits in allreduce,
+    #: needs none. None: cores are never short.
+    cores_per_host: int | None = None
     input_ms: float = 4.0
     #: Batches that a rank's loader makes ahead of it: ``input_ms`` (and a fault in input) is what
     #: making one takes, and a rank waits only while there is none. 0: it makes each when asked to.

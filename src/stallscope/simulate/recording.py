@@ -52,7 +52,7 @@ def record(job: Job, true: Timeline, clocks: list[HostClock]) -> Run:
 
 def _logs(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> tuple[Log, ...]:
     hosts = job.hosts
-    shared = {
+    shared: dict[str, Any] = {
         "run_id": job.run_id,
         "run_name": job.run_name,
         "generation": job.generation,
@@ -70,6 +70,13 @@ def _logs(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> tup
             "reason": None if job.stamps else "simulated without stamps",
         },
     }
+    if job.cores_per_host is not None:
+        shared |= {
+            "cpus_allowed": job.cores_per_host,
+            "cpu_count": job.cores_per_host,
+            "devices": ["CPU"],
+            "threads": {"intra_op": 1},
+        }
     # As they are read back: JSON knows neither tuples nor numbers as names.
     given = _as_read(dict(job.facts))
     opened = true.start - _OPENED

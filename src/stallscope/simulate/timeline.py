@@ -9,9 +9,9 @@ Step s of rank r:
     reduced = last + transfer + the rank's lateness (jitter of its completion, skew of its host)
 
 A rank's own time from one reduced to its next ready does not depend on any other rank, so the whole
-job is one cumulative sum over the maxima of these laps (loaders that run ahead are followed step by
-step first: what they leave of the input is then as given). Arrays are ranks × steps here: series lie in
-one piece, and so do the columns of the table that they become.
+job is one cumulative sum over the maxima of these laps. Loaders that run ahead, and ranks that share
+CPU cores, are followed event by event first: what stages then take is as given. Arrays are
+ranks × steps here: series lie in one piece, and so do the columns of the table that they become.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .draws import (
 from .faults import STAGES
 from .job import Job
 from .loaders import waits_for_batches
+from .shared_cores import on_shared_cores
 
 #: Gradients that are late for an early bucket, beside the stages.
 BUCKET = "bucket"
@@ -76,14 +77,28 @@ def timeline(job: Job) -> Timeline:
     opens = np.flatnonzero(in_epoch == 0)
     extra = _extra(job, in_epoch, opens)
     between, batch, compute = _stages(job)
-    for name, stage in zip(STAGES, (batch, compute, between), strict=True):
-        if name in extra:
-            stage += extra[name]
     compute[:, :1] += nanoseconds(job.tracing_ms)
-    later = opens[1:]
-    between[:, later] += TAIL + _epoch_end(job)[:, None]
+    later, late = opens[1:], _lateness(job)
+    gap = TAIL + _epoch_end(job)[:, None]
+    if job.cores_per_host is None:
+        for name, stage in zip(STAGES, (batch, compute, between), strict=True):
+            if name in extra:
+                stage += extra[name]
+    else:
+        begin = np.zeros_like(late)
+        begin[:, 1:] = late[:, :-1]
+        begin[:, later] += gap
+        healthy = {"input": batch, "compute": compute, "other": between}
+        added = [
+            (fault, _added(job, index, in_epoch, opens))
+            for index, fault in enumerate(job.faults)
+            if not fault.bucket
+        ]
+        took, by_faults = on_shared_cores(job, begin, healthy, added)
+        batch, compute, between = (took[name] for name in STAGES)
+        extra |= by_faults
+    between[:, later] += gap
 
-    late = _lateness(job)
     transfer = _transfer(job)
     if BUCKET in extra:
         transfer += extra[BUCKET].max(axis=0)
@@ -198,15 +213,22 @@ def _extra(job: Job, in_epoch: Ints, opens: Ints) -> dict[str, Ints]:
     """What the faults add, for the stages that have any."""
     extra: dict[str, Ints] = {}
     for index, fault in enumerate(job.faults):
-        random = generator(job.seed, Purpose.FAULT, index)
-        affected = job.affected(fault)
-        added = extra.setdefault(
-            BUCKET if fault.bucket else fault.stage, np.zeros((job.ranks, job.steps), np.int64)
-        )
-        added[affected] += fault.delays(random, len(affected), in_epoch)
-    if "other" in extra:
-        extra["other"][:, opens] = 0
+        name = BUCKET if fault.bucket else fault.stage
+        added = extra.setdefault(name, np.zeros((job.ranks, job.steps), np.int64))
+        added += _added(job, index, in_epoch, opens)
     return extra
+
+
+def _added(job: Job, index: int, in_epoch: Ints, opens: Ints) -> Ints:
+    """What one of the job's faults adds: ranks × steps."""
+    fault = job.faults[index]
+    affected = job.affected(fault)
+    added = np.zeros((job.ranks, job.steps), np.int64)
+    random = generator(job.seed, Purpose.FAULT, index)
+    added[affected] = fault.delays(random, len(affected), in_epoch)
+    if fault.stage == "other":
+        added[:, opens] = 0
+    return added
 
 
 def epoch_end_parts(job: Job) -> dict[str, Ints]:
