@@ -21,6 +21,7 @@ from stallscope.dashboard.pages.overview import OverviewPage
 from stallscope.dashboard.pages.run_page import Shown
 from stallscope.pictures.against_baselines import decomposition_chart
 from stallscope.pictures.charts import TITLES, baseline_chart, cause_chart, entry_title, job_chart
+from stallscope.pictures.compared_bars import stages_chart
 from stallscope.pictures.comparison import changes_chart
 from stallscope.pictures.plotly_figures import figure
 from stallscope.pictures.svg import draw
@@ -39,6 +40,7 @@ from stallscope.reports.tables import (
     step_unit,
 )
 from stallscope.reports.terminal import summary
+from stallscope.wording.baselines import decomposed
 from stallscope.wording.sums import SumColumn
 
 from .cases import CASES
@@ -198,6 +200,29 @@ def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]
     assert number(typical["Imbalance"]) == number(waits["Step"])
     for title in (causes.rows[3][0], "Step"):
         assert typical[title] == own[title]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sentences_have_the_tables_figures(name: str, case: Callable[[str], Analysis]) -> None:
+    table, said = baselines_table(case(name)), decomposed(case(name))
+    for title, figure_of, _ in () if table is None else table.rows:
+        if title == "Lost to real data" or title.startswith("of it"):
+            assert figure_of.lstrip("+−") in said, title
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stages_beside_each_other_have_the_tables_figures(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    chart, table = stages_chart(case(name)), cause_table(case(name))
+    if chart is None or not case(name).by_cause:
+        return
+    own = cells_of(table, table.columns[1])
+    for group, cause in enumerate(CAUSES):
+        said = own[entry_title(cause, case(name))]
+        assert chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == said.partition(" ±")[0]
+    waits = number(cells_of(table, "Others wait")["Step"])
+    assert number(chart.text(len(CAUSES), 0)) == waits
 
 
 @pytest.mark.parametrize("name", CASES)
