@@ -30,7 +30,7 @@ from .findings.slow_steps import step_findings
 from .generations import Generations
 from .input_times import InputRates, input_rates
 from .job_time import host_step_times, job_time
-from .ledger import STAGES, Ledger, rank_means
+from .ledger import STAGES, Ledger
 from .result import (
     CAUSES,
     ENTRIES,
@@ -307,7 +307,7 @@ def _means(steady: Ledger) -> dict[str, list[float | None]]:
     """Of stages and waiting, per rank: milliseconds over its measured steps; None without any."""
     return {
         name: [None if np.isnan(one) else one / 1e6 for one in means.tolist()]
-        for name, means in rank_means(steady).items()
+        for name, means in steady.rank_means.items()
     }
 
 
