@@ -30,7 +30,10 @@ def witness() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Where dataclasses look for the types of their fields.
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patched:
+        # Programs of that folder import each other.
+        patched.syspath_prepend(BENCHMARKS)
+        spec.loader.exec_module(module)
     return module
 
 
