@@ -9,23 +9,20 @@ how long after the last tensor that it waits for it was taken, and how many step
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from two_ranks import ROOT, arguments, folder_for, train, write
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
-ROOT = Path(__file__).parents[1]
-TRAINING = ROOT / ".venv-horovod"
 PROGRAM = ROOT / "benchmarks" / "late_timestamps_training.py"
 #: What the training is given, and busy processes per core.
 CONDITIONS = {
@@ -52,25 +49,6 @@ def busy(processes: int) -> Iterator[None]:
             process.wait()
 
 
-def train(folder: Path, options: list[str]) -> None:
-    """Train on two real Horovod ranks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
-    done = subprocess.run(
-        [
-            *("horovodrun", "--disable-cache", "-np", "2", "--start-timeout", "300"),
-            *("python", str(PROGRAM), str(folder), *options),
-        ],
-        env=kept
-        | {"PATH": f"{TRAINING / 'bin'}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"the training failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-
-
 def rows(condition: str, folder: Path) -> Iterator[str]:
     """One row of the table per timestamp."""
     of_ranks = [json.loads((folder / f"late-{rank}.json").read_text()) for rank in (0, 1)]
@@ -95,28 +73,21 @@ def sentence(condition: str, folder: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="where the table goes, as Markdown")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--keep", type=Path, help="a folder for logs and profiles")
-    options = parser.parse_args()
+    options = arguments(__doc__, steps=300)
     table = [
         f"| beside it | timestamp | steps × ranks | p50, ms | p99, ms | max, ms | > {_LATE_MS} ms |",
         "| --- | --- |" + " ---: |" * 5,
     ]
     said = []
-    with tempfile.TemporaryDirectory() as temporary:
+    with folder_for(options.keep) as kept:
         for number, (condition, (words, per_core)) in enumerate(CONDITIONS.items()):
-            folder = (options.keep or Path(temporary)) / str(number)
+            folder = kept / str(number)
             with busy(per_core * (os.cpu_count() or 1)):
-                train(folder, [*words, "--steps", str(options.steps)])
+                train(PROGRAM, folder, [*words, "--steps", str(options.steps)])
             table += rows(condition, folder)
             said.append(sentence(condition, folder))
             print("\n".join((*table, "", *said)), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("\n".join((*table, "", *said, "")))
+    write(options.out, "\n".join((*table, "", *said, "")))
 
 
 if __name__ == "__main__":

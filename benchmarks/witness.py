@@ -26,13 +26,9 @@ until TensorFlow has the result. Writes the tables as Markdown, and all figures 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,13 +37,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 from scipy import stats
+from two_ranks import ROOT, arguments, folder_for, train, write
 
 from stallscope.parsers import read
 from stallscope.parsers.horovod_timeline import Activities, Batch, TimelineReader, open_timeline
 from stallscope.run import Log, Run
 
-ROOT = Path(__file__).parents[1]
-TRAINING = ROOT / ".venv-horovod"
 PROGRAM = ROOT / "benchmarks" / "witness_training.py"
 # What the training is given, by condition.
 CONDITIONS = {
@@ -282,23 +277,6 @@ def union(begin: Ints, end: Ints, start: Ints) -> tuple[Ints, Ints, Ints]:
 # -- running and writing -----------------------------------------------------------------------------
 
 
-def train(folder: Path, steps: int, options: list[str]) -> None:
-    """Train on two real Horovod ranks, with the callback and the Timeline on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
-    words = [str(PROGRAM), str(folder), "--steps", str(steps), *options]
-    done = subprocess.run(
-        ["horovodrun", "--disable-cache", "-np", "2", "python", *words],
-        env=kept
-        | {"PATH": f"{TRAINING / 'bin'}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"the training failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-
-
 def result(condition: str, found: Comparison) -> dict[str, Any]:
     """Everything about one training, for JSON."""
     figures = {name: getattr(found, name) for name in ("ours", *_MEASURES, *_PARTS)}
@@ -416,21 +394,14 @@ def _next_cycle(found: dict[str, float] | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="where the tables go, as Markdown")
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--keep", type=Path, help="a folder for the logs and timelines")
-    options = parser.parse_args()
+    options = arguments(__doc__, steps=400)
     results = []
-    with tempfile.TemporaryDirectory() as temporary:
+    with folder_for(options.keep) as kept:
         for number, (condition, words) in enumerate(CONDITIONS.items()):
-            folder = (options.keep or Path(temporary)) / str(number)
-            train(folder, options.steps, words)
+            folder = kept / str(number)
+            train(PROGRAM, folder, ["--steps", str(options.steps), *words])
             results.append(result(condition, compare(folder)))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(markdown(results))
+    write(options.out, markdown(results))
     machine = f"{platform.machine()}, {os.cpu_count()} cores, 2 ranks"
     document = {"machine": machine, "skipped_steps": SKIPPED, "conditions": results}
     options.out.with_suffix(".json").write_text(json.dumps(document))

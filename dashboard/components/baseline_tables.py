@@ -9,11 +9,12 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.baseline import COMPARED
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.compared_bars import compared_runs
-from stallscope.reports.contents import job_parts
 from stallscope.reports.loader_tables import rates_table, stages_table
 from stallscope.reports.tables import NOTHING, Table
 from stallscope.run import Run
+from stallscope.wording.epochs import job_total
 from stallscope.wording.facts import as_text
+from stallscope.wording.job_figures import JOB_PARTS, job_texts
 from stallscope.wording.numbers import NOT_MEASURED, Interval, amount, percent, rate
 
 from .tables import words_card
@@ -65,12 +66,8 @@ def loader_cards(analysis: Analysis) -> list[Any]:
 def jobs_card(analysis: Analysis) -> Any:
     """Where the whole jobs' hours went."""
     runs = compared_runs(analysis)
-    parts = [dict(job_parts(run)) for _, run in runs]
-    rows = [
-        (TITLES[name], *(_time(own[name], run) for own, (_, run) in zip(parts, runs, strict=True)))
-        for name in parts[0]
-    ]
-    rows.append(("Job", *(amount(run.job.total, "s") for _, run in runs)))
+    rows = [(TITLES[name], *(_job_part(name, run) for _, run in runs)) for name in JOB_PARTS]
+    rows.append(("Job", *(job_total(run) for _, run in runs)))
     rows.append(("Rank time", *(amount(run.job.total * run.run.size, "s") for _, run in runs)))
     return words_card(
         Table(
@@ -152,8 +149,9 @@ def _efficiency(run: Analysis, alone: float) -> str:
     return NOT_MEASURED if own is None else percent(own / (run.run.size * alone))
 
 
-def _time(seconds: float | None, run: Analysis) -> str:
-    if seconds is None:
-        return NOT_MEASURED
-    share = f" ({percent(seconds / run.job.total)})" if run.job.total else ""
-    return f"{amount(seconds, 's')}{share}"
+def _job_part(name: str, run: Analysis) -> str:
+    """What of the job's time went to a part, and its share."""
+    text = job_texts(run)[name]
+    if text == NOT_MEASURED or not run.job.total:
+        return text
+    return f"{text} ({percent(getattr(run.job, name) / run.job.total)})"

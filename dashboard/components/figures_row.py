@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-from stallscope.wording.numbers import NOT_MEASURED, amount, interval, rate, share
+from stallscope.wording.numbers import NOT_MEASURED, amount, exact, interval, rate, share
 
 
 def figures_row(analysis: Analysis) -> Any:
@@ -16,7 +16,7 @@ def figures_row(analysis: Analysis) -> Any:
     figures: list[tuple[str, str, str | None]] = [
         (
             "Step time",
-            amount(None if step is None else step.mean, "ms"),
+            NOT_MEASURED if step is None else exact(step.mean, "ms", step.ci95),
             None if step is None else f"95% interval: {interval(step.ci95, 'ms')}",
         ),
         (

@@ -9,15 +9,14 @@ import dash_mantine_components as dmc
 from dash import html
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import LedgerEntry, RankSummary
-from stallscope.reports.tables import Table, clock
-from stallscope.wording.cells import Cells
+from stallscope.analysis.result import RankSummary
+from stallscope.reports.tables import Table, clock, rank_cells, step_unit
 from stallscope.wording.fixes import saved, speedup, speedup_interval
 from stallscope.wording.gains import gains
-from stallscope.wording.numbers import percent, share
+from stallscope.wording.numbers import share
 
 from .aria import aria
-from .swatch import named_swatch
+from .swatch import labelled_swatch
 
 # Beyond this a table scrolls in its own frame, so that what follows it stays near.
 _TALLEST = 460
@@ -28,7 +27,6 @@ TABLE_LOOK = {
     "verticalSpacing": 6,
     "horizontalSpacing": 8,
 }
-_RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 _RANK_TITLES = ("Input", "Compute", "Other", "Wait", "Allreduce")
 
 
@@ -45,27 +43,32 @@ def table_card(title: str, sentence: str, table: Any) -> Any:
     )
 
 
-def ledger_table(analysis: Analysis) -> Any:
-    """The ledger: means with intervals, and against the baseline where there is one."""
-    cells = Cells.for_all([None if analysis.step is None else analysis.step.mean])
-    head = ["Entry", cells.unit, "Share", f"95% interval, {cells.unit}"]
-    if analysis.baseline is not None:
-        head += [f"Baseline, {cells.unit}", f"Excess, {cells.unit}"]
-    rows = [_ledger_row(entry, cells, analysis.baseline is not None) for entry in analysis.entries]
-    return _small_table("Ledger", head, [*rows, _total_row(analysis, cells)])
+def sums_card(words: Table, names: Sequence[str]) -> Any:
+    """A card with a ledger of the reports; ``names`` are its entries, shown in their colours."""
+    rows: list[list[Any]] = [
+        [labelled_swatch(name, row[0]), *row[1:]]
+        for name, row in zip(names, words.rows, strict=False)
+    ]
+    rows += [[html.Strong(cell) for cell in row] for row in words.rows[len(names) :]]
+    return table_card(
+        words.title, words.note, _small_table(words.title, words.columns, rows, words.words)
+    )
 
 
 def ranks_table(analysis: Analysis) -> Any:
     """Every rank's own means, the named ones first."""
     named = set(analysis.bottleneck.ranks)
     ranks = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
-    cells = Cells.for_all(getattr(rank, f"{name}_ms") for rank in ranks for name in _RANK_STAGES)
-    titles = (f"{title}, {cells.unit}" for title in _RANK_TITLES)
+    titles = (f"{title}, {step_unit(analysis)}" for title in _RANK_TITLES)
+    cells = rank_cells(analysis, ranks)
     # As data, not as a component per cell: a thousand ranks are quick.
     table = dmc.Table(
         data={
             "head": ["Rank", "Host", *titles, "Last to be ready", "Clock offset, ms"],
-            "body": [_rank_row(rank, cells, rank.rank in named) for rank in ranks],
+            "body": [
+                _rank_row(rank, stages, rank.rank in named)
+                for rank, stages in zip(ranks, cells, strict=True)
+            ],
         },
         **TABLE_LOOK,
     )
@@ -150,35 +153,11 @@ def scroller(label: str, table: Any, *, words: Collection[int]) -> Any:
     )
 
 
-def _ledger_row(entry: LedgerEntry, cells: Cells, with_baseline: bool) -> list[Any]:
-    row = [
-        named_swatch(entry.name),
-        cells.plain(entry.ms),
-        percent(entry.share),
-        cells.ends(entry.ci95_ms),
-    ]
-    if with_baseline:
-        row += [cells.plain(entry.baseline_ms), cells.excess(entry.excess_ms, entry.excess_ci95_ms)]
-    return row
-
-
-def _total_row(analysis: Analysis, cells: Cells) -> list[Any]:
-    step = analysis.step
-    if step is None:
-        return ["Step"]
-    row = ["Step", cells.plain(step.mean), "100%", cells.ends(step.ci95)]
-    if analysis.baseline is not None:
-        base = analysis.baseline.step
-        excess = None if base is None else step.mean - base.mean
-        row += [cells.plain(None if base is None else base.mean), cells.excess(excess)]
-    return [html.Strong(cell) for cell in row]
-
-
-def _rank_row(rank: RankSummary, cells: Cells, named: bool) -> list[str]:
+def _rank_row(rank: RankSummary, stages: Sequence[str], named: bool) -> list[str]:
     return [
         f"{rank.rank} (slow)" if named else str(rank.rank),
         rank.host,
-        *(cells.plain(getattr(rank, f"{name}_ms")) for name in _RANK_STAGES),
+        *stages,
         share(rank.critical_share),
         clock(rank),
     ]

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from stallscope.analysis import Analysis
+from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.result import CAUSES
 from stallscope.pictures.charts import (
     Chart,
     baseline_chart,
     cause_chart,
+    entry_name,
     job_chart,
     ranks_chart,
     step_time_chart,
 )
-from stallscope.reports.tables import GAINS_FROM, baselines_table, cause_table, stragglers_table
+from stallscope.reports.tables import (
+    GAINS_FROM,
+    baselines_table,
+    cause_table,
+    ledger_table,
+    stragglers_table,
+)
 from stallscope.wording.gains import gains
 
 from ..components.chart_card import chart_card
 from ..components.figures_row import figures_row
 from ..components.notices import findings_card, warnings_card
-from ..components.tables import gains_table, ledger_table, ranks_table, table_card, words_card
+from ..components.tables import gains_table, ranks_table, sums_card, table_card, words_card
 from ..components.verdict_card import verdict_card
 from ..store import RunStore
 from .run_page import RunPage, Shown, side_by_side
@@ -45,8 +53,7 @@ class OverviewPage(RunPage):
                 _chart("job", job_chart(analysis)),
                 findings_card(analysis.findings, shown.run_id, shown.baseline_id),
             ),
-            words_card(cause_table(analysis)) if analysis.by_cause else None,
-            _ledger(analysis),
+            *_ledgers(analysis),
             words_card(baselines_table(analysis)),
             _ranks(analysis),
             warnings_card(analysis.warnings),
@@ -70,14 +77,14 @@ def _gains(analysis: Analysis) -> Any:
     )
 
 
-def _ledger(analysis: Analysis) -> Any:
-    if not analysis.entries:
-        return None
-    return table_card(
-        "Ledger, with imbalance",
-        "The typical rank's stages, and how long it waits for the slowest. They add up to the step.",
-        ledger_table(analysis),
-    )
+def _ledgers(analysis: Analysis) -> list[Any]:
+    """The step by cause, then with imbalance; nothing without stages."""
+    if not analysis.by_cause:
+        return []
+    return [
+        sums_card(cause_table(analysis), [entry_name(name, analysis) for name in CAUSES]),
+        sums_card(ledger_table(analysis), [entry_name(name, analysis) for name in ENTRIES]),
+    ]
 
 
 def _ranks(analysis: Analysis) -> Any:

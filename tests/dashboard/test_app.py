@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -125,11 +126,11 @@ def test_without_a_baseline_there_is_no_comparison(store: RunStore) -> None:
 
 def test_the_ledger_table_holds_all_entries_and_their_sum(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=synthetic").content
-    rows = [texts(row) for row in of_type(_region(content, "Ledger"), "TableTr")]
+    rows = [texts(row) for row in of_type(_region(content, "Ledger, with imbalance"), "TableTr")]
     assert [row[0] for row in rows[1:]] == [*(TITLES[name] for name in ENTRIES), "Step"]
-    assert rows[0][-2:] == ["Baseline, ms", "Excess, ms"]
-    parts = [float(row[1]) for row in rows[1:]]
-    assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=0.1)
+    assert rows[0][-2:] == ["Baseline, ms", "Difference, ms"]
+    parts = [Decimal(row[1].partition(" ±")[0]) for row in rows[1:]]
+    assert sum(parts[:-1]) == parts[-1]
 
 
 def test_the_overview_says_who_makes_the_others_wait(store: RunStore) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from stallscope.analysis import ENTRIES
+from stallscope.analysis.result import CAUSES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
 from stallscope.pictures.charts import TITLES
@@ -58,7 +58,7 @@ def test_the_runs_stand_side_by_side_stage_by_stage(three: RunStore) -> None:
     labels = list(drawn.layout.yaxis.ticktext)
     assert labels == [
         text
-        for name in ENTRIES
+        for name in (*CAUSES, "imbalance")
         for text in (f"<b>{TITLES[name]}</b>", "this run", "baseline", "one rank")
     ]
     assert len(drawn.data) == 15

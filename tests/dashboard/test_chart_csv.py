@@ -17,6 +17,7 @@ from stallscope.dashboard.routing import view_at
 from stallscope.pictures.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.pictures.compared_bars import ComparedBars
 from stallscope.pictures.rates import EfficiencyLines, Line, RateBar, RateBars
+from stallscope.wording.sums import SumColumn
 
 from .content import of_type
 
@@ -72,7 +73,16 @@ def test_what_was_not_measured_is_empty() -> None:
 
 def test_a_waterfall_tells_totals_from_changes() -> None:
     changes = (Segment("input", -2.0, (-3.0, -1.0)),)
-    chart = Waterfall("Title", "", "ms", ("baseline", 40.0), changes, ("this run", 38.0))
+    chart = Waterfall(
+        "Title",
+        "",
+        "ms",
+        ("baseline", 40.0),
+        changes,
+        ("this run", 38.0),
+        SumColumn.of([one.value for one in changes], 38.0),
+        40.0,
+    )
     assert rows(chart) == [
         ["entry", "Total, ms", "Adds, ms", "Adds 95% low, ms", "Adds 95% high, ms"],
         ["baseline", "40.0", "", "", ""],

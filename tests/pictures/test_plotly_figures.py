@@ -22,6 +22,7 @@ from stallscope.pictures.heat_map import HeatMap, HeatMapRow
 from stallscope.pictures.over_time import OverTime
 from stallscope.pictures.palette import COLOURS
 from stallscope.pictures.plotly_figures import CONFIG, figure
+from stallscope.wording.sums import SumColumn
 
 HOSTILE = "<img src=x onerror=alert(1)> & %{x}"
 
@@ -41,6 +42,8 @@ WATERFALL = Waterfall(
     ("baseline", 20.0),
     (Segment("input", 8.0, (7.0, 9.0)), Segment("compute", -3.0), Segment("other", 0.01)),
     ("this run", 25.01),
+    SumColumn.of([8.0, -3.0, 0.01], 25.01),
+    20.0,
 )
 AREA = StackedArea(
     "Over the run",
@@ -72,9 +75,9 @@ def test_a_figure_takes_the_palette_and_lets_the_page_show_through(
 def test_under_the_pointer_stand_name_amount_share_interval_and_bar() -> None:
     first, second = figure(BARS, dark=False).data
     assert first.hovertext[0] == (
-        "<b>Input</b><br>4.00 ms, 20% of 20.0 ms<br>95% interval: 3.50 to 4.50 ms<br>rank 0"
+        "<b>Input</b><br>4.0 ms, 20.0% of 20.0 ms<br>95% interval: 3.50–4.50 ms<br>rank 0"
     )
-    assert second.hovertext[1] == "<b>Compute</b><br>30.00 ms, 100% of 30.0 ms<br>rank 1"
+    assert second.hovertext[1] == "<b>Compute</b><br>30.0 ms, 100% of 30.0 ms<br>rank 1"
 
 
 def test_a_segment_that_a_bar_has_not_is_no_nought() -> None:
@@ -118,7 +121,7 @@ def test_a_waterfall_says_every_amount_with_its_sign() -> None:
     amounts = [note.text for note in drawn.layout.annotations]
     assert amounts == ["20.0 ms", "+8.0 ms", "−3.0 ms", "0.0 ms", "25.0 ms"]
     assert [row.marker.pattern.shape for row in drawn.data] == ["", "", "/", "", ""]
-    assert drawn.data[1].hovertext == ("<b>Input</b><br>+8.0 ms<br>95% interval: 7.00 to 9.00 ms",)
+    assert drawn.data[1].hovertext == ("<b>Input</b><br>+8.0 ms<br>95% interval: 7.00–9.00 ms",)
 
 
 def test_layers_are_stacked_and_named_by_unit() -> None:

@@ -6,12 +6,27 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from xml.etree import ElementTree
 
+import plotly.graph_objects as go
 import pytest
+from dashboard.content import texts
 from rich.console import Console
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.comparison import compare
+from stallscope.analysis.result import CAUSES
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.pages.overview import OverviewPage
+from stallscope.dashboard.pages.run_page import Shown
+from stallscope.pictures.against_baselines import decomposition_chart
+from stallscope.pictures.charts import TITLES, baseline_chart, cause_chart, entry_title, job_chart
+from stallscope.pictures.compared_bars import stages_chart
+from stallscope.pictures.comparison import changes_chart
+from stallscope.pictures.plotly_figures import figure
+from stallscope.pictures.svg import draw
 from stallscope.reports.base import ReportOptions
+from stallscope.reports.comparison.contents import changes_table
 from stallscope.reports.html import HtmlReport
 from stallscope.reports.markdown import MarkdownReport
 from stallscope.reports.tables import (
@@ -19,9 +34,13 @@ from stallscope.reports.tables import (
     baselines_table,
     cause_table,
     gains_table,
+    job_table,
     ledger_table,
+    ranks_table,
+    step_unit,
 )
 from stallscope.reports.terminal import summary
+from stallscope.wording.baselines import decomposed
 from stallscope.wording.sums import SumColumn
 
 from .cases import CASES
@@ -89,6 +108,166 @@ def test_speed_ups_lie_inside_their_intervals_as_printed(
         value, ends = number(speedup), _NUMBER.findall(interval.replace("–", " "))
         if value is not None and len(ends) == 2:
             assert Decimal(ends[0]) <= value <= Decimal(ends[1])
+
+
+def printed_in(text: str) -> Decimal:
+    """A figure of a chart in the unit beside it; a chart and the tables share one unit."""
+    value = number(text)
+    assert value is not None, text
+    return value
+
+
+def cells_of(table: Table, title: str) -> dict[str, str]:
+    """A column of a table by the names of its rows; empty where the table lacks it."""
+    at = [index for index, column in enumerate(table.columns) if column.startswith(title)]
+    return {row[0]: row[at[0]] for row in table.rows} if at else {}
+
+
+def labels_of(drawn: go.Figure, bar: int) -> dict[str, Decimal]:
+    """The label of every segment of a bar, by the segment's title."""
+    texts = {trace.name: trace.text[bar] for trace in drawn.data}
+    return {title: printed_in(text) for title, text in texts.items() if text}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bar_of_causes_has_the_tables_figures(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    analysis = case(name)
+    chart, table = cause_chart(analysis), cause_table(analysis)
+    if chart is None:
+        return
+    columns = [f"{step_unit(analysis)} per step", "Baseline"]
+    drawn = figure(chart, dark=False)
+    for bar, column in zip(range(len(chart.bars)), columns, strict=False):
+        cells, labels = cells_of(table, column), labels_of(drawn, bar)
+        for cause in CAUSES:
+            title = entry_title(cause, analysis)
+            waiting = TITLES.get(f"{cause}_waiting", "")
+            whole = labels[title] + labels.get(waiting, Decimal(0))
+            assert whole == number(cells[title]), (title, column)
+        assert sum(labels.values()) == number(cells["Step"])
+        hovers = [trace.hovertext[bar] for trace in drawn.data if trace.hovertext[bar]]
+        assert all(f"of {cells['Step'].partition(' ±')[0]} " in hover for hover in hovers)
+    tips = "".join(ElementTree.fromstring(draw(chart, "key")).itertext())
+    for cause in CAUSES:
+        for label in labels_of(drawn, 0).values():
+            assert f"{label:,}".replace("-", "−") in tips, cause
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_waterfalls_have_the_tables_figures(name: str, case: Callable[[str], Analysis]) -> None:
+    analysis = case(name)
+    chart, table = baseline_chart(analysis), cause_table(analysis)
+    if chart is None:
+        return
+    notes = [note.text for note in figure(chart, dark=False).layout.annotations]
+    differences = [cell.partition(" ±")[0] for cell in cells_of(table, "Difference").values()]
+    unit = step_unit(analysis)
+    assert notes[1:-1] == [f"{cell} {unit}" for cell in differences[:-1]]
+    assert number(notes[0]) == number(cells_of(table, "Baseline")["Step"])
+    assert number(notes[-1]) == number(cells_of(table, f"{unit} per step")["Step"])
+    assert_adds_up(notes)
+    tips = list(ElementTree.fromstring(draw(chart, "key")).itertext())
+    assert set(notes) <= set(tips)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_lost_is_drawn_as_the_table_has_it(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    analysis = case(name)
+    chart, table = decomposition_chart(analysis), baselines_table(analysis)
+    if chart is None or table is None:
+        return
+    notes = [note.text for note in figure(chart, dark=False).layout.annotations]
+    assert_adds_up(notes)
+    cells = {row[0]: number(row[1]) for row in table.rows}
+    parts = [value for title, value in cells.items() if title.startswith("of it")]
+    assert [number(note) for note in notes[-5:-1]] == parts
+    if "Lost to scale" in cells:
+        assert number(notes[1]) == cells["Lost to scale"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
+    """A cause is the typical rank's stage and what others wait for it; allreduce is one figure."""
+    causes, ledger = cause_table(case(name)), ledger_table(case(name))
+    own, waits = cells_of(causes, causes.columns[1]), cells_of(causes, "Others wait")
+    typical = cells_of(ledger, ledger.columns[1])
+    for title in ("Input", "Compute", "Other"):
+        assert_adds_up([typical[title], waits[title], own[title]])
+    assert number(typical["Imbalance"]) == number(waits["Step"])
+    for title in (causes.rows[3][0], "Step"):
+        assert typical[title] == own[title]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sentences_have_the_tables_figures(name: str, case: Callable[[str], Analysis]) -> None:
+    table, said = baselines_table(case(name)), decomposed(case(name))
+    for title, figure_of, _ in () if table is None else table.rows:
+        if title == "Lost to real data" or title.startswith("of it"):
+            assert figure_of.lstrip("+−") in said, title
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stages_beside_each_other_have_the_tables_figures(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    chart, table = stages_chart(case(name)), cause_table(case(name))
+    if chart is None or not case(name).by_cause:
+        return
+    own = cells_of(table, table.columns[1])
+    for group, cause in enumerate(CAUSES):
+        said = own[entry_title(cause, case(name))]
+        assert chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == said.partition(" ±")[0]
+    waits = number(cells_of(table, "Others wait")["Step"])
+    assert number(chart.text(len(CAUSES), 0)) == waits
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_jobs_parts_add_up_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
+    analysis = case(name)
+    parts = [row[1] for row in job_table(analysis).rows]
+    assert_adds_up(parts)
+    chart = job_chart(analysis)
+    if chart is not None:
+        labels = [trace.text[0] for trace in figure(chart, dark=False).data]
+        assert labels == parts[:-1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_dashboard_has_the_reports_figures(name: str, case: Callable[[str], Analysis]) -> None:
+    analysis = case(name)
+    shown = Shown(analysis.run.id, None, analysis, {}, {})
+    cells = texts(OverviewPage().parts(shown, RunStore([])))
+    tables = [ranks_table(analysis), baselines_table(analysis)]
+    if analysis.by_cause:
+        tables += [cause_table(analysis), ledger_table(analysis)]
+    for table in tables:
+        for row in () if table is None else table.rows:
+            figures = {cell for cell in row[1:] if number(cell) is not None}
+            assert figures <= set(cells), row
+
+
+@pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything"])
+def test_two_runs_are_compared_in_the_same_figures_everywhere(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    analysis = case(name)
+    assert analysis.baseline is not None
+    found = compare(analysis.baseline, analysis)
+    table, chart = changes_table(found), changes_chart(found)
+    assert table is not None
+    assert chart is not None
+    for column in columns_of(Table("", table.columns, table.rows[:-1]))[1:4]:
+        assert_adds_up(column)
+    for row in table.rows:
+        assert_adds_up([row[1], row[3], row[2]])
+    notes = [note.text for note in figure(chart, dark=False).layout.annotations]
+    differences = [row[3].partition(" ±")[0] for row in table.rows[: len(CAUSES)]]
+    assert [note.rpartition(" ")[0] for note in notes[1:-1]] == differences
+    assert_adds_up(notes)
 
 
 @pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything", "two ranks"])

@@ -113,7 +113,7 @@ def test_the_first_screen_answers_what_how_sure_and_what_to_do(
     assert "What to do Look at this rank's" in first
     assert re.search(r"Potential gain 1\.\d{2,3}× as fast", first)
     assert re.search(r"With rank 2 as fast as the others\. 95% interval: 1\.\d+–1\.\d+×\.", first)
-    assert re.search(r"Saves \d+\.\d+ ± \d+\.\d+ ms of the step's \d+\.\d ms", first)
+    assert re.search(r"Saves \d+\.\d+ ± \d+\.\d+ ms of the step's \d+\.\d+ ms", first)
     assert "199 steady steps of 4 ranks" in first
 
 

@@ -140,7 +140,5 @@ def test_cells_have_one_unit_and_no_more_digits_than_the_largest_deserves() -> N
     assert (cells.plain(1240.0), cells.plain(0.0105)) == ("1.24", "<0.001")
     assert cells.mean(1240.0, (1230.0, 1250.0)) == "1.24 ± 0.01"
     assert cells.excess(30.0, (20.0, 40.0)) == "+0.03 ± 0.01"
-    assert cells.ends((1230.0, 1250.0)) == "1.23–1.25"
-    assert cells.ends(None) == "too few steps"
     assert {cells.plain(None), cells.mean(None, None), cells.excess(math.nan)} == {"not measured"}
     assert Cells.for_all([]).plain(12.0) == "12.0"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from support.benchmarks import benchmark
 from training.launching import Launch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -23,15 +22,8 @@ Starter = Callable[..., Launch]
 
 @pytest.fixture(scope="module")
 def witness() -> ModuleType:
-    """benchmarks/witness.py, which is a program and in no package."""
-    spec = importlib.util.spec_from_file_location("witness", BENCHMARKS / "witness.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look for the types of their fields.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    """The module of benchmarks/witness.py."""
+    return benchmark("witness")
 
 
 @pytest.mark.horovod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,19 +29,16 @@ from .findings.slow_steps import step_findings
 from .generations import Generations
 from .input_times import InputRates, input_rates
 from .job_time import host_step_times, job_time
-from .ledger import STAGES, Ledger, rank_means
+from .ledger import Ledger
+from .ledger_entries import cause_entries, ledger_entries
 from .result import (
-    CAUSES,
-    ENTRIES,
     Analysis,
     BaselineMatch,
     Bottleneck,
-    CauseEntry,
     ChangePoint,
     ClockSummary,
     Coverage,
     Finding,
-    LedgerEntry,
     RankSummary,
     StepTime,
 )
@@ -99,8 +95,8 @@ def analyse(
         run=run,
         job=job_time(run, worlds, ledgers, made.warm),
         step=step,
-        entries=() if steady is None else _entries(steady, base, alone),
-        by_cause=() if steady is None else _by_cause(steady, base, alone),
+        entries=() if steady is None else ledger_entries(steady, base, alone),
+        by_cause=() if steady is None else cause_entries(steady, base, alone),
         ranks=() if world is None else _rank_summaries(world, steady),
         bottleneck=verdict,
         stragglers=stragglers,
@@ -211,58 +207,6 @@ def _input_rates(
     return input_rates(run, throughput, synthetic, () if found is None else found.gains)
 
 
-def _entries(
-    steady: Ledger, base: Analysis | None, alone: Analysis | None
-) -> tuple[LedgerEntry, ...]:
-    return tuple(
-        LedgerEntry(
-            **_entry(
-                steady,
-                steady.mean_ms(name),
-                None if base is None else base.entry(name),
-                None if alone is None else alone.entry(name),
-            ),
-            name=name,
-        )
-        for name in ENTRIES
-    )
-
-
-def _by_cause(
-    steady: Ledger, base: Analysis | None, alone: Analysis | None
-) -> tuple[CauseEntry, ...]:
-    return tuple(
-        CauseEntry(
-            **_entry(
-                steady,
-                steady.mean_ms(name, by_cause=True),
-                None if base is None else base.cause(name),
-                None if alone is None else alone.cause(name),
-            ),
-            name=name,
-            waiting_ms=float(steady.excess(name).mean()) / 1e6 if name in STAGES else 0.0,
-        )
-        for name in CAUSES
-    )
-
-
-def _entry(
-    steady: Ledger, mean: Mean, base: LedgerEntry | None, alone: LedgerEntry | None
-) -> dict[str, Any]:
-    """What entries of both ledgers have, but for their names."""
-    step = float(steady.total.mean()) / 1e6
-    excess = None if base is None else mean.minus(Mean(base.ms, base.ci95_ms))
-    return {
-        "ms": mean.value,
-        "share": mean.value / step if step else 0.0,
-        "ci95_ms": mean.ci95,
-        "baseline_ms": None if base is None else base.ms,
-        "excess_ms": None if excess is None else excess.value,
-        "excess_ci95_ms": None if excess is None else excess.ci95,
-        "single_ms": None if alone is None else alone.ms,
-    }
-
-
 def _step_time(worlds: Sequence[AlignedSteps], steady: Ledger | None) -> StepTime | None:
     if steady is not None:
         total = steady.total
@@ -307,7 +251,7 @@ def _means(steady: Ledger) -> dict[str, list[float | None]]:
     """Of stages and waiting, per rank: milliseconds over its measured steps; None without any."""
     return {
         name: [None if np.isnan(one) else one / 1e6 for one in means.tolist()]
-        for name, means in rank_means(steady).items()
+        for name, means in steady.rank_means.items()
     }
 
 

@@ -71,7 +71,7 @@ def attribute(
     else:
         gains = gains_with_baseline(faults, baseline, cores)
     return Attribution(
-        _at_the_cost_of(gains, found.stragglers),
+        _costliest_first(gains, found.stragglers),
         tuple(gains),
         found.too_few_steps,
         float((recorded.imbalance - ledger.imbalance).mean()) / 1e6,
@@ -79,21 +79,24 @@ def attribute(
     )
 
 
-def _at_the_cost_of(
+def _costliest_first(
     gains: Sequence[WhatIf], stragglers: Sequence[Straggler]
 ) -> tuple[Straggler, ...]:
-    """Stragglers that cost what fixing them gains, the costliest first."""
+    """Give each straggler the cost that fixing it saves, and sort by cost.
+
+    Lateness that moves around is left out where it costs nothing.
+    """
     saved = {gain.fix: gain.saved_ms for gain in gains}
-    counted = [one for one in stragglers if one.counts_as_imbalance]
-    if len(counted) == 1 and not counted[0].fixes:
-        saved[counted[0].pattern] = saved["imbalance"]
-    costly = [
-        replace(one, cost_ms=next((saved[fix] for fix in names if fix in saved), one.cost_ms))
-        for one in stragglers
-        for names in [one.fixes or (one.pattern if one.counts_as_imbalance else "",)]
-    ]
-    # Lateness that moves around and costs nothing beyond the baseline's is nothing to see to.
-    costly = [one for one in costly if one.ranks or one.cost_ms.value > 0]
+    only_one = sum(one.counts_as_imbalance for one in stragglers) == 1
+    costly = []
+    for one in stragglers:
+        fixes = one.fixes
+        if not fixes and one.counts_as_imbalance and only_one:
+            # It names no rank, but then it is all that the imbalance consists of.
+            fixes = ("imbalance",)
+        cost = next((saved[fix] for fix in fixes if fix in saved), one.cost_ms)
+        if one.ranks or cost.value > 0:
+            costly.append(replace(one, cost_ms=cost))
     return tuple(sorted(costly, key=lambda one: one.cost_ms.value, reverse=True))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .blocks import Bools, Ints
 from .cores import CoreUse
-from .ledger import STAGES, Ledger, mean_over_ranks, rank_means
+from .ledger import STAGES, Ledger, mean_over_ranks
 from .stats import Mean, mean_with_interval
 from .what_if import MODEL_ERROR
 
@@ -161,7 +161,7 @@ def longer_allreduce(ledger: Ledger, baseline: Ledger) -> Mean:
 def _slower(ledger: Ledger, baseline: Ledger) -> Bools:
     """Stages × ranks that are slower than in the baseline: by far, or surely on average of all ranks."""
     least = _LEAST * float(baseline.total.mean())
-    own, usual = rank_means(ledger), rank_means(baseline)
+    own, usual = ledger.rank_means, baseline.rank_means
     slower = []
     for stage in STAGES:
         above = own[stage] - usual[stage]

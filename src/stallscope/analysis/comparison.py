@@ -10,7 +10,7 @@ start of a job to the next (another host, a warm cache) is in no interval: only 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from stallscope.run import Run
 
 from .baseline import COMPARED
 from .later import scipy_stats
-from .result import ENTRIES, Analysis
+from .result import CAUSES, ENTRIES, Analysis
 from .stats import Mean
 
 #: Further facts that step times may depend on, beside those that baselines are matched on.
@@ -85,14 +85,17 @@ class Comparison:
     second: Analysis
     #: None where one of them has no steps.
     step: Change | None
-    #: One per entry of the ledger, which add up to the step's; empty where one run has no stages.
+    #: One per entry of the ledger by cause, which add up to the step's; empty where one run has no
+    #: stages.
+    by_cause: tuple[Change, ...]
+    #: The same of the ledger with imbalance.
     entries: tuple[Change, ...]
     differences: tuple[Difference, ...]
 
     @property
     def largest(self) -> Change | None:
-        """Of the entries that have really changed, the one that did most; None without one."""
-        real = [change for change in self.entries if change.is_real]
+        """Of the causes that have really changed, the one that did most; None without one."""
+        real = [change for change in self.by_cause if change.is_real]
         return max(real, key=lambda change: abs(change.by.value), default=None)
 
     @property
@@ -120,7 +123,8 @@ def compare(first: Analysis, second: Analysis) -> Comparison:
         first,
         second,
         _step(first, second),
-        tuple(_entries(first, second)),
+        tuple(_changes(first, second, CAUSES, by_cause=True)),
+        tuple(_changes(first, second, ENTRIES, by_cause=False)),
         tuple(differences(first.run, second.run)),
     )
 
@@ -143,11 +147,15 @@ def _step(first: Analysis, second: Analysis) -> Change | None:
     )
 
 
-def _entries(first: Analysis, second: Analysis) -> Iterator[Change]:
+def _changes(
+    first: Analysis, second: Analysis, names: Sequence[str], *, by_cause: bool
+) -> Iterator[Change]:
     if first.steady is None or second.steady is None:
         return
-    for name in ENTRIES:
-        yield Change(name, first.steady.mean_ms(name), second.steady.mean_ms(name))
+    for name in names:
+        yield Change(
+            name, first.steady.mean_ms(name, by_cause), second.steady.mean_ms(name, by_cause)
+        )
 
 
 def differences(first: Run, second: Run) -> Iterator[Difference]:

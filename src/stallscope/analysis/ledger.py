@@ -174,6 +174,16 @@ class Ledger:
             mean = mean.widened(float(self.late.mean()))
         return mean
 
+    @cached_property
+    def rank_means(self) -> dict[str, Floats]:
+        """Means of the stages and of ``wait`` per rank, nanoseconds per measured step.
+
+        NaN where a rank measured no step.
+        """
+        count, *sums = self.cells.summed(_rank_sums, self.last)
+        measured = np.where(count, count, np.nan)
+        return {name: total / measured for name, total in zip((*STAGES, "wait"), sums, strict=True)}
+
     def take(self, chosen: Bools) -> Ledger:
         """The same for some of the steps."""
         return Ledger(**{name: _rows(value, chosen) for name, value in _fields(self).items()})
@@ -218,16 +228,6 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
 def mean_over_ranks(block: Block, name: str) -> Floats:
     """A kernel: per step, the mean over all ranks."""
     return np.asarray(block[name].mean(axis=1))
-
-
-def rank_means(ledger: Ledger) -> dict[str, Floats]:
-    """Return the means of the stages and of ``wait`` per rank, nanoseconds per measured step.
-
-    NaN where a rank measured no step.
-    """
-    count, *sums = ledger.cells.summed(_rank_sums, ledger.last)
-    measured = np.where(count, count, np.nan)
-    return {name: total / measured for name, total in zip((*STAGES, "wait"), sums, strict=True)}
 
 
 def _rank_sums(block: Block, last: Ints) -> Ints:

@@ -60,6 +60,8 @@ def _not_offered(fix: str, analysis: Analysis) -> str:
     run = analysis.run
     if kind in ("bandwidth", "ranks"):
         return f"nobody asked; --what-if {fix} does"
+    if fix == "compute" and analysis.predicted_from == "run":
+        return "it needs a baseline of the same job (--baseline)"
     if kind == "rank" and value not in map(str, run.ranks):
         return f"the run has no log of rank {value}"
     if kind == "host" and value not in run.hosts:

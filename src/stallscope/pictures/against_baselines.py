@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from stallscope.analysis import Analysis
 from stallscope.analysis.stats import Mean
 from stallscope.wording.baselines import decomposed
+from stallscope.wording.job_figures import JOB_PARTS, job_column
+from stallscope.wording.numbers import percent
+from stallscope.wording.step_figures import StepFigures
 
 from .charts import Bar, Segment, StackedBars, Waterfall
 from .compared_bars import compared_runs
@@ -15,7 +16,11 @@ from .compared_bars import compared_runs
 def decomposition_chart(analysis: Analysis) -> Waterfall | None:
     """From the synthetic step, or that on one rank, to this run's. None without a baseline's stages."""
     parts, base = analysis.decomposition, analysis.baseline
+    own = StepFigures.of(analysis)
+    usual = None if own is None else own.beside(base)
     if parts is None or analysis.step is None or base is None or base.step is None:
+        return None
+    if own is None or usual is None:
         return None
     single = analysis.single.step if analysis.single is not None else None
     start = ("baseline", base.step.mean)
@@ -25,9 +30,13 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
         _change("other", parts.other),
         _change("allreduce", parts.allreduce),
     ]
-    if parts.scale is not None and single is not None:
+    printed, printed_start = own.causes.less(usual.causes), usual.causes.total
+    scale = own.scale_loss(analysis)
+    if parts.scale is not None and single is not None and scale is not None:
         start = ("one rank", single.mean)
         changes.insert(0, _change("scale", parts.scale))
+        printed = printed.of_rounded([scale, *printed.parts])
+        printed_start = round(printed_start - scale, printed.decimals)
     return Waterfall(
         "What is lost, and to what",
         decomposed(analysis),
@@ -35,6 +44,8 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
         start,
         tuple(changes),
         ("this run", analysis.step.mean),
+        printed,
+        printed_start,
     )
 
 
@@ -43,13 +54,16 @@ def jobs_chart(analysis: Analysis) -> StackedBars | None:
     runs = [(name, run) for name, run in compared_runs(analysis) if run.ledger is not None]
     if not runs:
         return None
-    names = [field.name for field in fields(analysis.job) if field.name != "total"]
     bars = tuple(
-        Bar(name, tuple(Segment(part, getattr(run.job, part)) for part in names))
+        Bar(
+            name,
+            tuple(Segment(part, getattr(run.job, part)) for part in JOB_PARTS),
+            printed=job_column(run),
+        )
         for name, run in runs
     )
     shares = [
-        f"{run.job.steps / run.job.total:.0%} ({name})" for name, run in runs if run.job.total
+        f"{percent(run.job.steps / run.job.total)} ({name})" for name, run in runs if run.job.total
     ]
     return StackedBars(
         "Where the whole job's time went",

@@ -6,16 +6,19 @@ Every chart has a sentence that says what it shows; it is the picture's text for
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.result import CauseEntry, ChangePoint, RankSummary
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger import STAGES, Ledger
+from stallscope.analysis.result import CAUSES, CauseEntry, ChangePoint, RankSummary
 from stallscope.wording.baselines import against
-from stallscope.wording.numbers import amount
+from stallscope.wording.job_figures import JOB_PARTS, job_column
+from stallscope.wording.numbers import amount, finite, percent
+from stallscope.wording.step_figures import RANK_PARTS, StepFigures
+from stallscope.wording.sums import SumColumn
 
 from .compared_bars import ComparedBars
 from .heat_map import HeatMap
@@ -24,6 +27,7 @@ from .over_time import OverTime, machine_chart
 from .rates import EfficiencyLines, RateBars
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 #: Points along the run that a picture shows at most; more cannot be told apart on a screen.
 MOST_POINTS = 400
@@ -70,6 +74,8 @@ class Bar:
     segments: tuple[Segment, ...]
     #: Drawn with emphasis: a rank that is named, say.
     emphasised: bool = False
+    #: The segments and their total as printed, where a table has the same figures.
+    printed: SumColumn | None = None
 
     @property
     def total(self) -> float:
@@ -84,6 +90,15 @@ class StackedBars:
     sentence: str
     unit: str
     bars: tuple[Bar, ...]
+
+    def printed(self) -> list[SumColumn]:
+        """Every bar's segments as printed; those that no table has get the longest bar's digits."""
+        values = [[finite(one.value) or 0.0 for one in bar.segments] for bar in self.bars]
+        longest = max(values, key=sum, default=[])
+        usual = SumColumn.of(longest, sum(longest), unit=self.unit)
+        return [
+            bar.printed or usual.beside(own) for bar, own in zip(self.bars, values, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,13 @@ class Waterfall:
     start: tuple[str, float]
     changes: tuple[Segment, ...]
     end: tuple[str, float]
+    #: The changes as printed, and the start; the end is their sum.
+    printed: SumColumn
+    printed_start: float
+
+    @property
+    def printed_end(self) -> float:
+        return round(self.printed_start + self.printed.total, self.printed.decimals)
 
 
 Chart = (
@@ -137,19 +159,23 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
     The pale part of a stage is the time that other ranks wait for the slowest one's.
     """
     step = analysis.step
-    if not analysis.by_cause or step is None:
+    figures = StepFigures.of(analysis)
+    if step is None or figures is None:
         return None
-    bars = [Bar("this run", cause_segments(analysis))]
-    if analysis.baseline is not None and analysis.baseline.by_cause:
-        bars.append(Bar("baseline", cause_segments(analysis.baseline)))
+    bars = [cause_bar("this run", analysis, figures)]
+    base = figures.beside(analysis.baseline)
+    if analysis.baseline is not None and base is not None:
+        bars.append(cause_bar("baseline", analysis.baseline, base))
     largest = max(analysis.by_cause, key=lambda entry: entry.ms)
     name = entry_title(largest.name, analysis).lower()
+    own = figures.causes.amount(figures.part(largest.name), largest.ci95_ms)
     waiting = ""
-    if largest.waiting_ms > 0:
-        waiting = f", {amount(largest.waiting_ms, 'ms')} of it waiting for slow ranks"
+    if figures.waiting(largest.name):
+        waits = figures.causes.amount(figures.waiting(largest.name))
+        waiting = f", {waits} of it waiting for slow ranks"
     return StackedBars(
-        f"Step time: {amount(step.mean, 'ms', step.ci95)}",
-        f"The largest part is {name} with {amount(largest.ms, 'ms', largest.ci95_ms)}{waiting}.",
+        f"Step time: {figures.causes.amount(figures.causes.total, step.ci95)}",
+        f"The largest part is {name} with {own}{waiting}.",
         "ms",
         tuple(bars),
     )
@@ -171,16 +197,18 @@ def waiting_part(entry: CauseEntry) -> float:
     return min(max(entry.waiting_ms, 0.0), max(entry.ms, 0.0))
 
 
-def cause_segments(analysis: Analysis) -> tuple[Segment, ...]:
-    """The step by cause as segments of a bar; what others wait for is a segment of its own."""
-    segments = []
+def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:
+    """The step by cause as a bar; what others wait for is a segment of its own."""
+    segments, printed = [], []
     for entry in analysis.by_cause:
-        waiting = waiting_part(entry)
+        waiting, waits = waiting_part(entry), figures.waiting(entry.name)
         own = entry.ci95_ms if not waiting else None
         segments.append(Segment(entry_name(entry.name, analysis), entry.ms - waiting, own))
+        printed.append(figures.part(entry.name) - waits)
         if waiting:
             segments.append(Segment(f"{entry.name}_waiting", waiting))
-    return tuple(segments)
+            printed.append(waits)
+    return Bar(label, tuple(segments), printed=figures.causes.of_rounded(printed))
 
 
 def ranks_chart(analysis: Analysis) -> StackedBars | None:
@@ -199,12 +227,13 @@ def ranks_chart(analysis: Analysis) -> StackedBars | None:
         shown, others = by_lateness[:MOST_RANKS], by_lateness[MOST_RANKS:]
     hosts = list(dict.fromkeys(rank.host for rank in ranks))
     shown = sorted(shown, key=lambda one: (one.rank not in named, hosts.index(one.host), one.rank))
+    figures = StepFigures.of(analysis)
     bars = [
-        Bar(_rank_label(one, len(hosts)), _rank_segments([one]), emphasised=one.rank in named)
+        _rank_bar(_rank_label(one, len(hosts)), [one], figures, emphasised=one.rank in named)
         for one in shown
     ]
     if others:
-        bars.append(Bar(f"mean of the other {len(others):,}", _rank_segments(others)))
+        bars.append(_rank_bar(f"mean of the other {len(others):,}", others, figures))
     what = f"The {len(shown)} latest of {len(ranks):,} ranks" if others else "All ranks"
     order = "those that are named first, then host by host" if len(hosts) > 1 else ""
     return StackedBars(
@@ -220,17 +249,28 @@ def _rank_label(rank: RankSummary, hosts: int) -> str:
     return f"rank {rank.rank}" if hosts == 1 else f"rank {rank.rank} · {rank.host}"
 
 
-def _rank_segments(ranks: Sequence[RankSummary]) -> tuple[Segment, ...]:
-    def mean(name: str) -> float:
-        return float(np.mean([getattr(rank, f"{name}_ms") or 0.0 for rank in ranks]))
-
-    return tuple(
-        Segment(name, mean(name)) for name in ("other", "input", "compute", "wait", "allreduce")
+def _rank_bar(
+    label: str,
+    ranks: Sequence[RankSummary],
+    figures: StepFigures | None,
+    *,
+    emphasised: bool = False,
+) -> Bar:
+    """The mean step of some ranks."""
+    means = [
+        float(np.mean([getattr(rank, f"{name}_ms") or 0.0 for rank in ranks]))
+        for name in RANK_PARTS
+    ]
+    return Bar(
+        label,
+        tuple(map(Segment, RANK_PARTS, means)),
+        emphasised,
+        None if figures is None else figures.of_parts(means),
     )
 
 
 def step_time_chart(analysis: Analysis) -> StackedArea | None:
-    """The ledger over the run, warm-up left out, averaged to what a screen can show."""
+    """The ledger by cause over the run, without warm-up, averaged to what a screen can show."""
     ledger = analysis.steady
     if ledger is None:
         return None
@@ -238,7 +278,8 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
     edges = np.unique(np.linspace(0, n, min(n, MOST_POINTS) + 1).astype(np.int64))
     counts = np.diff(edges)
     layers = tuple(
-        (name, np.add.reduceat(ledger.entry(name), edges[:-1]) / counts / 1e6) for name in ENTRIES
+        (name, np.add.reduceat(values, edges[:-1]) / counts / 1e6)
+        for name, values in _layers(ledger, analysis)
     )
     begins = np.flatnonzero(np.diff(ledger.epochs, prepend=ledger.epochs[0] - 1))
     marks = tuple(
@@ -257,6 +298,18 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
         tuple(_pauses(ledger)),
         _rates(analysis, sum((values for _, values in layers), np.zeros(len(counts)))),
     )
+
+
+def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
+    """Every cause per step; the part of a stage that others wait for is a layer of its own."""
+    for name in CAUSES:
+        whole = np.asarray(ledger.by_cause(name))
+        if name not in STAGES or len(ledger.ranks) == 1:
+            yield entry_name(name, analysis), whole
+            continue
+        waiting = np.clip(ledger.excess(name), 0, np.maximum(whole, 0))
+        yield name, whole - waiting
+        yield f"{name}_waiting", waiting
 
 
 def _change(change: ChangePoint) -> str:
@@ -286,9 +339,9 @@ def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
 def baseline_chart(analysis: Analysis) -> Waterfall | None:
     """From the baseline's step to this run's. None without a baseline, or without stages in either."""
     base = analysis.baseline
-    if base is None or base.step is None or not base.entries:
-        return None
-    if analysis.step is None or not analysis.entries:
+    own = StepFigures.of(analysis)
+    usual = None if own is None else own.beside(base)
+    if base is None or base.step is None or analysis.step is None or own is None or usual is None:
         return None
     changes = tuple(
         Segment(entry.name, entry.excess_ms, entry.excess_ci95_ms)
@@ -303,6 +356,8 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
         ("baseline", base.step.mean),
         changes,
         ("this run", analysis.step.mean),
+        own.causes.less(usual.causes),
+        usual.causes.total,
     )
 
 
@@ -311,14 +366,14 @@ def job_chart(analysis: Analysis) -> StackedBars | None:
     if analysis.ledger is None:
         return None
     job = analysis.job
-    names = [field.name for field in fields(job) if field.name != "total"]
-    segments = tuple(Segment(name, getattr(job, name)) for name in names)
+    segments = tuple(Segment(name, getattr(job, name)) for name in JOB_PARTS)
+    printed = job_column(analysis)
     share = job.steps / job.total if job.total else 0.0
     return StackedBars(
         "Where the job's time went",
-        f"{share:.0%} of {job.total:.1f} s was spent in steady steps.",
+        f"{percent(share)} of {printed.amount(printed.total)} was spent in steady steps.",
         "s",
-        (Bar("job", segments),),
+        (Bar("job", segments, printed=printed),),
     )
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis import Analysis
+from stallscope.analysis.result import CAUSES
 from stallscope.analysis.stats import Mean
+from stallscope.wording.numbers import NOT_MEASURED, amount
+from stallscope.wording.step_figures import StepFigures
+from stallscope.wording.sums import SumColumn
 
 
 @dataclass(frozen=True)
@@ -20,22 +24,42 @@ class ComparedBars:
     unit: str
     series: tuple[str, ...]
     groups: tuple[tuple[str, tuple[Mean | None, ...]], ...]
+    #: Per series its groups as printed, where a table has the same figures.
+    printed: tuple[SumColumn | None, ...] = ()
+
+    def text(self, group: int, series: int) -> str:
+        """What a bar says of itself."""
+        mean = self.groups[group][1][series]
+        column = self.printed[series] if self.printed else None
+        if mean is None:
+            return NOT_MEASURED
+        if column is None:
+            return amount(mean.value, self.unit, mean.ci95)
+        return column.amount(column.parts[group], mean.ci95)
 
 
 def stages_chart(analysis: Analysis) -> ComparedBars | None:
-    """A step's entries in this run, its baseline and the run on one rank. None without two of them."""
-    runs = compared_runs(analysis)
-    if len(runs) < 2 or not any(run.entries for _, run in runs):
+    """A step by cause in this run, its baseline and the run on one rank. None without two of them."""
+    runs, figures = compared_runs(analysis), StepFigures.of(analysis)
+    if len(runs) < 2 or not any(run.by_cause for _, run in runs):
         return None
     names = [name for name, _ in runs]
     return ComparedBars(
         "Stage by stage",
         f"What a step's time is spent on in {', '.join(names[:-1])} and {names[-1]}; whiskers are "
-        "95% intervals of the means.",
+        "95% intervals of the means. Stages contain the imbalance, which is shown last.",
         "ms",
         tuple(names),
-        tuple((entry, tuple(_mean(run, entry) for _, run in runs)) for entry in ENTRIES),
+        tuple(
+            (name, tuple(_mean(run, name) for _, run in runs)) for name in (*CAUSES, "imbalance")
+        ),
+        tuple(_printed(run, figures) for _, run in runs),
     )
+
+
+def _printed(run: Analysis, figures: StepFigures | None) -> SumColumn | None:
+    own = None if figures is None else figures.beside(run)
+    return None if own is None else own.causes.of_rounded([*own.causes.parts, own.waits.total])
 
 
 def compared_runs(analysis: Analysis) -> list[tuple[str, Analysis]]:
@@ -45,7 +69,7 @@ def compared_runs(analysis: Analysis) -> list[tuple[str, Analysis]]:
 
 
 def _mean(analysis: Analysis, name: str) -> Mean | None:
-    entry = analysis.entry(name)
+    entry = analysis.cause(name) or analysis.entry(name)
     if entry is None:
         return None
     # What one rank has none of is no estimate.

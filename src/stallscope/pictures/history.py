@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from stallscope.analysis.regression import Figure, History
 from stallscope.wording.numbers import percent, signed
 from stallscope.wording.plain import plain
+from stallscope.wording.step_figures import StepFigures
 from stallscope.wording.verdicts import counted
 
-from .charts import TITLES, Bar, Segment, StackedBars
+from .charts import TITLES, StackedBars, cause_bar
 from .over_runs import Level, OverRuns, RunDot
 
 #: Bars above each other that can be read.
@@ -69,21 +70,23 @@ def _levels(figure: Figure) -> Iterator[Level]:
 def ledgers_chart(history: History) -> StackedBars | None:
     """What a step of each run is spent on, of the latest where there are many. None without stages."""
     numbered = [
-        (number, run.analysis) for number, run in enumerate(history.runs, 1) if run.analysis.entries
+        (number, run.analysis)
+        for number, run in enumerate(history.runs, 1)
+        if run.analysis.by_cause
     ]
     if not numbered:
         return None
+    # The latest run decides about unit and digits.
+    latest = StepFigures.of(numbered[-1][1])
     bars = tuple(
-        Bar(
-            f"{number}. {plain(analysis.run.name)}",
-            tuple(Segment(entry.name, entry.ms, entry.ci95_ms) for entry in analysis.entries),
-        )
+        cause_bar(f"{number}. {plain(analysis.run.name)}", analysis, figures)
         for number, analysis in numbered[-_MOST_BARS:]
+        if latest is not None and (figures := latest.beside(analysis)) is not None
     )
     which = "" if len(numbered) == len(bars) else f" of the latest {len(bars)} runs"
     return StackedBars(
         "What a step is spent on",
-        f"The ledger of a steady step{which}, the oldest run first.",
+        f"A steady step by cause{which}, the oldest run first.",
         "ms",
         bars,
     )

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.ledger import STAGES
-from stallscope.analysis.result import CAUSES, Decomposition, LedgerEntry, RankSummary
+from stallscope.analysis.result import CAUSES, Decomposition, RankSummary
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES, entry_title
 from stallscope.wording import events, stragglers
@@ -17,6 +16,7 @@ from stallscope.wording.cells import Cells
 from stallscope.wording.epochs import duration, job_total
 from stallscope.wording.fixes import saved, speedup, speedup_interval
 from stallscope.wording.gains import answers, gains
+from stallscope.wording.job_figures import job_texts
 from stallscope.wording.numbers import (
     NOT_MEASURED,
     amount,
@@ -26,6 +26,7 @@ from stallscope.wording.numbers import (
     share,
     significant,
 )
+from stallscope.wording.step_figures import RANK_PARTS, StepFigures
 from stallscope.wording.sums import SumColumn
 from stallscope.wording.verdicts import counted
 
@@ -67,8 +68,7 @@ def cause_table(analysis: Analysis) -> Table:
     columns = ["Cause", f"{unit} per step", "Share", f"Others wait, {unit}"]
     if analysis.baseline is not None:
         columns += [f"Baseline, {unit}", f"Difference, {unit}"]
-    entries = [analysis.cause(name) for name in CAUSES]
-    rows = _sum_rows(analysis, CAUSES, entries, _base(analysis, "cause", CAUSES))
+    rows = _sum_rows(analysis, CAUSES, by_cause=True)
     waits = _waits(analysis)
     return Table(
         "Step time by cause",
@@ -86,20 +86,17 @@ def ledger_table(analysis: Analysis) -> Table:
     columns = ["Entry", f"{unit} per step", "Share"]
     if analysis.baseline is not None:
         columns += [f"Baseline, {unit}", f"Difference, {unit}"]
-    entries = [analysis.entry(name) for name in ENTRIES]
-    rows = _sum_rows(analysis, ENTRIES, entries, _base(analysis, "entry", ENTRIES))
+    rows = _sum_rows(analysis, ENTRIES, by_cause=False)
     if analysis.single is not None:
         columns.append(f"On one rank, {unit}")
-        cells = Cells.for_all([_mean(analysis)])
-        ones = [None if entry is None else entry.single_ms for entry in entries]
-        single = [cells.plain(ms) for ms in (*ones, _mean(analysis.single))]
-        rows = [(*row, one) for row, one in zip(rows, single, strict=True)]
+        rows = [(*row, one) for row, one in zip(rows, _on_one_rank(analysis), strict=True)]
     return Table(
         "Ledger, with imbalance",
         tuple(columns),
         tuple(rows),
         emphasised=frozenset({len(ENTRIES)}),
-        note="± is the 95% interval of the mean over steady steps.",
+        note="The typical rank's stages, and how long it waits for the slowest. They add up to the "
+        "step. ± is the 95% interval of the mean over steady steps.",
     )
 
 
@@ -108,44 +105,30 @@ def step_unit(analysis: Analysis) -> str:
     return Cells.for_all([_mean(analysis)]).unit
 
 
-def step_column(analysis: Analysis, entries: Sequence[LedgerEntry | None]) -> SumColumn | None:
-    """The parts of a step as printed; None where they were not measured."""
-    step = analysis.step
-    known = [entry.ms for entry in entries if entry is not None]
-    if step is None or len(known) < len(entries):
-        return None
-    return SumColumn.of(known, step.mean, step.ci95)
-
-
-def _sum_rows(
-    analysis: Analysis,
-    names: Sequence[str],
-    entries: Sequence[LedgerEntry | None],
-    base: Sequence[float] | None,
-) -> list[tuple[str, ...]]:
+def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> list[tuple[str, ...]]:
     """Rows of a ledger and of its total: title, milliseconds, share, baseline's, difference."""
-    own, step = step_column(analysis, entries), analysis.step
+    figures, step = StepFigures.of(analysis), analysis.step
     titles = [entry_title(name, analysis) for name in names]
-    if own is None or step is None:
+    if figures is None or step is None:
         none = (NOTHING,) * (1 + 2 * (analysis.baseline is not None))
         rows = [(title, NOT_MEASURED, *none) for title in titles]
         return [*rows, _unmeasured_total(analysis)]
-    known = [entry for entry in entries if entry is not None]
-    parts = [(entry.ci95_ms, entry.share, entry.excess_ci95_ms) for entry in known]
-    loss = _loss(analysis)
+    own = figures.causes if by_cause else figures.entries
+    entries = analysis.by_cause if by_cause else analysis.entries
     rows = [
-        (title, own.text(part, ci95), percent(share_of_step))
-        for title, part, (ci95, share_of_step, _) in zip(titles, own.parts, parts, strict=True)
+        (title, own.text(part, entry.ci95_ms), percent(entry.share))
+        for title, part, entry in zip(titles, own.parts, entries, strict=True)
     ]
     rows.append(("Step", own.text(own.total, step.ci95), "100%"))
     if analysis.baseline is None:
         return rows
+    base = figures.beside(analysis.baseline)
     if base is None:
         total = _unmeasured_total(analysis)
         return [*((*row, NOT_MEASURED, NOT_MEASURED) for row in rows[:-1]), total]
-    usual = own.beside(base)
+    usual = base.causes if by_cause else base.entries
     more = own.less(usual)
-    sure = [*(excess for _, _, excess in parts), loss.ci95]
+    sure = [*(entry.excess_ci95_ms for entry in entries), _loss(analysis).ci95]
     return [
         (*row, usual.text(its), more.signed(difference, ci95))
         for row, its, difference, ci95 in zip(
@@ -171,24 +154,25 @@ def _unmeasured_total(analysis: Analysis) -> tuple[str, ...]:
     return tuple(row)
 
 
-def _base(analysis: Analysis, ledger: str, names: Sequence[str]) -> list[float] | None:
-    """Milliseconds of the baseline's entries; None where they are not known."""
-    base = analysis.baseline
-    entries = [] if base is None else [getattr(base, ledger)(name) for name in names]
-    if not entries or any(entry is None for entry in entries):
-        return None
-    return [entry.ms for entry in entries]
+def _on_one_rank(analysis: Analysis) -> list[str]:
+    """The ledger of the run on one rank, and its step."""
+    figures = StepFigures.of(analysis)
+    single = None if figures is None else figures.beside(analysis.single)
+    if single is None:
+        cells = Cells.for_all([_mean(analysis)])
+        step = None if analysis.single is None else _mean(analysis.single)
+        return [*[NOT_MEASURED] * len(ENTRIES), cells.plain(step)]
+    own = single.entries
+    return [own.text(ms) for ms in (*own.parts, own.total)]
 
 
 def _waits(analysis: Analysis) -> list[str]:
     """Of every cause what the others wait for it, and the imbalance, which is their sum."""
-    entries = [entry for name in STAGES if (entry := analysis.cause(name)) is not None]
-    own = step_column(analysis, [analysis.cause(name) for name in CAUSES])
-    if own is None:
+    figures = StepFigures.of(analysis)
+    if figures is None:
         return [NOTHING] * (len(CAUSES) + 1)
-    waits = own.beside([entry.waiting_ms for entry in entries])
-    parts = [waits.text(part) for part in waits.parts]
-    return [*parts, NOTHING, waits.text(waits.total)]
+    waits = figures.waits
+    return [*map(waits.text, waits.parts), NOTHING, waits.text(waits.total)]
 
 
 def _loss(analysis: Analysis) -> Mean:
@@ -231,62 +215,59 @@ def stragglers_table(analysis: Analysis) -> Table | None:
 def baselines_table(analysis: Analysis) -> Table | None:
     """What is lost between one rank, all ranks on synthetic data, and this run. None without both."""
     parts, base = analysis.decomposition, analysis.baseline
-    if parts is None or base is None or analysis.step is None:
+    figures = StepFigures.of(analysis)
+    if parts is None or base is None or analysis.step is None or figures is None:
         return None
     whole = analysis.step.mean
-    cells = Cells.for_all([whole])
-    rows = [_step_of(analysis, cells, whole), _step_of(base, cells, whole)]
-    if analysis.single is not None:
-        rows.append(_step_of(analysis.single, cells, whole))
-    steps = len(rows)
-    rows += _loss_rows(analysis, parts, cells)
+    runs = [run for run in (analysis, base, analysis.single) if run is not None]
+    rows = [_step_of(run, figures, whole) for run in runs]
     return Table(
         "Against the baselines",
-        ("What", f"{cells.unit} per step", "Of this run's step"),
-        tuple(rows),
-        emphasised=frozenset(range(steps)),
+        ("What", f"{figures.unit} per step", "Of this run's step"),
+        (*rows, *_loss_rows(analysis, parts, figures)),
+        emphasised=frozenset(range(len(rows))),
         note=f"{decomposed(analysis)} Differences are by cause: those of the rank that is last in "
         "each step. They add up to what is lost to real data.",
     )
 
 
 def _loss_rows(
-    analysis: Analysis, parts: Decomposition, cells: Cells
+    analysis: Analysis, parts: Decomposition, figures: StepFigures
 ) -> list[tuple[str, str, str]]:
     """What is lost to real data with its four parts, which add up as printed, and to scale."""
     whole = _mean(analysis) or nan
-    own = step_column(analysis, [analysis.cause(name) for name in CAUSES])
-    base = _base(analysis, "cause", CAUSES)
-    if own is None or base is None:
+    base = figures.beside(analysis.baseline)
+    if base is None:
         return []
-    more = own.less(own.beside(base))
+    more = figures.causes.less(base.causes)
     losses = [
         ("Lost to real data", parts.loss, more.total),
         ("of it: input stall", parts.input_stall, more.parts[0]),
         ("of it: compute", parts.compute, more.parts[1]),
         ("of it: work between steps", parts.other, more.parts[2]),
         ("of it: exposed allreduce", parts.allreduce, more.parts[3]),
+        (
+            "Waiting and allreduce on synthetic data",
+            parts.communication,
+            base.waits.total + base.part("allreduce"),
+        ),
     ]
-    rows = [
+    scale = figures.scale_loss(analysis)
+    if parts.scale is not None and scale is not None:
+        losses.append(("Lost to scale", parts.scale, scale))
+    return [
         (title, more.signed(value, mean.ci95), _share_of(mean.value, whole))
         for title, mean, value in losses
     ]
-    rest = [("Waiting and allreduce on synthetic data", parts.communication)]
-    if parts.scale is not None:
-        rest.append(("Lost to scale", parts.scale))
-    return rows + [
-        (title, cells.excess(mean.value, mean.ci95), _share_of(mean.value, whole))
-        for title, mean in rest
-    ]
 
 
-def _step_of(analysis: Analysis, cells: Cells, whole: float) -> tuple[str, str, str]:
+def _step_of(analysis: Analysis, figures: StepFigures, whole: float) -> tuple[str, str, str]:
     data = "synthetic" if analysis.run.synthetic else "real"
     title = f"Step on {data} data, {counted(analysis.run.size, 'rank')}"
     step = analysis.step
     if step is None:
         return (title, NOT_MEASURED, NOTHING)
-    return (title, cells.mean(step.mean, step.ci95), _share_of(step.mean, whole))
+    return (title, figures.text(figures.rounded(step.mean), step.ci95), _share_of(step.mean, whole))
 
 
 def step_table(analysis: Analysis) -> Table | None:
@@ -374,9 +355,6 @@ def events_table(analysis: Analysis) -> Table | None:
 
 def ranks_table(analysis: Analysis) -> Table:
     """Every rank's own means per step."""
-    cells = Cells.for_all(
-        getattr(rank, f"{name}_ms") for rank in analysis.ranks for name in _RANK_STAGES
-    )
     titles = ("Input", "Compute", "Other", "Waits", "Allreduce")
     named = set(analysis.bottleneck.ranks)
     return Table(
@@ -384,20 +362,31 @@ def ranks_table(analysis: Analysis) -> Table:
         (
             "Rank",
             "Host",
-            *(f"{title}, {cells.unit}" for title in titles),
+            *(f"{title}, {step_unit(analysis)}" for title in titles),
             "Last to be ready",
             "Clock offset, ms",
         ),
-        tuple(_rank_row(rank, cells) for rank in analysis.ranks),
+        tuple(
+            (str(rank.rank), rank.host, *cells, share(rank.critical_share), clock(rank))
+            for rank, cells in zip(
+                analysis.ranks, rank_cells(analysis, analysis.ranks), strict=True
+            )
+        ),
         words=frozenset({1}),
         emphasised=frozenset(row for row, rank in enumerate(analysis.ranks) if rank.rank in named),
         note="Means per steady step. Named ranks stand out.",
     )
 
 
-def _rank_row(rank: RankSummary, cells: Cells) -> tuple[str, ...]:
-    stages = [cells.plain(getattr(rank, f"{name}_ms")) for name in _RANK_STAGES]
-    return (str(rank.rank), rank.host, *stages, share(rank.critical_share), clock(rank))
+def rank_cells(analysis: Analysis, ranks: Sequence[RankSummary]) -> list[list[str]]:
+    """Of ranks the means in the step's unit: input, compute, other, waits and allreduce."""
+    figures = StepFigures.of(analysis)
+    rows = []
+    for rank in ranks:
+        own = None if figures is None else figures.of_rank(rank)
+        printed = {} if own is None else dict(zip(RANK_PARTS, own.parts, strict=True))
+        rows.append([own.text(printed[name]) if own else NOT_MEASURED for name in _RANK_STAGES])
+    return rows
 
 
 def clock(rank: RankSummary) -> str:
@@ -414,9 +403,9 @@ def clock(rank: RankSummary) -> str:
 def job_table(analysis: Analysis) -> Table:
     """Where the whole job's time went."""
     total = analysis.job.total
+    texts = job_texts(analysis)
     rows = [
-        (TITLES[name], amount(value, "s"), _share_of(value, total))
-        for name, value in job_parts(analysis)
+        (TITLES[name], texts[name], _share_of(value, total)) for name, value in job_parts(analysis)
     ]
     rows.append(("Job", job_total(analysis), "100%"))
     return Table(

@@ -11,15 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import CauseEntry, RankSummary
+from stallscope.analysis.result import CauseEntry
 from stallscope.pictures.charts import TITLES, waiting_part
 from stallscope.pictures.palette import COLOURS
 from stallscope.wording.epochs import epoch_figures, job_total
 from stallscope.wording.figures import communication
 from stallscope.wording.fixes import how_sure, saving, speedup, speedup_interval
 from stallscope.wording.gains import answers, gains, main_gain
-from stallscope.wording.numbers import amount, percent
+from stallscope.wording.job_figures import job_texts
+from stallscope.wording.numbers import NOT_MEASURED, amount, percent
 from stallscope.wording.plain import plain
+from stallscope.wording.step_figures import StepFigures
 from stallscope.wording.verdicts import badge, basis, counted, headline
 
 from .contents import advice, job_parts, ranks_that_matter
@@ -28,6 +30,7 @@ from .tables import (
     baselines_table,
     cause_table,
     epochs_table,
+    rank_cells,
     step_unit,
     stragglers_table,
 )
@@ -94,8 +97,8 @@ def _verdict(analysis: Analysis) -> RenderableType:
 
 
 def _ledger(analysis: Analysis) -> RenderableType:
-    step = analysis.step
-    if step is None or not analysis.by_cause:
+    step, figures = analysis.step, StepFigures.of(analysis)
+    if step is None or figures is None:
         mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
         return Text(f"Stages of the steps: not measured{mean}")
     unit = step_unit(analysis)
@@ -113,7 +116,7 @@ def _ledger(analysis: Analysis) -> RenderableType:
     waiting = analysis.entry("imbalance")
     if waiting is None or analysis.run.size == 1:
         return table
-    waits = amount(waiting.ms, "ms", waiting.ci95_ms)
+    waits = figures.causes.amount(figures.waits.total, waiting.ci95_ms)
     return Group(
         table, Text(f"{_WAITING} waiting for slow ranks (imbalance): {waits}", style="dim")
     )
@@ -154,24 +157,19 @@ def _ranks(analysis: Analysis) -> RenderableType | None:
     table.add_column(max_width=16, no_wrap=True, overflow="ellipsis")
     for _ in range(4):
         table.add_column(justify="right")
+    unit = step_unit(analysis)
     table.add_row("rank", "host", "input", "compute", "waits", "last in", style="dim")
-    for rank in ranks:
-        table.add_row(*_rank_row(rank))
+    cells = rank_cells(analysis, ranks)
+    for rank, (own_input, compute, _, waits, _) in zip(ranks, cells, strict=True):
+        stages = [
+            ms if ms == NOT_MEASURED else f"{ms} {unit}" for ms in (own_input, compute, waits)
+        ]
+        late = "" if rank.critical_share is None else percent(rank.critical_share)
+        table.add_row(str(rank.rank), Text(plain(rank.host)), *stages, late)
     unnamed = len(analysis.bottleneck.ranks) - len(ranks)
     if unnamed > 0:
         table.add_row("", Text(f"and {unnamed} more"))
     return table
-
-
-def _rank_row(rank: RankSummary) -> list[RenderableType]:
-    return [
-        str(rank.rank),
-        Text(plain(rank.host)),
-        amount(rank.input_ms, "ms"),
-        amount(rank.compute_ms, "ms"),
-        amount(rank.wait_ms, "ms"),
-        "" if rank.critical_share is None else percent(rank.critical_share),
-    ]
 
 
 def _gains(analysis: Analysis) -> RenderableType | None:
@@ -221,10 +219,9 @@ def _findings(analysis: Analysis) -> RenderableType | None:
 
 
 def _job(analysis: Analysis) -> RenderableType:
+    texts = job_texts(analysis)
     parts = [
-        f"{TITLES[name].lower()} {amount(value, 's')}"
-        for name, value in job_parts(analysis)
-        if value
+        f"{TITLES[name].lower()} {texts[name]}" for name, value in job_parts(analysis) if value
     ]
     split = f": {', '.join(parts)}" if parts else "; what it went to was not measured"
     lines = [Text.assemble(("Job: ", "bold"), f"{job_total(analysis)}{split}")]

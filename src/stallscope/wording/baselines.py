@@ -6,7 +6,9 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.cores import CoreUse
 from stallscope.analysis.stats import Mean
 
-from .numbers import amount, finite, percent
+from .numbers import finite, percent
+from .step_figures import StepFigures
+from .sums import SumColumn
 from .verdicts import joined
 
 _PARTS = {"compute": "compute", "other": "work between steps", "allreduce": "exposed allreduce"}
@@ -18,31 +20,43 @@ def against(analysis: Analysis) -> tuple[str, str]:
     if base is None or base.step is None or own is None:
         return "These logs cannot be compared", "Step times were not measured in both runs."
     loss = Mean(own.mean, own.ci95).minus(Mean(base.step.mean, base.step.ci95))
+    here = SumColumn.of([own.mean], own.mean, own.ci95)
+    there = here.beside([base.step.mean])
     steps = (
-        f"A step takes {amount(own.mean, 'ms', own.ci95)} here and "
-        f"{amount(base.step.mean, 'ms', base.step.ci95)} in the baseline."
+        f"A step takes {here.amount(here.total, own.ci95)} here and "
+        f"{there.amount(there.total, base.step.ci95)} in the baseline."
     )
-    return _title(analysis, loss), f"{steps} {_throughput(analysis)}"
+    by = here.less(there)
+    title = _title(analysis, loss, by.amount(abs(by.total), loss.ci95))
+    return title, f"{steps} {_throughput(analysis)}"
 
 
 def decomposed(analysis: Analysis) -> str:
     """What the difference consists of; empty without stages in both runs."""
-    parts = analysis.decomposition
-    if parts is None:
+    parts, figures = analysis.decomposition, StepFigures.of(analysis)
+    base = None if figures is None else figures.beside(analysis.baseline)
+    if parts is None or figures is None or base is None:
         return ""
-    more = [f"{_in_words(parts.input_stall)} are input stall"]
-    named = (("compute", parts.compute), ("other", parts.other), ("allreduce", parts.allreduce))
-    more += [f"{_in_words(mean)} {_PARTS[name]}" for name, mean in named if mean.value >= 0]
-    less = [faster_stage(name, mean, analysis) for name, mean in named if mean.value < 0]
-    sentences = [f"Of the {_in_words(parts.loss)} difference, {joined(more)}", *less]
-    if parts.scale is not None:
-        sentences.append(f"The baseline's step is {_in_words(parts.scale)} longer than on one rank")
+    by = figures.causes.less(base.causes)
+    stall, *others = by.parts
+    more, less = [f"{by.amount(stall, parts.input_stall.ci95)} are input stall"], []
+    means = (parts.compute, parts.other, parts.allreduce)
+    for name, mean, part in zip(_PARTS, means, others, strict=True):
+        said = by.amount(abs(part), mean.ci95)
+        if part >= 0:
+            more.append(f"{said} {_PARTS[name]}")
+        else:
+            less.append(_faster_stage(name, said, analysis))
+    sentences = [f"Of the {by.amount(by.total, parts.loss.ci95)} difference, {joined(more)}", *less]
+    scale = figures.scale_loss(analysis)
+    if parts.scale is not None and scale is not None:
+        longer = by.amount(scale, parts.scale.ci95)
+        sentences.append(f"The baseline's step is {longer} longer than on one rank")
     return " ".join(f"{sentence}." for sentence in sentences)
 
 
-def faster_stage(name: str, mean: Mean, analysis: Analysis) -> str:
+def _faster_stage(name: str, by: str, analysis: Analysis) -> str:
     """Say that a stage takes less than in the baseline, and why where ranks share cores."""
-    by = amount(-mean.value, "ms", None if mean.ci95 is None else (-mean.ci95[1], -mean.ci95[0]))
     sentence = f"{_PARTS[name].capitalize()} is {by} faster than in the baseline"
     cores = CoreUse.of(analysis.run)
     leaves_cores = cores.shared and not cores.waiting_is_busy
@@ -57,12 +71,11 @@ def _waits_longer(analysis: Analysis) -> bool:
     return entry is not None and (entry.excess_ms or 0.0) > 0
 
 
-def _title(analysis: Analysis, loss: Mean) -> str:
+def _title(analysis: Analysis, loss: Mean, by: str) -> str:
     name = "the synthetic baseline" if _synthetic(analysis) else "the baseline"
     if loss.ci95 is not None and loss.ci95[0] <= 0 <= loss.ci95[1]:
         return f"This run is as fast as {name}, as far as the steps can tell"
     word = "longer" if loss.value > 0 else "shorter"
-    by = amount(abs(loss.value), "ms", _absolute(loss))
     return f"A step takes {by} {word} than in {name}"
 
 
@@ -85,13 +98,3 @@ def _throughput(analysis: Analysis) -> str:
 
 def _synthetic(analysis: Analysis) -> bool:
     return analysis.baseline is not None and analysis.baseline.run.synthetic
-
-
-def _absolute(mean: Mean) -> tuple[float, float] | None:
-    if mean.ci95 is None or mean.value >= 0:
-        return mean.ci95
-    return -mean.ci95[1], -mean.ci95[0]
-
-
-def _in_words(mean: Mean) -> str:
-    return amount(mean.value, "ms", mean.ci95)

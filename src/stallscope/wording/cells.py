@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .numbers import (
-    NO_INTERVAL,
     NOT_MEASURED,
     Interval,
     Scale,
-    between,
     finite,
     plus_minus,
     scale_for,
@@ -46,11 +44,6 @@ class Cells:
         if known is None:
             return NOT_MEASURED
         return signed(self._in(known), self._beside, self._inside(ci95))
-
-    def ends(self, ci95: Interval | None) -> str:
-        """Of an interval; or why there is none."""
-        inside = self._inside(ci95)
-        return NO_INTERVAL if inside is None else between(*inside)
 
     def mean(self, value: float | None, ci95: Interval | None) -> str:
         known = finite(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stallscope.analysis import Analysis
 from stallscope.analysis.epochs import EpochTime
 
+from .job_figures import job_column
 from .numbers import Interval, amount, rate
 from .verdicts import counted
 
@@ -36,7 +37,8 @@ def duration(epoch: EpochTime) -> str:
 
 def job_total(analysis: Analysis) -> str:
     """The whole job's time; what logs of epochs alone know of it is not all of it."""
-    total = amount(analysis.job.total, "s")
+    job = job_column(analysis)
+    total = job.amount(job.total)
     known = analysis.epoch_times
     if known is None or "end" in analysis.run.intervals["kind"].to_pylist():
         return total

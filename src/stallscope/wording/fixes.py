@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stallscope.analysis import Analysis
 from stallscope.analysis.what_if import WhatIf
 
-from .numbers import amount, between, decimals_between, fixed, significant
+from .numbers import amount, between, decimals_between, exact, fixed, significant
 from .verdicts import counted, joined
 
 _TITLES = {
@@ -97,4 +97,4 @@ def saving(gain: WhatIf, analysis: Analysis) -> str:
     """10.9 ± 0.1 ms of the step's 54.1 ms"""
     time = saved(gain) or ""
     step = analysis.step
-    return time if step is None else f"{time} of the step's {amount(step.mean, 'ms')}"
+    return time if step is None else f"{time} of the step's {exact(step.mean, 'ms', step.ci95)}"

@@ -152,6 +152,17 @@ def amount(value: float | None, unit: str, ci95: Interval | None = None) -> str:
     return f"{plus_minus(value * scale.factor, inside)} {scale.unit}"
 
 
+def exact(value: float | None, unit: str, ci95: Interval | None) -> str:
+    """A value with the digits that its interval gives it, where the interval stands elsewhere."""
+    known = finite(value)
+    if known is None:
+        return NOT_MEASURED
+    scale = scale_for(known, unit)
+    inside = None if ci95 is None else (ci95[0] * scale.factor, ci95[1] * scale.factor)
+    value = known * scale.factor
+    return f"{fixed(value, decimals_of(value, inside))} {scale.unit}"
+
+
 def _decimals(value: float, digits: int = _DIGITS) -> int:
     if value == 0:
         return 0

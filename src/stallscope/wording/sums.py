@@ -19,24 +19,38 @@ class SumColumn:
     total: float
 
     @classmethod
-    def of(cls, parts: Sequence[float], total: float, ci95: Interval | None = None) -> SumColumn:
-        """Round milliseconds so that the parts add up to the total.
+    def of(
+        cls,
+        parts: Sequence[float],
+        total: float,
+        ci95: Interval | None = None,
+        unit: str = "ms",
+        finer: int = 0,
+    ) -> SumColumn:
+        """Round values so that the parts add up to the total.
 
         Args:
-            parts: milliseconds.
-            total: their sum, milliseconds.
+            parts: values in ``unit``.
+            total: their sum.
             ci95: the total's interval; its half width decides about the digits.
+            unit: of all of them; the column has the unit in which the total reads well.
+            finer: how many digits more than usual, where small parts matter.
         """
-        scale = scale_for(total, "ms")
+        scale = scale_for(total, unit)
         inside = None if ci95 is None else (ci95[0] * scale.factor, ci95[1] * scale.factor)
-        decimals = decimals_of(total * scale.factor, inside)
+        decimals = decimals_of(total * scale.factor, inside) + finer
         return cls.like(scale, decimals, parts)
 
     @classmethod
     def like(cls, scale: Scale, decimals: int, parts: Sequence[float]) -> SumColumn:
-        """Round other milliseconds to the unit and digits of another column."""
+        """Round other values to the unit and digits of another column."""
         rounded = _adding_up([part * scale.factor for part in parts], decimals)
         return cls(scale, decimals, tuple(rounded), round(sum(rounded), decimals))
+
+    def of_rounded(self, rounded: Sequence[float]) -> SumColumn:
+        """Make a column of parts that have this unit and these digits already."""
+        parts = tuple(round(part, self.decimals) for part in rounded)
+        return SumColumn(self.scale, self.decimals, parts, round(sum(parts), self.decimals))
 
     def beside(self, parts: Sequence[float]) -> SumColumn:
         """Parts of another sum with the same unit and digits."""
@@ -45,18 +59,21 @@ class SumColumn:
     def less(self, other: SumColumn) -> SumColumn:
         """The differences as printed."""
         pairs = zip(self.parts, other.parts, strict=True)
-        parts = tuple(round(own - its, self.decimals) for own, its in pairs)
-        return SumColumn(self.scale, self.decimals, parts, round(sum(parts), self.decimals))
+        return self.of_rounded([own - its for own, its in pairs])
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
-        """A part or the total, with the half width of its interval in milliseconds."""
+        """A part or the total as text; its interval is in the values' own unit."""
         if ci95 is None:
             return fixed(value, self.decimals)
         half = (ci95[1] - ci95[0]) / 2 * self.scale.factor
         return with_half(value, half, self.decimals)
 
+    def amount(self, value: float, ci95: Interval | None = None) -> str:
+        """The same with its unit."""
+        return f"{self.text(value, ci95)} {self.scale.unit}"
+
     def signed(self, value: float, ci95: Interval | None = None) -> str:
-        """The same with its sign, for differences."""
+        """The text with a sign, for differences."""
         plus = "+" if value > 0 else ""
         return f"{plus}{self.text(value, ci95)}"
 

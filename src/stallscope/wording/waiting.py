@@ -7,7 +7,8 @@ from stallscope.analysis.result import ChangePoint, Straggler
 from stallscope.analysis.waiting_cost import enough_to_name, rank_hours
 
 from . import stragglers
-from .numbers import amount, percent
+from .numbers import amount, exact, percent
+from .step_figures import StepFigures
 from .verdicts import counted, listed
 
 _CANNOT_TELL = "These logs cannot tell who makes the others wait"
@@ -96,7 +97,8 @@ def _how(one: Straggler) -> str:
 
 
 def _cost(one: Straggler, analysis: Analysis) -> str:
-    step = "" if analysis.step is None else f" of the step's {amount(analysis.step.mean, 'ms')}"
+    whole = analysis.step
+    step = "" if whole is None else f" of the step's {exact(whole.mean, 'ms', whole.ci95)}"
     steps = counted(len(analysis.steady or ()), "steady step")
     ranks = counted(analysis.run.size, "rank")
     sure = "" if one.cost_ms.ci95 else " These steps are too few for an interval."
@@ -107,12 +109,13 @@ def _cost(one: Straggler, analysis: Analysis) -> str:
 
 
 def _chance(analysis: Analysis) -> str:
-    entry = analysis.entry("imbalance")
-    if entry is None:
+    entry, figures = analysis.entry("imbalance"), StepFigures.of(analysis)
+    if entry is None or figures is None:
         return ""
+    waits = figures.causes.amount(figures.waits.total, entry.ci95_ms)
     return (
         f"The slowest of {counted(analysis.run.size, 'rank')} is always a little later than the "
-        f"typical one: here {amount(entry.ms, 'ms', entry.ci95_ms)} per step, "
+        f"typical one: here {waits} per step, "
         f"{percent(entry.share)} of it, and no rank or host has more of that than chance gives."
     )
 

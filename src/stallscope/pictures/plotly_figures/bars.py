@@ -6,6 +6,9 @@ from html import escape
 
 import plotly.graph_objects as go
 
+from stallscope.wording.numbers import percent
+from stallscope.wording.sums import SumColumn
+
 from ..charts import TITLES, Bar, Segment, StackedBars
 from ..palette import Colour
 from .look import AXIS_HEIGHT, Look, interval_lines, rows_axis, suffix
@@ -19,8 +22,10 @@ _MOST_LABELLED_BARS = 4
 def draw_bars(chart: StackedBars, drawn: go.Figure, look: Look) -> None:
     labelled = len(chart.bars) <= _MOST_LABELLED_BARS
     rows = range(len(chart.bars))
+    columns = chart.printed()
     for name in _names(chart):
         segments = [_segment(bar, name) for bar in chart.bars]
+        figures = [_figure(bar, name, own) for bar, own in zip(chart.bars, columns, strict=True)]
         drawn.add_bar(
             name=TITLES[name],
             orientation="h",
@@ -28,13 +33,15 @@ def draw_bars(chart: StackedBars, drawn: go.Figure, look: Look) -> None:
             x=[None if one is None else one.value for one in segments],
             width=0.72,
             marker={"color": look.of(name), "line": {"width": 0}},
-            text=[_amount(one, chart.unit) for one in segments] if labelled else None,
+            text=figures if labelled else None,
             textposition="inside" if labelled else "none",
             insidetextanchor="middle",
             textangle=0,
             hovertext=[
-                "" if one is None else _bar_hover(one, bar, chart.unit)
-                for one, bar in zip(segments, chart.bars, strict=True)
+                "" if one is None else _bar_hover(one, figure, bar, own)
+                for one, figure, bar, own in zip(
+                    segments, figures, chart.bars, columns, strict=True
+                )
             ],
             hoverinfo="text",
         )
@@ -63,18 +70,19 @@ def _bar_label(bar: Bar) -> str:
     return f"<b>{label}</b>" if bar.emphasised else label
 
 
-def _bar_hover(segment: Segment, bar: Bar, unit: str) -> str:
-    share = (
-        f", {segment.value / bar.total:.0%} of {bar.total:.1f}{suffix(unit)}" if bar.total else ""
-    )
+def _bar_hover(segment: Segment, figure: str, bar: Bar, printed: SumColumn) -> str:
+    share = f", {percent(segment.value / bar.total)} of" if bar.total else ""
+    whole = f"{share} {printed.amount(printed.total)}" if share else ""
     return (
-        f"<b>{TITLES[segment.name]}</b><br>{segment.value:.2f}{suffix(unit)}{share}"
-        f"{interval_lines(segment, unit)}<br>{escape(bar.label, quote=False)}"
+        f"<b>{TITLES[segment.name]}</b><br>{figure}{whole}"
+        f"{interval_lines(segment, printed)}<br>{escape(bar.label, quote=False)}"
     )
 
 
-def _amount(segment: Segment | None, unit: str) -> str:
-    return "" if segment is None else f"{segment.value:.1f}{suffix(unit)}"
+def _figure(bar: Bar, name: str, printed: SumColumn) -> str:
+    """The figure of a bar's segment; empty where the bar has none of that name."""
+    names = [segment.name for segment in bar.segments]
+    return printed.amount(printed.parts[names.index(name)]) if name in names else ""
 
 
 def _row_height(rows: int) -> int:

@@ -8,7 +8,7 @@ from itertools import count
 import plotly.graph_objects as go
 
 from stallscope.analysis.stats import Mean
-from stallscope.wording.numbers import NOT_MEASURED, amount, interval
+from stallscope.wording.numbers import interval
 
 from ..charts import TITLES
 from ..compared_bars import ComparedBars
@@ -22,12 +22,13 @@ _OPACITIES = (1.0, 0.6, 0.35)
 def draw_compared_bars(chart: ComparedBars, drawn: go.Figure, look: Look) -> None:
     row = count()
     labels = []
-    for name, means in chart.groups:
+    for group, (name, means) in enumerate(chart.groups):
         labels.append(f"<b>{TITLES[name]}</b>")
         next(row)
         for index, (label, mean) in enumerate(zip(chart.series, means, strict=True)):
             labels.append(escape(label, quote=False))
-            _bar(drawn, next(row), mean, (name, label, index), chart.unit, look)
+            said = chart.text(group, index)
+            _bar(drawn, next(row), mean, (name, label, index), chart.unit, said, look)
     drawn.update_layout(
         barmode="overlay",
         showlegend=False,
@@ -48,10 +49,10 @@ def _bar(
     mean: Mean | None,
     names: tuple[str, str, int],
     unit: str,
+    text: str,
     look: Look,
 ) -> None:
     name, label, index = names
-    text = NOT_MEASURED if mean is None else amount(mean.value, unit, mean.ci95)
     end = 0.0 if mean is None else _end(mean)
     if mean is not None:
         sure = f"<br>95% interval: {interval(mean.ci95, unit)}"

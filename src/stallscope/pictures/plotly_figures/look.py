@@ -7,6 +7,9 @@ from html import escape
 
 import plotly.graph_objects as go
 
+from stallscope.wording.numbers import between
+from stallscope.wording.sums import SumColumn
+
 from ..charts import Segment
 from ..palette import COLOURS, Colour
 
@@ -91,13 +94,9 @@ def suffix(unit: str) -> str:
     return f" {escape(unit, quote=False)}"
 
 
-def signed(value: float) -> str:
-    rounded = round(value, 1)
-    return f"{rounded:+.1f}".replace("-", "−") if rounded else "0.0"
-
-
-def interval_lines(segment: Segment, unit: str) -> str:
+def interval_lines(segment: Segment, printed: SumColumn) -> str:
+    """A line with the segment's interval in the unit of its figure; empty without one."""
     if segment.ci95 is None:
         return ""
-    low, high = segment.ci95
-    return f"<br>95% interval: {low:.2f} to {high:.2f}{suffix(unit)}"
+    low, high = (end * printed.scale.factor for end in segment.ci95)
+    return f"<br>95% interval: {between(low, high)} {printed.scale.unit}"

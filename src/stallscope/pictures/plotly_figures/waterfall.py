@@ -7,9 +7,9 @@ from itertools import accumulate
 
 import plotly.graph_objects as go
 
-from ..charts import TITLES, Segment, Waterfall
+from ..charts import TITLES, Waterfall
 from ..palette import Colour
-from .look import AXIS_HEIGHT, MARK, Look, interval_lines, rows_axis, signed, suffix
+from .look import AXIS_HEIGHT, MARK, Look, interval_lines, rows_axis, suffix
 
 _TOTAL = Colour("#5c636a", "#c1c7cd")
 _ROW = 28
@@ -17,22 +17,23 @@ _ROW = 28
 
 def draw_waterfall(chart: Waterfall, drawn: go.Figure, look: Look) -> None:
     """Horizontal, so that names stay readable on narrow screens."""
-    unit = chart.unit
+    printed = chart.printed
     low = chart.start[1]
-    _row(drawn, 0, 0.0, chart.start, look(_TOTAL), f"{chart.start[1]:.1f}{suffix(unit)}")
-    for row, change in enumerate(chart.changes, start=1):
+    _row(drawn, 0, 0.0, chart.start, look(_TOTAL), printed.amount(chart.printed_start))
+    for row, (change, part) in enumerate(zip(chart.changes, printed.parts, strict=True), start=1):
+        said = f"{printed.signed(part)} {printed.scale.unit}"
         _row(
             drawn,
             row,
             low,
             (TITLES[change.name], change.value),
             look.of(change.name),
-            f"{signed(change.value)}{suffix(unit)}",
-            _change_hover(change, unit),
+            said,
+            f"<b>{TITLES[change.name]}</b><br>{said}{interval_lines(change, printed)}",
         )
         low += change.value
     last = len(chart.changes) + 1
-    _row(drawn, last, 0.0, chart.end, look(_TOTAL), f"{chart.end[1]:.1f}{suffix(unit)}")
+    _row(drawn, last, 0.0, chart.end, look(_TOTAL), printed.amount(chart.printed_end))
     _steps_between(drawn, chart, look)
     drawn.update_layout(
         barmode="overlay",
@@ -44,7 +45,7 @@ def draw_waterfall(chart: Waterfall, drawn: go.Figure, look: Look) -> None:
     )
     names = [chart.start[0], *(TITLES[change.name] for change in chart.changes), chart.end[0]]
     rows_axis(drawn, [escape(name, quote=False) for name in names])
-    drawn.update_xaxes(ticksuffix=suffix(unit), fixedrange=True, range=[0, _highest(chart)])
+    drawn.update_xaxes(ticksuffix=suffix(chart.unit), fixedrange=True, range=[0, _highest(chart)])
 
 
 def _row(
@@ -101,8 +102,3 @@ def _steps_between(drawn: go.Figure, chart: Waterfall, look: Look) -> None:
 def _highest(chart: Waterfall) -> float:
     changes = (change.value for change in chart.changes)
     return max(chart.end[1], *accumulate(changes, initial=chart.start[1]))
-
-
-def _change_hover(change: Segment, unit: str) -> str:
-    amount = f"{signed(change.value)}{suffix(unit)}"
-    return f"<b>{TITLES[change.name]}</b><br>{amount}{interval_lines(change, unit)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallscope.wording.numbers import Scale, amount, finite, percent, scale_for, significant
+from stallscope.wording.numbers import NOT_MEASURED, Scale, finite, percent, scale_for
+from stallscope.wording.sums import SumColumn
 
 from ..charts import Bar, Segment, StackedBars
 from .axis import Axis, axis_over, horizontal
@@ -40,7 +41,8 @@ def draw_bars(chart: StackedBars, key: str, width: float) -> str:
     layout = _layout(chart, width)
     bottom = layout.top_of(len(chart.bars))
     parts = [horizontal(layout.axis, 0.0, bottom, layout.scale.unit, most=int(width / 90))]
-    parts += [_bar(bar, layout, index, chart.unit) for index, bar in enumerate(chart.bars)]
+    rows = enumerate(zip(chart.bars, chart.printed(), strict=True))
+    parts += [_bar(bar, printed, layout, index) for index, (bar, printed) in rows]
     swatches, end = legend(_legend_entries(chart), bottom + _AXIS, width)
     return frame(chart, key, width, end, *parts, swatches)
 
@@ -50,7 +52,8 @@ def _layout(chart: StackedBars, width: float) -> _Layout:
     scale = scale_for(most, chart.unit)
     labels = max((text_width(bar.label) for bar in chart.bars), default=0.0)
     left = _EDGE if len(chart.bars) == 1 else min(labels * _BOLD + 10, width * 0.3)
-    right = text_width(f"{significant(most * scale.factor)} {scale.unit}") * _BOLD + 8
+    totals = [printed.amount(printed.total) for printed in chart.printed()]
+    right = max(map(text_width, totals), default=0.0) * _BOLD + 8
     count = len(chart.bars)
     height, gap = next(((h, g) for limit, h, g in _SIZES if count <= limit), _THINNEST)
     return _Layout(
@@ -58,7 +61,7 @@ def _layout(chart: StackedBars, width: float) -> _Layout:
     )
 
 
-def _bar(bar: Bar, layout: _Layout, index: int, unit: str) -> str:
+def _bar(bar: Bar, printed: SumColumn, layout: _Layout, index: int) -> str:
     top, axis = layout.top_of(index), layout.axis
     middle = top + layout.height / 2 + 4.5
     weight = "strong" if bar.emphasised else None
@@ -70,38 +73,52 @@ def _bar(bar: Bar, layout: _Layout, index: int, unit: str) -> str:
         label = shortened(bar.label, axis.start - 8)
         parts.append(text(label, axis.start - 8, middle, text_anchor="end", class_=weight))
     reached = 0.0
-    for segment in bar.segments:
+    for segment, figure in zip(bar.segments, printed.parts, strict=True):
         value = _size(segment) * layout.scale.factor
         if value > 0:
-            parts.append(_segment(bar, segment, layout, (reached, reached + value), top, unit))
+            span = (reached, reached + value)
+            what = f"{bar.label}: {_said(segment, figure, printed)}{_share(segment, bar)}"
+            box = _segment(segment, layout, span, top, what)
+            parts.append(box + _inside(segment, printed.amount(figure), layout, span, top))
         reached += value
-    total = f"{significant(reached)} {layout.scale.unit}"
+    total = printed.amount(printed.total)
     parts.append(text(total, axis.at(reached) + 7, middle, class_=weight))
     return element("g", *parts)
 
 
 def _segment(
-    bar: Bar, segment: Segment, layout: _Layout, span: tuple[float, float], top: float, unit: str
+    segment: Segment, layout: _Layout, span: tuple[float, float], top: float, what: str
 ) -> str:
+    x, width = _extent(layout, span)
+    style = f"fill-{segment.name}"
+    return rectangle(x, top, width, layout.height, tooltip(what), class_=style, rx=1.5)
+
+
+def _extent(layout: _Layout, span: tuple[float, float]) -> tuple[float, float]:
+    """Where a segment begins and how wide it is, with a gap after it where there is room for one."""
     x, end = layout.axis.at(span[0]), layout.axis.at(span[1])
-    # A gap between segments, where there is room for one.
-    shown = end - x - 1 if end - x > 3 else end - x
+    return x, end - x - 1 if end - x > 3 else end - x
+
+
+def _said(segment: Segment, figure: float, printed: SumColumn) -> str:
+    """The segment's name and its figure with its interval."""
+    if finite(segment.value) is None:
+        return f"{title_of(segment.name)} {NOT_MEASURED}"
+    return f"{title_of(segment.name)} {printed.amount(figure, segment.ci95)}"
+
+
+def _share(segment: Segment, bar: Bar) -> str:
     total = _total(bar)
-    share = f", {percent(_size(segment) / total)}" if total else ""
-    what = (
-        f"{bar.label}: {title_of(segment.name)} {amount(segment.value, unit, segment.ci95)}{share}"
-    )
-    box = rectangle(
-        x, top, shown, layout.height, tooltip(what), class_=f"fill-{segment.name}", rx=1.5
-    )
-    return box + _inside(segment, layout, x + shown / 2, top, shown)
+    return f", {percent(_size(segment) / total)}" if total else ""
 
 
-def _inside(segment: Segment, layout: _Layout, middle: float, top: float, width: float) -> str:
-    """The segment's name and value, as far as they fit into it."""
-    value = significant(_size(segment) * layout.scale.factor)
-    tall = layout.height >= _TALL
-    lines = [title_of(segment.name), f"{value} {layout.scale.unit}"] if tall else [value]
+def _inside(
+    segment: Segment, said: str, layout: _Layout, span: tuple[float, float], top: float
+) -> str:
+    """The segment's name and figure, as far as they fit into it."""
+    x, width = _extent(layout, span)
+    middle, value = x + width / 2, said.partition(" ")[0]
+    lines = [title_of(segment.name), said] if layout.height >= _TALL else [value]
     if max(map(text_width, lines)) + 8 > width:
         lines = [value]
     if text_width(lines[-1]) + 6 > width:
@@ -117,9 +134,10 @@ def _inside(segment: Segment, layout: _Layout, middle: float, top: float, width:
 def _legend_entries(chart: StackedBars) -> list[tuple[str, str]]:
     """A single bar's legend has the values, too; of several bars, what any of them has."""
     if len(chart.bars) == 1:
+        (bar,), (printed,) = chart.bars, chart.printed()
         return [
-            (s.name, f"{title_of(s.name)} {amount(s.value, chart.unit, s.ci95)}")
-            for s in chart.bars[0].segments
+            (segment.name, _said(segment, figure, printed))
+            for segment, figure in zip(bar.segments, printed.parts, strict=True)
         ]
     names = dict.fromkeys(segment.name for bar in chart.bars for segment in bar.segments)
     return [(name, title_of(name)) for name in names]

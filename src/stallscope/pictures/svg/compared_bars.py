@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallscope.analysis.stats import Mean
-from stallscope.wording.numbers import NOT_MEASURED, amount, finite, scale_for
+from stallscope.wording.numbers import finite, scale_for
 
 from ..compared_bars import ComparedBars
 from .axis import Axis, axis_over, horizontal
@@ -25,19 +25,24 @@ def draw_compared_bars(chart: ComparedBars, key: str, width: float) -> str:
     scale = scale_for(max(map(_end, means), default=0.0), chart.unit)
     labels = [*chart.series, *(title_of(name) for name, _ in chart.groups)]
     left = min(max(map(text_width, labels), default=0.0) * _BOLD + 10, width * 0.42)
-    amounts = [_amount(mean, chart.unit) for _, group in chart.groups for mean in group]
+    amounts = [
+        chart.text(at, index)
+        for at, (_, group) in enumerate(chart.groups)
+        for index in range(len(group))
+    ]
     right = max(map(text_width, amounts), default=0.0) + 12
     lowest = min((_begin(mean) for mean in means), default=0.0) * scale.factor
     highest = max(map(_end, means), default=0.0) * scale.factor
     axis = axis_over(lowest, highest, left, width - right)
     rows, parts = 0, []
-    for name, group in chart.groups:
+    for at, (name, group) in enumerate(chart.groups):
         parts.append(_label(title_of(name), axis, rows, "strong"))
         for index, mean in enumerate(group):
             series = chart.series[index]
             row = rows + 1 + index
             parts.append(_label(series, axis, row))
-            parts.append(_bar(mean, (name, series, index), axis, row, chart.unit, scale.factor))
+            said = chart.text(at, index)
+            parts.append(_bar(mean, (name, series, index), axis, row, said, scale.factor))
         rows += 1 + len(group)
     bottom = _TOP + rows * _ROW
     grid = horizontal(axis, 0.0, bottom, scale.unit, most=int(width / 90))
@@ -49,11 +54,10 @@ def _bar(
     names: tuple[str, str, int],
     axis: Axis,
     row: int,
-    unit: str,
+    said: str,
     factor: float,
 ) -> str:
     name, series, index = names
-    said = _amount(mean, unit)
     top = _top(row)
     if mean is None or finite(mean.value) is None:
         return text(said, axis.at(0.0) + 6, top + 12, class_="tick")
@@ -78,10 +82,6 @@ def _whisker(mean: Mean, axis: Axis, top: float, factor: float) -> str:
 def _label(content: str, axis: Axis, row: int, style: str | None = None) -> str:
     x = axis.start - 8
     return text(shortened(content, x), x, _top(row) + 12, text_anchor="end", class_=style)
-
-
-def _amount(mean: Mean | None, unit: str) -> str:
-    return NOT_MEASURED if mean is None else amount(mean.value, unit, mean.ci95)
 
 
 def _begin(mean: Mean) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-from stallscope.wording.numbers import finite, scale_for, signed, significant
+from stallscope.wording.numbers import finite, scale_for
 
 from ..charts import Waterfall
 from .axis import Axis, axis_over, horizontal
@@ -27,34 +27,36 @@ def draw_waterfall(chart: Waterfall, key: str, width: float) -> str:
     scale = scale_for(max(map(abs, [*levels, end])), chart.unit)
     levels = [level * scale.factor for level in levels]
     end *= scale.factor
-    axis = _axis(chart, [*levels, end], scale.unit, width)
-    rows = [_whole(chart.start[0], levels[0], axis, scale.unit, 0)]
-    for row, (change, span) in enumerate(zip(chart.changes, pairwise(levels), strict=True), 1):
-        rows.append(_change(change.name, span, axis, scale.unit, row))
-    rows.append(_whole(chart.end[0], end, axis, scale.unit, len(rows)))
+    axis = _axis(chart, [*levels, end], width)
+    printed = chart.printed
+    rows = [_whole(chart.start[0], printed.amount(chart.printed_start), levels[0], axis, 0)]
+    texts = [f"{printed.signed(part)} {printed.scale.unit}" for part in printed.parts]
+    changed = zip(chart.changes, texts, pairwise(levels), strict=True)
+    for row, (change, said, span) in enumerate(changed, 1):
+        rows.append(_change(change.name, said, span, axis, row))
+    rows.append(_whole(chart.end[0], printed.amount(chart.printed_end), end, axis, len(rows)))
     rows += [_connector(level, axis, row) for row, level in enumerate(levels)]
     bottom = _TOP + (len(changes) + 2) * _ROW
     grid = horizontal(axis, 0.0, bottom, scale.unit, most=int(width / 90))
     return frame(chart, key, width, bottom + _AXIS, grid, *rows)
 
 
-def _axis(chart: Waterfall, levels: list[float], unit: str, width: float) -> Axis:
+def _axis(chart: Waterfall, levels: list[float], width: float) -> Axis:
     labels = [chart.start[0], chart.end[0], *(title_of(change.name) for change in chart.changes)]
     left = min(max(map(text_width, labels)) * _BOLD + 10, width * 0.42)
-    right = text_width(f"+{significant(max(map(abs, levels)))} {unit}") * _BOLD + 10
+    figures = (chart.printed_start, *chart.printed.parts, chart.printed_end)
+    right = max(text_width(f"+{chart.printed.amount(one)}") for one in figures) * _BOLD + 10
     return axis_over(min(0.0, *levels), max(0.0, *levels), left, width - right)
 
 
-def _whole(label: str, value: float, axis: Axis, unit: str, row: int) -> str:
-    what = f"{significant(value)} {unit}"
+def _whole(label: str, what: str, value: float, axis: Axis, row: int) -> str:
     box = _box((0.0, value), axis, row, f"{label}: {what}", "fill-total")
     after = axis.at(max(value, 0.0))
     return element("g", _label(label, axis, row, "strong"), box, _value(what, after, row, "strong"))
 
 
-def _change(name: str, span: tuple[float, float], axis: Axis, unit: str, row: int) -> str:
+def _change(name: str, what: str, span: tuple[float, float], axis: Axis, row: int) -> str:
     value = span[1] - span[0]
-    what = f"{signed(value, beside=axis.high)} {unit}"
     style = f"fill-{name} saved" if value < 0 else f"fill-{name}"
     box = _box(span, axis, row, f"{title_of(name)}: {what}", style) if value else ""
     after = axis.at(max(span))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from stallscope.analysis import Analysis
 from stallscope.analysis.comparison import Change, Comparison
 from stallscope.pictures.charts import TITLES
-from stallscope.wording.cells import Cells
 from stallscope.wording.numbers import rate
+from stallscope.wording.step_figures import StepFigures
+from stallscope.wording.sums import SumColumn
 from stallscope.wording.verdicts import short_verdict
 
 from ..tables import NOTHING, Table
@@ -41,28 +44,57 @@ def _run_row(letter: str, analysis: Analysis) -> tuple[str, ...]:
 
 
 def changes_table(found: Comparison) -> Table | None:
-    """What changed in each entry of the ledger, and in the step. None where nothing can be told."""
+    """What changed by cause, in the step and in imbalance. None where nothing can be told."""
     if found.step is None or found.same_run:
         return None
-    changes = [*found.entries, found.step]
-    cells = Cells.for_all([found.step.first.value, found.step.second.value])
-    unit = cells.unit
+    first, second = _columns(found.step, found)
+    rows = [
+        _change_row(TITLES[change.name], change, first, figures)
+        for change, *figures in zip(found.by_cause, first.parts, second.parts, strict=False)
+    ]
+    rows.append(_change_row("Step", found.step, first, (first.total, second.total)))
     return Table(
         "What changed",
-        ("Entry", f"A, {unit}", f"B, {unit}", f"B − A, {unit}", "More than noise?"),
-        tuple(_change_row(change, cells) for change in changes),
-        emphasised=frozenset({len(changes) - 1}),
+        (
+            "Cause",
+            *(f"{title}, {first.scale.unit}" for title in ("A", "B", "B − A")),
+            "More than noise?",
+        ),
+        (*rows, *_imbalance_row(found)),
+        emphasised=frozenset({len(found.by_cause)}),
         note=NOISE,
     )
 
 
-def _change_row(change: Change, cells: Cells) -> tuple[str, ...]:
-    by = change.by
+def _columns(step: Change, found: Comparison) -> tuple[SumColumn, SumColumn]:
+    """Both runs' steps by cause as printed; the steps alone where one of them has no stages."""
+    figures = StepFigures.of(found.first)
+    others = None if figures is None else figures.beside(found.second)
+    if figures is not None and others is not None:
+        return figures.causes, others.causes
+    only = SumColumn.of([step.first.value], step.first.value, step.first.ci95)
+    return only, only.beside([step.second.value])
+
+
+def _imbalance_row(found: Comparison) -> Iterator[tuple[str, ...]]:
+    """How much of the step is waiting for slow ranks; nothing where one run has no stages."""
+    figures = StepFigures.of(found.first)
+    others = None if figures is None else figures.beside(found.second)
+    for change in found.entries:
+        if change.name == "imbalance" and figures is not None and others is not None:
+            waits = (figures.waits.total, others.waits.total)
+            yield _change_row("of it: imbalance", change, figures.causes, waits)
+
+
+def _change_row(
+    title: str, change: Change, column: SumColumn, figures: Sequence[float]
+) -> tuple[str, ...]:
+    first, second = figures
     return (
-        TITLES.get(change.name, "Step"),
-        cells.plain(change.first.value),
-        cells.plain(change.second.value),
-        cells.excess(by.value, by.ci95),
+        title,
+        column.text(first),
+        column.text(second),
+        column.signed(column.of_rounded([second - first]).total, change.by.ci95),
         _REAL[change.is_real],
     )
 

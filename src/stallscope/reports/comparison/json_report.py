@@ -48,6 +48,7 @@ def _pair(pair: Comparison) -> dict[str, Any]:
         "runs": [_run(pair.first), _run(pair.second)],
         "speedup": _mean(pair.speedup),
         "step": None if pair.step is None else _change(pair.step),
+        "by_cause": [_change(one) for one in pair.by_cause],
         "ledger": [_change(one) for one in pair.entries],
         "differences": [_difference(one) for one in pair.differences],
         "caveats": caveats(pair),

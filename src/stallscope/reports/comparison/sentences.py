@@ -10,7 +10,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.comparison import Comparison
 from stallscope.pictures.charts import TITLES
 from stallscope.wording.epochs import epoch_figures
-from stallscope.wording.numbers import Interval, amount, between, percent, significant
+from stallscope.wording.numbers import Interval, amount, between, exact, percent, significant
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted
 
@@ -35,7 +35,8 @@ def outcome(found: Comparison) -> tuple[str, str]:
     if step is None:
         return "These logs cannot tell", "One of the runs has no step with a length."
     by = step.by
-    times = f"{amount(step.first.value, 'ms')} in A, {amount(step.second.value, 'ms')} in B"
+    first, second = (exact(one.value, "ms", one.ci95) for one in (step.first, step.second))
+    times = f"{first} in A, {second} in B"
     if step.is_real is None:
         return "Too few steps to tell", f"A step takes {times}; neither is sure."
     if not step.is_real:
@@ -107,7 +108,7 @@ def _most(found: Comparison, slower: bool) -> str:
 
 
 def _but_parts(found: Comparison) -> str:
-    moved = [TITLES[change.name].lower() for change in found.entries if change.is_real]
+    moved = [TITLES[change.name].lower() for change in found.by_cause if change.is_real]
     return f" What changed in parts: {', '.join(moved)}." if moved else ""
 
 
