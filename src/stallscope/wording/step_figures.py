@@ -20,8 +20,7 @@ RANK_PARTS = ("other", "input", "compute", "wait", "allreduce")
 class StepFigures:
     """Both ledgers of a run in one unit and with the same digits.
 
-    The ledger with imbalance follows from the ledger by cause and from what others wait for, so both
-    agree as printed, and both add up to the step.
+    Both are rounded together, so that they agree as printed, and both add up to the step.
     """
 
     #: One part per entry of CAUSES; the total is the step.
@@ -35,14 +34,14 @@ class StepFigures:
         step = analysis.step
         if step is None or not analysis.by_cause:
             return None
-        causes = SumColumn.of(_causes(analysis), step.mean, step.ci95)
-        return cls(causes, causes.beside(_waits(analysis)))
+        digits = SumColumn.of(_causes(analysis), step.mean, step.ci95)
+        return cls(*digits.with_shares(_causes(analysis), _waits(analysis)))
 
     def beside(self, other: Analysis | None) -> StepFigures | None:
         """Round another run's ledgers to these digits. None without its stages."""
         if other is None or other.step is None or not other.by_cause:
             return None
-        return StepFigures(self.causes.beside(_causes(other)), self.causes.beside(_waits(other)))
+        return StepFigures(*self.causes.with_shares(_causes(other), _waits(other)))
 
     @property
     def entries(self) -> SumColumn:

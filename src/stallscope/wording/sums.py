@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from .numbers import Interval, Scale, decimals_of, fixed, scale_for, with_half
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Floating-point numbers that differ by less are the same.
+_SAME = 1e-6
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,22 @@ class SumColumn:
         """Parts of another sum with the same unit and digits."""
         return self.like(self.scale, self.decimals, parts)
 
+    def with_shares(
+        self, parts: Sequence[float], shares: Sequence[float]
+    ) -> tuple[SumColumn, SumColumn]:
+        """Round parts, and a share of each of the first ones, to this unit and digits.
+
+        As printed, the parts add up, the shares add up, and so do the parts without their shares. Every
+        figure is one of the two nearest ones.
+        """
+        factor = self.scale.factor * 10.0**self.decimals
+        parts_up, shares_up = _split_and_rounded(
+            np.array(parts) * factor, np.array(shares) * factor
+        )
+        columns = ([number / 10.0**self.decimals for number in up] for up in (parts_up, shares_up))
+        own, shared = map(self.of_rounded, columns)
+        return own, shared
+
     def less(self, other: SumColumn) -> SumColumn:
         """The differences as printed."""
         pairs = zip(self.parts, other.parts, strict=True)
@@ -86,3 +112,27 @@ def _adding_up(parts: Sequence[float], decimals: int) -> list[float]:
     by_remainder = sorted(range(len(parts)), key=lambda at: floors[at] - parts[at] * unit)
     up = set(by_remainder[:missing])
     return [round((floor + (at in up)) / unit, decimals) for at, floor in enumerate(floors)]
+
+
+def _split_and_rounded(parts: Floats, shares: Floats) -> tuple[Ints, Ints]:
+    """Round parts and shares to whole numbers: of all ways that add up, the nearest one.
+
+    Each number is rounded down or up. There always is a way in which all sums are, too: it is the
+    controlled rounding of a table with two columns.
+    """
+    count = len(shares)
+    # Whole numbers: the shares, the parts without them, and the parts that are not split.
+    exact = np.concatenate([shares, parts[:count] - shares, parts[count:]])
+    choices = np.array(list(itertools.product((0, 1), repeat=len(exact))))
+    rounded = np.floor(exact).astype(np.int64) + choices
+    off = rounded - exact
+    off_parts = off[:, :count] + off[:, count : 2 * count]
+    off_sums = np.column_stack(
+        [off_parts, off[:, :count].sum(axis=1), off[:, count:].sum(axis=1), off.sum(axis=1)]
+    )
+    every = np.hstack([off, off_sums])
+    allowed = (np.abs(every) < 1).all(axis=1) & (np.abs(every[:, -1]) <= 0.5 + _SAME)
+    best = np.flatnonzero(allowed)[np.argmin((every[allowed] ** 2).sum(axis=1))]
+    chosen = rounded[best]
+    whole = np.concatenate([chosen[:count] + chosen[count : 2 * count], chosen[2 * count :]])
+    return whole, chosen[:count]
