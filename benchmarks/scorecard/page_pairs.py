@@ -35,9 +35,10 @@ _TEXT = """\
 
 {pairs} pairs of real trainings: one has a fault, the other is the same training without it. From the
 faulty run's logs the analysis predicts the step time after the fix; the other run says what the fix
-achieves. The two follow each other within seconds, and so do pairs and their baselines within
-minutes. Ranks are not pinned to cores; {cores} cores serve 1, 2 or 4 ranks. Faults sleep or burn CPU
-time, on one rank or on all, in the loader, in a prefetching loader, in compute or between steps.
+achieves. A baseline and four pairs are trained in the same processes, in turns of a few seconds, so
+that the machine's drift meets all of them alike. Ranks are not pinned to cores; {cores} cores serve
+1, 2 or 4 ranks. Faults sleep or burn CPU time, on one rank or on all, in the loader, in a prefetching
+loader, in compute or between steps.
 
 *Error* is predicted minus achieved, as a share of the faulty run's step. A prediction *holds* if the
 achieved step time lies within its 95 % interval, widened by the achieved one's own. A bound ("at
