@@ -77,6 +77,76 @@ def test_two_faults_of_different_kinds_are_not_sold_twice() -> None:
     assert parts == pytest.approx([step - left for left in without], rel=0.1)
 
 
+@pytest.mark.parametrize(("on_all", "on_one"), [(40, 12), (12, 40)])
+def test_the_larger_of_two_faults_in_one_stage_is_fixed_first(on_all: int, on_one: int) -> None:
+    faults = Fault("other", on_all), Fault("other", on_one, ranks=(2,))
+    found = analysed(*faults)
+    step, healthy = (simulate(replace(JOB, faults=one)).truth.step_ms() for one in (faults, ()))
+    slow_rank, all_ranks = (gain(found, fix).saved_ms.value for fix in ("imbalance", "other"))
+    assert slow_rank + all_ranks == pytest.approx(step - healthy, rel=0.05)
+    if on_all > on_one:
+        # Work between steps that is made shorter on all ranks is shorter on rank 2 as well.
+        assert slow_rank == pytest.approx(0, abs=1)
+    else:
+        rest = simulate(replace(JOB, faults=faults[:1])).truth.step_ms()
+        assert slow_rank == pytest.approx(step - rest, rel=0.05)
+
+
+# Two ranks on two cores, with a thread each.
+ON_CORES = Job(
+    ranks=2,
+    steps=300,
+    input_ms=2,
+    compute_ms=20,
+    other_ms=1,
+    communication=Fixed(3),
+    noise=Noise(cv=0.03),
+    cores_per_host=2,
+)
+PREFETCHING = {"framework": "tensorflow", "pipeline": ["Range", "Map", "Prefetch"]}
+
+
+def on_cores(*faults: Fault, usual: tuple[Fault, ...] = (), **changes: object) -> Analysis:
+    """A run with faults against a baseline with the usual ones."""
+    job = replace(ON_CORES, **changes)  # type: ignore[arg-type]
+    baseline = replace(job.baseline(input_ms=job.input_ms), faults=usual)
+    return analyse(simulate(replace(job, faults=faults)).run, simulate(baseline).run)
+
+
+def share(found: Analysis, fix: str) -> float:
+    """The share of the loss that a fix wins back."""
+    assert found.decomposition is not None
+    return gain(found, fix).saved_ms.value / found.decomposition.loss.value
+
+
+@pytest.mark.parametrize(("facts", "all_of_it"), [(PREFETCHING, True), ({}, False)])
+def test_loaders_at_work_slow_compute_down_and_fixing_them_wins_it_back(
+    facts: dict[str, object], all_of_it: bool
+) -> None:
+    found = on_cores(Fault("input", 20), Fault("compute", 15), facts=facts)
+    assert (share(found, "input") > 0.99) == all_of_it
+    assert (share(found, "compute") < 0.01) == all_of_it
+
+
+def test_compute_that_is_slower_than_loaders_can_make_it_is_a_fault() -> None:
+    found = on_cores(Fault("input", 20), Fault("compute", 30), facts=PREFETCHING)
+    assert share(found, "compute") > 0.5
+
+
+@pytest.mark.parametrize(("extra", "all_of_it"), [(1.0, True), (10.0, False)])
+def test_a_little_slower_compute_comes_from_the_fault_before_it(
+    extra: float, all_of_it: bool
+) -> None:
+    found = on_cores(Fault("other", 20), Fault("compute", extra), ranks=1)
+    assert (share(found, "other") > 0.99) == all_of_it
+
+
+def test_lateness_that_the_baseline_has_too_is_no_fault() -> None:
+    usual, more = (Fault("input", ms, rotating=1) for ms in (4, 7))
+    found = on_cores(Fault("compute", 20), more, usual=(usual,))
+    assert share(found, "compute") > 0.99
+
+
 @pytest.mark.parametrize("name", ["slow-input-one-rank", "slow-input-all-ranks"])
 def test_the_samples_gain_what_their_baseline_shows(name: str) -> None:
     found = sample(name, "synthetic")

@@ -11,7 +11,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.blocks import HeldCells
 from stallscope.analysis.lateness import late_cells
 from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.loaders import with_loaders_at_work
+from stallscope.analysis.loaders import pace_unseen, with_loaders_at_work
 from stallscope.analysis.what_if import ASSUMED_MS
 from stallscope.simulate import Always, Fault, Fixed, Job, Noise, simulate
 
@@ -122,6 +122,22 @@ def test_where_the_others_queues_are_full_the_gain_is_said_to_be_the_most_there_
     assert {gain.fix for gain in found.what_if if gain.bound} >= {"rank:5", "imbalance"}
     asked = replace(WHEN_ASKED, input_ms=50, faults=(Fault("input", 70, ranks=(1,)),))
     assert "at most" not in analysis_of(asked).bottleneck.evidence
+
+
+def test_a_rank_that_waits_for_the_hand_over_of_its_batch_does_not_starve() -> None:
+    slow = Fault("input", 120, ranks=(1,))
+    job = replace(STARVING, ranks=2, steps=400, input_ms=30, noise=Noise(cv=0.1), faults=(slow,))
+    recorded = steady(job)
+    # A worker process on busy cores is late with batches that it has made long before.
+    late = np.random.default_rng(1).integers(4_000_000, 16_000_000, len(recorded))
+    fetch, arrival = (recorded.cells.columns(name, [0, 1]).copy() for name in ("input", "arrival"))
+    fetch[:, 0] += late
+    arrival[:, 0] += late
+    handed_over = HeldCells.of({"input": fetch, "arrival": arrival})
+    ledger = replace(recorded, cells=recorded.cells.beside(handed_over))
+    assert (fetch[:, 0] > 0.05 * ledger.total).mean() > 0.3
+    assert with_loaders_at_work(ledger) is ledger
+    assert pace_unseen(ledger, [1])
 
 
 def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without_them() -> None:

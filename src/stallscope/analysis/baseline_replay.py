@@ -10,7 +10,7 @@ fix promises a step below the baseline's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +32,8 @@ _ALLREDUCE_AFTER_WAITING = 0.25
 _OWN_FAULT = 0.5
 # Where all ranks are on one machine it is known how much such a fault takes; some more for chance.
 _BEYOND_MOST_TAKEN = 1.2
+# Also on cores that are not shared: after a pause caches are cold.
+_OWN_FAULT_ALONE = 0.15
 
 
 @dataclass(frozen=True)
@@ -50,33 +52,38 @@ class BaselineReplay:
     slower_allreduce: float
     #: By which fraction a step on such machines may differ from the baseline's, once all is fixed.
     model_error: float = 0.0
+    #: Per entry: what costs less, as a fraction of the largest fault, is slower because of that fault.
+    own_fault: Mapping[str, float] = field(default_factory=dict)
+    #: The share of its speed that compute loses at most to loaders that work at the same time.
+    taken_by_loaders: float = 0.0
 
     @classmethod
-    def of(cls, ledger: Ledger, baseline: Ledger, faulty: Bools, cores: CoreUse) -> BaselineReplay:
+    def of(
+        cls, ledger: Ledger, baseline: Ledger, late: Bools, named: Bools, cores: CoreUse
+    ) -> BaselineReplay:
         """Read from both runs what every replay needs.
 
         Args:
             ledger: steady steps of the run.
             baseline: steady steps of the baseline.
-            faulty: stages × ranks in which stragglers were found.
+            late: stages × ranks in which lateness varies from step to step.
+            named: stages × ranks in which a named rank is slow.
             cores: how the ranks use CPU cores.
         """
         count = max(len(ledger), len(baseline))
         count = min(count, max(1, _MOST_CELLS // len(ledger.ranks)))
         replay = cls(
-            faulty | _slower(ledger, baseline),
+            late | named | _slower(ledger, baseline),
             _some_steps(ledger, count),
             _some_steps(baseline, count),
             mean_with_interval(ledger.total),
             mean_with_interval(baseline.total),
             max(0.0, longer_allreduce(ledger, baseline).value),
             MODEL_ERROR if cores.on_cpu else 0.0,
+            _own_fault(cores),
+            cores.taken_by_loaders,
         )
-        if not cores.shared:
-            return replay
-        machine = cores.machine
-        own_fault = _OWN_FAULT if machine is None else _BEYOND_MOST_TAKEN * machine.most_taken
-        return replay._without_contention(faulty, own_fault)
+        return replay._without_contention(named)
 
     @property
     def loss(self) -> float:
@@ -115,10 +122,10 @@ class BaselineReplay:
         half = share * float(np.hypot((sampled[1] - sampled[0]) / 2, model))
         return Mean(share * self.loss, (share * self.loss - half, share * self.loss + half))
 
-    def _without_contention(self, faulty: Bools, own_fault: float) -> BaselineReplay:
+    def _without_contention(self, named: Bools) -> BaselineReplay:
         """The same without stages that are slower only because a fault takes CPU cores from them.
 
-        A stage is taken for that where no straggler was found in it and it costs less than the share
+        A stage is taken for that where no rank is named for it and it costs less than its share
         ``own_fault`` of what the largest fault costs.
         """
         everything = np.ones_like(self.slower)
@@ -127,11 +134,22 @@ class BaselineReplay:
             others = everything.copy()
             others[index] = False
             alone[stage] = self._longer(others)
-        worst = max(*alone.values(), self._longer(~faulty))
-        keep = np.array([alone[stage] >= own_fault * worst for stage in STAGES])
-        allreduce = self.slower_allreduce if self.slower_allreduce >= worst else 0.0
-        slower = self.slower & (keep[:, None] | faulty)
+        worst = max(*alone.values(), self._longer(~named))
+        least = {entry: share * worst for entry, share in self.own_fault.items()}
+        keep = {stage: alone[stage] >= least.get(stage, 0.0) for stage in STAGES}
+        if keep["input"] and self._loaders_may_slow_compute:
+            keep["compute"] = False
+        allreduce = self.slower_allreduce
+        if allreduce < least.get("allreduce", 0.0):
+            allreduce = 0.0
+        slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
         return replace(self, slower=slower, slower_allreduce=allreduce)
+
+    @property
+    def _loaders_may_slow_compute(self) -> bool:
+        """Whether loaders that work at the same time explain how much slower compute is."""
+        left = (1.0 - self.taken_by_loaders) * float(self.own["compute"].mean())
+        return self.taken_by_loaders > 0 and left <= float(self.usual["compute"].mean())
 
     def _longer(self, fixed: Bools) -> float:
         """By how much the last rank is ready later than in the baseline, nanoseconds per step."""
@@ -149,6 +167,16 @@ class BaselineReplay:
     @cached_property
     def _usual_last(self) -> Ints:
         return _last(self.usual)
+
+
+def _own_fault(cores: CoreUse) -> dict[str, float]:
+    if not cores.on_cpu:
+        return {}
+    if not cores.shared:
+        return {"compute": _OWN_FAULT_ALONE}
+    machine = cores.machine
+    share = _OWN_FAULT if machine is None else _BEYOND_MOST_TAKEN * machine.most_taken
+    return {**dict.fromkeys(STAGES, share), "allreduce": 1.0}
 
 
 def longer_allreduce(ledger: Ledger, baseline: Ledger) -> Mean:

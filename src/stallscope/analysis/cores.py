@@ -70,14 +70,30 @@ class CoreUse:
     waiting_is_busy: bool = False
     #: The machine that they share, where all ranks of the run are on one.
     machine: CpuLoad | None = None
+    #: The share of their speed that ranks lose at most to loaders that work while they compute.
+    taken_by_loaders: float = 0.0
 
     @classmethod
     def of(cls, run: Run) -> CoreUse:
-        loads, workers = _computing_loads(run), number(run.fact("loader_workers")) or 0
+        loads, setup = _computing_loads(run), Setup.of(run)
+        workers = setup.loader_workers or 0
         busy = [load.threads + len(load.ranks) * (1 + workers) > load.cores for load in loads]
         shared = _share_cores(loads)
-        machine = loads[0] if shared and len(loads[0].ranks) == run.size else None
-        return cls(bool(loads), shared, workers > 0 and any(busy), polls(run), machine)
+        ahead = workers or int(setup.has("Prefetch"))
+        return cls(
+            on_cpu=bool(loads),
+            shared=shared,
+            busy_loaders=workers > 0 and any(busy),
+            waiting_is_busy=_polls(setup),
+            machine=loads[0] if shared and len(loads[0].ranks) == run.size else None,
+            taken_by_loaders=max((_taken(load, ahead) for load in loads), default=0.0),
+        )
+
+
+def _taken(load: CpuLoad, loaders: int) -> float:
+    """Return the share of their speed that ranks lose to so many busy loaders of each."""
+    needed = max(load.threads, load.cores)
+    return 1.0 - needed / max(needed, load.threads + loaders * len(load.ranks))
 
 
 def polls(run: Run) -> bool:
@@ -86,7 +102,10 @@ def polls(run: Run) -> bool:
     Horovod's PyTorch asks again and again whether an allreduce is done: in 2 s of waiting the thread
     uses 1.8 s of CPU time (Horovod 0.28, PyTorch 2.13). Its TensorFlow, and PyTorch's gloo, sleep.
     """
-    setup = Setup.of(run)
+    return _polls(Setup.of(run))
+
+
+def _polls(setup: Setup) -> bool:
     return (setup.framework, setup.library) == ("torch", "horovod")
 
 

@@ -11,8 +11,10 @@ from .baseline_replay import BaselineReplay
 from .blocks import Bools, Ints
 from .cores import CoreUse
 from .ledger import STAGES, Ledger
+from .loaders import late_batches
 from .result import Straggler
 from .slowed_peers import sped_up_peers
+from .stats import Mean
 from .stragglers import Found
 from .variation import Variation
 from .what_if import (
@@ -51,7 +53,7 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> lis
     data: where these take CPU cores from compute, fixing input gains at most what is predicted.
     """
     ledger = faults.ledger
-    replay = BaselineReplay.of(ledger, baseline, _faulty_cells(faults), cores)
+    replay = BaselineReplay.of(ledger, baseline, _late_cells(faults), _named_cells(faults), cores)
     shares = _shares_of_loss(faults, replay)
     gains = [what_if_saved(fix, ledger, replay.saved(share)) for fix, share in shares.items()]
     if cores.busy_loaders:
@@ -82,14 +84,30 @@ def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
     for one in _worth_fixing(found):
         shares |= {fix: replay.share(nothing, _cells_of(one, ranks)) for fix in one.fixes}
     for stage in STAGES:
-        shares[stage] = replay.share(named, np.outer([stage == one for one in STAGES], ~nothing[0]))
+        shares[stage] = replay.share(named, _all_of(stage, nothing))
+    slow_ranks = replay.share(nothing, named)
+    largest = max(STAGES, key=lambda stage: shares[stage])
+    if shares[largest] > slow_ranks:
+        # The larger fault is fixed first, and with it what slow ranks have of it.
+        shares[largest] = replay.share(nothing, _all_of(largest, nothing))
+        slow_ranks = replay.share(_all_of(largest, nothing), named)
+        shares |= {
+            fix: min(share, slow_ranks) for fix, share in shares.items() if fix not in STAGES
+        }
     varying = min(_share_that_varies(found, replay), shares["compute"])
     # Compute that is slower on all ranks alike varies by more, too.
     varying = min(varying, max(0.0, shares["compute"] - replay.slower_compute))
+    if varying < replay.own_fault.get("compute", 0.0) * shares["compute"]:
+        varying = 0.0
     shares["compute"] -= varying
     if any(one.counts_as_imbalance for one in found.stragglers):
-        shares["imbalance"] = replay.share(nothing, named) + varying
+        shares["imbalance"] = slow_ranks + varying
     return _not_twice(shares, replay.share(nothing, ~nothing))
+
+
+def _all_of(stage: str, cells: Bools) -> Bools:
+    """Stages × ranks: a stage of all ranks."""
+    return np.outer([stage == one for one in STAGES], np.ones(cells.shape[1], bool))
 
 
 def _not_twice(shares: dict[str, float], everything: float) -> dict[str, float]:
@@ -136,17 +154,23 @@ def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
         step_ms = float(ledger.total.mean()) / 1e6
         gains = [with_model_error(gain, step_ms) for gain in gains]
     if cores.shared:
-        gains = [replace(gain, bound=True) for gain in gains]
+        gains = [replace(_with_idle_loaders(gain, faults, cores), bound=True) for gain in gains]
     return _at_most(gains, faults) + _what_could_shrink(faults)
 
 
-def _faulty_cells(faults: Faults) -> Bools:
-    """Stages × ranks in which stragglers were found; all ranks' where lateness moves around."""
+def _named_cells(faults: Faults) -> Bools:
+    """Stages × ranks in which named ranks are slow."""
     ranks = np.array(faults.ledger.ranks)
-    faulty = np.zeros((len(STAGES), len(ranks)), bool)
+    named = np.zeros((len(STAGES), len(ranks)), bool)
     for one in faults.found.stragglers:
-        faulty[STAGES.index(one.stage)] |= np.isin(ranks, one.ranks) if one.ranks else True
-    return faulty
+        named[STAGES.index(one.stage)] |= np.isin(ranks, one.ranks)
+    return named
+
+
+def _late_cells(faults: Faults) -> Bools:
+    """Stages × ranks in which lateness varies from step to step, on any rank."""
+    late = [one.stage for one in faults.found.stragglers if not one.ranks]
+    return np.tile(np.isin(STAGES, late)[:, None], len(faults.ledger.ranks))
 
 
 def _worth_fixing(found: Found) -> list[Straggler]:
@@ -212,6 +236,21 @@ def _with_faster_peers(
         faster = sped_up_peers(ledger, one, named, cores.machine)
         saved = saved.minus(faster.scaled(-1.0))
     return replace(what_if_saved(gain.fix, ledger, saved), mostly_ms=gain.mostly_ms)
+
+
+def _with_idle_loaders(gain: WhatIf, faults: Faults, cores: CoreUse) -> WhatIf:
+    """The gain with an interval that contains what compute and allreduce gain from idle loaders.
+
+    Loaders that work while ranks compute take CPU cores from them if they compute, and none if they
+    wait. The run does not show which.
+    """
+    ledger, ci95 = faults.ledger, gain.saved_ms.ci95
+    if ci95 is None or not cores.taken_by_loaders or not _speeds_up_input(gain.fix, faults.found):
+        return gain
+    slowed = (ledger.by_cause("compute") + ledger.allreduce)[late_batches(ledger)]
+    taken_ms = cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
+    saved = Mean(gain.saved_ms.value, (ci95[0], ci95[1] + taken_ms))
+    return replace(what_if_saved(gain.fix, ledger, saved.scaled(1e6)), mostly_ms=gain.mostly_ms)
 
 
 def _stage_alone(stage: str, faults: Faults) -> WhatIf:

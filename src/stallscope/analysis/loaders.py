@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .blocks import Array, Block, Bools, Ints, added
+from .blocks import Array, Block, Bools, Ints
 from .ledger import Ledger, in_order
 from .stats import Floats
 from .what_if import ASSUMED_MS, some_of
@@ -32,6 +32,8 @@ _FEWEST_PAIRS = 8
 # How much of a millisecond elsewhere shortens the input: between not at all (0) and all of it (1).
 _RUNS_AHEAD = 0.5
 _STANDARD_ERRORS = 2.0
+# A single rank shows fewer pairs, and its errors are less certain.
+_SURE_STANDARD_ERRORS = 4.0
 # A loader cannot be slower than the steps for long: such a pace was a stall's.
 _AT_MOST_OF_A_STEP = 1.02
 
@@ -46,7 +48,7 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
     Args:
         ledger: steady steps.
     """
-    starving = _some_starve(ledger)
+    starving = _loaders_too_slow(ledger)
     if len(starving) < 2 or _run_ahead(ledger, starving) is False:
         return ledger
     step = float(ledger.total.mean())
@@ -69,9 +71,14 @@ def pace_unseen(ledger: Ledger, slow: Sequence[int]) -> bool:
     """
     if not slow:
         return False
-    starving = _some_starve(ledger)
+    starving = _loaders_too_slow(ledger)
     own = np.intersect1d(starving, slow)
     return len(own) == len(starving) > 0 and _run_ahead(ledger, own) is not False
+
+
+def late_batches(ledger: Ledger) -> Bools:
+    """Return in which steps the critical rank waits for its batch: its loader works all the time."""
+    return np.asarray(ledger.by_cause("input") > _Steps.of(ledger).least)
 
 
 @dataclass(frozen=True)
@@ -161,21 +168,57 @@ def _at_work(
     return np.asarray(np.minimum(longer, wait[1:]))
 
 
+def _loaders_too_slow(ledger: Ledger) -> Ints:
+    """Positions of the ranks that starve, without those that only wait for a batch to be handed over.
+
+    On busy cores a worker process takes milliseconds to hand over a batch that it has made long before.
+    That takes what it takes, while the other ranks' input shrinks by what was spent elsewhere.
+    """
+    starving = _some_starve(ledger)
+    if len(starving) < 2:
+        return starving
+    slope, error = _slopes(ledger, starving)
+    too_slow = starving[~(slope - _SURE_STANDARD_ERRORS * error > -_RUNS_AHEAD)]
+    # Where no loader runs ahead, all ranks wait for batches that are made when asked for.
+    return too_slow if len(too_slow) and _run_ahead(ledger, too_slow) else starving
+
+
 def _run_ahead(ledger: Ledger, starving: Ints) -> bool | None:
     """Whether input shrinks by what was spent elsewhere before it; None where that cannot be told."""
-    some, steps = some_of(starving.tolist()), _Steps.of(ledger)
-    products = added(ledger.cells.by_ranks(_products, steps, ranks=some))
-    gram = products[:2, :2]
-    if np.linalg.matrix_rank(gram) < 2:
-        return None
-    inverse = np.linalg.inv(gram)
-    slopes = inverse @ products[:2, 2]
-    # Each pair with its own scatter (White 1980): stalls are rare and long.
-    meat = added(ledger.cells.by_ranks(_scatter, steps, slopes, ranks=some))
-    slope, error = float(slopes[0]), float(np.sqrt((inverse @ meat @ inverse)[0, 0]))
+    (slope,), (error,) = _slopes(ledger, np.array(some_of(starving.tolist())), pooled=True)
     if slope - _STANDARD_ERRORS * error > -_RUNS_AHEAD:
         return False
     return True if slope + _STANDARD_ERRORS * error < -_RUNS_AHEAD else None
+
+
+def _slopes(ledger: Ledger, starving: Ints, pooled: bool = False) -> tuple[Floats, Floats]:
+    """Return how much longer input is per nanosecond that was spent elsewhere before it.
+
+    Args:
+        ledger: steady steps.
+        starving: positions of the ranks to look at.
+        pooled: whether to look at all of them as one.
+
+    Returns:
+        A slope per rank, or a single one, and their standard errors; NaN where there are too few steps.
+    """
+    ranks, steps = starving.tolist(), _Steps.of(ledger)
+    products = np.concatenate(ledger.cells.by_ranks(_products, steps, ranks=ranks))
+    if pooled:
+        products = products.sum(axis=0, keepdims=True)
+    gram = products[:, :2, :2]
+    known = np.linalg.matrix_rank(gram) == 2
+    inverse = np.full_like(gram, np.nan)
+    inverse[known] = np.linalg.inv(gram[known])
+    slopes = np.einsum("rij,rj->ri", inverse, products[:, :2, 2])
+    of_position = np.full((len(ledger.ranks), 2), np.nan)
+    of_position[starving] = slopes
+    # Each pair with its own scatter (White 1980): stalls are rare and long.
+    meat = np.concatenate(ledger.cells.by_ranks(_scatter, steps, of_position, ranks=ranks))
+    if pooled:
+        meat = meat.sum(axis=0, keepdims=True)
+    variance = (inverse @ meat @ inverse)[:, 0, 0]
+    return slopes[:, 0], np.sqrt(variance)
 
 
 def _pairs(block: Block, steps: _Steps) -> Iterator[Floats]:
@@ -194,17 +237,23 @@ def _pairs(block: Block, steps: _Steps) -> Iterator[Floats]:
 
 
 def _products(block: Block, steps: _Steps) -> Floats:
-    """3 × 3: sums over pairs of the products of what ``_pairs`` gives."""
-    return sum((own.T @ own for own in _pairs(block, steps)), start=np.zeros((3, 3)))
+    """Ranks × 3 × 3: sums over pairs of the products of what ``_pairs`` gives."""
+    return np.array([own.T @ own for own in _pairs(block, steps)])
 
 
 def _scatter(block: Block, steps: _Steps, slopes: Floats) -> Floats:
-    """2 × 2: the same of the first two, weighted by the squares of what the slopes leave."""
-    result = np.zeros((2, 2))
-    for own in _pairs(block, steps):
-        design, left = own[:, :2], own[:, 2] - own[:, :2] @ slopes
-        result += (design * (left**2)[:, None]).T @ design
-    return result
+    """Ranks × 2 × 2: the same of the first two, weighted by the squares of what the slopes leave.
+
+    Args:
+        block: some ranks.
+        steps: what is known of the steps.
+        slopes: of all ranks, by position.
+    """
+    result = []
+    for own, slope in zip(_pairs(block, steps), slopes[list(block.ranks)], strict=True):
+        design, left = own[:, :2], own[:, 2] - own[:, :2] @ slope
+        result.append((design * (left**2)[:, None]).T @ design)
+    return np.array(result)
 
 
 def _centred(values: Ints) -> Floats:
