@@ -74,35 +74,45 @@ def _speeds_up_input(fix: str, found: Found) -> bool:
 
 
 def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
-    """Return which share of what the run loses against the baseline each fix wins back."""
+    """Return which share of what the run loses against the baseline each fix wins back.
+
+    The larger fault is fixed first: slow ranks, or the stage that costs most on all ranks, and with it
+    what slow ranks have of it.
+    """
     found, ranks = faults.found, faults.ledger.ranks
     nothing = np.zeros_like(replay.slower)
     named = nothing.copy()
-    shares: dict[str, float] = {}
     for one in found.stragglers:
         named |= _cells_of(one, ranks)
-    for one in _worth_fixing(found):
-        shares |= {fix: replay.share(nothing, _cells_of(one, ranks)) for fix in one.fixes}
-    for stage in STAGES:
-        shares[stage] = replay.share(named, _all_of(stage, nothing))
+    shares = {
+        fix: replay.share(nothing, _cells_of(one, ranks))
+        for one in _worth_fixing(found)
+        for fix in one.fixes
+    }
     slow_ranks = replay.share(nothing, named)
-    largest = max(STAGES, key=lambda stage: shares[stage])
-    if shares[largest] > slow_ranks:
-        # The larger fault is fixed first, and with it what slow ranks have of it.
-        shares[largest] = replay.share(nothing, _all_of(largest, nothing))
-        slow_ranks = replay.share(_all_of(largest, nothing), named)
-        shares |= {
-            fix: min(share, slow_ranks) for fix, share in shares.items() if fix not in STAGES
-        }
-    varying = min(_share_that_varies(found, replay), shares["compute"])
-    # Compute that is slower on all ranks alike varies by more, too.
-    varying = min(varying, max(0.0, shares["compute"] - replay.slower_compute))
-    if varying < replay.own_fault.get("compute", 0.0) * shares["compute"]:
-        varying = 0.0
-    shares["compute"] -= varying
+    stages = {stage: replay.share(named, _all_of(stage, nothing)) for stage in STAGES}
+    largest = max(stages, key=stages.__getitem__)
+    if stages[largest] > slow_ranks:
+        first = _all_of(largest, nothing)
+        stages[largest] = replay.share(nothing, first)
+        slow_ranks = replay.share(first, named)
+        shares = {fix: min(share, slow_ranks) for fix, share in shares.items()}
+    varying = _varying_compute(found, replay, stages["compute"])
+    stages["compute"] -= varying
+    shares |= stages
     if any(one.counts_as_imbalance for one in found.stragglers):
         shares["imbalance"] = slow_ranks + varying
     return _not_twice(shares, replay.share(nothing, ~nothing))
+
+
+def _varying_compute(found: Found, replay: BaselineReplay, compute: float) -> float:
+    """Return the part of compute's share that is variation and no slower compute.
+
+    Compute that is slower on all ranks alike varies by more, too.
+    """
+    varying = min(_share_that_varies(found, replay), max(0.0, compute - replay.slower_compute))
+    own_fault = varying >= replay.own_fault.get("compute", 0.0) * compute
+    return min(varying, compute) if own_fault else 0.0
 
 
 def _all_of(stage: str, cells: Bools) -> Bools:

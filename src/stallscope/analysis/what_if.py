@@ -24,9 +24,9 @@ Floats = npt.NDArray[np.float64]
 
 #: Without a baseline, dispatching a step and a plain optimizer update are taken to need 1 ± 1 ms each.
 ASSUMED_MS = 1.0
-#: Nine in ten real trainings on CPU cores came out within this fraction of the predicted step, beyond
-#: what both intervals explain: one half of the pairs of benchmarks/scorecard/pairs.py. Two equal
-#: trainings differ by about as much.
+#: Without a baseline, nine in ten real trainings on CPU cores came out within this fraction of the
+#: predicted step, beyond what both intervals explain: one half of the pairs of
+#: benchmarks/scorecard/pairs.py.
 MODEL_ERROR = 0.12
 
 # Slow drifts that all ranks share must not be taken for a rank's own: map in parts of the run.
