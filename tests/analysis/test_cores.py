@@ -60,6 +60,24 @@ def test_only_horovods_pytorch_keeps_a_core_busy_while_it_waits(
     assert ("polls meanwhile" in analyse(run).bottleneck.evidence) == busy
 
 
+@pytest.mark.parametrize(
+    ("cores", "facts", "taken"),
+    [
+        (4, {}, 0.0),
+        (4, {"loader_workers": 1}, 0.5),
+        (4, {"pipeline": ["Range", "Map", "Prefetch"]}, 0.5),
+        (4, {"pipeline": ["Range", "Map"]}, 0.0),
+        # Four ranks and their workers have a core each, which may be hyperthreads of fewer.
+        (8, {"loader_workers": 1}, 0.3),
+        (16, {"loader_workers": 1}, 0.0),
+    ],
+)
+def test_loaders_that_work_ahead_take_cores(
+    tmp_path: Path, cores: int, facts: dict[str, object], taken: float
+) -> None:
+    assert CoreUse.of(run_of(tmp_path, 1, cores, **facts)).taken_by_loaders == taken
+
+
 def ranks_4(single: str | None = None) -> Analysis:
     alone = None if single is None else read(str(FOLDER / single))[0]
     return analyse(read(str(FOLDER / "ranks-4"))[0], None, alone)

@@ -31,6 +31,8 @@ _ALLREDUCE_AFTER_WAITING = 0.25
 _OWN_FAULT = 0.5
 # Where all ranks are on one machine it is known how much such a fault takes; some more for chance.
 _BEYOND_MOST_TAKEN = 1.2
+# Ranks that wake up together compete for the cores by more than they otherwise do.
+_LEAST_OWN_FAULT = 1 / 3
 # The pairs of benchmarks/scorecard/pairs.py show no error beyond what both runs' intervals explain, and
 # would not show a smaller one than this fraction of the step.
 _MODEL_ERROR = 0.05
@@ -130,12 +132,11 @@ class BaselineReplay:
         A stage is taken for that where no rank is named for it and it costs less than its share
         ``own_fault`` of what the largest fault costs.
         """
-        everything = np.ones_like(self.slower)
         alone = {}
         for index, stage in enumerate(STAGES):
-            others = everything.copy()
-            others[index] = False
-            alone[stage] = self._longer(others)
+            fixed = np.ones_like(self.slower)
+            fixed[index] = named[index]
+            alone[stage] = self._longer(fixed)
         worst = max(*alone.values(), self._longer(~named))
         least = {entry: share * worst for entry, share in self.own_fault.items()}
         keep = {stage: alone[stage] >= least.get(stage, 0.0) for stage in STAGES}
@@ -151,7 +152,8 @@ class BaselineReplay:
     def _loaders_may_slow_compute(self) -> bool:
         """Whether loaders that work at the same time explain how much slower compute is."""
         left = (1.0 - self.taken_by_loaders) * float(self.own["compute"].mean())
-        return self.taken_by_loaders > 0 and left <= float(self.usual["compute"].mean())
+        usual = float(self.usual["compute"].mean())
+        return self.taken_by_loaders > 0 and left <= _BEYOND_MOST_TAKEN * usual
 
     def _longer(self, fixed: Bools) -> float:
         """By how much the last rank is ready later than in the baseline, nanoseconds per step."""
@@ -177,7 +179,9 @@ def _own_fault(cores: CoreUse) -> dict[str, float]:
     if not cores.shared:
         return {"compute": _OWN_FAULT_ALONE}
     machine = cores.machine
-    share = _OWN_FAULT if machine is None else _BEYOND_MOST_TAKEN * machine.most_taken
+    share = _OWN_FAULT
+    if machine is not None:
+        share = max(_LEAST_OWN_FAULT, _BEYOND_MOST_TAKEN * machine.most_taken)
     return {**dict.fromkeys(STAGES, share), "allreduce": 1.0}
 
 

@@ -9,6 +9,9 @@ from stallscope.run import Log, Run
 
 from .setup import GPUS, Setup, last_logs, machines, number, processors_of
 
+# Two cores may be hyperthreads of one, and all share memory: where every core is busy, ranks are slower.
+_TAKEN_ON_ANOTHER_CORE = 0.3
+
 
 @dataclass(frozen=True)
 class CpuLoad:
@@ -92,8 +95,9 @@ class CoreUse:
 
 def _taken(load: CpuLoad, loaders: int) -> float:
     """Return the share of their speed that ranks lose to so many busy loaders of each."""
-    needed = max(load.threads, load.cores)
-    return 1.0 - needed / max(needed, load.threads + loaders * len(load.ranks))
+    busy, needed = load.threads + loaders * len(load.ranks), max(load.threads, load.cores)
+    taken = 1.0 - needed / max(needed, busy)
+    return max(taken, _TAKEN_ON_ANOTHER_CORE) if loaders and busy >= load.cores else taken
 
 
 def polls(run: Run) -> bool:
