@@ -154,7 +154,7 @@ LIMITS = """\
 MADE = """\
 ## How it was made
 
-`make scorecard` simulates {simulated:,} runs (about three hours of one core), trains {real:,} and
+`make scorecard` simulates {simulated:,} runs (hours of one core), trains {real:,} and
 {pairs:,} pairs, and writes this page. It goes on where it was interrupted, and runs again what the
 code has changed for.
 `make scorecard ARGS=--quick` prints a small simulated grid in a few minutes and leaves the page as
