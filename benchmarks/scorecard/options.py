@@ -22,3 +22,14 @@ def words(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 def numbers(kind: type) -> Callable[[str], tuple[float, ...]]:
     """A parser of comma-separated numbers."""
     return lambda text: tuple(kind(number) for number in text.split(","))
+
+
+def at_least(fewest: int) -> Callable[[str], int]:
+    """A parser of whole numbers, which rejects smaller ones."""
+
+    def parse(text: str) -> int:
+        if int(text) < fewest:
+            raise argparse.ArgumentTypeError(f"{text} is less than {fewest}")
+        return int(text)
+
+    return parse

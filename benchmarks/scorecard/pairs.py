@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from launching import HERE, ROOT, horovodrun, launch, require_training_environment, torchrun
-from options import numbers, words
+from options import at_least, numbers, words
 from pairs_plan import (
     FIRST,
     FRAMEWORKS,
@@ -240,7 +240,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--turns", type=int, default=6, help="turns of every training")
-    parser.add_argument("--steps", type=int, default=40, help="steps of a turn")
+    parser.add_argument("--steps", type=at_least(20), default=40, help="steps of a turn")
     parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "pairs")
     parser.add_argument(
         "--cells", action="store_true", help="also print a table with a row per kind of pair"
