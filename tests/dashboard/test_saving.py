@@ -125,7 +125,7 @@ def test_the_numbers_behind_a_chart_have_units(open_page: Open, runs: RunStore) 
     assert analysis.steady is not None
     assert [int(line["step"]) for line in over_time] == analysis.steady.steps.tolist()
     assert float(over_time[0]["Input, ms"]) == pytest.approx(
-        analysis.steady.entry("input")[0] / 1e6, rel=1e-5
+        analysis.steady.by_cause("input")[0] / 1e6, rel=1e-5
     )
 
 
