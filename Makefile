@@ -55,6 +55,7 @@ lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy tools/attribution_pictures.py tools/screenshots.py
 
 format: $(VENV)/.ready-dev ## bring the code into shape
 	$(BIN)/ruff check --fix --quiet . || true

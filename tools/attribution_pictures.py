@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.alignment import align
 from stallscope.analysis.communication import expected_imbalance
-from stallscope.pictures.charts import Bar, Segment, StackedBars, Waterfall, cause_segments
+from stallscope.pictures.against_baselines import decomposition_chart
+from stallscope.pictures.charts import Bar, Segment, StackedBars, Waterfall, cause_bar
 from stallscope.pictures.svg import WIDE, draw, stylesheet
 from stallscope.run import Run
 from stallscope.runs import open_run
@@ -31,6 +33,7 @@ from stallscope.simulate import (
     Slew,
     simulate,
 )
+from stallscope.wording.step_figures import StepFigures
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "attribution"
@@ -38,14 +41,15 @@ FOLDER = ROOT / "docs" / "attribution"
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name, chart in {
+    charts: dict[str, StackedBars | Waterfall] = {
         "one-rank": one_rank_and_all(),
         "by-cause": samples_by_cause(),
         "by-chance": slowest_by_chance(),
         "clocks": clock_estimators(),
         "what-if": what_if_estimators(),
         "baselines": one_and_thirty_two(),
-    }.items():
+    }
+    for name, chart in charts.items():
         svg = draw(chart, name, WIDE)
         begin = svg.index(">") + 1
         paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
@@ -72,7 +76,7 @@ def one_rank_and_all() -> StackedBars:
         )
         for rank in found.ranks
     ]
-    bars.append(Bar("together", cause_segments(found), emphasised=True))
+    bars.append(replace(_by_cause("together", found), emphasised=True))
     return StackedBars(
         "What one rank sees, and what all of them together say",
         "Rank 1's loader is slow. Rank 0's own log shows a slow network; together they show who "
@@ -94,8 +98,14 @@ def samples_by_cause() -> StackedBars:
         "Input costs the same whether one rank starves or all do. The pale part of a stage is the time "
         "that the other rank waits for it.",
         "ms",
-        tuple(Bar(name, cause_segments(found)) for name, found in runs.items()),
+        tuple(_by_cause(name, found) for name, found in runs.items()),
     )
+
+
+def _by_cause(label: str, found: Analysis) -> Bar:
+    figures = StepFigures.of(found)
+    assert figures is not None
+    return cause_bar(label, found, figures)
 
 
 def slowest_by_chance() -> StackedBars:
@@ -154,8 +164,9 @@ def clock_estimators() -> StackedBars:
     )
 
 
-def _dense(run: Run, name: str, job: Job) -> np.ndarray:
-    return run.steps[name].to_numpy().reshape(job.ranks, job.steps).T.astype(np.float64)
+def _dense(run: Run, name: str, job: Job) -> npt.NDArray[np.float64]:
+    stamps = run.steps[name].to_numpy().reshape(job.ranks, job.steps)
+    return np.asarray(stamps.T, np.float64)
 
 
 def what_if_estimators() -> StackedBars:
@@ -196,28 +207,14 @@ def one_and_thirty_two() -> Waterfall:
     assert alone.gap is not None
     assert found.gap is not None
     assert found.gap_ci95 is not None
-    assert found.decomposition is not None
-    split = found.decomposition
-    assert split.scale is not None
+    chart = decomposition_chart(found)
+    assert chart is not None
     print(f"    gap on 1 rank {alone.gap:.1%}, on 32 {found.gap:.1%} {found.gap_ci95}")
-    print(f"    input stall {split.input_stall.value:.1f}, scale {split.scale.value:.1f}")
-    assert found.single is not None
-    assert found.single.step is not None
-    assert found.step is not None
-    return Waterfall(
-        "From one rank on synthetic data to 32 on real data",
-        f"On 1 rank real data costs {alone.gap:.0%} of the throughput, on 32 ranks {found.gap:.0%}: "
-        "the loader does not scale, the network does.",
-        "ms",
-        ("1 rank, synthetic", found.single.step.mean),
-        (
-            Segment("scale", split.scale.value),
-            Segment("input_stall", split.input_stall.value),
-            Segment("compute", split.compute.value),
-            Segment("other", split.other.value),
-            Segment("allreduce", split.allreduce.value),
-        ),
-        ("32 ranks, real", found.step.mean),
+    return replace(
+        chart,
+        title="From one rank on synthetic data to 32 on real data",
+        sentence=f"On 1 rank real data costs {alone.gap:.0%} of the throughput, on 32 ranks "
+        f"{found.gap:.0%}: the loader does not scale, the network does.",
     )
 
 

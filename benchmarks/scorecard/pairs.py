@@ -12,7 +12,6 @@ cores. Scores are lines of OUT/scores.jsonl.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import sys
@@ -83,14 +82,14 @@ def missing_groups(out: Path, launch_groups: list[Group]) -> list[Group]:
 
 def first_pair(plan: Plan) -> Pair:
     """A pair of a launch: all have the same framework, number of ranks and repeat."""
-    return next(one.pair for one in plan.groups[0] if one.pair is not None)
+    return next(one.pair for one in plan.segments if one.pair is not None)
 
 
 def estimated_seconds(plan: Plan) -> float:
     """How long a launch takes on two quiet cores, roughly."""
     seconds, one = _LAUNCH_SECONDS, first_pair(plan)
     share = max(1.0, one.ranks / (os.cpu_count() or 1))
-    for segment in itertools.chain.from_iterable(plan.groups):
+    for segment in plan.segments:
         step = _STEP_SECONDS * share
         if segment.pair is not None and segment.role == "faulty":
             step += segment.pair.fault_ms(step * 1e3) / 1e3
@@ -100,7 +99,7 @@ def estimated_seconds(plan: Plan) -> float:
 
 def train(out: Path, plan: Plan) -> None:
     """Train segments of one framework and number of ranks in one launch."""
-    for segment in itertools.chain.from_iterable(plan.groups):
+    for segment in plan.segments:
         # An interrupted launch may have left a part.
         shutil.rmtree(out / segment.name, ignore_errors=True)
     one = first_pair(plan)
@@ -117,9 +116,7 @@ def train_missing(options: argparse.Namespace, out: Path) -> None:
     """Train what is missing; with ``--estimate`` only print how long that takes."""
     missing = [missing_groups(out, one) for one in planned(options)]
     plans = [Plan(one, options.turns, options.steps) for one in missing if one]
-    count = sum(
-        one.role == "faulty" for plan in plans for one in itertools.chain.from_iterable(plan.groups)
-    )
+    count = sum(one.role == "faulty" for plan in plans for one in plan.segments)
     seconds = sum(map(estimated_seconds, plans))
     print(f"{count} pairs in {len(plans)} launches, about {seconds / 60:.0f} minutes")
     if options.estimate or not plans:

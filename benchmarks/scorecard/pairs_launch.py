@@ -113,22 +113,22 @@ class Rank:
 
     def _train_group(self, group: Group, plan: Plan) -> None:
         """Train a group in turns; the baseline's first turn says how large the faults are."""
-        baseline, *_ = group
-        faults = {baseline.name: Fault(baseline, self._rank, 0.0)}
-        trainings = {}
+        faults: dict[str, Fault] = {}
+        trainings: dict[str, Training] = {}
+        clean_ms = 0.0
         for turn in range(plan.turns):
             for segment in in_turns(group, turn):
                 name = segment.name
-                if name not in trainings:
-                    if segment is not baseline:
-                        clean_ms = self._agree(faults[baseline.name].step_ms)
-                        faults[name] = Fault(segment, self._rank, clean_ms)
+                if turn == 0:
+                    faults[name] = Fault(segment, self._rank, clean_ms)
                     trainings[name] = self._training(segment, faults[name], plan.turns, plan.steps)
                 # Garbage of another training is not to be collected during this one's turn.
                 gc.collect()
                 trainings[name].take_turn()
                 # A loader that runs ahead fills its queue before the next training begins.
                 time.sleep(_SETTLE_SECONDS + _QUEUED * faults[name].ms / 1e3)
+                if turn == 0 and segment.pair is None:
+                    clean_ms = self._agree(faults[name].step_ms)
         for segment in group:
             trainings[segment.name].finish()
             self._write(segment, faults[segment.name])

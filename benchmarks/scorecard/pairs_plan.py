@@ -99,6 +99,11 @@ class Plan:
     #: Steps of a turn.
     steps: int
 
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments of all groups."""
+        return list(itertools.chain.from_iterable(self.groups))
+
 
 def pairs(framework: str, ranks: int, repeat: int) -> list[Pair]:
     """The pairs of one launch, in random order.

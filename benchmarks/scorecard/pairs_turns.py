@@ -16,7 +16,7 @@ Pause = Callable[[], None]
 
 
 class Training:
-    """A training in a thread of its own, which runs only during its turns.
+    """Runs a training in a separate thread, and only during its turns.
 
     Args:
         train: the whole training; calls its argument to end a turn.

@@ -97,7 +97,7 @@ def _fixed(job: Job, fix: str) -> Job:
     if fix == "all":
         return replace(job, faults=(), input_ms=_DISPATCH_MS)
     if fix in STAGES:
-        # A slow rank has a fix of its own.
+        # Slow ranks are fixed separately.
         kept = [fault for fault in job.faults if fault.stage != fix or fault.ranks]
         mended = replace(job, faults=kept)
         return replace(mended, input_ms=_DISPATCH_MS) if fix == "input" else mended

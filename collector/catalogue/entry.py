@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 SUMMARY = "summary.json"
 #: Beside it, of large runs: all that the analysis found.
 ANALYSIS = "analysis.parquet"
-#: Entries of the ledger, in the order in which a step goes through them.
-SHARES = ("input", "compute", "other", "imbalance", "allreduce")
+#: The parts of a step by cause, which add up to it.
+CAUSES = ("input", "compute", "other", "allreduce")
+#: What is kept of a step: its parts, and what of them is waiting for a slow rank.
+SHARES = (*CAUSES, "imbalance")
 #: Of what baselines are matched on, what does not make another job of a run.
 _CIRCUMSTANCES = ("versions", "threads")
-_SUMMARY_VERSION = 1
+_SUMMARY_VERSION = 2
+# Shares of its step were those of the ledger with imbalance, which are other figures.
+_WITHOUT_CAUSES = 1
 # What reading a file says that somebody else has written.
 _NOT_AS_WRITTEN = (
     OSError,
@@ -58,8 +62,26 @@ class Summary:
     fault: bool | None = None
     named_ranks: tuple[int, ...] = ()
     named_hosts: tuple[str, ...] = ()
-    #: Fractions of the step time by entry of the ledger.
+    #: Fractions of the step time by name of ``SHARES``; empty where stages were not measured.
     shares: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, analysis: Analysis) -> Summary:
+        """Return what an analysis found, in short."""
+        found = analysis.bottleneck
+        entries = (*analysis.by_cause, analysis.entry("imbalance"))
+        return cls(
+            steps=analysis.steps,
+            epochs=analysis.epochs,
+            samples_per_second=values.number(analysis.samples_per_second),
+            step_ms=None if analysis.step is None else values.number(analysis.step.mean),
+            verdict=found.kind,
+            cause=found.cause,
+            fault=found.fault,
+            named_ranks=tuple(found.ranks),
+            named_hosts=_texts(found.hosts),
+            shares=_finite({entry.name: entry.share for entry in entries if entry is not None}),
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +121,8 @@ class Entry:
         Raises:
             NotFoundError, UnreadableError: if the folder holds no collected run.
         """
-        return _entry(run, _summary(run, analysis), folder, read_manifest(folder))
+        summary = _counted(run) if analysis is None else Summary.of(analysis)
+        return _entry(run, summary, folder, read_manifest(folder))
 
     @classmethod
     def read(cls, folder: Path) -> Entry:
@@ -179,24 +202,6 @@ def _entry(run: Run, summary: Summary, folder: Path, manifest: Manifest) -> Entr
     )
 
 
-def _summary(run: Run, analysis: Analysis | None) -> Summary:
-    if analysis is None:
-        return _counted(run)
-    found = analysis.bottleneck
-    return Summary(
-        steps=analysis.steps,
-        epochs=analysis.epochs,
-        samples_per_second=values.number(analysis.samples_per_second),
-        step_ms=None if analysis.step is None else values.number(analysis.step.mean),
-        verdict=found.kind,
-        cause=found.cause,
-        fault=found.fault,
-        named_ranks=tuple(found.ranks),
-        named_hosts=_texts(found.hosts),
-        shares=_finite({entry.name: entry.share for entry in analysis.entries}),
-    )
-
-
 def _counted(run: Run) -> Summary:
     """What can be said of a run that nobody has analysed."""
     import pyarrow.compute as pc
@@ -226,8 +231,11 @@ def _read_summary(folder: Path, manifest: Manifest) -> Summary:
     try:
         content = json.loads((folder / SUMMARY).read_bytes())
         current = content["manifest"] == manifest.sha256
-        known = content["stallscope_summary"] == _SUMMARY_VERSION
-        return summary_of(content) if current and known else Summary()
+        version = content["stallscope_summary"]
+        if not current or version not in (_WITHOUT_CAUSES, _SUMMARY_VERSION):
+            return Summary()
+        found = summary_of(content)
+        return replace(found, shares={}) if version == _WITHOUT_CAUSES else found
     except _NOT_AS_WRITTEN:
         return Summary()
 

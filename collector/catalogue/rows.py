@@ -10,7 +10,7 @@ from typing import Any
 from .entry import SHARES, Entry, Summary
 
 #: Changes with the columns, and with what makes runs the same job.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 #: Columns with their types, in the order of ``row_of``. What a filter may ask for is in ``where.py``.
 COLUMNS = {

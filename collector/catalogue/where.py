@@ -158,6 +158,7 @@ FIELDS: Mapping[str, _Kind] = {
     "status": _TEXT,
     "verdict": _TEXT,
     "cause": _TEXT,
+    "fault": _YES,
     "ranks": _WHOLE,
     "hosts": _WHOLE,
     "steps": _WHOLE,

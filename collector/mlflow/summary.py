@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from stallscope import __version__
-from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis import Analysis
 
+from ..catalogue.entry import Summary
 from .client import MlflowRun, sentences
 from .layout import FOLDER
 
@@ -59,11 +60,12 @@ def tags(analysis: Analysis) -> dict[str, str]:
     return {
         "bottleneck": found.kind,
         "cause": found.cause or NONE,
+        "fault": _yes(found.fault),
         "ranks": ",".join(map(str, found.ranks)) or NONE,
         "hosts": ",".join(found.hosts) or NONE,
         "evidence": found.evidence or NONE,
         "run": analysis.run.id,
-        "synthetic": "true" if analysis.run.synthetic else "false",
+        "synthetic": _yes(analysis.run.synthetic),
         "version": __version__,
     }
 
@@ -75,13 +77,15 @@ def metrics(analysis: Analysis) -> dict[str, float]:
         "samples_per_second": analysis.samples_per_second,
         "gap": analysis.gap,
     }
-    for name in ENTRIES:
-        entry = analysis.entry(name)
-        figures[f"{name}_share"] = None if entry is None else entry.share
+    figures |= {f"{name}_share": share for name, share in Summary.of(analysis).shares.items()}
     if analysis.step is not None:
         figures["step_ms_mean"] = analysis.step.mean
         figures["step_ms_p95"] = analysis.step.p95
     return {name: float(value) for name, value in figures.items() if value is not None}
+
+
+def _yes(known: bool) -> str:
+    return "true" if known else "false"
 
 
 def _upload_report(run: MlflowRun, report: Path) -> None:

@@ -10,6 +10,7 @@ import dash_ag_grid
 from dash import html
 
 from stallscope.analysis import ENTRIES
+from stallscope.analysis.result import CAUSES
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
 from stallscope.wording.ages import age
@@ -135,7 +136,7 @@ def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> di
         **_verdict(listed),
         "shares": _shares(found.shares),
         "said": ", ".join(
-            f"{TITLES[name]} {percent(found.shares[name])}" for name in _known(found.shares)
+            f"{TITLES[name]} {percent(found.shares[name])}" for name in _causes(found.shares)
         ),
         "step": "" if found.step_ms is None else amount(found.step_ms, "ms"),
         "throughput": throughput,
@@ -193,13 +194,13 @@ def _about(listed: Listed) -> str:
     )
 
 
-def _known(shares: Mapping[str, float]) -> list[str]:
-    return [name for name in ENTRIES if name in shares]
+def _causes(shares: Mapping[str, float]) -> list[str]:
+    return [name for name in CAUSES if name in shares]
 
 
 def _shares(shares: Mapping[str, float]) -> list[dict[str, Any]]:
-    # Noise of clocks can make a small entry negative; a bar has no such piece.
-    return [{"name": name, "value": max(shares[name], 0.0)} for name in _known(shares)]
+    # Noise of clocks can make a small part negative; a bar has no such piece.
+    return [{"name": name, "value": max(shares[name], 0.0)} for name in _causes(shares)]
 
 
 def _number(value: float | None) -> str:

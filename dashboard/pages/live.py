@@ -11,6 +11,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.progress import Progress
+from stallscope.analysis.result import CAUSES
 from stallscope.errors import StallscopeError
 from stallscope.pictures.charts import StackedArea, step_time_chart
 from stallscope.wording.numbers import amount, rate
@@ -87,7 +88,7 @@ def _chart(live: Live | None) -> StackedArea:
     chart = None if live is None else step_time_chart(live.analysis)
     if chart is None:
         nothing = np.zeros(0)
-        layers = tuple((name, nothing) for name in ENTRIES)
+        layers = tuple((name, nothing) for name in CAUSES)
         return StackedArea("Step time", _SENTENCE, "ms", "step", nothing, layers)
     return replace(chart, title="Step time", sentence=_SENTENCE)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from stallscope.analysis import ENTRIES
+from stallscope.analysis.result import CAUSES
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.wording.verdicts import counted
 
@@ -250,7 +250,7 @@ def _head(number: int) -> Any:
             dmc.Text(
                 counted(number, "run"), id=COUNT, c="dimmed", size="sm", **aria(live="polite")
             ),
-            dmc.Group([named_swatch(name) for name in ENTRIES], gap="md", className="legend"),
+            dmc.Group([named_swatch(name) for name in CAUSES], gap="md", className="legend"),
         ],
         justify="flex-start",
         align="baseline",

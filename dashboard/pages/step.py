@@ -11,10 +11,13 @@ from dash import html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.lanes import LANE_STAGES
+from stallscope.analysis.ledger import STAGES
 from stallscope.analysis.one_step import OneStep, RankInStep, find_step, neighbours
-from stallscope.pictures.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars
+from stallscope.analysis.result import CAUSES
+from stallscope.pictures.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars, entry_title
 from stallscope.wording.cells import Cells
 from stallscope.wording.numbers import amount, significant
+from stallscope.wording.one_step import OneStepFigures
 from stallscope.wording.verdicts import counted, listed
 
 from ..addresses import run_address
@@ -39,13 +42,14 @@ class StepPage(RunPage):
         step = None if number is None else find_step(shown.analysis, number)
         if step is None:
             return [_missing(shown, number), _way(shown, None)]
+        figures = OneStepFigures.of(shown.analysis, step)
         return [
-            _sentence(step),
+            _sentence(figures),
             _way(shown, step),
-            chart_card("step", step_chart(step)),
-            _against_usual(shown.analysis, step),
+            chart_card("step", step_chart(figures)),
+            _against_usual(shown.analysis, figures),
             _percentiles(step),
-            _ranks(step),
+            _ranks(figures),
         ]
 
     def title(self, analysis: Analysis) -> str:
@@ -76,34 +80,32 @@ def _missing(shown: Shown, number: int | None) -> Any:
     )
 
 
-def _sentence(step: OneStep) -> Any:
-    return sentence_card(
-        _headline(step), " ".join(_evidence(step)), "imbalance" if step.late else "other"
-    )
+def _sentence(figures: OneStepFigures) -> Any:
+    stage = "imbalance" if figures.step.late else "other"
+    return sentence_card(_headline(figures), " ".join(_evidence(figures)), stage)
 
 
-def _headline(step: OneStep) -> str:
-    took = f"Step {step.step:,} took {amount(step.total, 'ms')}"
+def _headline(figures: OneStepFigures) -> str:
+    step = figures.step
+    took = f"Step {step.step:,} took {figures.amount(figures.own.causes.total)}"
     if len(step.ranks) < 2:
         return took
-    return (
-        f"{took}: rank {step.last} was last, {amount(step.imbalance, 'ms')} after the reference rank "
-        f"{step.reference}"
-    )
+    waited = figures.amount(figures.own.waits.total)
+    return f"{took}: rank {step.last} was last, {waited} after the reference rank {step.reference}"
 
 
-def _evidence(step: OneStep) -> list[str]:
-    sentences = []
+def _evidence(figures: OneStepFigures) -> list[str]:
+    step, sentences = figures.step, []
     if len(step.ranks) > 1:
-        cause = TITLES[step.cause].lower()
-        habit = (
-            ""
-            if step.usually is None
-            else f" and {_more(step.stage - step.usually)} than usual there"
-        )
+        cause, stage = TITLES[step.cause].lower(), figures.own.part(step.cause)
+        wait = figures.own.waits.parts[STAGES.index(step.cause)]
+        habit = ""
+        if step.usually is not None:
+            unusual = round(stage - figures.own.rounded(step.usually), figures.own.causes.decimals)
+            habit = f" and {figures.more(unusual)} than usual there"
         sentences.append(
-            f"Its {cause} took {amount(step.stage, 'ms')}, "
-            f"{_more(step.stage - step.on_reference)} than on rank {step.reference}{habit}."
+            f"Its {cause} took {figures.amount(stage)}, "
+            f"{figures.more(wait)} than on rank {step.reference}{habit}."
         )
         sentences.append(
             f"The others together waited {significant(step.waited_rank_s)} rank-seconds for it."
@@ -124,10 +126,6 @@ def _evidence(step: OneStep) -> list[str]:
     if step.unmeasured:
         sentences.append(f"{listed('rank', step.unmeasured).capitalize()} did not measure it.")
     return sentences
-
-
-def _more(ms: float) -> str:
-    return f"{amount(abs(ms), 'ms')} {'less' if ms < 0 else 'more'}"
 
 
 def _way(shown: Shown, step: OneStep | None) -> Any:
@@ -163,13 +161,19 @@ def _links(links: list[tuple[str, str]]) -> Any:
     return html.Nav(dmc.Group(anchors, gap="lg"), **aria(label="Other steps"))
 
 
-def step_chart(step: OneStep) -> StackedBars:
+def step_chart(figures: OneStepFigures) -> StackedBars:
     """All ranks of a step, the last one first; of many the latest, and the reference rank."""
+    step = figures.step
     shown = list(step.ranks[:MOST_RANKS])
     if len(step.ranks) > MOST_RANKS:
         shown[-1] = next(rank for rank in step.ranks if rank.rank == step.reference)
     bars = tuple(
-        Bar(_label(step, rank), _segments(step, rank), emphasised=rank.rank == step.last)
+        Bar(
+            _label(step, rank),
+            _segments(step, rank),
+            emphasised=rank.rank == step.last,
+            printed=figures.rank(rank),
+        )
         for rank in shown
     )
     which = (
@@ -196,33 +200,35 @@ def _segments(step: OneStep, rank: RankInStep) -> tuple[Segment, ...]:
     return (*stages, Segment("allreduce", step.allreduce))
 
 
-def _against_usual(analysis: Analysis, step: OneStep) -> Any:
-    """The step's ledger beside the mean of the steady steps."""
-    ledger = analysis.ledger
-    if ledger is None or not analysis.entries:
+def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
+    """The step by cause beside the mean of the steady steps; None without any."""
+    if figures.usual is None:
         return None
-    cells = Cells.for_all([step.total])
-    rows = []
-    for entry in analysis.entries:
-        own = float(ledger.entry(entry.name)[step.at]) * 1e-6
-        rows.append(_usual_row(TITLES[entry.name], own, entry.ms, cells))
-    if analysis.step is not None:
-        rows.append(_usual_row("Step", step.total, analysis.step.mean, cells))
+    own, usual, waits = figures.own.causes, figures.usual.causes, figures.own.waits
+    titles = [*(entry_title(name, analysis) for name in CAUSES), "Step"]
+    columns = (
+        (*own.parts, own.total),
+        (*waits.parts, None, waits.total),
+        (*usual.parts, usual.total),
+    )
+    rows = [
+        [
+            title,
+            own.text(here),
+            "" if wait is None else own.text(wait),
+            own.text(mean),
+            own.signed(round(here - mean, own.decimals)),
+        ]
+        for title, here, wait, mean in zip(titles, *columns, strict=True)
+    ]
+    names = ("This step", "Others wait", "Usually", "Difference")
     return data_card(
         "Against the usual step",
-        "Its entries in the ledger, beside the means over the steady steps.",
-        [
-            "Entry",
-            f"This step, {cells.unit}",
-            f"Usually, {cells.unit}",
-            f"Difference, {cells.unit}",
-        ],
+        "The stages of the rank that was last, beside their means over the steady steps. Others wait: "
+        "by how much a stage is longer than the reference rank's.",
+        ["Stage", *(f"{name}, {figures.unit}" for name in names)],
         rows,
     )
-
-
-def _usual_row(title: str, own: float, usual: float, cells: Cells) -> list[str]:
-    return [title, cells.plain(own), cells.plain(usual), cells.excess(own - usual)]
 
 
 def _percentiles(step: OneStep) -> Any:
@@ -252,22 +258,17 @@ def _percentiles(step: OneStep) -> Any:
     )
 
 
-def _ranks(step: OneStep) -> Any:
-    cells = Cells.for_all([step.total])
-    rows = [
-        [
-            str(rank.rank),
-            rank.host,
-            *(cells.plain(getattr(rank, name)) for name in LANE_STAGES),
-            cells.excess(rank.late),
-        ]
-        for rank in step.ranks
-    ]
-    titles = [f"{title}, {cells.unit}" for title in ("Other", "Input", "Compute", "Waits")]
+def _ranks(figures: OneStepFigures) -> Any:
+    rows = []
+    for rank in figures.step.ranks:
+        own = figures.rank(rank)
+        stages = [own.text(part) for part in own.parts[: len(LANE_STAGES)]]
+        rows.append([str(rank.rank), rank.host, *stages, figures.late(rank)])
+    titles = [f"{title}, {figures.unit}" for title in ("Other", "Input", "Compute", "Waits")]
     return data_card(
         "Ranks",
         "The last one first; lateness is against the reference rank.",
-        ["Rank", "Host", *titles, f"Later by, {cells.unit}"],
+        ["Rank", "Host", *titles, f"Later by, {figures.unit}"],
         rows,
         text_columns=2,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from stallscope.collector.catalogue import Entry, values
-from stallscope.collector.catalogue.entry import SHARES
+from stallscope.collector.catalogue.entry import CAUSES, SHARES
 from stallscope.collector.catalogue.entry import Summary as Figures
 from stallscope.collector.mlflow.search import search_runs
 from stallscope.collector.mlflow.summary import NONE, PREFIX
@@ -124,15 +125,22 @@ def _metrics(run: Any) -> dict[str, float]:
 
 def _figures(tags: Mapping[str, str], metrics: Mapping[str, float]) -> Figures:
     shares = {name: metrics.get(f"{name}_share") for name in SHARES}
+    known = {name: share for name, share in shares.items() if share is not None}
     return Figures(
         samples_per_second=metrics.get("samples_per_second"),
         step_ms=metrics.get("step_ms_mean"),
         verdict=tags.get("bottleneck"),
+        fault={"true": True, "false": False}.get(tags.get("fault", "")),
         cause=tags.get("cause") if tags.get("cause") in SHARES else None,
         named_ranks=tuple(int(one) for one in _listed(tags, "ranks") if one.isdecimal()),
         named_hosts=tuple(_listed(tags, "hosts")),
-        shares={name: share for name, share in shares.items() if share is not None},
+        shares=known if _add_up(known) else {},
     )
+
+
+def _add_up(shares: Mapping[str, float]) -> bool:
+    """Whether these are shares by cause. Earlier versions wrote those of the ledger with imbalance."""
+    return math.isclose(sum(shares.get(name, 0.0) for name in CAUSES), 1.0, abs_tol=1e-6)
 
 
 def _listed(tags: Mapping[str, str], name: str) -> list[str]:

@@ -247,7 +247,7 @@ class RunStore:
         return next((key for key, other in synthetic.items() if other is found), None)
 
     def _summarise(self, listed: Listed) -> Figures:
-        figures = _figures(self.analysis(listed.id, self.baseline_of(listed.id)))
+        figures = Figures.of(self.analysis(listed.id, self.baseline_of(listed.id)))
         if listed.shelf.in_memory:
             with self._lock:
                 self._found[listed.id] = figures
@@ -259,19 +259,3 @@ def _make_ready(ledger: RecalledLedger) -> None:
     # What cannot be read is told when a page asks for it.
     with suppress(StallscopeError):
         _ = ledger.arrival
-
-
-def _figures(analysis: Analysis) -> Figures:
-    """An analysis in short, as the catalogue has it."""
-    found = analysis.bottleneck
-    return Figures(
-        steps=analysis.steps,
-        epochs=analysis.epochs,
-        samples_per_second=analysis.samples_per_second,
-        step_ms=None if analysis.step is None else analysis.step.mean,
-        verdict=found.kind,
-        cause=found.cause,
-        named_ranks=found.ranks,
-        named_hosts=found.hosts,
-        shares={entry.name: entry.share for entry in analysis.entries},
-    )

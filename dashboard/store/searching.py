@@ -24,7 +24,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 #: Fields of the summary, which a run has once it was analysed.
-_FOUND = ("steps", "epochs", "samples_per_second", "step_ms", "verdict", "cause")
+_FOUND = ("steps", "epochs", "samples_per_second", "step_ms", "verdict", "cause", "fault")
 
 
 @dataclass(frozen=True)

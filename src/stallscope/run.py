@@ -253,6 +253,11 @@ class Run:
         return sorted(set(range(self.size)) - set(self.ranks))
 
     @property
+    def one_log_of_many(self) -> bool:
+        """Whether a single rank's log is here of several ranks that trained: no waiting can be seen."""
+        return self.size > 1 and len(self.ranks) == 1
+
+    @property
     def hosts(self) -> list[str]:
         return sorted({log.host for log in self.logs})
 

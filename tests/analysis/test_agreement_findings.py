@@ -245,6 +245,7 @@ def test_epochs_in_the_same_order(
         {"orders": [None, None]},
         {"orders": [IN_ORDER, *drawn(0)]},
         {"orders": "many"},
+        {**KERAS, "shuffled": "never", "synthetic": True},
     ],
 )
 def test_orders_that_change_or_are_not_known(tmp_path: Path, facts: dict[str, Any]) -> None:

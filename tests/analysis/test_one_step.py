@@ -25,8 +25,10 @@ def test_the_last_rank_and_the_stage_that_explains_most(analysis: Analysis) -> N
     step = find_step(analysis, 150)
     assert step is not None
     assert (step.last, step.cause, step.late) == (2, "input", True)
-    assert step.imbalance == pytest.approx(80, rel=0.1)
-    assert step.stage - step.on_reference == pytest.approx(80, rel=0.1)
+    ranks = {rank.rank: rank for rank in step.ranks}
+    last, reference = ranks[step.last], ranks[step.reference]
+    assert last.arrival - reference.arrival == pytest.approx(80, rel=0.1)
+    assert last.input - reference.input == pytest.approx(80, rel=0.1)
     assert step.usually == pytest.approx(4, rel=0.1)
 
 

@@ -256,12 +256,12 @@ def _in_order(sizes: Sequence[tuple[int, ...]]) -> None:
     assert all(list(one) == sorted(one) for one in sizes)
 
 
-def test_ranks_that_share_a_machine_may_gain_nothing_more() -> None:
+def test_more_ranks_that_share_a_machine_may_get_less_done() -> None:
     (series,) = scaling([run(1), run(2, compute_ms=200.0), run(4, compute_ms=250.0)])
     largest = series.points[-1].point.rate.value
     for one in series.projection:
         assert one.rate.ci95 is not None
-        assert one.rate.ci95[0] == pytest.approx(largest)
+        assert one.rate.ci95[0] == pytest.approx(0.85 * largest)
         assert one.rate.value > largest
     for one in healthy().projection:
         assert one.rate.ci95 is not None

@@ -111,12 +111,23 @@ def test_the_list_fits_a_terminal(stallscope: Commands) -> None:
 def test_bars_are_of_one_length_and_show_the_largest_share(stallscope: Commands) -> None:
     _, out, _ = stallscope("runs", "store")
     bars = {
-        line.split()[0]: "".join(character for character in line if character in "█▓░▚▒")
+        line.split()[0]: "".join(character for character in line if character in "█▓░▒")
         for line in out.splitlines()[1:-1]
     }
     assert {len(bar) for bar in bars.values()} == {10}
-    assert bars["slow"].count("▚") >= 2
+    # Input of the slow rank, which the other one waits for.
+    assert bars["slow"].count("█") >= 2
     assert bars["alone"].count("▓") >= 8
+
+
+def test_a_healthy_run_is_not_accused(stallscope: Commands) -> None:
+    _, out, _ = stallscope("runs", "store")
+    (base,) = [line for line in out.splitlines() if line.startswith("base")]
+    assert "no fault" in base
+    faulty = documents(stallscope, "store", "--where", "fault=yes")
+    assert [one["id"] for one in faulty] == ["slow"]
+    (one,) = documents(stallscope, "store", "--where", "fault=no synthetic=yes ranks>1")
+    assert (one["id"], one["fault"]) == ("base", False)
 
 
 def test_json_has_everything_and_nothing_else_is_printed(stallscope: Commands) -> None:

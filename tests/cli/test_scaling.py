@@ -88,7 +88,7 @@ def test_a_folder_of_logs_that_know_epochs_is_a_series(
     out, err = capsys.readouterr()
     assert err == ""
     # Nobody has recorded whether the data is real.
-    assert out.startswith("VGG16 on CALTECH101\n50.0% efficiency on 8 ranks")
+    assert out.startswith("VGG16 on CALTECH101\n50.00% efficiency on 8 ranks")
     assert "what Keras printed (epochs, to the second)" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
 

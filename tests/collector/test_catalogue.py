@@ -19,6 +19,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import ENTRIES, analyse
+from stallscope.analysis import result as analysis_result
 from stallscope.analysis.baseline import COMPARED
 from stallscope.collector.catalogue import (
     Catalogue,
@@ -30,7 +31,7 @@ from stallscope.collector.catalogue import (
     series_of,
     single_rank_for,
 )
-from stallscope.collector.catalogue.entry import SHARES, SUMMARY
+from stallscope.collector.catalogue.entry import CAUSES, SHARES, SUMMARY
 from stallscope.collector.catalogue.index import CATALOGUE
 from stallscope.collector.catalogue.manifests import MANIFEST
 from stallscope.collector.catalogue.rows import COLUMNS, SCHEMA_VERSION
@@ -137,7 +138,13 @@ def test_an_entry_says_what_the_run_and_its_analysis_say(store: Path) -> None:
     assert analysis.step is not None
     assert found.step_ms == analysis.step.mean
     assert (found.verdict, found.cause, found.named_ranks) == ("imbalance", "input", (1,))
-    assert sum(found.shares.values()) == pytest.approx(1)
+    assert {name: found.shares[name] for name in CAUSES} == {
+        entry.name: entry.share for entry in analysis.by_cause
+    }
+    assert sum(found.shares[name] for name in CAUSES) == pytest.approx(1)
+    waiting = analysis.entry("imbalance")
+    assert waiting is not None
+    assert found.shares["imbalance"] == waiting.share > 0
 
 
 def test_without_an_analysis_steps_and_epochs_are_counted(store: Path) -> None:
@@ -148,7 +155,8 @@ def test_without_an_analysis_steps_and_epochs_are_counted(store: Path) -> None:
 
 def test_every_field_of_a_filter_is_a_column() -> None:
     assert FIELDS.keys() - COLUMNS.keys() == {"age"}
-    assert tuple(ENTRIES) == SHARES
+    assert analysis_result.CAUSES == CAUSES
+    assert set(ENTRIES) == set(SHARES)
 
 
 def test_every_field_of_a_filter_is_documented() -> None:
@@ -165,8 +173,8 @@ def test_another_list_of_compared_facts_is_another_schema() -> None:
         *("model", "parameters", "batch_size", "optimizer", "backward_passes_per_step"),
         *("steps_per_execution", "framework", "versions", "threads"),
     )
-    # The second version has another column.
-    noted = {1: first, 2: first}
+    # The second version has another column, the third has shares by cause.
+    noted = {1: first, 2: first, 3: first}
     assert noted[SCHEMA_VERSION] == COMPARED
 
 
@@ -210,6 +218,17 @@ def test_what_was_found_of_another_state_of_a_run_is_not_believed(store: Path) -
         found = catalogue.find("run-a")
     assert found is not None
     assert found.summary.verdict is None
+
+
+def test_an_earlier_versions_summary_keeps_its_verdict_and_has_no_shares(store: Path) -> None:
+    entry = collected(store, analysed=True)
+    path = store / "run-a" / SUMMARY
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**content, "stallscope_summary": 1}))
+    (store / CATALOGUE).unlink()
+    with Catalogue.open(store) as catalogue:
+        found = catalogue.find("run-a")
+    assert found == replace(entry, summary=replace(entry.summary, shares={}))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"manifest": 3}'])

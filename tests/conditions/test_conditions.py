@@ -75,7 +75,7 @@ def test_conditions_hold_or_not(text: str, held: bool) -> None:
 
 def test_the_outcome_shows_the_numbers() -> None:
     said = check("input.excess>10%").says
-    entry, step = slow_input().entry("input"), slow_input().step
+    entry, step = slow_input().cause("input"), slow_input().step
     assert entry is not None
     assert entry.excess_ms is not None
     assert step is not None
@@ -86,6 +86,21 @@ def test_the_outcome_shows_the_numbers() -> None:
     assert check("bottleneck=='imbalance'").says == "bottleneck is 'input', not 'imbalance'"
     beside = check("samples_per_second<0.9*baseline").says
     assert "under 0.9*baseline.samples_per_second, which is " in beside
+
+
+def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None:
+    job = Job(ranks=4, steps=300, faults=[Fault("input", 100, ranks=[2])], noise=Noise(cv=0.05))
+    found = analyse(simulate.simulate(job).run, simulate.simulate(job.baseline()).run)
+    own, reference, waiting = found.cause("input"), found.entry("input"), found.entry("imbalance")
+    assert own is not None
+    assert reference is not None
+    assert waiting is not None
+    assert own.share > 0.3 > 0.05 > reference.share
+    for name, share in (("input", own.share), ("imbalance", waiting.share)):
+        says = check(f"{name}.share>0.2", found).says
+        assert says.startswith(f"{name}.share is {share:.1%} "), says
+    assert check("surely(input.excess>20%)", found).held
+    assert check("input.ms-input.baseline_ms>90", found).held
 
 
 def test_of_several_parts_those_are_said_that_decide() -> None:
@@ -211,7 +226,7 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
     for seed in range(40):
         job = replace(SLOW_INPUT, seed=seed)
         analysis = analyse(simulate.simulate(job).run, simulate.simulate(job.baseline()).run)
-        entry = analysis.entry("input")
+        entry = analysis.cause("input")
         assert entry is not None
         shares.append(entry.share)
     mean = sum(shares) / len(shares)

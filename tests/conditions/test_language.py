@@ -142,7 +142,7 @@ def test_every_figure_and_unit_is_documented() -> None:
     said = set(re.findall(r"`([^`]+)`", PAGE.read_text()))
     for name in known_names():
         first, _, rest = name.partition(".")
-        generic = f"ENTRY.{rest}" if first in ENTRIES else name
+        generic = f"PART.{rest}" if first in ENTRIES else name
         assert generic in said, name
     assert set(UNITS) - {""} <= said
 

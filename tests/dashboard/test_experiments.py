@@ -104,7 +104,7 @@ def test_what_was_written_to_runs_is_listed_and_nothing_is_fetched(
     found = lines[tracked.found]
     assert (found["name"], found["verdict"], found["ranks"]) == ("with all", "Slow rank 1", "3")
     assert found["source"] == f"mlflow:{tracked.found}"
-    assert [one["name"] for one in found["shares"]] == [one.name for one in analysis.entries]
+    assert [one["name"] for one in found["shares"]] == [one.name for one in analysis.by_cause]
     assert found["throughput"]
     for run_id in (tracked.logs, tracked.empty):
         blank = lines[run_id]

@@ -26,6 +26,7 @@ COLUMNS = [
     "ci_high_ms",
     "baseline_ms",
     "excess_ms",
+    "waiting_ms",
 ]
 
 Rows = list[dict[str, str]]
@@ -44,11 +45,20 @@ def rows(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[s
 
 def test_ledger_rows_add_up_to_the_mean_step(rows: Callable[[str], Rows]) -> None:
     found = rows("a slow rank and a baseline")
-    ledger = [row for row in found if row["scope"] == "ledger"]
     (mean,) = [row for row in found if (row["scope"], row["name"]) == ("step", "mean")]
-    for column in ("ms", "baseline_ms", "excess_ms"):
-        assert sum(float(row[column]) for row in ledger) == pytest.approx(float(mean[column]))
+    for scope in ("by_cause", "ledger"):
+        own = [row for row in found if row["scope"] == scope]
+        for column in ("ms", "baseline_ms", "excess_ms"):
+            assert sum(float(row[column]) for row in own) == pytest.approx(float(mean[column]))
     assert float(mean["ci_low_ms"]) < float(mean["ms"]) < float(mean["ci_high_ms"])
+
+
+def test_waiting_adds_up_to_the_imbalance(rows: Callable[[str], Rows]) -> None:
+    found = rows("a slow rank and a baseline")
+    waiting = {row["name"]: row["waiting_ms"] for row in found if row["scope"] == "by_cause"}
+    (imbalance,) = [row for row in found if row["name"] == "imbalance"]
+    assert waiting.pop("allreduce") == ""
+    assert sum(map(float, waiting.values())) == pytest.approx(float(imbalance["ms"]))
 
 
 def test_every_rank_has_a_row_per_stage(rows: Callable[[str], Rows]) -> None:

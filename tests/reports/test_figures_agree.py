@@ -10,15 +10,17 @@ from xml.etree import ElementTree
 
 import plotly.graph_objects as go
 import pytest
-from dashboard.content import texts
+from dashboard.content import of_type, texts
 from rich.console import Console
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.comparison import compare
+from stallscope.analysis.one_step import find_step
 from stallscope.analysis.result import CAUSES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.pages.overview import OverviewPage
 from stallscope.dashboard.pages.run_page import Shown
+from stallscope.dashboard.pages.step import StepPage, step_chart
 from stallscope.pictures.against_baselines import decomposition_chart
 from stallscope.pictures.charts import TITLES, baseline_chart, cause_chart, entry_title, job_chart
 from stallscope.pictures.compared_bars import stages_chart
@@ -41,6 +43,7 @@ from stallscope.reports.tables import (
 )
 from stallscope.reports.terminal import summary
 from stallscope.wording.baselines import decomposed
+from stallscope.wording.one_step import OneStepFigures
 from stallscope.wording.sums import SumColumn
 
 from .cases import CASES
@@ -248,6 +251,47 @@ def test_the_dashboard_has_the_reports_figures(name: str, case: Callable[[str], 
         for row in () if table is None else table.rows:
             figures = {cell for cell in row[1:] if number(cell) is not None}
             assert figures <= set(cells), row
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_figure_of_a_step_adds_up_as_printed(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    analysis = case(name)
+    if analysis.ledger is None or not len(analysis.ledger):
+        return
+    number_of_it = int(analysis.ledger.steps[len(analysis.ledger) // 2])
+    step = find_step(analysis, number_of_it)
+    assert step is not None
+    places = {"step": str(number_of_it)}
+    shown = Shown(analysis.run.id, None, analysis, places, {})
+    content = StepPage().parts(shown, RunStore([]))
+    *usual, ranks = [
+        one.data
+        for one in of_type(content, "Table")
+        if "Rank" in one.data["head"] or "Usually" in str(one.data["head"])
+    ]
+    drawn = step_chart(OneStepFigures.of(analysis, step))
+    totals = {bar.total for bar in drawn.printed}
+    assert len(totals) == 1
+    by_rank = {int(row[0]): row for row in ranks["body"]}
+    waited = number(by_rank[step.reference][5])
+    for row in by_rank.values():
+        other, input_, compute, wait, late = map(number, row[2:])
+        assert None not in (other, input_, compute, wait, late, waited)
+        assert wait + late == waited, row
+        assert other + input_ + compute + wait == sum(map(number, by_rank[step.last][2:6])), row
+    for table in usual:
+        columns = list(zip(*table["body"], strict=True))
+        this, waits, mean, difference = columns[1:]
+        for cells in (this, mean, difference):
+            assert_adds_up(cells)
+        assert_adds_up([*waits[:3], waits[-1]])
+        assert number(waits[-1]) == waited
+        last = by_rank[step.last]
+        assert [number(cell) for cell in this[:3]] == [number(last[at]) for at in (3, 4, 2)]
+        for own, base, more in zip(this, mean, difference, strict=True):
+            assert_adds_up([base, more, own])
 
 
 @pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything"])

@@ -61,7 +61,7 @@ def test_what_cannot_be_told_is_missing_and_not_zero(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
     line = line_of(case(name), "x")
-    assert (line.lost_h, line.lost_ci95_h, line.fix, line.entries_ms) == (None, None, None, {})
+    assert (line.lost_h, line.lost_ci95_h, line.fix, line.by_cause_ms) == (None, None, None, {})
 
 
 def test_runs_are_ranked_by_time_lost_and_unknown_ones_come_last(lines: list[Line]) -> None:
@@ -150,13 +150,13 @@ def test_days_and_versions_of_a_job_are_held_together(lines: list[Line]) -> None
     own = [
         of_day(run, "2026-11-02", versions="horovod 0.28.1, torch 2.9.1"),
         of_day(run, "2026-11-01", versions="horovod 0.28.1, torch 2.8.0"),
-        of_day(run, "2026-11-01", versions="horovod 0.28.1, torch 2.8.0", entries_ms={"input": 5}),
+        of_day(run, "2026-11-01", versions="horovod 0.28.1, torch 2.8.0", by_cause_ms={"input": 5}),
     ]
     days, versions = trends([*own, *lines[1:]])
     assert days.title == "resnet50 on 4 ranks: steps from day to day"
     assert [bar.label for bar in days.bars] == ["2026-11-01", "2026-11-02"]
     assert [bar.label for bar in versions.bars] == ["torch 2.8.0", "torch 2.9.1"]
-    expected = (run.entries_ms["input"] + 5) / 2
+    expected = (run.by_cause_ms["input"] + 5) / 2
     assert days.bars[0].segments[0].value == pytest.approx(expected)
     assert "each day's 1 to 2 runs" in days.sentence
 

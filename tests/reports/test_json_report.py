@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from stallscope.analysis import Analysis
+from stallscope.collector.catalogue.entry import Summary
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.json_report import JsonReport, document
 
@@ -201,6 +202,21 @@ def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis])
     assert {entry["ms"] for entry in found["ledger"]} == {None}
     assert found["job_s"]["steps"] is None
     assert document(case("two ranks"))["epoch_times"] is None
+
+
+def test_waiting_that_one_log_of_many_cannot_show_is_missing(
+    case: Callable[[str], Analysis],
+) -> None:
+    analysis = case("rank 0 only")
+    found = document(analysis)
+    ledger = {entry["name"]: entry["ms"] for entry in found["ledger"]}
+    assert ledger.pop("imbalance") is None
+    assert sum(ledger.values()) == pytest.approx(found["step_ms"]["mean"])
+    assert {entry["waiting_ms"] for entry in found["by_cause"]} == {None}
+    (rank,) = found["ranks"]
+    assert {rank[name] for name in ("wait_ms", "allreduce_ms", "critical_share")} == {None}
+    assert rank["input_ms"] == ledger["input"]
+    assert "imbalance" not in Summary.of(analysis).shares
 
 
 def test_throughput_of_epochs_is_of_one_rank_where_nobody_says_how_many_trained(

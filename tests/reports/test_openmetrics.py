@@ -43,6 +43,11 @@ def test_figures_are_those_of_the_analysis_in_seconds(
     assert found["stallscope_step_seconds", "0.95"] == analysis.step.p95 / 1e3
     stages = [value for key, value in found.items() if key[0] == "stallscope_stage_seconds"]
     assert sum(stages) == pytest.approx(analysis.step.mean / 1e3)
+    imbalance = analysis.entry("imbalance")
+    assert imbalance is not None
+    waits = [v for key, v in found.items() if key[0] == "stallscope_stage_waiting_seconds"]
+    assert len(waits) == 3
+    assert sum(waits) == pytest.approx(imbalance.ms / 1e3)
     assert found["stallscope_ranks",] == 4
     assert found["stallscope_baseline_gap_ratio",] == analysis.gap
     assert found["stallscope_fix_speedup_ratio", "imbalance"] > 1.1

@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,7 @@ from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_char
 from stallscope.pictures.svg import NARROW, WIDE, draw
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.scaling import FORMATS, render
+from stallscope.reports.scaling.contents import headline, lost_table, percentage
 from stallscope.reports.scaling.csv_report import COLUMNS
 from stallscope.reports.scaling.json_report import document
 from stallscope.reports.scaling.terminal import scaling_summary
@@ -161,6 +163,26 @@ def test_the_summary_fits_a_terminal(case: str) -> None:
         assert "run each at least twice" in " ".join(text.split())
     if case == "repeated":
         assert "between sizes by more than between repeats" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_lost_adds_up_as_printed_and_is_the_headlines(case: str) -> None:
+    for series in series_of(case):
+        table = lost_table(series)
+        for row in () if table is None else table.rows:
+            lost, *parts = (
+                Decimal(cell.partition(" ")[0].strip("%").replace("−", "-")) for cell in row[1:]
+            )
+            assert sum(parts) == lost, row
+            (one,) = (one for one in series.points if str(one.point.ranks) == row[0])
+            efficiency = Decimal(percentage(one.efficiency).partition(" ")[0].strip("%"))
+            assert abs(100 - efficiency - lost) <= Decimal(1).scaleb(lost.as_tuple().exponent)
+        if table is not None:
+            text, cells = headline(series), dict(zip(table.columns, table.rows[-1], strict=True))
+            found = re.search(r"most is lost to (.+) \((.+)%\)", text)
+            assert found is not None
+            printed = cells[found[1].capitalize()]
+            assert printed.startswith((f"{found[2]}%", f"{found[2]} ± ")), (text, printed)
 
 
 def test_the_headline_says_what_costs_most() -> None:

@@ -102,7 +102,10 @@ def test_epochs_are_told_where_nothing_finer_is(case: Callable[[str], Analysis])
 
 
 def test_findings_and_warnings_are_shown(case: Callable[[str], Analysis]) -> None:
-    assert "error: Only rank 0's log is here." in printed(case("rank 0 only"))
+    text = printed(case("rank 0 only"))
+    assert "error: Only rank 0's log is here." in text
+    assert "waiting for slow ranks" not in text
+    assert "last in" not in text
     assert "1 warning\nrank-00001.0.0.steps.csv: 1 torn" in printed(case("a torn line"))
 
 

@@ -123,7 +123,7 @@ def sparse_gradients(
     """
 
     def read() -> Optional[Dict[str, Any]]:
-        horovods = hasattr(optimizer, "_parameter_names")
+        horovods = _is_horovods(optimizer)
         if all(parameter.grad is None for parameter in parameters):
             return None
         if horovods and getattr(optimizer, "sparse_as_dense", False):
@@ -167,10 +167,15 @@ def shuffling(loader: Any) -> Optional[Dict[str, Any]]:
 _SOME_WEIGHTS = 8
 
 
+def _is_horovods(optimizer: Any) -> bool:
+    """Whether Horovod reduces the gradients for this optimizer."""
+    return hasattr(optimizer, "_parameter_names")
+
+
 def _reduces_with(optimizer: Any) -> Optional[List[str]]:
     """The process group's backends where there is one, otherwise what Horovod can reduce with."""
     distributed = torch.distributed
-    if hasattr(optimizer, "_parameter_names"):
+    if _is_horovods(optimizer):
         return horovod_transports()
     if distributed.is_available() and distributed.is_initialized():
         return [str(distributed.get_backend())]
@@ -179,7 +184,7 @@ def _reduces_with(optimizer: Any) -> Optional[List[str]]:
 
 def _compression(optimizer: Any, model: Any) -> Optional[str]:
     """What makes gradients smaller before Horovod or DistributedDataParallel reduces them."""
-    if hasattr(optimizer, "_parameter_names"):
+    if _is_horovods(optimizer):
         return compression_name(optimizer._compression)
     model = without_compiler(model)
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -190,7 +195,7 @@ def _compression(optimizer: Any, model: Any) -> Optional[str]:
 
 def _names(optimizer: Any, model: Any) -> Dict[int, str]:
     """Parameters' names: those that Horovod has, otherwise the model's own."""
-    if hasattr(optimizer, "_parameter_names"):
+    if _is_horovods(optimizer):
         return {id(one): str(name) for one, name in optimizer._parameter_names.items()}
     return {} if model is None else {id(one): name for name, one in model.named_parameters()}
 

@@ -23,7 +23,7 @@ def is_petastorms(data: Any) -> bool:
 
 def loader_of(data: Any) -> Loader:
     """A loader of Petastorm's, whose queue is looked at behind every batch."""
-    queue = PoolQueue(data.reader, type(data).__name__)
+    queue = PoolQueue(data)
 
     def samples(batch: Any) -> Any:
         queue.look()
@@ -40,15 +40,15 @@ def queue_of(data: Any, known: Optional["PoolQueue"]) -> Optional["PoolQueue"]:
     if not is_petastorms(data):
         return None
     same = known is not None and known.reader is data.reader
-    return known if same else PoolQueue(data.reader, type(data).__name__)
+    return known if same else PoolQueue(data)
 
 
 class PoolQueue:
     """What waits between a pool and training."""
 
-    def __init__(self, reader: Any, loader: str) -> None:
-        self.reader = reader
-        self._loader = loader
+    def __init__(self, loader: Any) -> None:
+        self.reader = loader.reader
+        self._loader = type(loader).__name__
         self._waiting: List[int] = []
 
     def look(self) -> None:

@@ -93,7 +93,7 @@ class Telling:
             self._session.facts({"sparse_gradients": found})
 
     def recorded(self, rows: List[StepRow]) -> None:
-        """Samples of a batch and turns of a step, where nobody has said so: the first step tells.
+        """Record samples per batch and batches per step, from the first step, where they are unknown.
 
         The last one of an epoch may be smaller.
         """

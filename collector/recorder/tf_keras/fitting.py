@@ -111,7 +111,7 @@ def _pipeline(data: Any) -> Optional[List[str]]:
 
 
 def _loader_threads(data: Any) -> Optional[int]:
-    """The threads that a ``tf.data`` pipeline has of its own; 0 where it shares TensorFlow's."""
+    """Return the size of a ``tf.data`` pipeline's private thread pool; 0 where it has none."""
     if not isinstance(data, tf.data.Dataset):
         return None
     return int(data.options().threading.private_threadpool_size or 0)

@@ -80,7 +80,7 @@ def analyse(
         # On one clock arrivals need no completions: nothing is hidden.
         blind = world.clocks.skew if len(world.clocks.names) > 1 else 0.0
         found = attribute(steady, world.hosts, same_job, blind, CoreUse.of(run))
-    stragglers = () if found is None or _one_of_many(run) else found.stragglers
+    stragglers = () if found is None or run.one_log_of_many else found.stragglers
     step = _step_time(worlds, steady)
     throughput = _throughput(run, steady, step)
     changes = () if steady is None else change_points(steady)
@@ -91,16 +91,17 @@ def analyse(
     compared = Compared(same_job, alone.steady if alone is not None and alike else None)
     verdict = _bottleneck(run, steady, found, compared, moved, rates)
     coverage = _coverage(run, worlds, ledgers)
+    waiting_seen = not run.one_log_of_many
     analysis = Analysis(
         run=run,
         job=job_time(run, worlds, ledgers, made.warm),
         step=step,
-        entries=() if steady is None else ledger_entries(steady, base, alone),
-        by_cause=() if steady is None else cause_entries(steady, base, alone),
-        ranks=() if world is None else _rank_summaries(world, steady),
+        entries=() if steady is None else ledger_entries(steady, base, alone, waiting_seen),
+        by_cause=() if steady is None else cause_entries(steady, base, alone, waiting_seen),
+        ranks=() if world is None else _rank_summaries(world, steady, waiting_seen),
         bottleneck=verdict,
         stragglers=stragglers,
-        what_if=() if found is None or _one_of_many(run) else found.gains,
+        what_if=() if found is None or run.one_log_of_many else found.gains,
         predicted_from="run" if same_job is None else "baseline",
         findings=by_severity(
             [
@@ -150,10 +151,6 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Analysis:
     )
 
 
-def _one_of_many(run: Run) -> bool:
-    return run.size > 1 and len(run.ranks) == 1
-
-
 def _clocks(world: AlignedSteps) -> ClockSummary:
     clocks, steps = world.clocks, len(world.steps)
     late = world.late.per_step(steps)
@@ -184,12 +181,13 @@ def _bottleneck(
         return Bottleneck(
             "insufficient_data", None, f"The stages of the steps were not measured: {reason}."
         )
-    if _one_of_many(run):
+    if run.one_log_of_many:
         return Bottleneck(
             "insufficient_data",
             None,
-            f"Only rank {run.ranks[0]}'s log is here: the other {run.size - 1} were not recorded or not "
-            "collected. Waiting for another rank and slow communication look the same in one log.",
+            f"Only rank {run.ranks[0]}'s log is here; {run.size} ranks trained. The other logs were not "
+            "recorded or not collected. Waiting for another rank and slow communication look the same "
+            "in one log.",
         )
     verdict = decide(steady, found, run, compared)
     if verdict.kind == "input" and rates is not None:
@@ -219,13 +217,18 @@ def _step_time(worlds: Sequence[AlignedSteps], steady: Ledger | None) -> StepTim
     return StepTime(mean.value, p50, p95, p99, mean.ci95)
 
 
-def _rank_summaries(world: AlignedSteps, steady: Ledger | None) -> tuple[RankSummary, ...]:
+def _rank_summaries(
+    world: AlignedSteps, steady: Ledger | None, waiting_seen: bool
+) -> tuple[RankSummary, ...]:
     offset = world.clocks.mean_offset / 1e6
     uncertainty = world.clocks.uncertainty / 1e6
     means: dict[str, list[float | None]] = {}
     nothing: list[float | None] = [None] * len(world.ranks)
     if steady is not None:
         means |= _means(steady)
+    if steady is not None and not waiting_seen:
+        del means["wait"]
+    elif steady is not None:
         allreduce = float(steady.allreduce.mean()) / 1e6
         means["allreduce"] = [allreduce] * len(world.ranks)
         critical = np.bincount(steady.critical, minlength=len(world.ranks)) / len(steady)
@@ -352,7 +355,7 @@ def _findings(
     found = [*find(run, has_baseline, single=single)]
     found += [] if clocks is None else clock_findings(clocks)
     found += [] if steady is None else step_findings(steady, tuple(changes), Setup.of(run))
-    if attribution is not None and steady is not None and not _one_of_many(run):
+    if attribution is not None and steady is not None and not run.one_log_of_many:
         found += rank_0_extra_work(attribution.stragglers)
         found += ranks_starve_in_turn(attribution.loaders_at_work_ms, steady)
     return by_severity(found)

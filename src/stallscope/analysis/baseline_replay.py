@@ -24,6 +24,8 @@ from .stats import Mean, mean_with_interval
 _MOST_CELLS = 2**20
 # Fraction of the baseline's step: stages of healthy runs differ by less.
 _LEAST = 0.01
+# A rank is slower than in the baseline by more than so many half intervals of a rank's mean.
+_BEYOND_CHANCE = 1.5
 # Allreduce takes longer where ranks have waited: by up to this fraction of the waiting.
 _ALLREDUCE_AFTER_WAITING = 0.25
 # A stage that costs less, compared with the largest fault, is slower because of that fault: a fault with
@@ -46,6 +48,8 @@ class BaselineReplay:
 
     #: Stages × ranks that have a fault, or are slower than in the baseline.
     slower: Bools
+    #: Ranks that are named for any stage.
+    slow_ranks: Bools
     #: Per stage, some steps × ranks of the run and of the baseline, nanoseconds.
     own: Mapping[str, Ints]
     usual: Mapping[str, Ints]
@@ -60,6 +64,8 @@ class BaselineReplay:
     own_fault: Mapping[str, float] = field(default_factory=dict)
     #: The share of its speed that compute loses at most to loaders that work at the same time.
     taken_by_loaders: float = 0.0
+    #: Per stage, nanoseconds per step that are taken for a side effect of the largest fault.
+    side_effects: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -77,7 +83,8 @@ class BaselineReplay:
         count = max(len(ledger), len(baseline))
         count = min(count, max(1, _MOST_CELLS // len(ledger.ranks)))
         replay = cls(
-            late | named | _slower(ledger, baseline),
+            late | named | _slower(ledger, baseline, named),
+            np.asarray(named.any(axis=0)),
             _some_steps(ledger, count),
             _some_steps(baseline, count),
             mean_with_interval(ledger.total),
@@ -117,14 +124,40 @@ class BaselineReplay:
         longer = float(self.own["compute"].mean() - self.usual["compute"].mean())
         return float(np.clip(longer / self.loss, 0.0, 1.0)) if self.loss > 0 else 0.0
 
-    def saved(self, share: float) -> Mean:
-        """Return the nanoseconds per step that winning back so much of the loss saves."""
+    def saved(self, share: float, side_effect: float = 0.0) -> Mean:
+        """Return the nanoseconds per step that winning back so much of the loss saves.
+
+        Args:
+            share: of the loss.
+            side_effect: nanoseconds that may be a fault of their own after all; the interval contains
+                them.
+        """
+        value = share * self.loss
         if self.step.ci95 is None or self.usual_step.ci95 is None:
-            return Mean(share * self.loss, None)
+            return Mean(value, None)
         sampled = self.step.minus(self.usual_step).ci95 or (0.0, 0.0)
-        model = self.model_error * self.usual_step.value
-        half = share * float(np.hypot((sampled[1] - sampled[0]) / 2, model))
-        return Mean(share * self.loss, (share * self.loss - half, share * self.loss + half))
+        unsure = float(
+            np.hypot((sampled[1] - sampled[0]) / 2, self.model_error * self.usual_step.value)
+        )
+        most = min(value + side_effect, self.loss)
+        more = unsure * (most / self.loss if self.loss > 0 else 0.0)
+        return Mean(value, (value - share * unsure, most + more))
+
+    def cells_of(self, stage: str, ranks: Bools) -> Bools:
+        """Return the stages × ranks that are fixed with ranks that are slow in a stage.
+
+        Stages in which they are slower than their peers belong to their fault. What all ranks have in
+        common stays.
+        """
+        cells = np.zeros_like(self.slower)
+        peers = ~(ranks | self.slow_ranks)
+        for index, name in enumerate(STAGES):
+            own = self.own[name].mean(axis=0)
+            least = _LEAST * self.usual_step.value
+            common = peers.any() and name != stage
+            slower = own > np.median(own[peers]) + least if common else np.ones_like(ranks)
+            cells[index] = ranks & slower
+        return cells
 
     def _without_side_effects(self, named: Bools) -> BaselineReplay:
         """The same without stages that are slower only because of the largest fault.
@@ -146,7 +179,8 @@ class BaselineReplay:
         if allreduce < least.get("allreduce", 0.0):
             allreduce = 0.0
         slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
-        return replace(self, slower=slower, slower_allreduce=allreduce)
+        side_effects = {stage: alone[stage] for stage in STAGES if not keep[stage]}
+        return replace(self, slower=slower, slower_allreduce=allreduce, side_effects=side_effects)
 
     @property
     def _loaders_may_slow_compute(self) -> bool:
@@ -192,21 +226,26 @@ def longer_allreduce(ledger: Ledger, baseline: Ledger) -> Mean:
     return longer.minus(Mean(_ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))
 
 
-def _slower(ledger: Ledger, baseline: Ledger) -> Bools:
-    """Stages × ranks that are slower than in the baseline: by far, or surely on average of all ranks."""
+def _slower(ledger: Ledger, baseline: Ledger, named: Bools) -> Bools:
+    """Stages × ranks that are slower than in the baseline: surely on average of the ranks that are not
+    named, or a rank by far.
+    """
     least = _LEAST * float(baseline.total.mean())
     own, usual = ledger.rank_means, baseline.rank_means
+    others = np.flatnonzero(~named.any(axis=0))
+    others = others if len(others) else np.arange(named.shape[1])
     slower = []
     for stage in STAGES:
         above = own[stage] - usual[stage]
-        of_all = _over_ranks(ledger, stage).minus(_over_ranks(baseline, stage))
-        surely = of_all.ci95 is not None and of_all.ci95[0] > 0
-        slower.append(above > (0.0 if surely else least))
+        of_all = _over_ranks(ledger, stage, others).minus(_over_ranks(baseline, stage, others))
+        low, high = of_all.ci95 or (0.0, 0.0)
+        of_one = (high - low) / 2 * np.sqrt(len(others))
+        slower.append(above > (0.0 if low > 0 else max(least, _BEYOND_CHANCE * of_one)))
     return np.array(slower)
 
 
-def _over_ranks(ledger: Ledger, stage: str) -> Mean:
-    return mean_with_interval(ledger.cells.per_step(mean_over_ranks, stage))
+def _over_ranks(ledger: Ledger, stage: str, ranks: Ints) -> Mean:
+    return mean_with_interval(ledger.cells.per_step(mean_over_ranks, stage, ranks))
 
 
 def _last(stages: Mapping[str, Ints]) -> Ints:

@@ -69,7 +69,7 @@ class CoreUse:
     shared: bool = False
     #: Whether workers that load data take cores from compute, so that loading is never free.
     busy_loaders: bool = False
-    #: Whether a rank that waits keeps its core busy (see ``polls``).
+    #: Whether a rank that waits keeps its core busy (see ``Setup.polls``).
     waiting_is_busy: bool = False
     #: The machine that they share, where all ranks of the run are on one.
     machine: CpuLoad | None = None
@@ -87,7 +87,7 @@ class CoreUse:
             on_cpu=bool(loads),
             shared=shared,
             busy_loaders=workers > 0 and any(busy),
-            waiting_is_busy=_polls(setup),
+            waiting_is_busy=setup.polls,
             machine=loads[0] if shared and len(loads[0].ranks) == run.size else None,
             taken_by_loaders=max((_taken(load, ahead) for load in loads), default=0.0),
         )
@@ -98,19 +98,6 @@ def _taken(load: CpuLoad, loaders: int) -> float:
     busy, needed = load.threads + loaders * len(load.ranks), max(load.threads, load.cores)
     taken = 1.0 - needed / max(needed, busy)
     return max(taken, _TAKEN_ON_ANOTHER_CORE) if loaders and busy >= load.cores else taken
-
-
-def polls(run: Run) -> bool:
-    """Return whether ranks that wait for an allreduce keep a CPU core busy.
-
-    Horovod's PyTorch asks again and again whether an allreduce is done: in 2 s of waiting the thread
-    uses 1.8 s of CPU time (Horovod 0.28, PyTorch 2.13). Its TensorFlow, and PyTorch's gloo, sleep.
-    """
-    return _polls(Setup.of(run))
-
-
-def _polls(setup: Setup) -> bool:
-    return (setup.framework, setup.library) == ("torch", "horovod")
 
 
 def _share_cores(loads: Iterable[CpuLoad]) -> bool:

@@ -21,6 +21,7 @@ from .what_if import (
     ASSUMED_MS,
     Replay,
     WhatIf,
+    saving,
     what_if,
     what_if_saved,
     with_model_error,
@@ -55,7 +56,10 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> lis
     ledger = faults.ledger
     replay = BaselineReplay.of(ledger, baseline, _late_cells(faults), _named_cells(faults), cores)
     shares = _shares_of_loss(faults, replay)
-    gains = [what_if_saved(fix, ledger, replay.saved(share)) for fix, share in shares.items()]
+    gains = [
+        what_if_saved(fix, ledger, replay.saved(share, replay.side_effects.get(fix, 0.0)))
+        for fix, share in shares.items()
+    ]
     if cores.busy_loaders:
         gains = [
             replace(gain, bound=gain.bound or _speeds_up_input(gain.fix, faults.found))
@@ -83,9 +87,9 @@ def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
     nothing = np.zeros_like(replay.slower)
     named = nothing.copy()
     for one in found.stragglers:
-        named |= _cells_of(one, ranks)
+        named |= replay.cells_of(one.stage, np.isin(ranks, one.ranks))
     shares = {
-        fix: replay.share(nothing, _cells_of(one, ranks))
+        fix: replay.share(nothing, replay.cells_of(one.stage, np.isin(ranks, one.ranks)))
         for one in _worth_fixing(found)
         for fix in one.fixes
     }
@@ -151,20 +155,24 @@ def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     show: gains are bounds.
     """
     ledger, found = faults.ledger, faults.found
+    step_ms = float(ledger.total.mean()) / 1e6
+    faster = _faster_peers_ms(faults, cores)
     gains = []
     if any(one.counts_as_imbalance for one in found.stragglers):
-        gains.append(_with_faster_peers(_imbalance_alone(faults), found.stragglers, faults, cores))
+        gains.append(_saving_more(_imbalance_alone(faults), list(faster.values()), step_ms))
     gains += [
-        _with_faster_peers(_gain_of(fix, ledger, one), [one], faults, cores)
+        _saving_more(_gain_of(fix, ledger, one), [faster[one]] if faster else [], step_ms)
         for one in _worth_fixing(found)
         for fix in one.fixes
     ]
     gains += [_stage_alone(stage, faults) for stage in ("input", "other")]
     if cores.on_cpu:
-        step_ms = float(ledger.total.mean()) / 1e6
         gains = [with_model_error(gain, step_ms) for gain in gains]
     if cores.shared:
-        gains = [replace(_with_idle_loaders(gain, faults, cores), bound=True) for gain in gains]
+        idle_ms = _idle_loaders_ms(faults, cores)
+        gains = [
+            replace(_with_idle_loaders(gain, found, idle_ms, step_ms), bound=True) for gain in gains
+        ]
     return _at_most(gains, faults) + _what_could_shrink(faults)
 
 
@@ -186,11 +194,6 @@ def _late_cells(faults: Faults) -> Bools:
 def _worth_fixing(found: Found) -> list[Straggler]:
     """Stragglers whose fix saves time on its own."""
     return [one for one in found.stragglers if one.cost_ms.value > 0]
-
-
-def _cells_of(one: Straggler, ranks: Sequence[int]) -> Bools:
-    """Stages × ranks that fixing a straggler fixes: all stages of its ranks."""
-    return np.tile(np.isin(ranks, one.ranks), (len(STAGES), 1))
 
 
 def _at_most(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
@@ -234,33 +237,47 @@ def _imbalance_alone(faults: Faults) -> WhatIf:
     return what_if("imbalance", ledger, saved, faults.fixed.fixed, unsure)
 
 
-def _with_faster_peers(
-    gain: WhatIf, fixed: Sequence[Straggler], faults: Faults, cores: CoreUse
-) -> WhatIf:
-    """The gain of fixing stragglers that take CPU cores from the others, who are then faster, too."""
+def _faster_peers_ms(faults: Faults, cores: CoreUse) -> dict[Straggler, Mean]:
+    """Return the milliseconds per step by which other ranks are faster once each straggler is fixed.
+
+    It is empty where ranks share no cores, or are on several machines.
+    """
     if cores.machine is None:
-        return gain
-    ledger, saved = faults.ledger, gain.saved_ms.scaled(1e6)
+        return {}
     named = {rank for one in faults.found.stragglers for rank in one.ranks}
-    for one in fixed:
-        faster = sped_up_peers(ledger, one, named, cores.machine)
-        saved = saved.minus(faster.scaled(-1.0))
-    return replace(what_if_saved(gain.fix, ledger, saved), mostly_ms=gain.mostly_ms)
+    return {
+        one: sped_up_peers(faults.ledger, one, named, cores.machine).scaled(1e-6)
+        for one in faults.found.stragglers
+    }
 
 
-def _with_idle_loaders(gain: WhatIf, faults: Faults, cores: CoreUse) -> WhatIf:
-    """The gain with an interval that contains what compute and allreduce gain from idle loaders.
+def _saving_more(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> WhatIf:
+    """The gain that also saves these milliseconds."""
+    saved = gain.saved_ms
+    for more in more_ms:
+        saved = saved.minus(more.scaled(-1.0))
+    return saving(gain, saved, step_ms)
+
+
+def _idle_loaders_ms(faults: Faults, cores: CoreUse) -> float:
+    """Return the most that compute and allreduce gain from idle loaders, milliseconds per step.
 
     Loaders that work while ranks compute take CPU cores from them if they compute, and none if they
     wait. The run does not show which.
     """
-    ledger, ci95 = faults.ledger, gain.saved_ms.ci95
-    if ci95 is None or not cores.taken_by_loaders or not _speeds_up_input(gain.fix, faults.found):
-        return gain
+    ledger = faults.ledger
+    if not cores.taken_by_loaders:
+        return 0.0
     slowed = (ledger.by_cause("compute") + ledger.allreduce)[late_batches(ledger)]
-    taken_ms = cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
-    saved = Mean(gain.saved_ms.value, (ci95[0], ci95[1] + taken_ms))
-    return replace(what_if_saved(gain.fix, ledger, saved.scaled(1e6)), mostly_ms=gain.mostly_ms)
+    return cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
+
+
+def _with_idle_loaders(gain: WhatIf, found: Found, idle_ms: float, step_ms: float) -> WhatIf:
+    """The gain with an interval that contains what is gained from idle loaders."""
+    ci95 = gain.saved_ms.ci95
+    if ci95 is None or not idle_ms or not _speeds_up_input(gain.fix, found):
+        return gain
+    return saving(gain, Mean(gain.saved_ms.value, (ci95[0], ci95[1] + idle_ms)), step_ms)
 
 
 def _stage_alone(stage: str, faults: Faults) -> WhatIf:

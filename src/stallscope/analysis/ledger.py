@@ -225,9 +225,9 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     )
 
 
-def mean_over_ranks(block: Block, name: str) -> Floats:
-    """A kernel: per step, the mean over all ranks."""
-    return np.asarray(block[name].mean(axis=1))
+def mean_over_ranks(block: Block, name: str, ranks: Ints | None = None) -> Floats:
+    """A kernel: per step, the mean over all ranks, or over those at some positions."""
+    return np.asarray((block[name] if ranks is None else block.of(name, ranks)).mean(axis=1))
 
 
 def _rank_sums(block: Block, last: Ints) -> Ints:

@@ -10,9 +10,12 @@ from .stats import Mean
 
 
 def ledger_entries(
-    steady: Ledger, base: Analysis | None, alone: Analysis | None
+    steady: Ledger, base: Analysis | None, alone: Analysis | None, waiting_seen: bool
 ) -> tuple[LedgerEntry, ...]:
-    """Make the entries of the ledger with imbalance, held against the baseline and one rank."""
+    """Make the entries of the ledger with imbalance, held against the baseline and one rank.
+
+    The imbalance is left out where a single rank's log of many cannot show it.
+    """
     return tuple(
         LedgerEntry(
             **_entry(
@@ -24,11 +27,12 @@ def ledger_entries(
             name=name,
         )
         for name in ENTRIES
+        if waiting_seen or name != "imbalance"
     )
 
 
 def cause_entries(
-    steady: Ledger, base: Analysis | None, alone: Analysis | None
+    steady: Ledger, base: Analysis | None, alone: Analysis | None, waiting_seen: bool
 ) -> tuple[CauseEntry, ...]:
     """Make the entries of the ledger by cause, held against the baseline and one rank."""
     return tuple(
@@ -40,10 +44,14 @@ def cause_entries(
                 None if alone is None else alone.cause(name),
             ),
             name=name,
-            waiting_ms=float(steady.excess(name).mean()) / 1e6 if name in STAGES else 0.0,
+            waiting_ms=_waiting_ms(steady, name) if waiting_seen else None,
         )
         for name in CAUSES
     )
+
+
+def _waiting_ms(steady: Ledger, name: str) -> float:
+    return float(steady.excess(name).mean()) / 1e6 if name in STAGES else 0.0
 
 
 def _entry(

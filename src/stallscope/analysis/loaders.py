@@ -48,8 +48,8 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
     Args:
         ledger: steady steps.
     """
-    starving = _loaders_too_slow(ledger)
-    if len(starving) < 2 or _run_ahead(ledger, starving) is False:
+    starving, ahead = _loaders_too_slow(ledger)
+    if len(starving) < 2 or ahead is False:
         return ledger
     step = float(ledger.total.mean())
     made = ledger.cells.made_by_ranks(_held_to_pace, _Steps.of(ledger), starving, ledger.last, step)
@@ -71,9 +71,8 @@ def pace_unseen(ledger: Ledger, slow: Sequence[int]) -> bool:
     """
     if not slow:
         return False
-    starving = _loaders_too_slow(ledger)
-    own = np.intersect1d(starving, slow)
-    return len(own) == len(starving) > 0 and _run_ahead(ledger, own) is not False
+    starving, ahead = _loaders_too_slow(ledger)
+    return len(starving) > 0 and set(starving) <= set(slow) and ahead is not False
 
 
 def late_batches(ledger: Ledger) -> Bools:
@@ -168,19 +167,21 @@ def _at_work(
     return np.asarray(np.minimum(longer, wait[1:]))
 
 
-def _loaders_too_slow(ledger: Ledger) -> Ints:
-    """Positions of the ranks that starve, without those that only wait for a batch to be handed over.
+def _loaders_too_slow(ledger: Ledger) -> tuple[Ints, bool | None]:
+    """Return the positions of the ranks that starve, and whether their loaders run ahead.
 
-    On busy cores a worker process takes milliseconds to hand over a batch that it has made long before.
-    That takes what it takes, while the other ranks' input shrinks by what was spent elsewhere.
+    Ranks that only wait for a batch to be handed over are left out. On busy cores a worker process
+    takes milliseconds to hand over a batch that it has made long before. That takes what it takes,
+    while the other ranks' input shrinks by what was spent elsewhere.
     """
     starving = _some_starve(ledger)
-    if len(starving) < 2:
-        return starving
-    slope, error = _slopes(ledger, starving)
-    too_slow = starving[~(slope - _SURE_STANDARD_ERRORS * error > -_RUNS_AHEAD)]
-    # Where no loader runs ahead, all ranks wait for batches that are made when asked for.
-    return too_slow if len(too_slow) and _run_ahead(ledger, too_slow) else starving
+    if len(starving) > 1:
+        slope, error = _slopes(ledger, starving)
+        too_slow = starving[~(slope - _SURE_STANDARD_ERRORS * error > -_RUNS_AHEAD)]
+        # Where no loader runs ahead, all ranks wait for batches that are made when asked for.
+        if 0 < len(too_slow) < len(starving) and _run_ahead(ledger, too_slow):
+            return too_slow, True
+    return starving, _run_ahead(ledger, starving) if len(starving) else None
 
 
 def _run_ahead(ledger: Ledger, starving: Ints) -> bool | None:
@@ -218,7 +219,8 @@ def _slopes(ledger: Ledger, starving: Ints, pooled: bool = False) -> tuple[Float
     if pooled:
         meat = meat.sum(axis=0, keepdims=True)
     variance = (inverse @ meat @ inverse)[:, 0, 0]
-    return slopes[:, 0], np.sqrt(variance)
+    # Where rounding leaves a variance below nothing, how sure the slope is cannot be told.
+    return slopes[:, 0], np.sqrt(np.where(variance >= 0, variance, np.nan))
 
 
 def _pairs(block: Block, steps: _Steps) -> Iterator[Floats]:

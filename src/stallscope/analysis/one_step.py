@@ -29,9 +29,8 @@ class RankInStep:
     input: float
     compute: float
     wait: float
-    #: From the step's begin until its gradients were ready, and how much later than the reference rank.
+    #: From the step's begin until its gradients were ready.
     arrival: float
-    late: float
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,9 @@ class OneStep:
     #: Ranks; with a single one, both are that one.
     last: int
     reference: int
-    #: By how much the last rank was later than the reference rank, and the stage that explains most.
-    imbalance: float
+    #: The stage that explains most of how much later the last rank was than the reference rank, and
+    #: how long it usually takes on the last rank: the median over the steady steps, None without any.
     cause: str
-    #: That stage of the last rank: in this step, on the reference rank, and usually on itself (the
-    #: median over the steady steps; None without any).
-    stage: float
-    on_reference: float
     usually: float | None
     #: What all ranks waited for the last one, rank-seconds.
     waited_rank_s: float
@@ -138,10 +133,7 @@ def _at(analysis: Analysis, ledger: Ledger, at: int, times: int) -> OneStep:
         unmeasured=tuple(np.asarray(own.ranks)[~measured].tolist()),
         last=own.ranks[last],
         reference=own.ranks[reference],
-        imbalance=float(own.imbalance[0]) * _MS,
         cause=cause,
-        stage=float(own.of(cause, own.critical)[0]) * _MS,
-        on_reference=float(own.of(cause, own.reference)[0]) * _MS,
         usually=_usual(analysis.steady, cause, last),
         waited_rank_s=float(own.wait[0][measured].sum()) / 1e9,
         late=at in late_steps(analysis),
@@ -151,7 +143,6 @@ def _at(analysis: Analysis, ledger: Ledger, at: int, times: int) -> OneStep:
 def _ranks(analysis: Analysis, own: Ledger) -> tuple[RankInStep, ...]:
     stages = {name: getattr(own, name)[0] * _MS for name in ("other", "input", "compute", "wait")}
     arrival = own.arrival[0]
-    late = (arrival - arrival[own.reference[0]]) * _MS
     order = np.argsort(-arrival, kind="stable")
     return tuple(
         RankInStep(
@@ -159,7 +150,6 @@ def _ranks(analysis: Analysis, own: Ledger) -> tuple[RankInStep, ...]:
             analysis.ranks[r].host,
             **{name: float(stage[r]) for name, stage in stages.items()},
             arrival=float(arrival[r]) * _MS,
-            late=float(late[r]),
         )
         for r in order
         if own.measured[0, r]

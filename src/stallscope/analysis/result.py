@@ -47,10 +47,11 @@ class CauseEntry(LedgerEntry):
     """One entry of the ledger by cause: the critical rank's own stage, or exposed allreduce.
 
     ``waiting_ms`` of it are what the critical rank's stage takes longer than the reference rank's:
-    the time that the other ranks wait for it. It is negative where the critical rank's is shorter.
+    the time that the other ranks wait for it. It is negative where the critical rank's is shorter, and
+    None where a single rank's log of many cannot show it.
     """
 
-    waiting_ms: float = 0.0
+    waiting_ms: float | None = 0.0
 
 
 @dataclass(frozen=True)

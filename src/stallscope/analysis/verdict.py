@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stallscope.run import Run
-from stallscope.wording.numbers import amount, significant
+from stallscope.wording.numbers import amount, exact, ratio
 
 from .attribution import Attribution
 from .baseline_replay import longer_allreduce
-from .cores import CpuLoad, crowded_cores, polls
+from .cores import CpuLoad, crowded_cores
 from .epochs import EpochTimes
 from .gains import FAULTS
 from .ledger import STAGES, Ledger
 from .result import Bottleneck, Straggler
+from .setup import Setup
 from .stats import Mean, mean_with_interval
 from .what_if import ASSUMED_MS, WhatIf
 
@@ -81,12 +82,14 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> 
     best = faults[0]
     if best.fix == "allreduce" and run.missing_ranks:
         return _allreduce_unknown(run)
+    mean = mean_with_interval(ledger.total).scaled(1e-6)
+    step = exact(mean.value, "ms", mean.ci95)
     rival = next((gain for gain in faults[1:] if _overlap(best, gain)), None)
     if rival is not None:
-        return _two_faults(best, rival, step_ms)
+        return _two_faults(best, rival, step)
     if best.fix == "imbalance":
-        return _imbalance(best, found, step_ms)
-    return _on_all_ranks(best, ledger, found, step_ms, compared.baseline is not None)
+        return _imbalance(best, found, step)
+    return _on_all_ranks(best, ledger, found, step, compared.baseline is not None)
 
 
 def _faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
@@ -151,12 +154,12 @@ def _on_crowded_cores(load: CpuLoad, ledger: Ledger, run: Run, compared: Compare
         "cores",
         f"{len(load.ranks)} ranks with {threads} together share the {load.cores} CPU cores of host "
         f"{load.host}. Compute takes {_in_words(compute)} of the {_step(ledger)} step{single}."
-        f"{_POLLING if polls(run) else ''}",
+        f"{_POLLING if Setup.of(run).polls else ''}",
         fault=True,
     )
 
 
-def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
+def _imbalance(best: WhatIf, found: Attribution, step: str) -> Bottleneck:
     counted = [one for one in found.stragglers if one.counts_as_imbalance]
     worst = counted[0]
     rest = len(counted) - 1
@@ -167,7 +170,7 @@ def _imbalance(best: WhatIf, found: Attribution, step_ms: float) -> Bottleneck:
     return Bottleneck(
         "imbalance",
         worst.stage,
-        f"{sentence(worst)}{more} {unseen}Fixing {_whom(found)} saves {_saved(best, step_ms)} per step.",
+        f"{sentence(worst)}{more} {unseen}Fixing {_whom(found)} saves {_saved(best, step)} per step.",
         ranks=found.named,
         hosts=found.hosts,
         fault=True,
@@ -211,16 +214,16 @@ def sentence(one: Straggler) -> str:
 
 
 def _on_all_ranks(
-    best: WhatIf, ledger: Ledger, found: Attribution, step_ms: float, has_baseline: bool
+    best: WhatIf, ledger: Ledger, found: Attribution, step: str, has_baseline: bool
 ) -> Bottleneck:
     where = "" if found.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
-    saved = _saved(best, step_ms)
+    saved = _saved(best, step)
     beyond = " more than in the baseline" if has_baseline else ""
     evidence = {
         "input": f"Batches come late{where}. Fixing input saves {saved} per step",
         "compute": f"Compute is slower{where} than in the baseline. Fixing it saves {saved} per step",
         "other": f"Work between steps takes long{where}. Fixing it saves {saved} per step",
-        "allreduce": f"Exposed allreduce takes {_measured(best, step_ms)} per step{beyond}",
+        "allreduce": f"Exposed allreduce takes {_measured(best, step)} per step{beyond}",
     }[best.fix]
     if best.fix in STAGES and not has_baseline:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
@@ -231,12 +234,12 @@ def _on_all_ranks(
     return Bottleneck(best.fix, cause, f"{evidence}.", fault=True)
 
 
-def _two_faults(best: WhatIf, rival: WhatIf, step_ms: float) -> Bottleneck:
+def _two_faults(best: WhatIf, rival: WhatIf, step: str) -> Bottleneck:
     return Bottleneck(
         "balanced",
         None,
         f"Fixing {_fault_title(best)} and fixing {_fault_title(rival)} each save "
-        f"{'' if best.bound else 'about '}{_saved(best, step_ms)} per step. The steps cannot tell "
+        f"{'' if best.bound else 'about '}{_saved(best, step)} per step. The steps cannot tell "
         "which saves more.",
         fault=True,
     )
@@ -261,9 +264,9 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -
         )
     if most.fix == "allreduce" and run.missing_ranks:
         return _allreduce_unknown(run)
-    gain = f"at most {significant(most.speedup)}×"
+    gain = f"at most {ratio(most.speedup, most.ci95)}×"
     if most.fix == "variation":
-        gain = f"with half the variation, steps would be {significant(most.speedup)}× as fast"
+        gain = f"with half the variation, steps would be {ratio(most.speedup, most.ci95)}× as fast"
     return Bottleneck(
         "imbalance" if most.fix == "variation" else most.fix,
         _varying_stage(ledger) if most.fix == "variation" else None,
@@ -315,12 +318,12 @@ def _overlap(best: WhatIf, rival: WhatIf) -> bool:
     )
 
 
-def _saved(gain: WhatIf, step_ms: float) -> str:
-    return f"{'at most ' if gain.bound else ''}{_measured(gain, step_ms)}"
+def _saved(gain: WhatIf, step: str) -> str:
+    return f"{'at most ' if gain.bound else ''}{_measured(gain, step)}"
 
 
-def _measured(gain: WhatIf, step_ms: float) -> str:
-    return f"{_in_words(gain.saved_ms)} of {amount(step_ms, 'ms')}"
+def _measured(gain: WhatIf, step: str) -> str:
+    return f"{_in_words(gain.saved_ms)} of {step}"
 
 
 def _mean(ledger: Ledger, stage: str) -> Mean:

@@ -111,22 +111,26 @@ def with_model_error(gain: WhatIf, step_ms: float) -> WhatIf:
         return gain
     changed = float(np.clip(gain.saved_ms.value / after, 0.0, 1.0))
     half = MODEL_ERROR * after * changed
-    saved = gain.saved_ms.minus(Mean(0.0, (-half, half)))
-    assert saved.ci95 is not None
-    low, high = (step_ms / max(step_ms - end, 1e-6) for end in saved.ci95)
-    return replace(gain, saved_ms=saved, ci95=(low, high))
+    return saving(gain, gain.saved_ms.minus(Mean(0.0, (-half, half))), step_ms)
+
+
+def saving(gain: WhatIf, saved_ms: Mean, step_ms: float) -> WhatIf:
+    """The same gain with other milliseconds saved per step, of so many."""
+
+    def speedup(ms: float) -> float:
+        return step_ms / max(step_ms - ms, 1e-6)
+
+    ci95 = saved_ms.ci95
+    sure = None if ci95 is None else (speedup(ci95[0]), speedup(ci95[1]))
+    return replace(gain, saved_ms=saved_ms, speedup=speedup(saved_ms.value), ci95=sure)
 
 
 def what_if_saved(fix: str, ledger: Ledger, saved: Mean) -> WhatIf:
     """The gain of a fix that saves so many nanoseconds per step on average."""
     step = float(ledger.total.mean())
-
-    def speedup(nanoseconds: float) -> float:
-        return step / max(step - nanoseconds, 1.0)
-
-    ci95 = None if saved.ci95 is None else (speedup(saved.ci95[0]), speedup(saved.ci95[1]))
     mostly = float(np.quantile(ledger.total, 0.1)) - (step - saved.value)
-    return WhatIf(fix, saved.scaled(1e-6), speedup(saved.value), ci95, mostly_ms=mostly / 1e6)
+    gain = WhatIf(fix, Mean(0.0, None), 1.0, None, mostly_ms=mostly / 1e6)
+    return saving(gain, saved.scaled(1e-6), step / 1e6)
 
 
 def windows(steps: int) -> list[int]:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from stallscope.collector.address import address, where_is
 from stallscope.collector.catalogue import Baselines, Catalogue, Entry, parse_where
-from stallscope.collector.catalogue.entry import SHARES
+from stallscope.collector.catalogue.entry import CAUSES, SHARES
 from stallscope.collector.catalogue.index import is_store
 from stallscope.collector.catalogue.manifests import MANIFEST
 from stallscope.collector.catalogue.where import Condition
@@ -37,7 +37,7 @@ _COLUMNS = ("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline",
 # From here on there is room between the columns.
 _WIDE = 100
 # Each its own pattern, for terminals and eyes without these colours.
-_BLOCKS = dict(zip(SHARES, "█▓░▚▒", strict=True))
+_BLOCKS = dict(zip(CAUSES, "█▓░▒", strict=True))
 _PLACES_SHOWN = 3
 
 
@@ -171,6 +171,7 @@ def _document(store: Path, entry: Entry, baseline: Entry | None) -> dict[str, An
         "step_ms": summary.step_ms,
         "verdict": summary.verdict,
         "cause": summary.cause,
+        "fault": summary.fault,
         "named_ranks": summary.named_ranks,
         "named_hosts": summary.named_hosts,
         "shares": {name: summary.shares.get(name) for name in SHARES},
@@ -239,10 +240,12 @@ def _title(entry: Entry) -> str:
 
 
 def _verdict(entry: Entry) -> str:
-    """The kind as filters take it, with who is named."""
+    """The kind as filters take it, with who is named; of a healthy run, that it is."""
     summary = entry.summary
     if summary.verdict is None:
         return "not analysed"
+    if summary.fault is False and summary.verdict != "insufficient_data":
+        return "no fault"
     named = [str(rank) for rank in summary.named_ranks]
     if named:
         return f"{'rank' if len(named) == 1 else 'ranks'} {', '.join(named)}: {summary.verdict}"
@@ -250,12 +253,12 @@ def _verdict(entry: Entry) -> str:
 
 
 def _bar(shares: Mapping[str, float]) -> Text:
-    """Where a step goes, in as many cells of each kind as its share earns."""
+    """Where a step goes by cause, in as many cells of each kind as its share earns."""
     if not shares:
         return Text()
-    lengths = _apportioned([max(shares.get(name, 0.0), 0.0) for name in SHARES])
+    lengths = _apportioned([max(shares.get(name, 0.0), 0.0) for name in CAUSES])
     bar = Text()
-    for name, length in zip(SHARES, lengths, strict=True):
+    for name, length in zip(CAUSES, lengths, strict=True):
         bar.append(_BLOCKS[name] * length, style=COLOURS[name].light)
     return bar
 
@@ -275,7 +278,7 @@ def _apportioned(shares: Sequence[float]) -> list[int]:
 
 def _legend() -> Text:
     legend = Text("step: ", style="dim")
-    for name in SHARES:
+    for name in CAUSES:
         legend.append(_BLOCKS[name], style=COLOURS[name].light)
         legend.append(f" {name}  ")
     return legend

@@ -1,26 +1,44 @@
-"""Figures of the ledger's entries: times, shares of the step, and what exceeds the baseline's."""
+"""Figures of a step's parts: their times, shares of the step, and what exceeds the baseline's.
+
+Input, compute, other and allreduce are those of the ledger by cause, as reports show them first.
+Imbalance is what of them ranks spend waiting for a slow one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.result import LedgerEntry
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger import Ledger
+from stallscope.analysis.result import CAUSES, LedgerEntry
 from stallscope.analysis.stats import Mean, mean_with_interval
 
 from .found import NO_BASELINE, Figure, Found, unmeasured
 from .kinds import Kind
 from .quantities import Missing, estimate
 
+_IMBALANCE = "imbalance"
+
 
 def _of_entry(
     name: str, read: Callable[[LedgerEntry, Analysis, str], Found]
 ) -> Callable[[Analysis, str], Found]:
     def found(analysis: Analysis, whose: str) -> Found:
-        entry = analysis.entry(name)
+        entry = _entry(analysis, name)
         return unmeasured(analysis) if entry is None else read(entry, analysis, whose)
 
     return found
+
+
+def _entry(analysis: Analysis, name: str) -> LedgerEntry | None:
+    return analysis.entry(name) if name == _IMBALANCE else analysis.cause(name)
+
+
+def _per_step(steady: Ledger, name: str) -> npt.NDArray[np.int64]:
+    return steady.imbalance if name == _IMBALANCE else steady.by_cause(name)
 
 
 def _ms(entry: LedgerEntry, _: Analysis, whose: str) -> Found:
@@ -36,7 +54,7 @@ def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
     steady, step = analysis.steady, analysis.step
     if steady is None or step is None or not step.mean:
         return Mean(share, None)
-    rest = mean_with_interval(steady.entry(name) - share * steady.total)
+    rest = mean_with_interval(_per_step(steady, name) - share * steady.total)
     rest = steady.as_sure_as_clocks(name, rest).scaled(1e-6 / step.mean)
     if rest.ci95 is None:
         return Mean(share, None)
@@ -48,7 +66,7 @@ def _excess(entry: LedgerEntry, analysis: Analysis, whose: str) -> Found:
     step, base = analysis.step, analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
-    other = base.entry(entry.name)
+    other = _entry(base, entry.name)
     if entry.excess_ms is None or step is None or other is None:
         return Missing("the stages of the baseline's steps were not measured")
     own = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
@@ -74,7 +92,7 @@ def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> Found:
     base = analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
-    other = base.entry(entry.name)
+    other = _entry(base, entry.name)
     return unmeasured(base) if other is None else _ms(other, base, "baseline")
 
 
@@ -89,6 +107,6 @@ _KINDS = {
 #: By name: ``input.excess``.
 ENTRY_FIGURES = {
     f"{entry}.{name}": Figure(kind, _of_entry(entry, value), of_baseline=of_baseline)
-    for entry in ENTRIES
+    for entry in (*CAUSES, _IMBALANCE)
     for name, (kind, value, of_baseline) in _KINDS.items()
 }

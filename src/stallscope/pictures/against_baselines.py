@@ -16,12 +16,12 @@ from .compared_bars import compared_runs
 def decomposition_chart(analysis: Analysis) -> Waterfall | None:
     """From the synthetic step, or that on one rank, to this run's. None without a baseline's stages."""
     parts, base = analysis.decomposition, analysis.baseline
-    own = StepFigures.of(analysis)
-    usual = None if own is None else own.beside(base)
+    figures = StepFigures.of_both(analysis, base)
     if parts is None or analysis.step is None or base is None or base.step is None:
         return None
-    if own is None or usual is None:
+    if figures is None:
         return None
+    own, usual = figures
     single = analysis.single.step if analysis.single is not None else None
     start = ("baseline", base.step.mean)
     changes = [

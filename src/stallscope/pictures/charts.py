@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +92,7 @@ class StackedBars:
     unit: str
     bars: tuple[Bar, ...]
 
+    @cached_property
     def printed(self) -> list[SumColumn]:
         """Every bar's segments as printed; those that no table has get the longest bar's digits."""
         values = [[finite(one.value) or 0.0 for one in bar.segments] for bar in self.bars]
@@ -194,7 +196,7 @@ def entry_title(name: str, analysis: Analysis) -> str:
 
 def waiting_part(entry: CauseEntry) -> float:
     """Milliseconds of a stage that other ranks wait for; none where the slowest rank's is shorter."""
-    return min(max(entry.waiting_ms, 0.0), max(entry.ms, 0.0))
+    return min(max(entry.waiting_ms or 0.0, 0.0), max(entry.ms, 0.0))
 
 
 def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:
@@ -339,10 +341,10 @@ def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
 def baseline_chart(analysis: Analysis) -> Waterfall | None:
     """From the baseline's step to this run's. None without a baseline, or without stages in either."""
     base = analysis.baseline
-    own = StepFigures.of(analysis)
-    usual = None if own is None else own.beside(base)
-    if base is None or base.step is None or analysis.step is None or own is None or usual is None:
+    figures = StepFigures.of_both(analysis, base)
+    if base is None or base.step is None or analysis.step is None or figures is None:
         return None
+    own, usual = figures
     changes = tuple(
         Segment(entry.name, entry.excess_ms, entry.excess_ci95_ms)
         for entry in analysis.by_cause

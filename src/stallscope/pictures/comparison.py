@@ -11,10 +11,10 @@ from .charts import Segment, StackedBars, Waterfall, cause_bar
 
 def ledgers_chart(found: Comparison) -> StackedBars | None:
     """A step by cause in A and in B. None where one of them has no stages."""
-    figures = StepFigures.of(found.first)
-    others = None if figures is None else figures.beside(found.second)
-    if found.step is None or figures is None or others is None:
+    figures = StepFigures.of_both(found.first, found.second)
+    if found.step is None or figures is None:
         return None
+    a, b = figures
     first, second = (
         exact(one.value, "ms", one.ci95) for one in (found.step.first, found.step.second)
     )
@@ -22,16 +22,16 @@ def ledgers_chart(found: Comparison) -> StackedBars | None:
         "Where a step's time goes",
         f"A step takes {first} in A and {second} in B.",
         "ms",
-        (cause_bar("A", found.first, figures), cause_bar("B", found.second, others)),
+        (cause_bar("A", found.first, a), cause_bar("B", found.second, b)),
     )
 
 
 def changes_chart(found: Comparison) -> Waterfall | None:
     """From A's step to B's. None where one of them has no stages."""
-    figures = StepFigures.of(found.first)
-    others = None if figures is None else figures.beside(found.second)
-    if found.step is None or figures is None or others is None:
+    figures = StepFigures.of_both(found.first, found.second)
+    if found.step is None or figures is None:
         return None
+    a, b = figures
     return Waterfall(
         "From A to B",
         "What each cause adds to A's step, or takes from it.",
@@ -39,6 +39,6 @@ def changes_chart(found: Comparison) -> Waterfall | None:
         ("A", found.step.first.value),
         tuple(Segment(one.name, one.by.value, one.by.ci95) for one in found.by_cause),
         ("B", found.step.second.value),
-        others.causes.less(figures.causes),
-        figures.causes.total,
+        b.causes.less(a.causes),
+        a.causes.total,
     )

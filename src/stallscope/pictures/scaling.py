@@ -6,7 +6,7 @@ from stallscope.analysis import ENTRIES
 from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Point, Series
 from stallscope.analysis.stats import Mean
-from stallscope.wording.numbers import percent, rate, rate_scale
+from stallscope.wording.numbers import exact_percent, rate, rate_scale
 from stallscope.wording.verdicts import counted
 
 from .charts import Bar, Segment, StackedBars
@@ -34,7 +34,7 @@ def rate_chart(series: Series) -> RateBars:
     ]
     last = series.points[-1]
     against = "one rank" if first.ranks == 1 else counted(first.ranks, "rank")
-    ideal = percent(last.relative.value)
+    ideal = exact_percent(last.relative.value, last.relative.ci95)
     said = "A single size was measured"
     if len(series.points) > 1:
         said = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.baseline import match_single
@@ -11,6 +10,7 @@ from stallscope.analysis.result import BaselineMatch, RankSummary
 from stallscope.wording.epochs import steps_and_epochs
 from stallscope.wording.facts import as_text
 from stallscope.wording.figures import clocks, communication, coverage
+from stallscope.wording.job_figures import JOB_PARTS
 from stallscope.wording.numbers import percent, rate
 from stallscope.wording.verdicts import listed
 
@@ -64,11 +64,7 @@ def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:
     """Seconds of the job by what they went to; None for all where steps have no stages."""
     job = analysis.job
     split = analysis.ledger is not None
-    return [
-        (field.name, getattr(job, field.name) if split else None)
-        for field in fields(job)
-        if field.name != "total"
-    ]
+    return [(name, getattr(job, name) if split else None) for name in JOB_PARTS]
 
 
 def facts(analysis: Analysis) -> list[tuple[str, str]]:

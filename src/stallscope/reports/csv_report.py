@@ -9,7 +9,8 @@ from itertools import chain
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import RankSummary
+from stallscope.analysis.ledger import STAGES
+from stallscope.analysis.result import LedgerEntry, RankSummary
 from stallscope.wording.numbers import Interval, finite
 from stallscope.wording.plain import plain
 
@@ -27,6 +28,7 @@ COLUMNS = (
     "ci_high_ms",
     "baseline_ms",
     "excess_ms",
+    "waiting_ms",
 )
 
 # Spreadsheets run what begins like this, in ASCII or in full width (OWASP, "CSV injection").
@@ -37,8 +39,8 @@ Row = dict[str, str | int | float | None]
 
 
 class CsvReport(Report):
-    """Scopes: ``step`` (mean and percentiles), ``ledger`` (adds up to the mean), ``rank``; ``epoch``
-    where logs know epochs only.
+    """Scopes: ``step`` (mean and percentiles), ``by_cause`` and ``ledger`` (each adds up to the mean),
+    ``rank``; ``epoch`` where logs know epochs only.
 
     Cells of what was not measured are empty.
     """
@@ -51,7 +53,7 @@ class CsvReport(Report):
         writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\r\n")
         writer.writeheader()
         run_id = cell(analysis.run.id)
-        scopes = (_step_rows, _ledger_rows, _rank_rows, _epoch_rows)
+        scopes = (_step_rows, _cause_rows, _ledger_rows, _rank_rows, _epoch_rows)
         for row in chain.from_iterable(rows(analysis) for rows in scopes):
             writer.writerow({"run_id": run_id, **row})
         return text.getvalue()
@@ -67,15 +69,24 @@ def _step_rows(analysis: Analysis) -> Iterator[Row]:
         yield {"scope": "step", "name": name, **_figures(own, interval), **_against(own, other)}
 
 
+def _cause_rows(analysis: Analysis) -> Iterator[Row]:
+    for entry in analysis.by_cause:
+        waiting = finite(entry.waiting_ms) if entry.name in STAGES else None
+        yield {"scope": "by_cause", **_entry(entry), "waiting_ms": waiting}
+
+
 def _ledger_rows(analysis: Analysis) -> Iterator[Row]:
     for entry in analysis.entries:
-        yield {
-            "scope": "ledger",
-            "name": entry.name,
-            "share": finite(entry.share),
-            **_figures(entry.ms, entry.ci95_ms),
-            **_against(entry.ms, entry.baseline_ms),
-        }
+        yield {"scope": "ledger", **_entry(entry)}
+
+
+def _entry(entry: LedgerEntry) -> Row:
+    return {
+        "name": entry.name,
+        "share": finite(entry.share),
+        **_figures(entry.ms, entry.ci95_ms),
+        **_against(entry.ms, entry.baseline_ms),
+    }
 
 
 def _rank_rows(analysis: Analysis) -> Iterator[Row]:

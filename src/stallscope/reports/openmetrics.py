@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.ledger import STAGES
 from stallscope.wording.fixes import is_throughput
 from stallscope.wording.gains import gains
 from stallscope.wording.numbers import finite
@@ -83,9 +84,16 @@ def _times(analysis: Analysis) -> Iterator[Family]:
         for at, name in _PERCENTILES.items()
     )
     yield Family("stallscope_step_seconds", "Percentiles of the steady steps", spread, "seconds")
-    stages = [({"stage": entry.name}, entry) for entry in analysis.entries]
+    stages = [({"stage": entry.name}, entry) for entry in analysis.by_cause]
     times = tuple((label, entry.ms / 1e3) for label, entry in stages)
-    yield Family("stallscope_stage_seconds", "Ledger of a steady step", times, "seconds")
+    yield Family("stallscope_stage_seconds", "A steady step by cause", times, "seconds")
+    waiting = tuple(
+        (label, entry.waiting_ms / 1e3)
+        for label, entry in stages
+        if entry.name in STAGES and entry.waiting_ms is not None
+    )
+    waits = "What of it is waiting for slow ranks"
+    yield Family("stallscope_stage_waiting_seconds", waits, waiting, "seconds")
     shares = tuple((label, entry.share) for label, entry in stages)
     yield Family("stallscope_stage_ratio", "Its shares of the step", shares, "ratio")
     parts = tuple(({"part": name}, value) for name, value in job_parts(analysis))

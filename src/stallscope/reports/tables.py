@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.ledger import STAGES
 from stallscope.analysis.result import CAUSES, Decomposition, RankSummary
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES, entry_title
@@ -26,7 +27,7 @@ from stallscope.wording.numbers import (
     share,
     significant,
 )
-from stallscope.wording.step_figures import RANK_PARTS, StepFigures
+from stallscope.wording.step_figures import StepFigures
 from stallscope.wording.sums import SumColumn
 from stallscope.wording.verdicts import counted
 
@@ -114,9 +115,11 @@ def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> li
         rows = [(title, NOT_MEASURED, *none) for title in titles]
         return [*rows, _unmeasured_total(analysis)]
     own = figures.causes if by_cause else figures.entries
-    entries = analysis.by_cause if by_cause else analysis.entries
+    entries = [(analysis.cause if by_cause else analysis.entry)(name) for name in names]
     rows = [
-        (title, own.text(part, entry.ci95_ms), percent(entry.share))
+        (title, NOT_MEASURED, NOTHING)
+        if entry is None
+        else (title, own.text(part, entry.ci95_ms), percent(entry.share))
         for title, part, entry in zip(titles, own.parts, entries, strict=True)
     ]
     rows.append(("Step", own.text(own.total, step.ci95), "100%"))
@@ -128,12 +131,14 @@ def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> li
         return [*((*row, NOT_MEASURED, NOT_MEASURED) for row in rows[:-1]), total]
     usual = base.causes if by_cause else base.entries
     more = own.less(usual)
-    sure = [*(entry.excess_ci95_ms for entry in entries), _loss(analysis).ci95]
+    differences = [
+        NOT_MEASURED if entry is None else more.signed(part, entry.excess_ci95_ms)
+        for part, entry in zip(more.parts, entries, strict=True)
+    ]
+    differences.append(more.signed(more.total, _loss(analysis).ci95))
     return [
-        (*row, usual.text(its), more.signed(difference, ci95))
-        for row, its, difference, ci95 in zip(
-            rows, (*usual.parts, usual.total), (*more.parts, more.total), sure, strict=True
-        )
+        (*row, usual.text(its), difference)
+        for row, its, difference in zip(rows, (*usual.parts, usual.total), differences, strict=True)
     ]
 
 
@@ -172,6 +177,8 @@ def _waits(analysis: Analysis) -> list[str]:
     if figures is None:
         return [NOTHING] * (len(CAUSES) + 1)
     waits = figures.waits
+    if analysis.run.one_log_of_many:
+        return [*[NOT_MEASURED] * len(STAGES), NOTHING, NOT_MEASURED]
     return [*map(waits.text, waits.parts), NOTHING, waits.text(waits.total)]
 
 
@@ -383,10 +390,16 @@ def rank_cells(analysis: Analysis, ranks: Sequence[RankSummary]) -> list[list[st
     figures = StepFigures.of(analysis)
     rows = []
     for rank in ranks:
-        own = None if figures is None else figures.of_rank(rank)
-        printed = {} if own is None else dict(zip(RANK_PARTS, own.parts, strict=True))
-        rows.append([own.text(printed[name]) if own else NOT_MEASURED for name in _RANK_STAGES])
+        if figures is None:
+            rows.append([NOT_MEASURED] * len(_RANK_STAGES))
+            continue
+        printed = figures.of_rank(rank)
+        rows.append([_part(figures, printed.get(name)) for name in _RANK_STAGES])
     return rows
+
+
+def _part(figures: StepFigures, printed: float | None) -> str:
+    return NOT_MEASURED if printed is None else figures.text(printed)
 
 
 def clock(rank: RankSummary) -> str:

@@ -16,7 +16,7 @@ ranks × steps here: series lie in one piece, and so do the columns of the table
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,8 @@ def timeline(job: Job) -> Timeline:
     in_epoch = np.arange(job.steps) % job.steps_per_epoch
     # Before the first step of an epoch nothing is the step's: what lies there is the epoch's.
     opens = np.flatnonzero(in_epoch == 0)
-    extra = _extra(job, in_epoch, opens)
+    added = [_added(job, index, in_epoch, opens) for index in range(len(job.faults))]
+    extra = _extra(job, added)
     between, batch, compute = _stages(job)
     compute[:, :1] += nanoseconds(job.tracing_ms)
     later, late = opens[1:], _lateness(job)
@@ -89,12 +90,8 @@ def timeline(job: Job) -> Timeline:
         begin[:, 1:] = late[:, :-1]
         begin[:, later] += gap
         healthy = {"input": batch, "compute": compute, "other": between}
-        added = [
-            (fault, _added(job, index, in_epoch, opens))
-            for index, fault in enumerate(job.faults)
-            if not fault.bucket
-        ]
-        took, by_faults = on_shared_cores(job, begin, healthy, added)
+        slow = [pair for pair in zip(job.faults, added, strict=True) if not pair[0].bucket]
+        took, by_faults = on_shared_cores(job, begin, healthy, slow)
         batch, compute, between = (took[name] for name in STAGES)
         extra |= by_faults
     between[:, later] += gap
@@ -209,13 +206,12 @@ def _longest_laps(late: Ints, *own: Ints) -> Ints:
     return longest
 
 
-def _extra(job: Job, in_epoch: Ints, opens: Ints) -> dict[str, Ints]:
-    """What the faults add, for the stages that have any."""
+def _extra(job: Job, added: Sequence[Ints]) -> dict[str, Ints]:
+    """What the faults add together, for the stages that have any."""
     extra: dict[str, Ints] = {}
-    for index, fault in enumerate(job.faults):
+    for fault, own in zip(job.faults, added, strict=True):
         name = BUCKET if fault.bucket else fault.stage
-        added = extra.setdefault(name, np.zeros((job.ranks, job.steps), np.int64))
-        added += _added(job, index, in_epoch, opens)
+        extra[name] = extra[name] + own if name in extra else own
     return extra
 
 

@@ -33,10 +33,10 @@ def against(analysis: Analysis) -> tuple[str, str]:
 
 def decomposed(analysis: Analysis) -> str:
     """What the difference consists of; empty without stages in both runs."""
-    parts, figures = analysis.decomposition, StepFigures.of(analysis)
-    base = None if figures is None else figures.beside(analysis.baseline)
-    if parts is None or figures is None or base is None:
+    parts, both = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
+    if parts is None or both is None:
         return ""
+    figures, base = both
     by = figures.causes.less(base.causes)
     stall, *others = by.parts
     more, less = [f"{by.amount(stall, parts.input_stall.ci95)} are input stall"], []
@@ -58,11 +58,12 @@ def decomposed(analysis: Analysis) -> str:
 def _faster_stage(name: str, by: str, analysis: Analysis) -> str:
     """Say that a stage takes less than in the baseline, and why where ranks share cores."""
     sentence = f"{_PARTS[name].capitalize()} is {by} faster than in the baseline"
+    if name != "compute" or not _waits_longer(analysis):
+        return sentence
     cores = CoreUse.of(analysis.run)
-    leaves_cores = cores.shared and not cores.waiting_is_busy
-    if name == "compute" and leaves_cores and _waits_longer(analysis):
-        return f"{sentence}: waiting ranks leave their cores to the others"
-    return sentence
+    if cores.waiting_is_busy or not cores.shared:
+        return sentence
+    return f"{sentence}: waiting ranks leave their cores to the others"
 
 
 def _waits_longer(analysis: Analysis) -> bool:

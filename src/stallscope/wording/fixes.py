@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stallscope.analysis import Analysis
 from stallscope.analysis.what_if import WhatIf
 
-from .numbers import amount, between, decimals_between, exact, fixed, significant
+from .numbers import amount, between, exact, ratio, significant
 from .verdicts import counted, joined
 
 _TITLES = {
@@ -62,14 +62,7 @@ def speedup(gain: WhatIf) -> str:
         return f"{significant(gain.speedup)}× throughput"
     if gain.saved_ms.value <= 0:
         return NO_GAIN
-    return f"{at_most(gain)}{_ratio(gain)}×"
-
-
-def _ratio(gain: WhatIf) -> str:
-    """The speed-up with the digits of its interval, so that it never seems to lie outside."""
-    if gain.ci95 is None:
-        return significant(gain.speedup)
-    return fixed(gain.speedup, decimals_between(*gain.ci95))
+    return f"{at_most(gain)}{ratio(gain.speedup, gain.ci95)}×"
 
 
 def speedup_interval(gain: WhatIf) -> str:

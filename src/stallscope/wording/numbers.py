@@ -83,6 +83,14 @@ def percent(fraction: float) -> str:
     return text.replace("-", "−")
 
 
+def exact_percent(fraction: float, ci95: Interval | None) -> str:
+    """A percentage with the digits that its interval gives it, where the interval stands elsewhere."""
+    if ci95 is None or ci95[0] == ci95[1]:
+        return percent(fraction)
+    ends = (ci95[0] * 100, ci95[1] * 100)
+    return f"{fixed(fraction * 100, decimals_of(fraction * 100, ends))}%"
+
+
 def share(fraction: float | None) -> str:
     """As ``percent``, where it may not have been measured."""
     return NOT_MEASURED if fraction is None else percent(fraction)
@@ -127,6 +135,11 @@ def decimals_between(low: float, high: float) -> int:
     """Digits behind the point that tell the ends of an interval apart, as far as one more does."""
     usual = _decimals(low)
     return usual + (fixed(low, usual) == fixed(high, usual))
+
+
+def ratio(value: float, ci95: Interval | None) -> str:
+    """A ratio with the digits that tell the ends of its interval apart: it never seems outside."""
+    return significant(value) if ci95 is None else fixed(value, decimals_between(*ci95))
 
 
 def interval(ci95: Interval | None, unit: str) -> str:

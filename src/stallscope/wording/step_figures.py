@@ -43,6 +43,15 @@ class StepFigures:
             return None
         return StepFigures(*self.causes.with_shares(_causes(other), _waits(other)))
 
+    @classmethod
+    def of_both(
+        cls, first: Analysis, second: Analysis | None
+    ) -> tuple[StepFigures, StepFigures] | None:
+        """Round two runs' ledgers to the digits of the first one's step. None without both."""
+        own = cls.of(first)
+        other = None if own is None else own.beside(second)
+        return None if own is None or other is None else (own, other)
+
     @property
     def entries(self) -> SumColumn:
         """The ledger with imbalance: one part per entry of ENTRIES."""
@@ -76,11 +85,14 @@ class StepFigures:
         steps = self.rounded(base.step.mean), self.rounded(single.step.mean)
         return round(steps[0] - steps[1], self.causes.decimals)
 
-    def of_rank(self, rank: RankSummary) -> SumColumn | None:
-        """Round a rank's own step: a part per name of RANK_PARTS. None where it was not measured."""
+    def of_rank(self, rank: RankSummary) -> dict[str, float]:
+        """Round what is known of a rank's own step, by name of RANK_PARTS; empty without its stages."""
         known = [finite(getattr(rank, f"{name}_ms")) for name in RANK_PARTS]
         parts = [ms for ms in known if ms is not None]
-        return self.of_parts(parts) if len(parts) == len(RANK_PARTS) else None
+        if len(parts) == len(RANK_PARTS):
+            return dict(zip(RANK_PARTS, self.of_parts(parts).parts, strict=True))
+        # A single rank's log of many: its stages are the step's.
+        return {name: self.part(name) for name in STAGES} if parts else {}
 
     def of_parts(self, parts: Sequence[float]) -> SumColumn:
         """Round milliseconds per name of RANK_PARTS, the last of which all ranks share."""
@@ -102,4 +114,4 @@ def _causes(analysis: Analysis) -> list[float]:
 
 
 def _waits(analysis: Analysis) -> list[float]:
-    return [entry.waiting_ms for entry in analysis.by_cause if entry.name in STAGES]
+    return [entry.waiting_ms or 0.0 for entry in analysis.by_cause if entry.name in STAGES]

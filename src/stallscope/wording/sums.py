@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +115,12 @@ def _adding_up(parts: Sequence[float], decimals: int) -> list[float]:
     return [round((floor + (at in up)) / unit, decimals) for at, floor in enumerate(floors)]
 
 
+@cache
+def _down_or_up(count: int) -> Ints:
+    """All ways to round so many numbers down (0) or up (1): ways × numbers."""
+    return np.array(list(itertools.product((0, 1), repeat=count)))
+
+
 def _split_and_rounded(parts: Floats, shares: Floats) -> tuple[Ints, Ints]:
     """Round parts and shares to whole numbers: of all ways that add up, the nearest one.
 
@@ -123,8 +130,7 @@ def _split_and_rounded(parts: Floats, shares: Floats) -> tuple[Ints, Ints]:
     count = len(shares)
     # Whole numbers: the shares, the parts without them, and the parts that are not split.
     exact = np.concatenate([shares, parts[:count] - shares, parts[count:]])
-    choices = np.array(list(itertools.product((0, 1), repeat=len(exact))))
-    rounded = np.floor(exact).astype(np.int64) + choices
+    rounded = np.floor(exact).astype(np.int64) + _down_or_up(len(exact))
     off = rounded - exact
     off_parts = off[:, :count] + off[:, count : 2 * count]
     off_sums = np.column_stack(

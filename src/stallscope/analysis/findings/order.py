@@ -40,6 +40,9 @@ def same_order_every_epoch(records: Records) -> Iterator[Finding]:
 
 
 def _why(log: Log) -> str | None:
+    # Nothing is learned from random batches, in whatever order.
+    if log.facts.get("synthetic"):
+        return None
     shuffled = log.facts.get("shuffled")
     if shuffled == "alike":
         return _SHUFFLED_ONCE

@@ -84,7 +84,7 @@ def _point(size: int, runs: Sequence[Paced], unit: Unit) -> Point:
     analyses = [run.analysis for run in runs]
     paces = [run.pace for run in runs]
     from_steps = all(pace.from_steps for pace in paces)
-    measured = all(run.entries for run in analyses)
+    measured = all(run.entry("imbalance") for run in analyses)
     entries = {
         name: mean_over([_entry(run, name) for run in analyses])
         for name in (ENTRIES if measured else ())

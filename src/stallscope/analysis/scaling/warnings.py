@@ -38,7 +38,7 @@ def warnings_of(
             f"compute takes {slower_compute(points[-1], single):.0%} longer on "
             f"{_ranks(points[-1].ranks)} than on one: ranks share cores, memory or buses; the "
             "projection takes it as it is on the largest size, and its interval begins where more "
-            "ranks on the same machines get nothing more done"
+            "ranks on the same machines get less done"
         )
     yield from _of_epochs(runs)
     faulty = [point for point in points if all(fault_of(run) for run in point.runs)]

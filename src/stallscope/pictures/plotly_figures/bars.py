@@ -22,7 +22,7 @@ _MOST_LABELLED_BARS = 4
 def draw_bars(chart: StackedBars, drawn: go.Figure, look: Look) -> None:
     labelled = len(chart.bars) <= _MOST_LABELLED_BARS
     rows = range(len(chart.bars))
-    columns = chart.printed()
+    columns = chart.printed
     for name in _names(chart):
         segments = [_segment(bar, name) for bar in chart.bars]
         figures = [_figure(bar, name, own) for bar, own in zip(chart.bars, columns, strict=True)]

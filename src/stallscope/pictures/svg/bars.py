@@ -41,7 +41,7 @@ def draw_bars(chart: StackedBars, key: str, width: float) -> str:
     layout = _layout(chart, width)
     bottom = layout.top_of(len(chart.bars))
     parts = [horizontal(layout.axis, 0.0, bottom, layout.scale.unit, most=int(width / 90))]
-    rows = enumerate(zip(chart.bars, chart.printed(), strict=True))
+    rows = enumerate(zip(chart.bars, chart.printed, strict=True))
     parts += [_bar(bar, printed, layout, index) for index, (bar, printed) in rows]
     swatches, end = legend(_legend_entries(chart), bottom + _AXIS, width)
     return frame(chart, key, width, end, *parts, swatches)
@@ -52,7 +52,7 @@ def _layout(chart: StackedBars, width: float) -> _Layout:
     scale = scale_for(most, chart.unit)
     labels = max((text_width(bar.label) for bar in chart.bars), default=0.0)
     left = _EDGE if len(chart.bars) == 1 else min(labels * _BOLD + 10, width * 0.3)
-    totals = [printed.amount(printed.total) for printed in chart.printed()]
+    totals = [printed.amount(printed.total) for printed in chart.printed]
     right = max(map(text_width, totals), default=0.0) * _BOLD + 8
     count = len(chart.bars)
     height, gap = next(((h, g) for limit, h, g in _SIZES if count <= limit), _THINNEST)
@@ -134,7 +134,7 @@ def _inside(
 def _legend_entries(chart: StackedBars) -> list[tuple[str, str]]:
     """A single bar's legend has the values, too; of several bars, what any of them has."""
     if len(chart.bars) == 1:
-        (bar,), (printed,) = chart.bars, chart.printed()
+        (bar,), (printed,) = chart.bars, chart.printed
         return [
             (segment.name, _said(segment, figure, printed))
             for segment, figure in zip(bar.segments, printed.parts, strict=True)

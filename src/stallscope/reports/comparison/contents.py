@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.comparison import Change, Comparison
@@ -47,12 +47,17 @@ def changes_table(found: Comparison) -> Table | None:
     """What changed by cause, in the step and in imbalance. None where nothing can be told."""
     if found.step is None or found.same_run:
         return None
-    first, second = _columns(found.step, found)
+    both = StepFigures.of_both(found.first, found.second)
+    first, second = _steps(found.step) if both is None else (one.causes for one in both)
     rows = [
         _change_row(TITLES[change.name], change, first, figures)
         for change, *figures in zip(found.by_cause, first.parts, second.parts, strict=False)
     ]
     rows.append(_change_row("Step", found.step, first, (first.total, second.total)))
+    imbalance = next((one for one in found.entries if one.name == "imbalance"), None)
+    if both is not None and imbalance is not None:
+        waits = [one.waits.total for one in both]
+        rows.append(_change_row("of it: imbalance", imbalance, first, waits))
     return Table(
         "What changed",
         (
@@ -60,30 +65,16 @@ def changes_table(found: Comparison) -> Table | None:
             *(f"{title}, {first.scale.unit}" for title in ("A", "B", "B − A")),
             "More than noise?",
         ),
-        (*rows, *_imbalance_row(found)),
+        tuple(rows),
         emphasised=frozenset({len(found.by_cause)}),
         note=NOISE,
     )
 
 
-def _columns(step: Change, found: Comparison) -> tuple[SumColumn, SumColumn]:
-    """Both runs' steps by cause as printed; the steps alone where one of them has no stages."""
-    figures = StepFigures.of(found.first)
-    others = None if figures is None else figures.beside(found.second)
-    if figures is not None and others is not None:
-        return figures.causes, others.causes
-    only = SumColumn.of([step.first.value], step.first.value, step.first.ci95)
-    return only, only.beside([step.second.value])
-
-
-def _imbalance_row(found: Comparison) -> Iterator[tuple[str, ...]]:
-    """How much of the step is waiting for slow ranks; nothing where one run has no stages."""
-    figures = StepFigures.of(found.first)
-    others = None if figures is None else figures.beside(found.second)
-    for change in found.entries:
-        if change.name == "imbalance" and figures is not None and others is not None:
-            waits = (figures.waits.total, others.waits.total)
-            yield _change_row("of it: imbalance", change, figures.causes, waits)
+def _steps(step: Change) -> tuple[SumColumn, SumColumn]:
+    """Both runs' steps as printed, where one of them has no stages."""
+    first = SumColumn.of([step.first.value], step.first.value, step.first.ci95)
+    return first, first.beside([step.second.value])
 
 
 def _change_row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from stallscope.analysis import ENTRIES
+from stallscope.analysis.result import CAUSES
 
 from ..base import ReportOptions
 from ..csv_report import cell
@@ -29,7 +29,8 @@ COLUMNS = (
     "lost_ci_high",
     "step_ms",
     "samples_per_second",
-    *(f"{name}_ms" for name in ENTRIES),
+    *(f"{name}_ms" for name in CAUSES),
+    "imbalance_ms",
     "versions",
     "commit",
 )
@@ -62,7 +63,8 @@ def _row(line: Line) -> Row:
         "lost_ci_high": high,
         "step_ms": line.step_ms,
         "samples_per_second": line.samples_per_second,
+        "imbalance_ms": line.entries_ms.get("imbalance"),
     }
-    row |= {f"{name}_ms": line.entries_ms.get(name) for name in ENTRIES}
+    row |= {f"{name}_ms": line.by_cause_ms.get(name) for name in CAUSES}
     texts = ("name", "model", "said", "fix", "versions", "commit")
     return row | {name: cell(getattr(line, name) or "") for name in texts}

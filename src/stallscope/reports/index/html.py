@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from stallscope.analysis import ENTRIES
+from stallscope.analysis.result import CAUSES
 from stallscope.pictures.charts import TITLES
 from stallscope.pictures.svg.markup import element, rectangle, tooltip
 from stallscope.wording.numbers import NOT_MEASURED, amount, percent
@@ -57,7 +57,7 @@ def html_text(index: Index, options: ReportOptions) -> str:
         index=index,
         columns=COLUMNS,
         rows=[_row(line, index) for line in index.ranked],
-        legend=[(name, TITLES[name]) for name in ENTRIES],
+        legend=[(name, TITLES[name]) for name in CAUSES],
         pictures=[picture_of(chart, str(at)) for at, chart in enumerate(charts)],
         script=Markup(_script()),
         script_hash=_hash(_script()),

@@ -11,12 +11,10 @@ from stallscope.wording.numbers import (
     Scale,
     amount,
     between,
-    decimals_between,
-    fixed,
     plus_minus,
     rate,
+    ratio,
     scale_for,
-    significant,
 )
 from stallscope.wording.verdicts import counted
 
@@ -101,10 +99,10 @@ def gain(line: Line) -> str:
     if line.speedup < _WORTH_MENTIONING:
         return NO_GAIN
     most = "at most " if line.bound else ""
+    gained = f"{most}{ratio(line.speedup, line.speedup_ci95)}×"
     if line.speedup_ci95 is None:
-        return f"{most}{significant(line.speedup)}×"
-    ratio = fixed(line.speedup, decimals_between(*line.speedup_ci95))
-    return f"{most}{ratio}× ({between(*line.speedup_ci95)}×)"
+        return gained
+    return f"{gained} ({between(*line.speedup_ci95)}×)"
 
 
 def throughput(line: Line) -> str:
@@ -116,6 +114,6 @@ def ranks(line: Line) -> str:
 
 
 def shares(line: Line) -> dict[str, float]:
-    """Fractions of the step by entry of the ledger."""
-    whole = sum(line.entries_ms.values())
-    return {name: ms / whole for name, ms in line.entries_ms.items()} if whole else {}
+    """Fractions of the step by cause."""
+    whole = sum(line.by_cause_ms.values())
+    return {name: ms / whole for name, ms in line.by_cause_ms.items()} if whole else {}

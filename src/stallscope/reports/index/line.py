@@ -55,6 +55,8 @@ class Line:
     samples_per_second: float | None
     #: Milliseconds of the steady step by entry of the ledger; empty where stages were not measured.
     entries_ms: Mapping[str, float]
+    #: The same by cause.
+    by_cause_ms: Mapping[str, float]
 
     @property
     def day(self) -> str | None:
@@ -119,6 +121,7 @@ def line_of(analysis: Analysis, stem: str) -> Line:
         step_ms=None if analysis.step is None else finite(analysis.step.mean),
         samples_per_second=finite(analysis.samples_per_second),
         entries_ms={entry.name: entry.ms for entry in analysis.entries},
+        by_cause_ms={entry.name: entry.ms for entry in analysis.by_cause},
     )
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
-from stallscope.analysis import ENTRIES
+from stallscope.analysis.result import CAUSES
 from stallscope.pictures.charts import Bar, Segment, StackedBars
 from stallscope.wording.numbers import amount
 from stallscope.wording.verdicts import counted
@@ -25,7 +25,7 @@ def trends(lines: Iterable[Line]) -> list[StackedBars]:
     """
     jobs: dict[tuple[str, int, bool], list[Line]] = defaultdict(list)
     for line in lines:
-        if line.entries_ms and line.started_at is not None:
+        if line.by_cause_ms and line.started_at is not None:
             jobs[line.job, line.ranks, line.synthetic].append(line)
     told = sorted(jobs.values(), key=lambda own: -sum(one.lost_h or 0.0 for one in own))
     charts: list[StackedBars] = []
@@ -68,7 +68,7 @@ def _over(
 
 def _bar(name: str, lines: Sequence[Line]) -> Bar:
     segments = tuple(
-        Segment(entry, fmean(one.entries_ms.get(entry, 0.0) for one in lines)) for entry in ENTRIES
+        Segment(entry, fmean(one.by_cause_ms.get(entry, 0.0) for one in lines)) for entry in CAUSES
     )
     return Bar(name, segments)
 

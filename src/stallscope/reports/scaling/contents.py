@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.clean import fault_of
@@ -10,12 +11,21 @@ from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
 from stallscope.analysis.stats import Mean
 from stallscope.pictures.charts import TITLES
-from stallscope.wording.numbers import percent, plus_minus, rate_scale, significant
+from stallscope.wording.numbers import (
+    Scale,
+    decimals_of,
+    exact_percent,
+    percent,
+    plus_minus,
+    rate_scale,
+    significant,
+)
+from stallscope.wording.sums import SumColumn
 from stallscope.wording.verdicts import counted
 
 from ..tables import NOTHING, Table
 
-_WORTH_MENTIONING = 0.005
+_WORTH_MENTIONING_PERCENT = 0.5
 _INTERVALS = (
     "± is the 95% interval: of several runs from run to run, of a single one from step to step."
 )
@@ -37,10 +47,10 @@ def headline(series: Series) -> str:
     if last.efficiency is None:
         first = counted(series.points[0].point.ranks, "rank")
         return (
-            f"{percent(last.relative.value)} of the throughput per rank that {first} have, on "
+            f"{_exactly(last.relative)} of the throughput per rank that {first} have, on "
             f"{last.point.ranks}"
         )
-    text = f"{percent(last.efficiency.value)} efficiency on {counted(last.point.ranks, 'rank')}"
+    text = f"{_exactly(last.efficiency)} efficiency on {counted(last.point.ranks, 'rank')}"
     worst = _worst(last)
     return f"{text}; most is lost to {worst}" if worst else text
 
@@ -48,9 +58,15 @@ def headline(series: Series) -> str:
 def _worst(scaled: Scaled) -> str | None:
     if not scaled.lost:
         return None
-    name = max(scaled.lost, key=lambda entry: (scaled.lost or {})[entry].value)
-    lost = scaled.lost[name].value
-    return f"{TITLES[name].lower()} ({percent(lost)})" if lost > _WORTH_MENTIONING else None
+    column = lost_column(scaled)
+    name, lost = max(zip(ENTRIES, column.parts, strict=True), key=itemgetter(1))
+    if lost < _WORTH_MENTIONING_PERCENT:
+        return None
+    return f"{TITLES[name].lower()} ({column.text(lost)}%)"
+
+
+def _exactly(share: Mean) -> str:
+    return exact_percent(share.value, share.ci95)
 
 
 def difference(series: Series) -> str:
@@ -134,20 +150,31 @@ def _measured_row(one: Scaled, factor: float, with_alone: bool) -> tuple[str, ..
 
 def lost_table(series: Series) -> Table | None:
     """Where efficiency went, size by size. None where no size was held against one rank."""
-    held = [one for one in series.points if one.lost is not None and one.point.ranks > 1]
-    if not held:
+    rows = [_lost_row(one) for one in held_against_one(series)]
+    if not rows:
         return None
-    rows = [
-        (
-            f"{one.point.ranks:,}",
-            percentage(_lost(one.efficiency)),
-            *(percentage((one.lost or {})[name]) for name in ENTRIES),
-        )
-        for one in held
-    ]
     columns = ("Ranks", "Lost", *(TITLES[name] for name in ENTRIES))
     note = "What is lost adds up. Compute that is slower where ranks share a machine counts as compute."
     return Table("Where efficiency is lost", columns, tuple(rows), note=note)
+
+
+def held_against_one(series: Series) -> list[Scaled]:
+    """The sizes of which it is known what costs efficiency."""
+    return [one for one in series.points if one.lost and one.point.ranks > 1]
+
+
+def lost_column(one: Scaled) -> SumColumn:
+    """What of its efficiency a size loses to each entry, in percent, and what it loses in all."""
+    lost = _lost(one)
+    decimals = 1 if lost.ci95 is None else decimals_of(lost.value, lost.ci95)
+    return SumColumn.like(Scale("%", 1.0), decimals, [part.value for part in _lost_to(one)])
+
+
+def _lost_row(one: Scaled) -> tuple[str, ...]:
+    column = lost_column(one)
+    printed = zip((column.total, *column.parts), (_lost(one), *_lost_to(one)), strict=True)
+    cells = (f"{column.text(value, mean.ci95)}%" for value, mean in printed)
+    return (f"{one.point.ranks:,}", *cells)
 
 
 def runs_table(series: Series) -> Table:
@@ -171,11 +198,15 @@ def published_table() -> Table:
     return Table("What others have published", columns, tuple(rows), words=frozenset({0, 1, 2}))
 
 
-def _lost(efficiency: Mean | None) -> Mean | None:
-    if efficiency is None:
-        return None
-    ends = efficiency.ci95
-    return Mean(1 - efficiency.value, None if ends is None else (1 - ends[1], 1 - ends[0]))
+def _lost(one: Scaled) -> Mean:
+    # What is held against one rank has an efficiency.
+    assert one.efficiency is not None
+    return Mean(1.0, (1.0, 1.0)).minus(one.efficiency).scaled(100.0)
+
+
+def _lost_to(one: Scaled) -> list[Mean]:
+    assert one.lost is not None
+    return [one.lost[name].scaled(100.0) for name in ENTRIES]
 
 
 def _mean(mean: Mean | None) -> str:

@@ -12,12 +12,19 @@ from rich.text import Text
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Series
-from stallscope.pictures.charts import TITLES
 from stallscope.pictures.palette import COLOURS
 from stallscope.wording.numbers import percent, rate_scale, significant
 from stallscope.wording.plain import plain
 
-from .contents import difference, headline, how_far_off, percentage, title
+from .contents import (
+    difference,
+    headline,
+    held_against_one,
+    how_far_off,
+    lost_column,
+    percentage,
+    title,
+)
 
 _BAR = 16
 
@@ -72,16 +79,16 @@ def _bar(share: float) -> Bar:
 
 
 def _lost(series: Series) -> Grid | None:
-    held = [one for one in series.points if one.lost is not None and one.point.ranks > 1]
+    held = held_against_one(series)
     if not held:
         return None
     grid = Grid(
         title="Where efficiency is lost", title_justify="left", box=box.SIMPLE, pad_edge=False
     )
-    grid.add_column("ranks", justify="right")
-    for name in ENTRIES:
-        grid.add_column(TITLES[name].removeprefix("Exposed ").lower(), justify="right")
+    for name in ("ranks", "lost", *ENTRIES):
+        grid.add_column(name, justify="right")
     for one in held:
-        lost = one.lost or {}
-        grid.add_row(f"{one.point.ranks:,}", *(percent(lost[name].value) for name in ENTRIES))
+        lost = lost_column(one)
+        cells = (f"{lost.text(share)}%" for share in (lost.total, *lost.parts))
+        grid.add_row(f"{one.point.ranks:,}", *cells)
     return grid
