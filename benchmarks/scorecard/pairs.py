@@ -55,7 +55,7 @@ from stallscope.run import Run
 # For the estimate: seconds of a launch and of a segment besides its steps, and a clean step.
 _LAUNCH_SECONDS = 15.0
 _SEGMENT_SECONDS = {"keras": 2.0, "torch": 0.5, "ddp": 0.5}
-_STEP_SECONDS = 0.020
+_STEP_SECONDS = 0.030
 
 
 SCORES = "scores.jsonl"
@@ -237,7 +237,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--turns", type=int, default=6, help="turns of every training")
-    parser.add_argument("--steps", type=at_least(20), default=40, help="steps of a turn")
+    parser.add_argument("--steps", type=at_least(20), default=26, help="steps of a turn")
     parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "pairs")
     parser.add_argument(
         "--cells", action="store_true", help="also print a table with a row per kind of pair"

@@ -185,6 +185,38 @@ def test_without_a_baseline_gains_on_shared_cores_are_bounds() -> None:
     assert not gain(with_baseline, "rank:1").bound
 
 
+def alone_on(**facts: object) -> Analysis:
+    """One rank with cores of its own, whose input pauses for longer than it computes."""
+    job = Job(ranks=1, steps=500, input_ms=60, compute_ms=40, noise=Noise(cv=0.05))
+    return analyse(simulate(replace(job, facts=facts)).run)
+
+
+OWN_CORES = {"devices": ["CPU"], "threads": {"intra_op": 1}, "cpu_count": 8, "cpus_allowed": 8}
+
+
+def test_compute_on_cpu_cores_is_faster_once_it_follows_no_pause() -> None:
+    on_gpu, on_cpu = (
+        gain(alone_on(**facts), "input") for facts in ({"devices": ["CPU", "GPU"]}, OWN_CORES)
+    )
+    # A tenth of compute, which is shorter than the pause.
+    assert on_cpu.saved_ms.value - on_gpu.saved_ms.value == pytest.approx(4.0, rel=0.05)
+
+
+def test_loaders_on_other_cores_may_slow_compute_of_a_single_rank() -> None:
+    two = {**OWN_CORES, "cpu_count": 2, "cpus_allowed": 2}
+    idle, busy = (
+        gain(alone_on(**facts), "input")
+        for facts in (two, {**two, "pipeline": ["Range", "Map", "Prefetch"]})
+    )
+    assert busy.saved_ms.value == pytest.approx(idle.saved_ms.value)
+    assert idle.saved_ms.ci95 is not None
+    assert busy.saved_ms.ci95 is not None
+    assert busy.saved_ms.ci95[0] == pytest.approx(idle.saved_ms.ci95[0])
+    # Loaders that only wait for a disk slow nothing; those that compute take up to 30 % of 40 ms.
+    assert busy.saved_ms.ci95[1] - idle.saved_ms.ci95[1] == pytest.approx(12.0, rel=0.1)
+    assert not busy.bound
+
+
 def test_a_baseline_of_another_job_predicts_nothing() -> None:
     faulty = replace(JOB, faults=(Fault("input", 50, ranks=(1,)),))
     other = simulate(replace(JOB.baseline(), batch_size=64)).run

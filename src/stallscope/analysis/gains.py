@@ -32,6 +32,11 @@ from .what_if import (
 #: Fixes that take one fault out of the run; the verdict chooses among them.
 FAULTS = ("imbalance", "input", "compute", "other")
 
+# After a pause caches are cold and cores clock low: so much of the pause, or of compute if that is
+# shorter, is what compute on a CPU core loses. The median of single ranks in one half of the pairs of
+# benchmarks/scorecard/pairs.py.
+_SLOWER_AFTER_PAUSE = 0.1
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -165,14 +170,15 @@ def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
         for one in _worth_fixing(found)
         for fix in one.fixes
     ]
-    gains += [_stage_alone(stage, faults) for stage in ("input", "other")]
+    gains += [_stage_alone(stage, faults, cores) for stage in ("input", "other")]
     if cores.on_cpu:
-        gains = [with_model_error(gain, step_ms) for gain in gains]
-    if cores.shared:
         idle_ms = _idle_loaders_ms(faults, cores)
         gains = [
-            replace(_with_idle_loaders(gain, found, idle_ms, step_ms), bound=True) for gain in gains
+            _with_idle_loaders(with_model_error(gain, step_ms), found, idle_ms, step_ms)
+            for gain in gains
         ]
+    if cores.shared:
+        gains = [replace(gain, bound=True) for gain in gains]
     return _at_most(gains, faults) + _what_could_shrink(faults)
 
 
@@ -280,13 +286,24 @@ def _with_idle_loaders(gain: WhatIf, found: Found, idle_ms: float, step_ms: floa
     return saving(gain, Mean(gain.saved_ms.value, (ci95[0], ci95[1] + idle_ms)), step_ms)
 
 
-def _stage_alone(stage: str, faults: Faults) -> WhatIf:
+def _stage_alone(stage: str, faults: Faults, cores: CoreUse) -> WhatIf:
     """The gain of a stage that takes what is assumed, once the named ranks are fixed."""
     ledger, found = faults.ledger, faults.found
     saved = faults.fixed.last - with_usual_stage(ledger, stage, faults.fixed.last, found.healthy)
     if found.late is not None:
         saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
+    if cores.on_cpu and not cores.shared:
+        saved = saved + _faster_without_pauses(saved, ledger)
     return what_if(stage, ledger, saved, unsure_ns=_unsure(stage, ledger))
+
+
+def _faster_without_pauses(saved: Ints, ledger: Ledger) -> Ints:
+    """Per step, the nanoseconds by which compute is faster once it follows no pause of that length.
+
+    Where cores are shared, gains are bounds, and ranks that wait leave their cores to the others.
+    """
+    shorter = np.minimum(np.maximum(saved, 0), ledger.by_cause("compute"))
+    return np.asarray(_SLOWER_AFTER_PAUSE * shorter, np.int64)
 
 
 def _unsure(stage: str, ledger: Ledger) -> float:
