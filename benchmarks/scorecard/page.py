@@ -103,7 +103,7 @@ def _power(power: Sequence[Cell]) -> str:
     return "\n\n".join(
         [
             *parts,
-            f"Somebody innocent was named in {innocent} of these runs.",
+            f"A healthy rank was named in {innocent} of these runs.",
             texts.SIZES.format(cv=CV * 100),
             tables.size_table([cell for cell in power if cell["cv"] <= CV]),
             texts.VERDICTS,
@@ -129,7 +129,8 @@ def _clean(cells: Sequence[Cell]) -> str:
     rotating = percent(tables.run_share(cells, "rotating_found"))
     return (
         f"{texts.CLEAN}\n{tables.clean_table(cells)}\n\n"
-        f"Moving lateness, which names nobody, was found in {rotating} of them."
+        f"Lateness that varies from step to step, on no rank in particular, was found in {rotating} "
+        "of them."
     )
 
 

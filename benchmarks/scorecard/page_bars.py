@@ -1,4 +1,4 @@
-"""The bars that the scorecard is held against: passed or missed, and where missed, why.
+"""The targets of the scorecard: met or missed, and the reasons of misses.
 
 Whether a bar is passed is computed from the results. Reasons are sentences for kinds of cells; a miss
 of no known kind says so.
@@ -33,12 +33,12 @@ WHO = {
     "all": "Fault on all ranks",
     "rotating": "Fault on another rank in every step",
 }
-SLOW_NOISE = "Any fault, noise with a long memory (φ = .9)"
+SLOW_NOISE = "Any fault, noise with a long correlation (φ = .9)"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What is asked, and what came of it."""
+    """A target and its result."""
 
     what: str
     needed: str
@@ -50,7 +50,7 @@ class Bar:
 
 
 def bar_table(found: Sequence[Bar]) -> str:
-    """What is asked and what was found, a line per bar."""
+    """A table of targets and results."""
     words = {True: "passed", False: "**missed**", None: "not measured"}
     rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in found]
     return table(("", "asked", "found", ""), rows, texts=4)
@@ -75,7 +75,7 @@ def bars(simulated: dict[str, Any]) -> list[Bar]:
         _false_alarms(simulated.get("clean", ())),
         *[_size(what, cells) for what, cells in by_who.items()],
         _coverage("ledger and step time", _figures(simulated, LEDGER)),
-        _coverage("what a fix gains", _figures(simulated, FIXES)),
+        _coverage("gain of a fix", _figures(simulated, FIXES)),
         _gains(_figures(simulated, FIXES)),
     ]
 
@@ -103,7 +103,7 @@ def _false_alarms(cells: Sequence[Cell]) -> Bar:
     if alarms > FALSE_ALARMS * runs and not misses:
         misses = [f"all clean cells together: {_NOT_KNOWN}"]
     return _bar(
-        "No fault: somebody named",
+        "No fault: a rank named",
         f"≤ {FALSE_ALARMS * 100:g} % of runs",
         f"{percent(alarms / max(runs, 1))} of {runs:,} runs; {_of(cells, above)} cells",
         cells,
@@ -177,7 +177,7 @@ def _gains(figures: Sequence[Cell]) -> Bar:
     off = [one for one in figures if one["error_p95"] > GAIN_ERROR]
     worst = max((one["error_p95"] for one in figures), default=0.0)
     return _bar(
-        "What a fix gains: off by, 95th percentile of runs",
+        "Gain of a fix: error, 95th percentile of runs",
         f"≤ {GAIN_ERROR * 100:g} % of step time",
         f"{percent(worst, 2)} at worst; {_of(figures, off)} figures",
         figures,
@@ -242,100 +242,100 @@ Reason = tuple[Callable[[Cell], bool], str]
 _MISSED_RIGHT: tuple[Reason, ...] = (
     (
         lambda cell: cell["who"] == "rotating" and cell.get("cost_share", 1.0) < _WORTH,
-        "it costs less than half a percent of the step, since on that many ranks another one is as late "
-        "in most steps anyway; what costs so little is not mentioned.",
+        "it costs less than half a percent of the step, because with so many ranks another one is as "
+        "late in most steps anyway. The analysis does not report such small costs.",
     ),
     (
         lambda cell: cell["who"] == "rotating" and cell["fault_sds"] < 4,
-        "it does not stand out from its own stage's noise step by step, and what it adds to the waiting "
-        "is not always beyond what run and baseline differ by chance.",
+        "it does not stand out from the noise of its stage in single steps, and the waiting that it "
+        "adds is not always larger than the chance difference between run and baseline.",
     ),
     (
         _slow_noise,
-        "noise that remembers that many steps leaves about 25 independent ones of 500, and a rank that "
-        "was unlucky for a while looks as a slow one does.",
+        "with noise of such a long correlation, 500 steps count as about 25 independent ones, and a "
+        "rank that is slow by chance for a while looks like a slow rank.",
     ),
     (
         lambda cell: cell["ranks"] >= 512 and cell["who"] == "one",
-        "the limit grows with the number of ranks, so that false alarms do not.",
+        "the limit grows with the number of ranks, to keep false alarms rare.",
     ),
 )
 
 _MISSED_ALARMS: tuple[Reason, ...] = (
     (
         lambda cell: "spread" in cell["name"],
-        "here ranks do differ in speed for good, and the slowest of many lies further behind its peers "
-        "than the 2 % that are let pass. It is counted as a false alarm all the same.",
+        "these ranks have different speeds throughout the run, and the slowest of many is slower than "
+        "its peers by more than the tolerated 2 %. It counts as a false alarm all the same.",
     ),
     (
         _slow_noise,
-        "noise that remembers that many steps looks like lasting slowness in 500 of them.",
+        "noise of such a long correlation looks like a slow rank in a run of 500 steps.",
     ),
 )
 
 _MISSED_SIZE: tuple[Reason, ...] = (
     (
         lambda cell: cell["who"] == "rotating" and cell["fault_sds"] < 8,
-        "its size comes from how much mean and variance have grown, and noise as large as this leaves "
-        "that uncertain; where only one of them has grown beyond chance, how late the last rank is.",
+        "its size is computed from the growth of mean and variance, which such large noise makes "
+        "uncertain; if only one of them has grown by more than chance, from the last rank's lateness.",
     ),
     (
         _slow_noise,
-        "with few independent steps, faults that happen to look large are the ones that are found.",
+        "with few independent steps, only faults that look large by chance are found.",
     ),
 )
 
 _MISSED_COVERAGE: tuple[Reason, ...] = (
     (
         lambda cell: cell["covered"] > COVERED[1],
-        "the interval is wider than it need be.",
+        "the interval is wider than necessary.",
     ),
     (
         lambda cell: cell["ranks"] >= 64 and cell["figure"] in ("fix input", "fix other"),
-        "the interval is a few microseconds wide, and the clocks of several hosts are not known better. "
-        "See by how much gains are off.",
+        "the interval is a few microseconds wide, but the clocks of several hosts are less certain. The "
+        "table of errors shows how small the difference is.",
     ),
     (
         lambda cell: cell["figure"] in ("fix input", "fix other"),
-        "what is replayed has few independent steps. In milliseconds it hardly matters: see by how much "
-        "gains are off.",
+        "the replayed steps are few independent ones. The table of errors shows how small the "
+        "difference is.",
     ),
     (
         lambda cell: cell["figure"] == "fix imbalance" and "-one-" not in cell["name"],
-        "there is nothing to heal: moving lateness was found where none was put in, and whatever "
-        "healing it promises is too much.",
+        "no rank is slow: the analysis reports lateness that varies from step to step by chance, so any "
+        "gain is too much.",
     ),
     (
         lambda cell: cell["ranks"] == 2 and cell["figure"] in ("fix imbalance", "fix rank:1"),
-        "what is healthy is learned from a single peer, whose own luck is not in the interval.",
+        "the only healthy rank is a single peer, and its chance deviations are not in the interval.",
     ),
     (
         _slow_noise,
-        "noise that remembers that many steps leaves about 25 independent ones of 500, and how long it "
-        "remembers is itself estimated from them.",
+        "with noise of such a long correlation, 500 steps count as about 25 independent ones, and the "
+        "correlation itself is estimated from them.",
     ),
     (
         lambda cell: cell["figure"] in ("fix imbalance", "fix rank:1"),
-        "the interval is that of the whole loss, in proportion; how surely the loss is split among "
-        "faults is not in it.",
+        "the interval is a share of the whole loss's interval; it does not contain how uncertain the "
+        "split among faults is.",
     ),
 )
 
 _MISSED_GAIN: tuple[Reason, ...] = (
     (
         lambda cell: "-cores-one-" in cell["name"],
-        "input of the other ranks costs less than a third of what the slow rank costs, and on shared "
-        "cores that is taken for a side effect of it. The intervals of both fixes contain it.",
+        "input of the other ranks costs less than a third of the slow rank's fault, and on shared cores "
+        "that counts as its side effect. The intervals of both fixes contain it.",
     ),
     _MISSED_COVERAGE[2],
     (
         _slow_noise,
-        "what is healthy is learned from peers in the same part of the run, and with noise that "
-        "remembers that many steps they were lucky or unlucky there together.",
+        "the healthy step is estimated from peers in the same part of the run, and with noise of such a "
+        "long correlation they are fast or slow together there.",
     ),
     (
         lambda cell: cell["ranks"] == 2,
-        "the baseline is another run, and what two ranks' mean step differs by in two runs is an error "
-        "of the prediction. The intervals contain it.",
+        "the baseline is another run, and the difference of two runs' mean steps is an error of the "
+        "prediction. The intervals contain it.",
     ),
 )

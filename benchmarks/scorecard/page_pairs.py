@@ -33,17 +33,18 @@ _INTERVALS = ("predicted_ci95", "achieved_ci95")
 _TEXT = """\
 ## Predicted gains against real fixes
 
-{pairs} pairs of real trainings: one has a fault, the other is the same training without it. From the
-faulty run's logs the analysis predicts the step time after the fix; the other run says what the fix
-achieves. A baseline and four pairs are trained in the same processes, in turns of a few seconds, so
-that the machine's drift meets all of them alike. Ranks are not pinned to cores; {cores} cores serve
-1, 2 or 4 ranks. Faults sleep or burn CPU time, on one rank or on all, in the loader, in a prefetching
-loader, in compute or between steps.
+{pairs} pairs of real trainings: one has a fault, the other is the same training without it. The
+analysis predicts the step time after the fix from the faulty run's logs; the other run shows the step
+time that the fix achieves. A baseline and four pairs are trained in the same processes, in turns of a
+few seconds, so that the machine's drift affects all of them alike. A step without a fault takes 20 to
+40 ms of one core per rank; 1, 2 or 4 ranks share {cores} cores and are not pinned to them. Faults sleep
+or burn CPU time, on one rank or on all, in the loader, in a prefetching loader, in compute or between
+steps.
 
 *Error* is predicted minus achieved, as a share of the faulty run's step. A prediction *holds* if the
-achieved step time lies within its 95 % interval, widened by the achieved one's own. A bound ("at
+achieved step time lies within its 95 % interval, widened by the achieved step's interval. A bound ("at
 most") has no error; it holds if the fix gains no more. Two equal fixed runs differ by {middle} of the
-faulty step in the median and by {most} at the 90th percentile; another training predicts no better.
+faulty step in the median and by {most} at the 90th percentile. No prediction can be closer than that.
 
 {asked}
 

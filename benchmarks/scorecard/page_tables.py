@@ -63,8 +63,8 @@ def summary(power: Sequence[Cell], clean: Sequence[Cell]) -> str:
     """Ours against the two naive readings."""
     titles = {
         "one": "fault on one rank: cause and rank right",
-        "all": "fault on all ranks: cause right, nobody named",
-        "rotating": "fault on another rank in every step: cause right, nobody named",
+        "all": "fault on all ranks: cause right, no rank named",
+        "rotating": "fault on another rank in every step: cause right, no rank named",
     }
     rows = []
     for who, title in titles.items():
@@ -74,7 +74,7 @@ def summary(power: Sequence[Cell], clean: Sequence[Cell]) -> str:
     named = percent(run_share(clean, "innocent_named"))
     latest = run_share(clean, "latest_rank_right")
     by_latest = percent(None if latest is None else 1 - latest)
-    rows.append(("no fault: somebody named", _count(clean), named, "names nobody", by_latest))
+    rows.append(("no fault: a rank named", _count(clean), named, "names no rank", by_latest))
     return table(("", "runs", "Stallscope", "own log, cause only", "latest arrival"), rows)
 
 

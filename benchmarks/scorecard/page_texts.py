@@ -1,55 +1,56 @@
-"""What the scorecard's page says between its tables. There is no result in it."""
+"""The sentences between the tables of the scorecard's page; they contain no results."""
 
 INTRODUCTION = """\
 # Scorecard: how often attribution is right
 
-Faults of known size are put into runs, the logs are analysed as anybody's are, and the answer is
-held against what was put in: {simulated:,} simulated runs and {real:,} trainings on real Horovod
-ranks. The numbers on this page are made by `make scorecard`; [attribution.md](attribution.md) says
-how the analysis works.
+Runs get faults of known size. Their logs are analysed like any others, and the answers are compared
+with the faults: {simulated:,} simulated runs and {real:,} trainings on real Horovod ranks.
+`make scorecard` computes all numbers of this page; [attribution.md](attribution.md) explains the
+analysis.
 """
 
 FIRST = """\
-## What is asked, and what came of it
+## Targets and results
 
 Faults of {percent} % of the step or more, {steps} steps, noise up to {cv:g} %:
 
 {bars}
 
-*Noise* is the coefficient of variation of every stage from step to step; each step's is correlated
-with the one's before (φ = .5 unless said otherwise). A *cell* is one kind of run, simulated many
-times. A bar is passed if every cell passes it. With false alarms and intervals, a cell fails if it
-lies beyond the bar by more than chance (1 %).
+*Noise* is the coefficient of variation of every stage from step to step; each step's noise is
+correlated with that of the step before (φ = .5 unless stated otherwise). A *cell* is one kind of run,
+simulated many times. A target is met if every cell meets it. For false alarms and intervals, a cell
+fails if it misses the target by more than chance (1 %).
 
-## Against logs that are not joined
+## Comparison with separate logs
 
-The same runs, read naively:
+The same runs, read without joining the ranks' logs:
 
 {summary}
 
-- **Own log**: each rank's log against the same rank's baseline; the stage that has grown most is
-  the cause. A rank that waits for another cannot tell that from a slow network, so only the
-  culprit's own log is right, and nothing says whose that is.
-- **Latest arrival**: whoever is last most often, in more than twice its share of steps, is the
-  straggler. Somebody is last in every step of a healthy run, too, and a fault on all ranks has no
-  last one.
+- **Own log**: each rank's log is compared with the same rank's baseline; the stage that has grown
+  most is the cause. A rank that waits for another cannot tell that from a slow network, so only the
+  slow rank's log is right, and nothing shows which log that is.
+- **Latest arrival**: the rank that is last most often, in more than twice its share of steps, is the
+  straggler. But every step of a healthy run has a last rank, too, and a fault on all ranks has no
+  straggler.
 
 ![Runs with the cause and the rank right, by size of the fault](scorecard/power.svg)
 
 Faults in {stage} on {ranks} ranks, noise {picture_cv:g} %.
 """
 
-MISSES = "## Where bars are missed, and why"
+MISSES = "## Missed targets, and why"
 
 POWER = """\
-## What is found: size, noise, ranks
+## Detection by size, noise and ranks
 
-The share of runs with cause and rank right, by size of the fault in % of the clean step.
+The share of runs with cause and rank right, by size of the fault in % of the clean step. An answer is
+right in these cases:
 
 - One rank: exactly that rank is named, with its stage.
-- All ranks: nobody is named, and the injected stage exceeds its baseline most, by more than chance.
-- Another rank in every step, drawn at random: nobody is named, and moving lateness of that stage is
-  found.
+- All ranks: no rank is named, and the injected stage exceeds its baseline most, by more than chance.
+- Another rank in every step, drawn at random: no rank is named, and that stage is reported as varying
+  from step to step.
 """
 
 POWER_KINDS = {
@@ -62,104 +63,103 @@ POWER_KINDS = {
 SIZES = "**Size**, found / injected: the range of the cells' medians, noise up to {cv:g} %"
 
 VERDICTS = """\
-**Verdict**: how often it is the fault, where that costs at least 1.25 times as much as exposed
-allreduce (20 ms). Of smaller ones another verdict, or an undecided one, is right."""
+**Verdict**: how often it names the fault, if the fault costs at least 1.25 times as much as exposed
+allreduce (20 ms). For smaller faults another verdict, or `balanced`, is right."""
 
 LENGTHS = """\
-## Shorter and longer runs, noise with a longer memory
+## Length of the run, and correlated noise
 
-8 ranks, noise 10 %, faults in input and compute. φ is how far a step's noise is that of the step
-before: with .5 it is forgotten after 3 steps, with .9 after 19.
+8 ranks, noise 10 %, faults in input and compute. φ is the correlation of a step's noise with that of
+the step before: the autocorrelation time is 3 steps at .5 and 19 steps at .9.
 """
 
 CLEAN = """\
 ## Clean runs
 
-Nobody is to be named.
+No rank should be named.
 """
 
 PATTERNS = """\
 ## Bursts, ramps, hosts, two at once, uneven work
 
-*Who*: exactly the ranks and hosts that were made slow, and nobody else; then also their stages;
-then also the pattern.
+*Who*: exactly the ranks and hosts that were made slow are named. The next columns also require their
+stages, and their pattern.
 """
 
 REAL = """\
 ## Real Horovod ranks
 
 TensorFlow-Keras and PyTorch under `horovodrun` over Gloo on {cores} cores. A rank sleeps or spins
-in one of its stages and measures for how long; that is the truth. The baseline is the same training
-on synthetic data, minutes before. The noise is the machine's own.
+in one of its stages and measures how long; that is the truth. The baseline is the same training
+on synthetic data, minutes before. The noise comes from the machine.
 """
 
 NOT_REAL = """\
 ## Real Horovod ranks
 
-Not trained yet. `make scorecard` does so where there is a training environment.
+Not trained yet. `make scorecard` trains them where there is a training environment.
 """
 
 WITNESS = """\
 ## An independent witness
 
-The Horovod Timeline, recorded in the same training, against what Stallscope books as wait and
-allreduce.
+Wait and allreduce, compared with the Horovod Timeline of the same training.
 """
 
 COVERAGE = """\
-## Do intervals hold the truth?
+## Coverage of intervals
 
-The share of runs whose 95 % interval holds what the job's step is on average, over all runs of the
-row. *Without*: runs that got no interval, for too few independent steps.
+The share of runs whose 95 % interval contains the job's mean step. *Without*: runs without an
+interval, because they have too few independent steps.
 """
 
 GAINS = """\
-## Do fixes gain what is said?
+## Predicted gains in simulated runs
 
-The truth is the same job simulated again, from the same random numbers, without what is fixed; the
-bound for allreduce is held against the true transfer. Coverage of the interval:
+The truth is the same job without the fault, simulated again from the same random numbers. The bound
+for allreduce is compared with the true transfer. Coverage of the interval:
 """
 
 GAIN_ERRORS = """\
-By how much gains are off, in % of step time: median / 95th percentile of runs.
+Errors of gains, in % of step time: median / 95th percentile of runs.
 """
 
 ROBUSTNESS = """\
 ## Bad clocks, lost rows, uneven rings
 
-Noise 5 %. *Right*: nobody named without a fault, cause and rank right with one. *Off by*: mean
+Noise 5 %. *Right*: no rank named without a fault, cause and rank right with one. *Off by*: mean
 error of exposed allreduce.
 
 {table}
 
 Allreduce comes out too large in two cases. Skew of a ring between hosts cannot be told from an
-offset of their clocks. And where the slow rank's own rows are missing, nothing tells waiting for it
-from the transfer.
+offset of their clocks. Where the slow rank's rows are missing, waiting for it cannot be told from the
+transfer.
 """
 
 LIMITS = """\
-## What this page does not show
+## Limits of this page
 
-- Simulated noise is lognormal, has one memory for all stages, and is independent between ranks.
-  Real noise has more shapes. That is what the real half is for, and it is small: few ranks, one
-  machine, no GPU, no fast network.
-- A rank that is late for an early bucket of gradients only cannot be told from a slow network. The
-  table above has it: nobody is named, and the time is booked as allreduce.
-- The naive readings are this scorecard's own, given the same aligned logs and baselines as the
-  analysis. A careful reader of single logs does better.
-- Baselines here are of the same job. What another batch size, model or machine does to a comparison
-  is not scored; the report lists such differences.
+- Simulated noise is lognormal, has one correlation for all stages, and is independent between ranks.
+  Real noise has more shapes. The real half has it, but that half is small: few ranks, one machine, no
+  GPU, no fast network.
+- A rank that is late only for an early bucket of gradients cannot be told from a slow network. In the
+  table above no rank is named for it, and the time counts as allreduce.
+- The readings of separate logs are this scorecard's, and get the same aligned logs and baselines as
+  the analysis. A careful reader of single logs does better.
+- Baselines here are of the same job. Comparisons with another batch size, model or machine are not
+  scored; the report lists such differences.
 """
 
 MADE = """\
-## How it was made
+## How to make this page
 
-`make scorecard` simulates {simulated:,} runs (hours of one core), trains {real:,} and
-{pairs:,} pairs, and writes this page. It goes on where it was interrupted, and runs again what the
-code has changed for.
-`make scorecard ARGS=--quick` prints a small simulated grid in a few minutes and leaves the page as
-it is. The figures of all cells are in [simulated.json](scorecard/simulated.json){trained}. Seeds
-are fixed: the simulated half comes out the same everywhere.
+`make scorecard` simulates {simulated:,} runs (hours of one core), trains {real:,} runs and
+{pairs:,} pairs, and writes this page. It continues where it was interrupted, and repeats only what a
+change of the code affects.
+`make scorecard ARGS=--quick` prints a small simulated grid in a few minutes and leaves the page
+unchanged. [simulated.json](scorecard/simulated.json){trained} contain the figures of all cells. Seeds
+are fixed: the simulated half is the same on every machine.
 
 Made with {versions}.
 """
