@@ -128,6 +128,18 @@ def test_loaders_at_work_slow_compute_down_and_fixing_them_wins_it_back(
     assert (share(found, "compute") < 0.01) == all_of_it
 
 
+@pytest.mark.parametrize(("facts", "contained"), [(PREFETCHING, True), ({}, False)])
+def test_loaders_that_are_hardly_late_may_be_what_slows_compute(
+    facts: dict[str, object], contained: bool
+) -> None:
+    found = on_cores(Fault("compute", 15), facts=facts)
+    assert found.decomposition is not None
+    most = gain(found, "input").saved_ms.ci95
+    assert most is not None
+    assert (most[1] > 0.9 * found.decomposition.loss.value) == contained
+    assert share(found, "compute") > 0.9
+
+
 def test_compute_that_is_slower_than_loaders_can_make_it_is_a_fault() -> None:
     found = on_cores(Fault("input", 20), Fault("compute", 30), facts=PREFETCHING)
     assert share(found, "compute") > 0.5

@@ -64,7 +64,7 @@ class BaselineReplay:
     own_fault: Mapping[str, float] = field(default_factory=dict)
     #: The share of its speed that compute loses at most to loaders that work at the same time.
     taken_by_loaders: float = 0.0
-    #: Per stage, nanoseconds per step that are taken for a side effect of the largest fault.
+    #: Per stage, nanoseconds per step that its fix may win back beyond its share.
     side_effects: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -129,8 +129,7 @@ class BaselineReplay:
 
         Args:
             share: of the loss.
-            side_effect: nanoseconds that may be a fault of their own after all; the interval contains
-                them.
+            side_effect: nanoseconds that this fix may win back as well; the interval contains them.
         """
         value = share * self.loss
         if self.step.ci95 is None or self.usual_step.ci95 is None:
@@ -180,6 +179,9 @@ class BaselineReplay:
             allreduce = 0.0
         slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
         side_effects = {stage: alone[stage] for stage in STAGES if not keep[stage]}
+        if keep["compute"] and self._loaders_may_slow_compute:
+            # Input is hardly late, and yet its loaders may be what slows compute.
+            side_effects["input"] = alone["input"] + alone["compute"]
         return replace(self, slower=slower, slower_allreduce=allreduce, side_effects=side_effects)
 
     @property
