@@ -58,20 +58,21 @@ faulty step in the median and by {most} at the 90th percentile. No prediction ca
 """
 
 _WHY = """\
-What the misses come from:
+Causes of the misses:
 
-- **The machine.** Two equal runs that are trained in turns differ by as much as most predictions
-  are off, most of all with Horovod's PyTorch, whose ranks poll while they wait.
-- **The baseline has no loader.** A repaired loader still costs 0.5 to 3 ms of such small steps,
-  most with worker processes. Where these share CPU cores with compute, the gain is called a bound.
-- **Prefetching loaders that are slow on all ranks.** Ranks get out of step and wait for each other
-  in turn. Where one of them never starves, the other one is named, and the gain is called a bound:
-  its own loader's limit is unknown.
-- **Ranks that wake up together.** Four ranks that have slept at the same time compete for two
-  cores; what that costs may look like slower compute on all ranks.
-- **No baseline.** What dispatching a step needs is assumed, 1 ± 1 ms, and after a pause compute is
-  up to 2 ms slower, because caches are cold: together a tenth of a step of 10 ms. Gains on shared
-  cores are bounds.
+- **The machine.** Two equal runs that take turns differ, most of all with Horovod's PyTorch: its
+  waiting ranks poll, and four of them keep two cores busy.
+- **The baseline has no loader.** A repaired loader still takes 0.5 to 3 ms per step. If its worker
+  processes share CPU cores with compute, the gain is called a bound.
+- **Prefetching loaders that burn CPU.** They take cores from compute. Without a baseline, the run does
+  not show how fast compute is beside idle loaders.
+- **Prefetching loaders that are slow on all ranks.** Ranks get out of step and wait for each other in
+  turn. If one of them never starves, the other one is named, and the gain is called a bound, because
+  the limit of the first one's loader is unknown.
+- **Ranks that wake up together.** Four ranks that have slept at the same time compete for two cores.
+  The cost may look like slower compute on all ranks.
+- **No baseline.** The analysis assumes that a step without a fault needs 1 ± 1 ms for input and as much
+  between steps. Gains on shared cores are bounds.
 """
 
 
