@@ -70,6 +70,24 @@ def test_waiting_with_loaders_at_work_becomes_input_and_steps_stay_as_they_are()
     assert np.median(ledger.imbalance) < 0.02 * recorded.total.mean()
 
 
+def test_full_queues_at_the_begin_of_epochs_do_not_hide_a_loaders_pace() -> None:
+    slower = Fault("input", 1.5, ranks=(0,))
+    recorded = steady(replace(STARVING, ranks=2, steps=80, prefetch=4, faults=(slower,)))
+    # The first steps of an epoch take from full queues, so the mean is of no typical step.
+    assert np.median(recorded.total) > 1.03 * recorded.total.mean()
+    fetch, arrival = (recorded.cells.columns(name, [0, 1]).copy() for name in ("input", "arrival"))
+    # In the second epoch rank 1 finds its batch ready, and waits for rank 0's.
+    ahead = (recorded.epochs == 1) & (recorded.critical == 0) & (fetch[:, 1] > 10_000_000)
+    assert ahead.sum() > 20
+    early = np.where(ahead, fetch[:, 1] - 1_000_000, 0)
+    fetch[:, 1] -= early
+    arrival[:, 1] -= early
+    cells = recorded.cells.beside(HeldCells.of({"input": fetch, "arrival": arrival}))
+    ledger = with_loaders_at_work(replace(recorded, cells=cells))
+    held = ledger.cells.columns("input", [1])[ahead, 0]
+    assert np.median(held) > 0.7 * np.median(recorded.total)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_slow_loader_is_named_where_the_others_keep_up(seed: int) -> None:
     slow = Fault("input", 120, ranks=(5,), when=Always())

@@ -14,6 +14,7 @@ from stallscope.analysis.communication import (
     fit_communication,
 )
 from stallscope.analysis.stats import Mean
+from stallscope.analysis.what_if import WhatIf, saving
 from stallscope.simulate import Bursts, Fault, Fixed, Job, Noise, Ramp, Ring, Tree, simulate
 
 JOB = Job(ranks=8, steps=1000, noise=Noise(cv=0.05))
@@ -26,6 +27,16 @@ def saved_ms(analysis: Analysis, fix: str) -> float:
 def truly_saved_ms(job: Job, better: Job) -> float:
     """By how much the mean step is shorter in the same job run again, steady steps only."""
     return simulate(job).truth.step_ms(1) - simulate(better).truth.step_ms(1)
+
+
+def test_no_interval_of_a_speedup_reaches_where_no_step_is_left() -> None:
+    gain = WhatIf("input", Mean(0.0, None), 1.0, None)
+    sure = saving(gain, Mean(50.0, (40.0, 60.0)), step_ms=100.0)
+    assert sure.speedup == 2
+    assert sure.ci95 == pytest.approx((100 / 60, 100 / 40))
+    unsure = saving(gain, Mean(50.0, (-20.0, 120.0)), step_ms=100.0)
+    assert (unsure.speedup, unsure.ci95) == (2, None)
+    assert unsure.saved_ms.ci95 == (-20.0, 120.0)
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 64])

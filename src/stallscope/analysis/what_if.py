@@ -115,13 +115,17 @@ def with_model_error(gain: WhatIf, step_ms: float) -> WhatIf:
 
 
 def saving(gain: WhatIf, saved_ms: Mean, step_ms: float) -> WhatIf:
-    """The same gain with other milliseconds saved per step, of so many."""
+    """The same gain with other milliseconds saved per step, of so many.
+
+    The speed-up has no interval where that of the milliseconds leaves open whether any step is left.
+    """
 
     def speedup(ms: float) -> float:
         return step_ms / max(step_ms - ms, 1e-6)
 
     ci95 = saved_ms.ci95
-    sure = None if ci95 is None else (speedup(ci95[0]), speedup(ci95[1]))
+    known = ci95 is not None and ci95[1] < step_ms
+    sure = (speedup(ci95[0]), speedup(ci95[1])) if ci95 is not None and known else None
     return replace(gain, saved_ms=saved_ms, speedup=speedup(saved_ms.value), ci95=sure)
 
 
