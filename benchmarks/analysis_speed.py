@@ -52,7 +52,7 @@ TARGET_ROWS, TARGET_S, TARGET_RAW_S, TARGET_RAW_GB = 10_000_000, 5.0, 15.0, 3.0
 
 @dataclass(frozen=True)
 class Taken:
-    """Seconds on the clock, and of all processors together, other processes' included."""
+    """Seconds on the clock, and of all CPU cores together, other processes' included."""
 
     clock: float
     cpu: float
@@ -136,7 +136,7 @@ def reported(logs: Path, out: Path) -> None:
 
 
 def read_bare(logs: Sequence[Path]) -> None:
-    """All rows as columns, behind the line of facts and the line of names."""
+    """All rows as columns, after the line of facts and the line of names."""
     options = pyarrow.csv.ReadOptions(skip_rows=1)
     for path in logs:
         pyarrow.csv.read_csv(path, read_options=options)

@@ -28,7 +28,7 @@ from stallscope.collecting import list_runs
 from stallscope.collector.catalogue.entry import ANALYSIS
 from stallscope.collector.store import save_run
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.store.shelves import Collected
+from stallscope.dashboard.store.run_sources import Collected
 from stallscope.dashboard.timeline import lanes_of
 from stallscope.dashboard.timeline.answer import answer
 from stallscope.run import Run

@@ -1,9 +1,9 @@
 """The recorder's own work around a step, and the bytes that it writes of it, in every framework.
 
 Small trainings of one process each, as users write them, with few and with many gradients. What the
-recorder's own work is, its logs say: hooks on gradients and stamps in a graph are not in it. Where no
-graph can be stamped, stamps are the host's work as well: MXNet's engine is asked for them, and on JAX a
-thread is woken. These two train with stages and without them.
+recorder's own work is, its logs say: hooks on gradients and timestamps in a graph are not in it.
+Where no graph can be stamped, timestamps are the host's work as well: MXNet's engine is asked for
+them, and on JAX a thread is woken. These two train with stages and without them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What importing the recorder adds to importing the framework, in fresh processes.
 
-Timed inside each process, behind the framework's import: the difference of two whole processes, of
+Timed inside each process, after the framework's import: the difference of two whole processes, of
 seconds each, would say no more than how busy the machine was.
 """
 

@@ -26,7 +26,7 @@ PROGRAM = ROOT / "benchmarks" / "keras_overhead_training.py"
 SKIPPED = 100
 #: Pairs of steps whose median is one figure: what else the machine does lasts for seconds.
 BLOCK = 25
-#: What a step takes: by the clock, and of the processors in all threads.
+#: What a step takes: by the clock, and of the CPU cores in all threads.
 UNITS = ("us", "processors_us")
 
 
@@ -36,8 +36,8 @@ class Size(NamedTuple):
     ranks: int
     layers: int
     width: int
-    #: How many times the stamps are in the graph, where the recorder's cost is told: as often as noise
-    #: asks for, as copies drive each other out of the processor's caches.
+    #: How many times the timestamps are in the graph, where the recorder's cost is told: as often as
+    #: noise asks for, as copies drive each other out of the processor's caches.
     stamped: int
     processes: int
     pairs: int
@@ -104,11 +104,11 @@ def trained(
 def costs(
     what: str, size: Size, own: list[dict[str, Any]], timed: list[dict[str, Any]], host: float
 ) -> list[Figure]:
-    """What callback and Timeline add to a step: by the clock, and of the processors."""
+    """What callback and Timeline add to a step: by the clock, and of the CPU cores."""
     found = []
     for unit, name in zip(UNITS, ("added per step", "processors' time added per step")):
         by = of_one(size, recorders(own, unit), host)
-        # Process by process: what comes right behind each other is compared.
+        # Process by process: what comes right after each other is compared.
         with_it, without = (
             [median(of(run, "none", unit)) for run in runs] for runs in (timed, own)
         )
@@ -141,7 +141,7 @@ def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1
 
 
 def of_one(size: Size, by: Difference, host: float) -> Difference:
-    """What one recorder adds, where the stamps are many times in the graph, and the host part once."""
+    """What one recorder adds: timestamps many times in the graph, the host part once."""
     value, low, high = (host + (us - host) / size.stamped for us in (by.value, by.low, by.high))
     return Difference(value, low, high)
 

@@ -3,9 +3,9 @@
     horovodrun -np 2 python benchmarks/keras_overhead_training.py OUT LAYERS WIDTH STAMPED STEPS SEED
 
 Two train functions of one model, one of them with the recorder, take turns step by step, in an order
-that all ranks draw alike. Two graphs that do the same differ by more than the stamps take, by where
-their memory lies. So the stamps are put into the graph STAMPED times: what they add is as many times as
-much, and what graphs differ by is not.
+that all ranks draw alike. Two graphs that do the same differ by more than the timestamps take, by where
+their memory lies. So the timestamps are put into the graph STAMPED times: what they add is as many
+times as much, and what graphs differ by is not.
 
 Writes OUT/result.json, of rank 0: what every step has taken, and whose it was; and OUT/logs.
 """
@@ -50,12 +50,12 @@ def plain(model: tf.keras.Model, batches: Iterator[Any]) -> Step:
 def recorded(
     model: tf.keras.Model, batches: Iterator[Any], logger: StepLogger, stamped: int
 ) -> Step:
-    """The train function with the recorder, and with stamps of more recorders in its graph."""
+    """The train function with the recorder, and with timestamps of more recorders in its graph."""
     # Theirs are small, as what they hold is not looked at.
     more = [Instrumentation(StampRing(64), False, False) for _ in range(stamped - 1)]
     for one in more:
         one.install(model)
-        # Its stamps are handed out as the recorder's are, and stay in the logs.
+        # Its timestamps are handed out as the recorder's are, and stay in the logs.
         one.takes_out = lambda: True
     logger.set_model(model)
     logger.on_train_begin()
@@ -93,7 +93,7 @@ def main() -> None:
             begun, worked = time.perf_counter_ns(), time.process_time_ns()
             functions[arm](batches)["loss"].numpy()
             us = (time.perf_counter_ns() - begun) / 1e3
-            # Of the processors, in all threads of the process.
+            # Of the CPU cores, in all threads of the process.
             ran.append(
                 {"arm": arm, "us": us, "processors_us": (time.process_time_ns() - worked) / 1e3}
             )

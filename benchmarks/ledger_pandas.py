@@ -3,7 +3,7 @@
     python benchmarks/ledger_pandas.py [--large] [--picture FILE]
 
 ``ledger_by_pandas`` is what one would write in a notebook: it is the alternative, and a check of our
-results. Both begin with the same table of stamps, on one clock; ours aligns the ranks first.
+results. Both begin with the same table of timestamps, on one clock; ours aligns the ranks first.
 ``--large`` times ours from collected runs as well, reading included, and those up to 10⁸ rows: of them
 pandas would need some 40 GB.
 """

@@ -1,7 +1,7 @@
-"""What the stamps add to a step of MXNet on Horovod, by the clock and of the processors.
+"""What the timestamps add to a step of MXNet on Horovod, by the clock and of the CPU cores.
 
 On the training thread the engine is asked for them, which the log counts (see host_part.py); but the
-engine computes meanwhile, and what it does for a stamp itself is nowhere else to be seen.
+engine computes meanwhile, and what it does for a timestamp itself is nowhere else to be seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENVIRONMENT = ROOT / ".venv-mxnet"
 RANKS, PROCESSES = 2, 4
 #: Dense layers besides the last; each has two gradients.
 LAYERS = 80
-#: How many times more the stamps are asked for, as what they add once is less than steps differ by.
+#: How many times more the timestamps are asked for, as what they add once is less than steps differ by.
 STAMPED = 200
 #: Pairs of steps.
 PAIRS = 200
@@ -38,7 +38,7 @@ def figures(quick: bool) -> list[Figure]:
 
 
 def trained(out: Path, pairs: int) -> dict[str, list[float]]:
-    """What steps with more stamps have taken more than those beside them."""
+    """What steps with more timestamps have taken more than those beside them."""
     out.mkdir()
     words = ["horovodrun", "-np", str(RANKS), "python", str(PROGRAM), str(out)]
     numbers = [LAYERS, STAMPED, pairs]

@@ -1,9 +1,9 @@
-"""Trains a network of MXNet on Horovod, with stamps and with many more in turns: mxnet_overhead.py's.
+"""Trains a network of MXNet on Horovod, with timestamps and with many more: for mxnet_overhead.py.
 
     horovodrun -np 2 python benchmarks/mxnet_overhead_training.py OUT LAYERS STAMPED PAIRS
 
 Steps take turns, in an order that all ranks draw alike: in one of a pair the engine is asked for the
-stamps STAMPED times more. Writes OUT/result.json, of rank 0: for every pair, what the one step has
+timestamps STAMPED times more. Writes OUT/result.json, of rank 0: for every pair, what the one step has
 taken more than the other.
 """
 
@@ -40,7 +40,7 @@ def network(layers: int) -> Any:
 
 
 class Asked:
-    """Has the engine asked ``more`` times where it is asked once, but for looks now and then."""
+    """Has the engine asked ``more`` times where it is asked once, but for looks at times."""
 
     def __init__(self) -> None:
         self.more = 0
@@ -73,13 +73,13 @@ class Asked:
 
 
 def step(net: Any, trainer: Any, batch: Any) -> Taken:
-    """What it has taken, by the clock, and of the processors in all threads."""
+    """What it has taken, by the clock, and of the CPU cores in all threads."""
     began = time.perf_counter_ns(), time.process_time_ns()
     with autograd.record():
         loss = net(batch).square().mean()
     loss.backward()
     trainer.step(BATCH)
-    # As where the loss is told now and then: without it the host runs ahead of the engine for ever.
+    # As where the loss is told at times: without it the host runs ahead of the engine for ever.
     loss.asscalar()
     mx.nd.waitall()
     ended = time.perf_counter_ns(), time.process_time_ns()

@@ -17,7 +17,7 @@ from pathlib import Path
 import machine
 from peers import PeerError
 
-# Where that is allowed: others on the machine get the processor behind what is measured.
+# Where that is allowed: others on the machine get the CPU core after what is measured.
 NICENESS = -10
 
 

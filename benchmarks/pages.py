@@ -10,7 +10,7 @@ from math import ceil
 from pathlib import Path
 
 from stallscope.analysis.scaling import held_out
-from stallscope.collector.recorder.budgets import (
+from stallscope.collector.recorder.rate_limits import (
     COPIED_PART_BYTES,
     COPY_SECONDS,
     FIRST_UPLOAD_REQUESTS,

@@ -24,7 +24,7 @@ def ran(
     variables: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> str:
-    """What a program printed; with an environment's programs in front of all others.
+    """What a program printed; with an environment's programs before all others.
 
     Raises:
         PeerError: if it failed, with its last lines, or if the environment is not there.

@@ -1,4 +1,4 @@
-"""Writes the README's figures from the last line of benchmarks/history.jsonl.
+"""Writes the figures of README.md and docs/benchmarks.md from the last line of benchmarks/history.jsonl.
 
 python benchmarks/readme.py
 """
@@ -6,16 +6,19 @@ python benchmarks/readme.py
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from figures import Figure
-from run import HISTORY, cells
+from figures import Figure, number
+from run import HISTORY, cells, value_of
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 BEGINS, ENDS = "<!-- figures -->", "<!-- /figures -->"
-#: What the README quotes, in this order; all of it is in docs/benchmarks.md's `make bench`.
+#: The figures of docs/benchmarks.md, in this order; `make bench` prints all of them.
 QUOTED = (
     "Keras, 162 gradients: host part per step",
     "Keras, 162 gradients: bytes per step and rank",
@@ -35,8 +38,15 @@ QUOTED = (
 )
 
 
+_TIMELINE = "Keras, 2 ranks, 162 gradients: added per step, against the Timeline"
+_TRACEML = "PyTorch, 160 gradients: added per step, against traceml-ai"
+_BYTES = "Keras, 2 ranks, 162 gradients: bytes per step"
+
+
 def main() -> None:
-    README.write_text(with_figures(README.read_text(), last(HISTORY)))
+    content = last(HISTORY)
+    README.write_text(with_figures(README.read_text(), costs(content)))
+    PAGE.write_text(with_figures(PAGE.read_text(), quoted(content)))
 
 
 def last(history: Path) -> dict[str, Any]:
@@ -45,36 +55,72 @@ def last(history: Path) -> dict[str, Any]:
     return content
 
 
-def with_figures(text: str, content: dict[str, Any]) -> str:
-    """The README with these figures between its markers.
+def with_figures(text: str, section: str) -> str:
+    """The page with this section between its markers.
 
     Raises:
-        ValueError: if the markers are not there, or a quoted figure is not among those kept.
+        ValueError: if the markers are not there.
     """
     before, begins, rest = text.partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     if not begins or not ends:
-        raise ValueError(f"the README has no {BEGINS} … {ENDS}")
-    return f"{before}{BEGINS}\n{section(content)}{ENDS}{after}"
+        raise ValueError(f"the page has no {BEGINS} … {ENDS}")
+    return f"{before}{BEGINS}\n{section}{ENDS}{after}"
 
 
-def section(content: dict[str, Any]) -> str:
-    figures = {
-        own["name"]: Figure.of(own) for one in content["benchmarks"] for own in one["figures"]
-    }
-    missing = [name for name in QUOTED if name not in figures]
-    if missing:
-        raise ValueError(f"no such figure in {HISTORY.name}: {', '.join(missing)}")
-    machine = content["machine"]
-    day = datetime.fromisoformat(content["date"]).date()
+def costs(content: dict[str, Any]) -> str:
+    """The README's three lines: time, bytes, and the targets that are missed."""
+    figures = _figures(content, (_TIMELINE, _TRACEML, _BYTES))
+    time, torch, size = (figures[name] for name in (_TIMELINE, _TRACEML, _BYTES))
+    asked = [figure for figure in figures.values() if figure.target is not None]
+    missed = [figure for figure in asked if figure.met is False]
+    named = "; ".join(f"{one.name} {value_of(one)}, {one.target}" for one in missed)
     lines = [
-        f"On {day}, {machine['cores']} cores of {machine['cpu']}; in brackets the 95 % interval:",
+        f"- **Time per step**: {value_of(time)} with Keras on 2 ranks, where the Horovod Timeline takes "
+        f"{_other(time)}; {value_of(torch)} with PyTorch, where traceml-ai takes {_other(torch)}.",
+        f"- **Disk**: {value_of(size)} per step and rank, where the Timeline writes {_other(size)}.",
+        f"- **Targets missed**: {len(missed)} of {len(asked)}{': ' if named else ''}{named}.",
+        "",
+        f"{_measured(content)}, 95 % intervals in brackets. [How it was measured](docs/benchmarks.md).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def quoted(content: dict[str, Any]) -> str:
+    """The table of docs/benchmarks.md."""
+    figures = _figures(content, QUOTED)
+    lines = [
+        f"{_measured(content)}, 95 % intervals in brackets:",
         "",
         "| figure | value | alternative | its value | ratio | target | |",
         "| --- | ---: | --- | ---: | ---: | --- | --- |",
         *(f"| {' | '.join(cells(figures[name]))} |" for name in QUOTED),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _measured(content: dict[str, Any]) -> str:
+    machine, day = content["machine"], datetime.fromisoformat(content["date"]).date()
+    return f"Measured on {day}, on {machine['cores']} cores of {machine['cpu']}"
+
+
+def _other(figure: Figure) -> str:
+    return f"{number(figure.alternative_value or 0.0)} {figure.unit}"
+
+
+def _figures(content: dict[str, Any], needed: Sequence[str]) -> dict[str, Figure]:
+    """All figures by name.
+
+    Raises:
+        ValueError: if a needed one was not kept.
+    """
+    figures = {
+        own["name"]: Figure.of(own) for one in content["benchmarks"] for own in one["figures"]
+    }
+    missing = [name for name in needed if name not in figures]
+    if missing:
+        raise ValueError(f"no such figure in {HISTORY.name}: {', '.join(missing)}")
+    return figures
 
 
 if __name__ == "__main__":

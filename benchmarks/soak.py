@@ -37,7 +37,7 @@ from stallscope.runs import open_run, open_runs
 EVERY_SECONDS = 2.0
 STEP_SECONDS = 0.02
 BYTES_PER_STEP = 64
-# A session's last facts and its end row come behind the count that is among them.
+# A session's last facts and its end row come after the count that is among them.
 LAST_LINES_BYTES = 1024
 # The follower and the dashboard hold the run itself: its table, and what is made of it for a moment.
 BYTES_PER_ROW = {"training": 0, "follower": 2_000, "dashboard": 1_000}

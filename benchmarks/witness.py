@@ -12,12 +12,12 @@ fused repeat the same interval, so what counts is the union, never the sum:
   last one is ready;
 - exposed: the part of that union after rank 0's gradients were ready, which is what holds it up;
 - span: from ready to the end of the last interval, with what lies between the intervals;
-- alone: from the begin of the last gradient's negotiation to the end of the last interval. It needs
-  no stamp of ours. A negotiation begins with the first rank that has the gradient, so it is the like
+- alone: from the start of the last gradient's negotiation to the end of the last interval. It needs
+  no timestamp of ours. A negotiation begins with the first rank that has the gradient, so it is the like
   of ours in those steps only in which rank 0 was ready before rank 1.
 
 A last training has the begins of Horovod's cycles in its timeline: the cycle that takes up the last
-gradient must be the next one that begins after our stamp says that it was ready.
+gradient must be the next one that begins after our timestamp says that it was ready.
 
 Ours is longer than exposed by three parts that add up exactly: *lead*, from ready until Horovod's
 thread begins or goes on with it; *gaps* between the intervals; and *tail*, from the last interval's end
@@ -57,7 +57,7 @@ _PROBE = "HorovodAllreduce"
 _OPERATION, _NEGOTIATION = "ALLREDUCE", "NEGOTIATE_ALLREDUCE"
 # Tracing, and the first negotiation of every gradient: neither is what a step costs.
 SKIPPED = 10
-# Stamps have microseconds, and wall and monotonic clock are read one after the other.
+# Timestamps have microseconds, and wall and monotonic clock are read one after the other.
 RESOLUTION_NS = 100_000
 _CLOSE_SHARE, _CLOSE_MS = 0.10, 1.0
 
@@ -308,16 +308,17 @@ def next_cycle(found: Comparison) -> dict[str, float] | None:
 
 
 def markdown(results: list[dict[str, Any]]) -> str:
-    """The tables, and what each condition shows, for the docs."""
+    """The page: the tables, and the result of each condition."""
     return "\n".join(
         [
+            _INTRODUCTION,
             "| condition | against the Timeline's | steps | ours, median ms | Timeline, median ms "
             "| difference, median ms | 5–95 % of differences, ms | correlation | rank correlation "
             "| within 10 % | within 1 ms |",
             "| --- | --- |" + " ---: |" * 9,
             *(_agreement_row(one, name) for one in results for name in _MEASURES),
             "",
-            "Ours is the exposed union and three parts; means over all steps, in ms:",
+            "Ours consists of the exposed union and three parts; means over all steps, in ms:",
             "",
             "| condition | exposed union | + lead | + gaps | + tail | = ours |",
             "| --- |" + " ---: |" * 5,
@@ -325,24 +326,32 @@ def markdown(results: list[dict[str, Any]]) -> str:
             "",
             *(_sentence(one) for one in results),
             "",
-            _REASONS,
+            _MEANINGS,
             "",
         ]
     )
 
 
-_REASONS = """\
-- **Whole union**: it begins with the first gradient, which Horovod takes up while backward still
-  computes the others. What backward hides costs nothing, and ours does not count it.
-- **Exposed union**: the same intervals after rank 0's last gradient was ready: the like of ours.
-- **Lead**: Horovod takes up gradients once per cycle (1 ms by default), and a cycle ends when all ranks
-  have told what they have. The Timeline writes nothing until then, so a cycle that waits for the
-  other rank's thread is time that the step loses and the Timeline does not show.
-- **Gaps** lie between the intervals of gradients that were not reduced together, cycle by cycle.
-- **Tail**: from the end of the last interval until TensorFlow's threads have gone on with the result.
-- **Span** is ours without the tail: it holds the *reduced* stamp against the Timeline's last end.
-- **Alone** holds the *ready* stamp against the Timeline, too: it begins where the last gradient's
-  negotiation does, so that ours is longer by the time until a cycle takes that gradient up."""
+_INTRODUCTION = """\
+# Scorecard: an independent witness
+
+Two real Horovod ranks train with StepLogger and the Horovod Timeline at the same time. This page
+compares what both report of rank 0's waiting and allreduce, step by step. *Ours* is what the ledger
+books there: from its last gradient ready until the reduced gradients are back.
+"""
+
+_MEANINGS = """\
+- **Whole union**: all intervals of a step's gradients. It starts with the first gradient, while backward
+  still computes the others. What backward hides costs nothing, so ours does not count it.
+- **Exposed union**: the same intervals after rank 0's last gradient was ready. This corresponds to ours.
+- **Lead**: Horovod collects gradients once per cycle (1 ms by default), and a cycle ends when all ranks
+  have reported theirs. The Timeline writes nothing until then, so it does not show the time that the
+  step loses while a cycle waits for the other rank's thread.
+- **Gaps** lie between the intervals of gradients that were not reduced together.
+- **Tail**: from the end of the last interval until TensorFlow's threads continue with the result.
+- **Span** is ours without the tail: it checks the *reduced* timestamp against the Timeline's last end.
+- **Alone** also checks the *ready* timestamp. It starts with the last gradient's negotiation, so ours is
+  longer by the time until a cycle collects that gradient."""
 
 
 def _agreement_row(one: dict[str, Any], name: str) -> str:
@@ -367,9 +376,9 @@ def _sentence(one: dict[str, Any]) -> str:
     added = means["ours"] - means["exposed"]
     most = max(_PARTS, key=lambda name: means[name])
     residual = (
-        "is none that the probes would show"
+        "does not show in the probes"
         if clocks["correction_ms"] == 0
-        else f"was {clocks['correction_ms']:+.3f} ms and is taken out"
+        else f"was {clocks['correction_ms']:+.3f} ms and was removed"
     )
     return (
         f"- **{one['condition']}**: {one['matched']:.0%} of steps matched one to one. Ours is "
@@ -377,7 +386,7 @@ def _sentence(one: dict[str, Any]) -> str:
         f"{added:.2f} ms in the mean, most of it {most} ({means[most]:.2f} ms), and "
         f"{span.difference_ms:.2f} ms longer than the span; the whole union is "
         f"{abs(whole.difference_ms):.2f} ms {'longer' if whole.difference_ms < 0 else 'shorter'} "
-        f"than ours, as it counts what backward hides. A constant residual of the clocks {residual}: "
+        f"than ours, because it counts what backward hides. A constant error of the clocks {residual}: "
         f"it lies between {clocks['low_ms']:+.2f} and {clocks['high_ms']:+.2f} ms."
         + _next_cycle(one["next_cycle"])
     )
@@ -388,7 +397,7 @@ def _next_cycle(found: dict[str, float] | None) -> str:
         return ""
     return (
         f" Of the {found['steps']} steps in which rank 0 was ready first, the next cycle that began "
-        f"after our *ready* took up the last gradient in {found['next']:.0%}, an earlier one in "
+        f"after our *ready* collected the last gradient in {found['next']:.0%}, an earlier one in "
         f"{found['before']:.0%} and a later one in {found['later']:.0%}."
     )
 

@@ -1,10 +1,14 @@
-"""The page's part on pairs of trainings, and docs/scorecard/pairs.json: a line per pair and mode."""
+"""docs/scorecard/fixes.md: predictions against pairs of trainings, with and without a fault.
+
+Their scores are brought together in docs/scorecard/pairs.json: a line per pair and mode.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,7 @@ _ROUNDED = {"faulty_ms": 3, "predicted_ms": 3, "achieved_ms": 3, "baseline_ms": 
 _INTERVALS = ("predicted_ci95", "achieved_ci95")
 
 _TEXT = """\
-## Predicted gains against real fixes
+# Scorecard: predicted gains against real fixes
 
 {pairs} pairs of real trainings: one has a fault, the other is the same training without it. The
 analysis predicts the step time after the fix from the faulty run's logs; the other run shows the step
@@ -50,15 +54,17 @@ faulty step in the median and by {most} at the 90th percentile. No prediction ca
 
 {halves}
 
-{kinds}
-
 {why}
 
 {misses}
+
+## By framework and fault
+
+{kinds}
 """
 
 _WHY = """\
-Causes of the misses:
+## Missed targets, and why
 
 - **The machine.** Two equal runs that take turns differ, most of all with Horovod's PyTorch: its
   waiting ranks poll, and four of them keep two cores busy.
@@ -73,6 +79,13 @@ Causes of the misses:
   The cost may look like slower compute on all ranks.
 - **No baseline.** The analysis assumes that a step without a fault needs 1 ± 1 ms for input and as much
   between steps. Gains on shared cores are bounds.
+"""
+
+
+_NOT_TRAINED = """\
+# Scorecard: predicted gains against real fixes
+
+Not trained yet. `make scorecard` trains them where there is a training environment.
 """
 
 
@@ -92,11 +105,11 @@ def _line(score: Score) -> Score:
     return kept
 
 
-def section(content: dict[str, Any]) -> str:
-    """The section of the page; empty without pairs."""
+def page(content: dict[str, Any]) -> str:
+    """The whole page, of what ``bring_together`` has written."""
     scores = content["pairs"]
     if not scores:
-        return ""
+        return _NOT_TRAINED
     found, differences = pair_bars(scores), repeat_differences(scores)
     middle, most = np.quantile(differences, (0.5, 0.9)) if differences else (None, None)
     text = _TEXT.format(
@@ -110,7 +123,8 @@ def section(content: dict[str, Any]) -> str:
         why="" if all(bar.passed for bar in found) else _WHY.strip(),
         misses=misses(found),
     )
-    return text.strip()
+    # Parts that are empty leave blank lines.
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def number(scores: Sequence[Score]) -> int:

@@ -1,4 +1,7 @@
-"""Scores of real runs for the page, brought together in docs/scorecard/real.json: a line per run."""
+"""docs/scorecard/ranks.md: how often the analysis is right on real Horovod ranks.
+
+Scores of real runs are brought together in docs/scorecard/real.json: a line per run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from page_bars import CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, too_many_alarms
+import page_texts as texts
+from page_bars import CV, FALSE_ALARMS, PERCENT, RIGHT, Bar, misses, too_many_alarms
 from page_tables import NOTHING, percent, ratio, table
 from scoring import Score, read_scores
 
@@ -57,6 +61,33 @@ def _run(one: Score) -> Run:
     }
 
 
+def page(real: dict[str, Any]) -> str:
+    """The whole page, of what ``bring_together`` has written."""
+    runs = real["runs"]
+    if not runs:
+        return texts.NOT_REAL
+    cores = real["made_on"]["cores"]
+    parts = [texts.REAL.format(cores=cores)]
+    for ranks in sorted({run["ranks"] for run in runs}):
+        own = [run for run in runs if run["ranks"] == ranks]
+        shared = f" that share {cores} cores" if ranks > cores else ""
+        parts += [
+            f"## {ranks} ranks{shared}",
+            clean_sentence(own),
+            fault_table(own),
+            f"Cause and rank right by framework, stage and way, faults of {PERCENT} % or more:",
+            stage_table(own),
+        ]
+    short = sum(run["misplaced"] or 0 for run in runs)
+    parts.append(
+        f"Steps whose injected stage is recorded as shorter than what was injected into it: {short}. "
+        "There can be none if time is booked where it was spent."
+    )
+    listed = misses(real_bars(runs))
+    parts += [f"{texts.MISSES}\n\n{listed}"] if listed else []
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
 def share(runs: Sequence[Run], right: Callable[[Run], bool | float | None]) -> float | None:
     """The share of runs that are right, among those in which the question arises."""
     known = [float(value) for run in runs if (value := right(run)) is not None]
@@ -101,7 +132,7 @@ def fault_table(runs: Sequence[Run]) -> str:
         "fault",
         "runs",
         "cause and rank right",
-        "somebody else named",
+        "another rank named",
         "verdict right",
         "size, found/true",
         "own log (cause only)",
@@ -132,9 +163,9 @@ def clean_sentence(runs: Sequence[Run]) -> str:
     alarms = sum(run["innocent_named"] for run in clean)
     by_latest = sum(not run["latest_rank_right"] for run in clean)
     return (
-        f"In {alarms} of {len(clean)} clean runs somebody was named; the latest-arrival rule named "
-        f"somebody in {by_latest}. Noise, as the coefficient of variation of the noisiest rank's laps "
-        f"in the clean run: {_noise(runs)}."
+        f"In {alarms} of {len(clean)} clean runs a rank was named; the latest-arrival rule named "
+        f"one in {by_latest}. Noise, as the coefficient of variation of the noisiest rank's own "
+        f"step times in the clean run: {_noise(runs)}."
     )
 
 
@@ -183,7 +214,7 @@ def _bars_of(ranks: int, runs: Sequence[Run]) -> list[Bar]:
         passed = not too_many_alarms(alarms, len(clean))
         made.append(
             Bar(
-                f"{ranks} real ranks, no fault: somebody named",
+                f"{ranks} real ranks, no fault: a rank named",
                 f"≤ {FALSE_ALARMS * 100:g} % of runs",
                 f"{percent(alarms / len(clean))} of {len(clean)} runs",
                 passed,

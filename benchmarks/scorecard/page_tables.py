@@ -195,7 +195,7 @@ def pattern_table(cells: Sequence[Cell]) -> str:
         "who",
         "and stage",
         "and pattern",
-        "somebody else named",
+        "another rank named",
         "size, found/true",
     )
     return table(head, rows)
@@ -220,7 +220,7 @@ def robustness_table(cells: Sequence[Cell]) -> str:
         "fault",
         "runs",
         "right",
-        "somebody else named",
+        "another rank named",
         "size, found/true",
         "allreduce off by, ms",
         "critical rank right",

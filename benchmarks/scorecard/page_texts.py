@@ -1,29 +1,68 @@
 """The sentences between the tables of the scorecard's page; they contain no results."""
 
-INTRODUCTION = """\
+SUMMARY = """\
 # Scorecard: how often attribution is right
 
-Runs get faults of known size. Their logs are analysed like any others, and the answers are compared
-with the faults: {simulated:,} simulated runs and {real:,} trainings on real Horovod ranks.
-`make scorecard` computes all numbers of this page; [attribution.md](attribution.md) explains the
-analysis.
-"""
+Runs get faults of known size, and this page compares the analysis with the truth. It covers
+{pairs:,} pairs of trainings with a fault and without it, {real:,} trainings on real Horovod ranks, and
+{simulated:,} simulated runs. [attribution.md](attribution.md) explains the analysis.
 
-FIRST = """\
+![Runs with the cause and the rank right, by size of the fault](scorecard/power.svg)
+
+Simulated faults in {stage} on {ranks} ranks, noise {picture_cv:g} %. The other two lines are
+[readings of separate logs](scorecard/simulated.md#comparison-with-separate-logs).
+
 ## Targets and results
 
-Faults of {percent} % of the step or more, {steps} steps, noise up to {cv:g} %:
+Faults of {percent} % of the step or more. Simulated runs have {steps} steps and noise up to {cv:g} %.
 
 {bars}
+
+Every table, and every miss with its reason:
+
+- [Fixes](scorecard/fixes.md): the predicted step time against the same training without the fault.
+- [Real ranks](scorecard/ranks.md): faults on Keras and PyTorch under Horovod.
+- [Simulated runs](scorecard/simulated.md): size, noise, ranks, patterns, intervals, bad clocks.
+- [An independent witness](scorecard/witness.md): wait and allreduce against the Horovod Timeline.
+- [Late timestamps](scorecard/late-timestamps.md): how often the recorder's own clock reading is delayed.
+
+## Limits
+
+- Simulated noise is lognormal, has one correlation for all stages, and is independent between ranks.
+  Real noise has more shapes. The real half is small: few ranks, one machine, no GPU, no fast network.
+- A rank that is late only for an early bucket of gradients looks like a slow network. No rank is named
+  for it, and the time counts as allreduce.
+- Baselines are of the same job. Comparisons with another batch size, model or machine are not scored;
+  the report lists such differences.
+
+## How to make these pages
+
+`make scorecard` trains and simulates everything (hours of one core), then writes these pages. It
+continues where it was interrupted, and repeats only what a change of the code affects. `make scorecard
+ARGS=--quick` prints a small simulated grid in a few minutes and leaves the pages unchanged. The folder
+[scorecard](scorecard) has the figures of all cells as JSON. Seeds are fixed: the simulated half is the
+same on every machine.
+
+Made with {versions}.
+"""
+
+SIMULATED = """\
+# Scorecard: simulated runs
+
+{runs:,} simulated runs with faults of known size, analysed like any others. The
+[summary](../scorecard.md) has the targets.
 
 *Noise* is the coefficient of variation of every stage from step to step; each step's noise is
 correlated with that of the step before (φ = .5 unless stated otherwise). A *cell* is one kind of run,
 simulated many times. A target is met if every cell meets it. For false alarms and intervals, a cell
 fails if it misses the target by more than chance (1 %).
+"""
 
+COMPARISON = """\
 ## Comparison with separate logs
 
-The same runs, read without joining the ranks' logs:
+Faults of {percent} % of the step or more, {steps} steps, noise up to {cv:g} %. The same runs, read
+without joining the ranks' logs:
 
 {summary}
 
@@ -34,9 +73,8 @@ The same runs, read without joining the ranks' logs:
   straggler. But every step of a healthy run has a last rank, too, and a fault on all ranks has no
   straggler.
 
-![Runs with the cause and the rank right, by size of the fault](scorecard/power.svg)
-
-Faults in {stage} on {ranks} ranks, noise {picture_cv:g} %.
+Both readings are this scorecard's, and get the same aligned logs and baselines as the analysis. A
+careful reader of single logs does better.
 """
 
 MISSES = "## Missed targets, and why"
@@ -87,23 +125,18 @@ stages, and their pattern.
 """
 
 REAL = """\
-## Real Horovod ranks
+# Scorecard: real Horovod ranks
 
 TensorFlow-Keras and PyTorch under `horovodrun` over Gloo on {cores} cores. A rank sleeps or spins
 in one of its stages and measures how long; that is the truth. The baseline is the same training
-on synthetic data, minutes before. The noise comes from the machine.
+on synthetic data, minutes before. The noise comes from the machine. The
+[summary](../scorecard.md) has the targets.
 """
 
 NOT_REAL = """\
-## Real Horovod ranks
+# Scorecard: real Horovod ranks
 
 Not trained yet. `make scorecard` trains them where there is a training environment.
-"""
-
-WITNESS = """\
-## An independent witness
-
-Wait and allreduce, compared with the Horovod Timeline of the same training.
 """
 
 COVERAGE = """\
@@ -135,31 +168,4 @@ error of exposed allreduce.
 Allreduce comes out too large in two cases. Skew of a ring between hosts cannot be told from an
 offset of their clocks. Where the slow rank's rows are missing, waiting for it cannot be told from the
 transfer.
-"""
-
-LIMITS = """\
-## Limits of this page
-
-- Simulated noise is lognormal, has one correlation for all stages, and is independent between ranks.
-  Real noise has more shapes. The real half has it, but that half is small: few ranks, one machine, no
-  GPU, no fast network.
-- A rank that is late only for an early bucket of gradients cannot be told from a slow network. In the
-  table above no rank is named for it, and the time counts as allreduce.
-- The readings of separate logs are this scorecard's, and get the same aligned logs and baselines as
-  the analysis. A careful reader of single logs does better.
-- Baselines here are of the same job. Comparisons with another batch size, model or machine are not
-  scored; the report lists such differences.
-"""
-
-MADE = """\
-## How to make this page
-
-`make scorecard` simulates {simulated:,} runs (hours of one core), trains {real:,} runs and
-{pairs:,} pairs, and writes this page. It continues where it was interrupted, and repeats only what a
-change of the code affects.
-`make scorecard ARGS=--quick` prints a small simulated grid in a few minutes and leaves the page
-unchanged. [simulated.json](scorecard/simulated.json){trained} contain the figures of all cells. Seeds
-are fixed: the simulated half is the same on every machine.
-
-Made with {versions}.
 """

@@ -146,7 +146,7 @@ def line(prediction: Prediction, where: Mapping[str, Any]) -> Score:
 
 
 def append_score(path: Path, score: Score) -> None:
-    """Write a score behind those that are there."""
+    """Write a score after those that are there."""
     with path.open("a") as file:
         file.write(json.dumps(score) + "\n")
 

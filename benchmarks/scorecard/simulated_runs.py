@@ -103,7 +103,7 @@ def _key(one: Straggler) -> tuple[str, tuple[int, ...], tuple[str, ...], str]:
 
 def _expected(cell: Cell, seed: int) -> set[tuple[str, tuple[int, ...], tuple[str, ...], str]]:
     if cell.bucket:
-        # Stamps around the whole reduction cannot see it: nobody is to be named for it.
+        # Timestamps around the whole reduction cannot see it: nobody is to be named for it.
         return set()
     job = cell.at(seed)
     pattern = "persistent"

@@ -134,20 +134,32 @@ def test_a_part_is_not_kept(
     assert "leave out --quick and --only" in capsys.readouterr().err
 
 
-def test_the_readme_has_the_figures_that_were_kept_last() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert readme.with_figures(text, readme.last(run.HISTORY)) == text
+def test_readme_and_page_have_the_figures_that_were_kept_last() -> None:
+    content = readme.last(run.HISTORY)
+    for page, section in ((readme.README, readme.costs), (readme.PAGE, readme.quoted)):
+        text = page.read_text()
+        assert readme.with_figures(text, section(content)) == text
 
 
-def test_a_readme_without_markers_is_refused() -> None:
+def test_the_readme_names_the_targets_that_are_missed() -> None:
+    content = readme.last(run.HISTORY)
+    missed = [own for one in content["benchmarks"] for own in one["figures"] if own["met"] is False]
+    text = readme.costs(content)
+    assert f"**Targets missed**: {len(missed)} of " in text
+    assert all(own["name"] in text for own in missed)
+
+
+def test_a_page_without_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="<!-- figures -->"):
-        readme.with_figures("# Stallscope\n", readme.last(run.HISTORY))
+        readme.with_figures("# Stallscope\n", "figures")
 
 
 def test_a_figure_that_was_not_kept_is_named() -> None:
     content = {**readme.last(run.HISTORY), "benchmarks": []}
     with pytest.raises(ValueError, match="no such figure"):
-        readme.section(content)
+        readme.costs(content)
+    with pytest.raises(ValueError, match="no such figure"):
+        readme.quoted(content)
 
 
 def test_every_line_of_the_history_tells_its_machine_and_commit() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 from support.benchmarks import benchmark
 
-from stallscope.collector.recorder import budgets
+from stallscope.collector.recorder import rate_limits
 
 pages = benchmark("pages")
 
@@ -28,14 +28,14 @@ def test_a_page_without_its_markers_says_so() -> None:
 def test_the_page_names_the_limits() -> None:
     text = (pages.DOCS / "scale.md").read_text()
     for sentence in (
-        f"every {budgets.COPY_SECONDS:.0f} s and at the ends of epochs",
-        f"never twice within {budgets.SHORTEST_COPY_SECONDS:.0f} s",
-        f"after {budgets.FIRST_UPLOAD_SECONDS:.0f} s, then",
-        f"up to {budgets.UPLOAD_SECONDS:.0f} s, or up to 1/{1 / budgets.UPLOAD_SHARE:.0f} of",
-        f"{budgets.REQUESTS_PER_SECOND:.0f} per second",
-        f"within {budgets.LONGEST_LAST_TURN_SECONDS:.0f} s",
-        f"at {budgets.COPIED_PART_BYTES >> 20} MiB",
-        f"{budgets.FIRST_UPLOAD_REQUESTS} requests (the run",
+        f"every {rate_limits.COPY_SECONDS:.0f} s and at the ends of epochs",
+        f"never twice within {rate_limits.SHORTEST_COPY_SECONDS:.0f} s",
+        f"after {rate_limits.FIRST_UPLOAD_SECONDS:.0f} s, then",
+        f"up to {rate_limits.UPLOAD_SECONDS:.0f} s, or up to 1/{1 / rate_limits.UPLOAD_SHARE:.0f} of",
+        f"{rate_limits.REQUESTS_PER_SECOND:.0f} per second",
+        f"within {rate_limits.LONGEST_LAST_TURN_SECONDS:.0f} s",
+        f"at {rate_limits.COPIED_PART_BYTES >> 20} MiB",
+        f"{rate_limits.FIRST_UPLOAD_REQUESTS} requests (the run",
     ):
         assert sentence in text
     chunks = [len(pages.uploads(64, hours * 3_600)) + 1 for hours in (10, 7 * 24)]
@@ -45,7 +45,7 @@ def test_the_page_names_the_limits() -> None:
 @pytest.mark.parametrize("size", pages.SIZES)
 def test_all_ranks_together_keep_to_the_limit(size: int) -> None:
     most = pages.requests_in_busiest_minute(size)
-    assert most <= 60 * budgets.REQUESTS_PER_SECOND * 1.01
+    assert most <= 60 * rate_limits.REQUESTS_PER_SECOND * 1.01
 
 
 def test_what_is_copied_is_what_the_formula_says() -> None:
@@ -54,7 +54,7 @@ def test_what_is_copied_is_what_the_formula_says() -> None:
     for _ in range(round(pages.HOURS * 3_600 / pages.copy_seconds(64))):
         part += grown
         copied += part
-        if part >= budgets.COPIED_PART_BYTES:
+        if part >= rate_limits.COPIED_PART_BYTES:
             part = 0.0
     assert pages.copied_bytes(64) == pytest.approx(copied, rel=0.05)
     assert copied < pages.copied_bytes_without_parts(64) / 5

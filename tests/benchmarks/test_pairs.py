@@ -342,7 +342,7 @@ def content(tmp_path: Path, *scores: dict[str, Any]) -> dict[str, Any]:
 def test_the_page_lists_what_is_asked_and_every_miss(tmp_path: Path) -> None:
     good = scoring.line(prediction(predicted_ms=20.1, predicted_ci95=(19.5, 20.7)), where("a"))
     bad = scoring.line(prediction(predicted_ms=30.0, predicted_ci95=(29.0, 31.0)), where("b"))
-    text = page.section(content(tmp_path, good, bad))
+    text = page.page(content(tmp_path, good, bad))
     assert "2 pairs of real trainings" in text
     assert "with a baseline: holds | ≥ 90 % of pairs | 50.0 %; 2 pairs | **missed**" in text
     assert "without a baseline: holds | ≥ 90 % of pairs | – | not measured" in text
@@ -351,6 +351,6 @@ def test_the_page_lists_what_is_asked_and_every_miss(tmp_path: Path) -> None:
     assert "20.1 ms predicted" not in text
 
 
-def test_the_page_has_no_section_without_pairs() -> None:
-    assert page.section({"pairs": []}) == ""
+def test_without_pairs_the_page_says_so() -> None:
+    assert "Not trained yet" in page.page({"pairs": []})
     assert [bar.passed for bar in page.pair_bars([])] == [None] * 6
