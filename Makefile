@@ -55,7 +55,7 @@ lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy tools/attribution_pictures.py tools/screenshots.py
+	$(BIN)/mypy tools/attribution_pictures.py tools/screenshots.py tools/terminal_picture.py
 
 format: $(VENV)/.ready-dev ## bring the code into shape
 	$(BIN)/ruff check --fix --quiet . || true
@@ -91,6 +91,7 @@ fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 
 
 screenshots: $(VENV)/.ready-dev browser ## take the screenshots of the docs again
 	$(BIN)/python tools/screenshots.py
+	$(BIN)/python tools/terminal_picture.py
 
 pictures: $(VENV)/.ready ## draw the pictures of docs/attribution.md again
 	$(BIN)/python tools/attribution_pictures.py

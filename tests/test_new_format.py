@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md is a parser, by the one file and the lines that it says."""
+"""The example of docs/new-format.md is a parser, by the one file and the lines that it shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project with the example's file and lines in it; all else is the project's own."""
     root = tmp_path_factory.mktemp("changed")
-    text = (ROOT / "CONTRIBUTING.md").read_text()
+    text = (ROOT / "docs" / "new-format.md").read_text()
     (parser,) = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
     imported, line, sample = re.findall(r"^\+(.+\n)", text, re.MULTILINE)
     shutil.copytree(
