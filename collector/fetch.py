@@ -126,7 +126,7 @@ class _Index:
             copies = {name: Copy(**copy) for name, copy in content["files"].items()}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
-        # A copy that somebody has cut or removed is no copy.
+        # A copy that was cut or removed does not count.
         return {name: copy for name, copy in copies.items() if self._holds(copy)}
 
     def _holds(self, copy: Copy) -> bool:

@@ -1,4 +1,4 @@
-"""Collected runs, read back: whole, in parts, or when somebody asks for them."""
+"""Collected runs, read back: whole, in parts, or on demand."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def load_run(
 
 
 class RunOnDisk(Run):
-    """A collected run whose tables are read when somebody asks for them."""
+    """A collected run whose tables are read on demand."""
 
     @classmethod
     def open(cls, path: Path) -> RunOnDisk:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.attempts import last_attempts
+from stallscope.deduplicate import last_attempts
 from stallscope.run import Event, Log, MeasuredInput, Run, Series
 
 Key = tuple[int, int, int, int]

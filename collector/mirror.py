@@ -12,7 +12,7 @@ new state of it takes the place of the old one with its manifest; then the files
 has. Of two collectors that save one run at once the later one finds another manifest than the one that
 it has started from, and begins again with that.
 
-The folder has manifests from the beginning; files of Parquet come when somebody reads them. A store that
+The folder has manifests from the beginning; files of Parquet come on demand. A store that
 is copied from a URL into a folder, or the other way round, is one there, too.
 """
 
@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 from fsspec.core import has_magic
 
 from stallscope.errors import StallscopeError, UnreadableError, UnwritableError, UsageError
-from stallscope.room import folder_for_files
+from stallscope.memory import folder_for_files
 
 from .address import ADDRESS
 from .catalogue.checking import checksum
@@ -60,7 +60,8 @@ _AT_ONCE = 16
 _FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 # What makes a name one of its own, before the ending.
 _TOKEN = re.compile(r"\.[0-9a-f]{8}(?=\.parquet$)")
-# Of collectors that were killed, and of tasks that ran twice: nobody takes that long to put a manifest.
+# Of collectors that were killed, and of tasks that ran twice: no live collector takes that long to
+# put a manifest.
 _LEFT = timedelta(days=1)
 
 
@@ -168,7 +169,7 @@ class Mirror:
         """Put a run's new state to the URL, in the place of the one that ``update`` has found.
 
         Returns:
-            False if somebody else has put another one since: then nothing has changed.
+            False if another collector has put one since: then nothing has changed.
         """
         data = (self.folder / run / MANIFEST).read_bytes()
         old, new = _listed(self._known[run]), read_manifest(self.folder / run).files
@@ -317,7 +318,7 @@ class Mirror:
             self._system.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
 
     def _is_there(self, run: str, manifest: bytes) -> bool:
-        """Whether a manifest may have come to its place; yes where nobody can tell."""
+        """Whether a manifest may have come to its place; yes if it is not known."""
         try:
             return self._bytes(f"{run}/{MANIFEST}") == manifest
         except Exception:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from stallscope.room import room_for
+from stallscope.memory import room_for
 from stallscope.run import STEPS_SCHEMA
 
-from .putting_together import Together
+from .table_builder import Together
 
 # What one thread decodes at a time fits into its cache, and what it takes on at once is worth a thread.
 _ROWS_AT_A_TIME = 2**16

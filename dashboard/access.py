@@ -1,4 +1,4 @@
-"""Who may see a dashboard that other people's programs can reach: whoever has its token.
+"""Access to a dashboard that other programs can reach: only with its token.
 
 The token comes in the address once, and is a cookie from then on; scripts send it as a bearer.
 """
@@ -25,7 +25,7 @@ _NEEDED = (
 
 
 def new_token() -> str:
-    """A token that nobody guesses: 192 bits."""
+    """A token that cannot be guessed: 192 bits."""
     return secrets.token_urlsafe(24)
 
 

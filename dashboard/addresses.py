@@ -44,7 +44,7 @@ def scaling_address(run_ids: Sequence[str] = ()) -> str:
 
 
 def run_address(run_id: str, baseline_id: str | None = None, page: str = "") -> str:
-    """The address of a run's page, of its overview unless said."""
+    """Return the address of a run's page, by default its overview."""
     path = f"{root()}/run/{quote(run_id, safe='')}" + (f"/{page}" if page else "")
     return path + with_baseline("", baseline_id)
 
@@ -59,7 +59,7 @@ def with_baseline(search: str, baseline_id: str | None) -> str:
 
 
 def read_address(pattern: str, pathname: str, search: str) -> Address | None:
-    """What an address says, if its path has the pattern (``/run/<run_id>``); None otherwise."""
+    """Return the values in an address that has the pattern (``/run/<run_id>``), or else None."""
     expected = pattern.strip("/").split("/")
     found = pathname.removeprefix(root()).strip("/").split("/")
     if len(expected) != len(found):
@@ -75,5 +75,5 @@ def read_address(pattern: str, pathname: str, search: str) -> Address | None:
 
 
 def query_of(search: str) -> dict[str, str]:
-    """What an address's query (``?baseline=…``) says, by name."""
+    """Return an address's query (``?baseline=…``) by name."""
     return dict(parse_qsl(search.removeprefix("?")))

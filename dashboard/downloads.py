@@ -114,7 +114,7 @@ def add_download_routes(app: Dash, store: RunStore) -> None:
             return _refused(str(error), 500)
         except Exception:
             _log.exception("the download %r of run %r failed", name, run_id)
-            return _refused("Stallscope failed here; the terminal that it runs in says where", 500)
+            return _refused("Stallscope failed here; the terminal that it runs in shows where", 500)
 
     app.server.add_url_rule(f"{ADDRESS}<run_id>/<name>", "download", download, methods=["GET"])
 

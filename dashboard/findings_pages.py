@@ -30,5 +30,5 @@ PAGE_OF: dict[str, str] = {
 
 
 def page_of(finding: Finding) -> str | None:
-    """The page on which somebody sees it; None where there is nothing to see."""
+    """Return the page that shows it; None if there is none."""
     return PAGE_OF.get(finding.code)

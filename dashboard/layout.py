@@ -52,7 +52,7 @@ def shell() -> Any:
 
 
 def add_shell_callbacks(app: Dash) -> None:
-    """Tell pages whether they are light or dark, and name the window after the page."""
+    """Set the theme of pages, and name the window after the page."""
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("stallscope", "followColourScheme"),
         Output(COLOUR_SCHEME, "data"),

@@ -19,7 +19,7 @@ from .memory import give_back
 
 # Followed at a time; each keeps some 20 MB.
 _MOST = 8
-# Whoever looks more often sees what the last one saw.
+# More frequent looks see the last state.
 _BETWEEN_LOOKS_S = 0.5
 
 

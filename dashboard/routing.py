@@ -38,7 +38,7 @@ def add_routing(app: Dash, store: RunStore) -> None:
 
 
 def view_at(store: RunStore, pathname: str, search: str) -> View:
-    """The page at an address; one that says what is wrong where there is none."""
+    """Return the page at an address, or a page with the error."""
     try:
         for page in PAGES:
             address = read_address(page.path, pathname, search)
@@ -53,7 +53,7 @@ def view_at(store: RunStore, pathname: str, search: str) -> View:
         return _lost(
             store,
             "This page cannot be shown",
-            "Stallscope failed while making it; the terminal that it runs in says where.",
+            "Stallscope failed while making it; the terminal that it runs in shows where.",
         )
     return _lost(store, "No such page", "There is nothing at this address.")
 

@@ -54,7 +54,7 @@ def serve(
         host: a name or address of this machine.
         port: 0 takes any free one.
         announce: is called once, with a line that holds the address, when the dashboard answers.
-        token: what whoever asks has to know; needed where other machines reach ``host``.
+        token: the secret of every request; required if other machines reach ``host``.
         prefix: the path below which a proxy serves it.
 
     Raises:
@@ -125,7 +125,7 @@ class DashboardServer:
         finally:
             # What is being answered needs what is closed here.
             self._server.task_dispatcher.shutdown(timeout=1)
-            # Whoever is still analysing has nobody left to tell, not even that.
+            # An analysis that is still running cannot report any more.
             logging.getLogger("waitress").setLevel(logging.CRITICAL)
             wasyncore.close_all(self._connections)
 
@@ -138,7 +138,7 @@ class DashboardServer:
 
 
 class _Place(NamedTuple):
-    """Where to listen: as the user said it, and as the machine knows it."""
+    """Return where to listen: as the user named it, and as the machine knows it."""
 
     host: str
     port: int
@@ -187,7 +187,7 @@ def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Let Ctrl-C, and SIGTERM, which schedulers and containers send, stop the server.
 
     An exception out of the blue could leave a connection that was just accepted open: the server is
-    asked to stop between two of its turns. Whoever presses Ctrl-C again does not want to wait.
+    asked to stop between two of its turns. A second Ctrl-C does not wait.
     """
     signalled = threading.Event()
 

@@ -35,7 +35,7 @@ _SWITCHES = {
     "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "1"),
     "hierarchical_allgather": ("HOROVOD_HIERARCHICAL_ALLGATHER", "0", "1"),
     "torus_allreduce": ("HOROVOD_TORUS_ALLREDUCE", "0", "1"),
-    # Horovod's own capacity unless said otherwise.
+    # Horovod's default capacity.
     "cache_enabled": ("HOROVOD_CACHE_CAPACITY", "0", "1024"),
 }
 

@@ -56,7 +56,7 @@ class CutLines(Generic[Whose]):
         return bool(self._open)
 
     def mended(self, whose: Whose, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """The next lines of somebody's; what has been cut waits for what goes on with it."""
+        """Add the next lines of a stream; cut lines wait for their rest."""
         own = self._open.pop(whose, None)
         if own is None:
             if not any(map(_is_cut, lines)):
@@ -76,7 +76,7 @@ class CutLines(Generic[Whose]):
 
 @dataclass
 class _Open:
-    """What somebody has printed of lines whose ends have not come."""
+    """Return the printed part of lines whose ends have not come."""
 
     #: Of a line that is not written over.
     pieces: list[bytes] = field(default_factory=list)
@@ -107,6 +107,6 @@ def _is_cut(line: bytes) -> bool:
 
 
 def _ends(bar: bytes, line: bytes) -> bool:
-    """Whether a bar ends with a line that is not written over: its count says so."""
+    """Whether a bar ends with a line that is not written over: its count shows it."""
     count = _COUNT.search(_OVER.split(bar[:CUT_BYTES])[-1] + line)
     return count is not None and count[1] == count[2]

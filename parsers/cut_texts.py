@@ -13,7 +13,7 @@ import numpy as np
 from .cut_lines import has_cut_lines
 from .launchers import BLOCK_BYTES, LONGEST_PREFIX, labels_of
 
-# How labels end that may stand in the middle of lines, a space behind them included.
+# How labels end that may stand in the middle of lines, a space after them included.
 _ENDS_OF_LABELS = (b">:", b">: ", b"]:", b"] ", b": ")
 
 
@@ -53,7 +53,7 @@ def _with_ends(before: Iterable[bytes], text: bytes) -> Iterator[bytes]:
 
 
 def _places_behind(data: bytes, last: int, texts: Iterable[bytes]) -> Iterator[int]:
-    """Behind every such byte that the two bytes before which are as before the end of one of these."""
+    """After every such byte that the two bytes before which are as before the end of one of these."""
     likely = np.zeros((256, 256), bool)
     for text in texts:
         likely[text[-3] if len(text) > 2 else slice(None), text[-2]] = True

@@ -1,4 +1,4 @@
-"""Logs of the eHealth benchmarks of HorovodRunner: a driver that stamps what its ranks print.
+"""Logs of the eHealth benchmarks of HorovodRunner: a driver that timestamps what its ranks print.
 
     2019-11-06 00:00:01 - STDOUT - INFO - HOROVOD_CLUSTER - REPEAT 1
     2019-11-06 00:06:52 - STDOUT - INFO - [1,0]<stdout>:Epoch 3/5
@@ -8,7 +8,7 @@ A file repeats the same training, and each repeat is a run. What it was stands i
 
     benchmark|PROD|CALTECH101|VGG16|6982|1695|HOROVOD_CLUSTER|p2.8xlarge|p2.8xlarge|2|16|1|40|0.001|32.log
 
-Stamps are whole seconds of an unknown zone. Keras's own seconds are as coarse; where it has printed
+Timestamps are whole seconds of an unknown zone. Keras's own seconds are as coarse; where it has printed
 none, an epoch lasts from one line ``Epoch 3/5`` to the next, and may be wrong by a second either way.
 """
 
@@ -88,7 +88,7 @@ class EhealthParser(Parser):
 
 
 def _repeats(data: bytes) -> Iterator[tuple[int, Stamp | None, bytes]]:
-    """The number, start and output of each repeat; without a line that says so, all is the first."""
+    """The number, start and output of each repeat; without such a line, all is the first."""
     found = list(_REPEAT.finditer(data))
     if not found:
         yield 1, None, data
@@ -123,7 +123,7 @@ def _epochs(path: str, data: bytes) -> Parsed:
 
 
 def _told(path: str) -> dict[str, Any]:
-    """What the file's name tells."""
+    """Return the values in the file's name."""
     found = _NAME.search(path)
     if found is None:
         return {}

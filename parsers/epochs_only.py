@@ -170,7 +170,7 @@ def rank_in(path: str) -> tuple[int | None, str]:
 
 
 def size_in(name: str) -> int | None:
-    """The number of processes that a name tells: ``vgg16-np8``, ``8-ranks``; None where it does not."""
+    """The number of processes in a name: ``vgg16-np8``, ``8-ranks``; None where it does not."""
     found = _SIZE_IN_NAME.search(name)
     return None if found is None else int(found["after"] or found["before"]) or None
 
@@ -193,10 +193,10 @@ def rounded_to(milliseconds: float) -> str:
 
 
 def clock_facts(stamp: Stamp | None, zero: int) -> dict[str, Any]:
-    """What is known of the clock of lines with such a stamp, whose times count from ``zero``."""
+    """What is known of the clock of lines with such a timestamp, whose times count from ``zero``."""
     if stamp is None:
         return {"clock": "none: durations one after another"}
-    # The difference of two stamps that were rounded down is off by less than that either way.
+    # The difference of two timestamps that were rounded down is off by less than that either way.
     known = {"stamp_precision_ms": stamp.resolution_ns / 1e6}
     if stamp.zone_known:
         return known | {
@@ -223,13 +223,13 @@ def beside_steps(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
 def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     """Logs of epochs with the ids of their runs.
 
-    What was printed is finer than MLflow's metrics: beside it MLflow only says what the run was.
+    What was printed is finer than MLflow's metrics: beside it MLflow only describes the run.
 
     Args:
         found: logs with the places of their files.
 
     Raises:
-        NotFoundError: if all there is are MLflow's metrics, and they tell no times.
+        NotFoundError: if all there is are MLflow's metrics, and they have no times.
     """
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
@@ -250,7 +250,7 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
 
 
 def _sized(where: str, log: Parsed) -> Parsed:
-    """The log with the number of processes that its run's, file's or folder's name tells."""
+    """The log with the number of processes in its run's, file's or folder's name."""
     names = [str(log.log.facts.get("run_name") or ""), *reversed(rank_in(where)[1].split("/")[-2:])]
     size = next((size for name in names if (size := size_in(name)) is not None), None)
     if size is None or "size" in log.log.facts:
@@ -259,7 +259,7 @@ def _sized(where: str, log: Parsed) -> Parsed:
 
 
 def _named(place: str, repeat: int | None, log: Parsed) -> Parsed:
-    """The log with an id and a name made of its place: nothing in it says what its run is called."""
+    """The log with an id and a name made of its place: its run has no name of its own."""
     again = "" if repeat is None else f"-repeat-{repeat}"
     parts = [part for part in place.split("/") if part]
     key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]

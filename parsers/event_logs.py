@@ -4,7 +4,7 @@
     eventlog_v2_app-20261121230239-0000/{appstatus_app-…, events_1_app-…, events_2_app-…[.compact]}
 
 Applications that run for weeks leave gigabytes, of which training is a few lines: they pass through, and
-only what they tell is kept. What is known of an application goes from one of its files to the next one.
+only their content is kept. What is known of an application goes from one of its files to the next one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_BYTES = 4 << 30
 # Where every byte is sent here.
 _MOST_FAR_BYTES = 256 << 20
 
-# Of so many that tell of training nobody could make a picture, and each takes half a kilobyte.
+# More cannot be shown, and each takes half a kilobyte.
 _MOST_EVENTS = 200_000
 _PIECE = 1 << 20
 # Of a far file: a request each.
@@ -40,7 +40,7 @@ _STATUS = re.compile(r"appstatus_.+")
 
 
 class Told(NamedTuple):
-    """What one application's log tells."""
+    """The events of one application's log."""
 
     events: list[Event]
     #: What of it was not read, and why.
@@ -88,7 +88,7 @@ def most_bytes(local: bool) -> int:
 
 
 def read_event_log(parts: Sequence[SourceFile], most: int = MOST_BYTES) -> Told:
-    """What the log of one application tells of training; nothing where it is none.
+    """Return the events of training in one application's log; none if it is not one.
 
     Args:
         parts: its files, in their order.

@@ -19,7 +19,7 @@ from .spark_events import spark_events
 #: Reads events out of a file: its name and its bytes. Nothing where there are none.
 EventReader = Callable[[str, bytes], Sequence[Event]]
 
-#: By its name, every kind of log that tells events. They look at each file that is no step log.
+#: By its name, every kind of log with events. They look at each file that is no step log.
 EVENT_READERS: Mapping[str, EventReader] = {
     "horovod-log": horovod_events,
     "spark-events": spark_events,
@@ -33,7 +33,7 @@ _MARGIN_NS = 600 * 10**9
 
 
 def events_in(path: str, data: bytes) -> dict[str, list[Event]]:
-    """All events that a file tells, by the name of who has read them."""
+    """Return all events in a file, by the name of their reader."""
     told = {name: list(reader(path, data)) for name, reader in EVENT_READERS.items()}
     return {name: events for name, events in told.items() if events}
 
@@ -54,7 +54,7 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
         if at is None and _each_to_its_own(own, runs, spans):
             continue
         if at is None:
-            problem = Problem(path, "tells what happened, and of which of the runs is not known")
+            problem = Problem(path, "describes events of an unknown run")
             runs = [replace(run, problems=(*run.problems, problem)) for run in runs]
         else:
             runs[at] = _with_own(runs[at], path, _in_utc(own, spans[at]), spans[at])
@@ -69,7 +69,7 @@ def _with_own(run: Run, path: str, events: Sequence[Event], span: tuple[int, int
         if span is None or event.wall_ns is None or _holds(span, [event.wall_ns])
     ]
     if not kept:
-        what = f"tells what happened while the run was not under way: {len(events):,} event(s) left out"
+        what = f"describes events outside the run's time: {len(events):,} event(s) left out"
         return replace(run, problems=(*run.problems, Problem(path, what)))
     return replace(run, events=(*run.events, *kept))
 
@@ -112,7 +112,7 @@ def _run_of(
 
 
 def _in_utc(events: Sequence[Event], span: tuple[int, int] | None) -> list[Event]:
-    """Events with local stamps in UTC, where only one zone puts all of them into the run."""
+    """Events with local timestamps in UTC, where only one zone puts all of them into the run."""
     local = [event.local_ns for event in events if event.local_ns is not None]
     if span is None or not local:
         return list(events)

@@ -21,7 +21,7 @@ from .grouping import group
 from .joined import is_joined
 from .step_log import StepLogParser
 
-#: Rows of all ranks together that are kept, and steps: what somebody watches is what happens now.
+#: Rows of all ranks together that are kept, and steps: a user watches what happens now.
 MOST_ROWS = 200_000
 _MOST_STEPS = 2_000
 _FEWEST_STEPS = 60
@@ -38,7 +38,7 @@ class _Followed:
     """One growing log."""
 
     path: Path
-    #: Every line that says what the rows mean: header, facts, columns.
+    #: Lines that describe the rows: header, facts, columns.
     head: bytes
     #: Bytes that were read, to the end of a line.
     offset: int
@@ -118,7 +118,7 @@ class Follower:
         rows = rows[: rows.rfind(b"\n") + 1]
         data = head + rows
         parsed = _PARSER.parse(name, data)
-        # Logs that somebody has joined into one are read when all of them are, and grow no more.
+        # Logs that were joined into one are read when all of them are, and grow no more.
         if parsed.run_id != self._run_id or is_joined(data):
             self._others.add(name)
             return False

@@ -30,7 +30,7 @@ class _Held:
     #: Of the file when it was listed.
     size: int
     version: str
-    #: Every line that says what the rows mean: header, facts, columns.
+    #: Lines that describe the rows: header, facts, columns.
     head: bytes
     #: How many of those lines are torn.
     torn: int
@@ -60,7 +60,7 @@ class Growing:
         return reading.records_logs()
 
     def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Parsed | None]:
-        """What tells the kind of a file, and the step log that it is; otherwise all that is in it."""
+        """Return the part of a file that shows its kind and its step log, or else all of it."""
         held = self._logs.pop(file.name, None)
         grown = None if held is None or reading.forced is not None else _grown(held, file)
         if grown is None:
@@ -104,7 +104,7 @@ def _grown(held: _Held, file: SourceFile) -> _Held | None:
     new = data[len(held.end) :]
     whole = new[: new.rfind(b"\n") + 1]
     if MAGIC in new:
-        return None  # another log has been put behind it
+        return None  # another log has been put after it
     offset = held.offset + len(whole)
     try:
         rows = _PARSER.parse(file.name, held.head + whole)

@@ -11,7 +11,7 @@ message, say ``Stalled ranks:``, and up to 0.15 a line for each tensor:
 
     Stalled ops:HorovodAllreduce_grads_0 [missing ranks: 1, 3]
 
-Stamps are local time of a zone that nobody tells.
+Timestamps are local time of an unknown zone.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _event(
 
 
 def _taken_apart(line: Line) -> tuple[Stamp | None, bytes]:
-    """When a line was written, and what it says behind its own head."""
+    """When a line was written, and its text after its own head."""
     head = _MESSAGE.search(line.text)
     if head is None:
         return line.stamp, line.text

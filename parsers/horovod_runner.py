@@ -64,7 +64,7 @@ class HorovodRunnerParser(Parser):
             default=None,
         )
         if first is None:
-            raise UnreadableError(f"{path}: LogCallback's lines tell of no epoch that has begun")
+            raise UnreadableError(f"{path}: LogCallback's lines contain no start of an epoch")
         logs: list[Parsed] = []
         of_the_file = rank_in(path)[0] or 0
         for rank, own in sorted(ranks.items(), key=lambda item: item[0] or 0):
@@ -86,7 +86,7 @@ class HorovodRunnerParser(Parser):
         return replace(logs[0], more=tuple(logs[1:]))
 
 
-_MIXED = "epochs begin again before they have ended: these are lines of several ranks, mixed"
+_MIXED = "epochs start again before they have ended: these are lines of several ranks, mixed"
 
 
 def _add(own: _Rank, found: re.Match[bytes]) -> None:

@@ -14,8 +14,8 @@ from stallscope.collector.sources.base import SourceFile, lies_beside_logs
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
+from stallscope.progress import Watching, unwatched
 from stallscope.run import Event, Log, Problem, Run, Series
-from stallscope.watching import Watching, unwatched
 
 from .base import Parsed, Parser
 from .event_logs import applications, read_event_log
@@ -38,15 +38,15 @@ _TITLES = {
     "autotune-log": ("autotune-log", "Horovod's autotune log"),
     "input-times": ("input-times", "a loader's times, as measure_input wrote them"),
     "horovod-timeline": ("horovod-timeline", "a Horovod Timeline"),
-    "horovod-log": ("horovod-log", "what Horovod and its launcher say of stalls and restarts"),
+    "horovod-log": ("horovod-log", "stalls and restarts from Horovod and its launcher"),
     "spark-events": ("spark-events", "Spark's event log"),
     "spark": ("spark", "Spark's own log"),
 }
 _READ_BY_TUNE = "stallscope tune reads it"
-_NO_TRAINING = "tells of no training; left alone"
+_NO_TRAINING = "contains no training; ignored"
 # Where outputs lie that are Spark's own; stdout and stderr others write as well.
 _OF_SPARK = re.compile(r"(^|/)(app-\d|application_\d|driver/|executor/|init_scripts/|log4j)")
-# Kinds of events that one file is said to tell.
+# Kinds of events that are listed for one file.
 _MOST_KINDS = 6
 
 
@@ -95,7 +95,7 @@ class _Looking:
         self._files: list[FileSeen] = []
         self._summaries: dict[tuple[object, ...], Summary] = {}
         self._cut: set[str] = set()
-        #: What is wrong with files, as far as runs tell it, too.
+        #: Problems of files, as far as runs report them, too.
         self._said: list[Problem] = []
         #: Files of Spark's event logs, each with what is wrong with it.
         self._event_logs: dict[str, list[Problem]] = {}
@@ -110,7 +110,7 @@ class _Looking:
                 self._event_logs[name] = [one for one in told.problems if one.where == name]
 
     def look(self, file: SourceFile) -> None:
-        """Look at one file; whatever is wrong with it is said of it."""
+        """Look at one file; its problems are reported with it."""
         if file.name in self._event_logs:
             self._files.append(self._event_log(file))
         elif lies_beside_logs(file.name) or is_event_log(file.name):
@@ -132,7 +132,7 @@ class _Looking:
         return self._reading.runs(where, records)
 
     def files(self, runs: Sequence[Run]) -> list[FileSeen]:
-        """The files, with what only all of them together tell."""
+        """Return the files, with what only all of them together show."""
         names = {seen.path for seen in self._files}
         logs = [log for run in runs for log in run.logs]
         used = {log.path for log in logs} | {event.where for run in runs for event in run.events}
@@ -289,7 +289,7 @@ def _beside(file: SourceFile, kind: str) -> FileSeen:
 
 
 def _with_events(seen: FileSeen, events: Sequence[Event]) -> FileSeen:
-    """With what a file tells of events, and from when to when where it is not known otherwise."""
+    """Add a file's events, and their times if they are not known otherwise."""
     if not events:
         return seen
     kinds = Counter(event.kind.replace("_", " ") for event in events)
@@ -299,12 +299,12 @@ def _with_events(seen: FileSeen, events: Sequence[Event]) -> FileSeen:
     return replace(
         seen,
         span=seen.span or span,
-        notes=(f"tells of events: {told}", *seen.notes),
+        notes=(f"events: {told}", *seen.notes),
     )
 
 
 def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
-    """What a file tells of machines, and from when to when."""
+    """Return a file's machine metrics, and their times."""
     if not series:
         return ()
     nodes = {one.node for one in series if one.node is not None}
@@ -313,7 +313,7 @@ def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
     first = min(int(one.wall_ns[0]) for one in series)
     last = max(int(one.wall_ns[-1]) for one in series)
     return (
-        f"tells what machines measured: {len(series):,} series{of}, {values:,} values from "
+        f"machine metrics: {len(series):,} series{of}, {values:,} values from "
         f"{iso(first)}Z to {iso(last)}Z",
     )
 

@@ -1,4 +1,4 @@
-"""Step logs that somebody has put behind one another into one file, as ``cat rank-*.csv`` does it."""
+"""Step logs concatenated into one file, as ``cat rank-*.csv`` does it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_joined(data: bytes) -> bool:
 
 
 def _headers(data: bytes) -> Iterator[int]:
-    """Where step logs begin, also behind a line that was torn."""
+    """Where step logs begin, also after a line that was torn."""
     at = data.find(MAGIC)
     while at >= 0:
         if _HEADER.match(data, at):

@@ -1,4 +1,4 @@
-"""The lines that Keras prints of epochs, told from millions of others by short texts in them."""
+"""The lines that Keras prints of epochs, found among millions of others by short texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_INTEREST = re.compile(
 # A bar on its way: how long it has still to go, or what is not done of it in Keras 3's colours.
 ON_ITS_WAY = re.compile(rb" - ETA: \d|\d/Unknown ")
 _PASSING = (rb" - ETA: \d", rb"\d/Unknown ", b"\x1b[37m\xe2\x94\x81")
-# What stands behind a bar that has lost its line's end: an epoch's beginning, or a finished bar.
+# What stands after a bar that has lost its line's end: an epoch's beginning, or a finished bar.
 _STAYING = (rb"Epoch \d", b"\x1b[37m\x1b[0m", b"\xe2\x94\x81 ", b"=] - ")
 
 

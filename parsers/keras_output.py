@@ -59,7 +59,7 @@ _SIGN = re.compile(
 )
 # What is later than that after the first epoch is damage.
 _LATEST_NS = 2**62
-# The clocks that stamp lines tell whole seconds.
+# The clocks of timestamped lines have whole seconds.
 _STAMP_NS = 1_500_000_000
 _STREAMS = ("", "stdout", "stderr", "stddiag")
 # Stands for the rank where no launcher has labelled the lines.
@@ -114,7 +114,7 @@ class _Times(NamedTuple):
 
     ms: float
     half: float
-    #: Per step, where that is told apart from the epoch's time.
+    #: Per step, where that is distinguished from the epoch's time.
     step_ms: float | None = None
     step_half: float = 0.0
 
@@ -225,7 +225,7 @@ class _Output:
 
 
 def _times(text: str, parts: dict[str, str | None], steps: int | None, bar: bool) -> _Times:
-    """What a line tells of its epoch's time, the finest of it; ``steps`` where they are known."""
+    """The finest time of a line's epoch; ``steps`` where they are known."""
     ms, half = 1000.0 * int(parts["seconds"] or 0), 500.0
     at_the_end = None if bar else _AT_THE_END.search(text)
     if at_the_end is not None:
@@ -244,7 +244,7 @@ def _times(text: str, parts: dict[str, str | None], steps: int | None, bar: bool
 
 
 def _one_stream_per_rank(outputs: dict[tuple[int | None, str], _Output]) -> dict[int, _Output]:
-    """By rank, its stream with most epochs; beside labelled lines, others are nobody's."""
+    """By rank, its stream with most epochs; beside labelled lines, others belong to no rank."""
     found: dict[int, _Output] = {}
     for (rank, _), output in sorted(outputs.items(), key=lambda item: _STREAMS.index(item[0][1])):
         own = _NOBODY if rank is None else rank

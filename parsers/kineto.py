@@ -9,7 +9,8 @@ Microseconds since the base time, or since 1970 before PyTorch 2.3. A trace may 
 anywhere where its process was killed: the few spans that are wanted are looked for in its bytes.
 
 A step is from one ``prof.step()`` to the next. When its batch was there is known where exactly one
-DataLoader was asked in it; when gradients were ready or reduced no span tells: those stamps are null.
+DataLoader was asked in it; no span shows when gradients were ready or reduced: those timestamps are
+null.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _SPAN = re.compile(
     rb')",\s*"pid":\s*[^,{}]{1,40},\s*"tid":\s*[^,{}]{1,60},'
     rb'\s*"ts":\s*(?P<ts>\d{1,16})(?:\.(?P<part>\d{1,9}))?,\s*"dur":\s*(?P<dur>\d{1,13}(?:\.\d{1,9})?)'
 )
-# What is said of the trace stands before its events.
+# The description of the trace comes before its events.
 _HEAD = 64 << 10
 _LATEST_NS = 2**62
-# Steps of one trace that are told as events; profilers are told to trace a few.
+# Steps of one trace that become events; profilers usually trace a few.
 _MOST_EVENTS = 200
 
 
@@ -138,7 +139,7 @@ def read_trace(path: str, data: bytes) -> Trace:
 
 
 def as_log(trace: Trace) -> Parsed:
-    """The log of a trace, without the id of its run: only all traces together tell that."""
+    """The log of a trace, without the id of its run: only all traces together show that."""
     wall = trace.steps[0].span.begin + trace.base_ns
     facts: dict[str, Any] = {
         "framework": "pytorch",

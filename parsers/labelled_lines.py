@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .digits import Ints, Words
-from .signs import Block, mask
+from .needles import Block, mask
 
 Bools = npt.NDArray[np.bool_]
 
@@ -35,7 +35,7 @@ class Form:
     tag: re.Pattern[bytes]
     #: What may follow a label's opening bracket; empty for labels that only begin lines.
     second: bytes
-    #: Whether a text, never empty, belongs to the label behind it.
+    #: Whether a text, never empty, belongs to the label after it.
     fits_before: Callable[[bytes], bool]
     #: Whether lines without a label belong to the label before them.
     goes_on: bool = False

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .launchers import BLOCK_BYTES, LONGEST_PREFIX, Whole, Whose, pieces, pieces_or_lines
-from .signs import Block, Sign
+from .needles import Block, Sign
 from .stamps import Stamp, read_stamp
 
 #: What is longer is no line that people read.
@@ -29,35 +29,35 @@ class Line(NamedTuple):
     A prefix of a logger's is still there.
     """
 
-    #: None where no launcher says whose it is.
+    #: None if no launcher labels it.
     rank: int | None
     stream: str
     text: bytes
-    #: What may hold the stamp of when it came.
+    #: What may hold the timestamp of when it came.
     before: bytes
 
     @property
     def stamp(self) -> Stamp | None:
-        """When it came; None where that is not said."""
+        """When it came; None if unknown."""
         return read_stamp(self.before)
 
 
 class _Text(NamedTuple):
     """Whole lines that one rank has printed one after the other, as a terminal shows them in the end."""
 
-    #: None where no launcher says whose they are.
+    #: None if no launcher labels them.
     rank: int | None
     #: Every line with its end.
     text: bytes
-    #: What may hold the stamp of when they came; empty where every line's own beginning may.
+    #: What may hold the timestamp of when they came; empty where every line's own beginning may.
     before: bytes
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The lines that somebody wants: in large files, most of the time goes into making all of them."""
+    """The relevant lines: in large files, most of the time goes into making all of them."""
 
-    #: Every such line has one of these in it, or at its end; ``\d`` before or behind one is any digit.
+    #: Every such line has one of these in it, or at its end; ``\d`` before or after one is any digit.
     signs: tuple[bytes, ...]
     #: Whether a line that has one is wanted.
     chooses: Callable[[bytes], object] = bool
@@ -142,7 +142,7 @@ def shown_lines(
 def shown_blocks(data: bytes, block_bytes: int = _BLOCK_BYTES) -> Iterator[Whole]:
     """The lines that ``shown_lines`` gives, and empty ones, many at once: for who looks at bytes.
 
-    A block's entries are of its first lines; what follows these in it are stamps.
+    A block's entries are of its first lines; what follows these in it are timestamps.
     """
     streams: dict[Whose, _Stream] = {}
     texts: list[_Text] = []
@@ -223,7 +223,7 @@ class _Stream:
         self._name = name
         self._wanted = wanted
         self._is_first = True
-        # Of the line that has not ended: what may hold its stamp, and what is shown of it so far.
+        # Of the line that has not ended: what may hold its timestamp, and what is shown of it so far.
         self._beginning = b""
         self._unfinished: list[bytes] = []
         self._length = 0

@@ -29,18 +29,18 @@ import numpy as np
 from .cut_lines import LONGEST_CUT_LINE, CutLines, has_cut_lines
 from .digits import Ints
 from .labelled_lines import NO_LABELS, Form, owned
-from .signs import Block
+from .needles import Block
+from .prefilter import Signs, Thinning
 from .stamps import CTIME, read_stamp
-from .thinning import Signs, Thinning
 
-#: Stamps with names of loggers are far shorter.
+#: Timestamps with names of loggers are far shorter.
 LONGEST_PREFIX = 160
 BLOCK_BYTES = 4 << 20
 # Most ranks have printed something by then; before they have, no line may be left out.
 _FIRST_BLOCK_BYTES = 256 << 10
 # More ranks than any launcher has started; a damaged file may name any number of them.
 _MOST_STREAMS = 1 << 14
-# So many bytes at three places tell which labels a file has.
+# So many bytes at three places show which labels a file has.
 _SAMPLE_BYTES = 16 << 10
 _MOST_OF_THEM = 0.8
 
@@ -52,12 +52,12 @@ _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # A number and a colon are in many lines: only at their beginnings.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
-# What Slurm says itself, without a label, as of a job that is cancelled.
+# Slurm's own messages have no label, for example about a cancelled job.
 _SLURMS_OWN = (b"srun: ", b"slurmstepd")
 
 _CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
 
-# How what stands before a tag may end: a time in words, or somebody's logger's prefix.
+# How what stands before a tag may end: a time in words, or a logger's prefix.
 _ENDS_OF_PREFIXES = tuple(b"%c" % byte for byte in b"0123456789]) -:>|\t")
 _TIME_BYTES = len("Sat Nov 21 02:28:01 2026")
 _STAMP_OF_TAG = re.compile(rb"\[?" + CTIME + rb"\]?\Z")
@@ -66,7 +66,7 @@ _STAMP_OF_TAG = re.compile(rb"\[?" + CTIME + rb"\]?\Z")
 #: A rank and a stream; None and an empty name for what has no label.
 Whose = tuple["int | None", str]
 _NOBODY: Whose = (None, "")
-# By stream, stamps with the texts that have them.
+# By stream, timestamps with the texts that have them.
 _Groups = dict[Whose, list[tuple[bytes, list[bytes]]]]
 
 
@@ -78,9 +78,9 @@ class Piece(NamedTuple):
     #: Empty where labels do not say it.
     stream: str
     text: bytes
-    #: What holds the launcher's or a logger's stamp; empty where there is none.
+    #: What holds the launcher's or a logger's timestamp; empty where there is none.
     stamp: bytes
-    #: Whether lines that nobody wants were left out of it.
+    #: Whether irrelevant lines were left out of it.
     thinned: bool = False
 
 
@@ -91,10 +91,10 @@ class Whole:
     block: Block
     #: -1 for what has no label.
     rank: Ints
-    #: Where in the block they begin, behind their labels, and where they end.
+    #: Where in the block they begin, after their labels, and where they end.
     start: Ints
     end: Ints
-    #: Where what may hold their stamps is.
+    #: Where what may hold their timestamps is.
     stamp_at: Ints
     stamp_end: Ints
 
@@ -137,7 +137,7 @@ def labels_of(data: bytes) -> Labels | None:
     ]
     for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
         ranks = [found[1] for found in map(form.match, sample) if found is not None]
-        # A list that somebody has numbered has every number once.
+        # A numbered list has every number once.
         if len(ranks) > _MOST_OF_THEM * len(sample) and len(set(ranks)) < len(ranks):
             return Labels(form, launcher, local=form is _TORCHRUN)
     if _TORCHRUN_DEFAULT.search(data[:_SAMPLE_BYTES]):
@@ -157,7 +157,7 @@ def pieces(
         wanted: lines that have none of these signs may be left out.
         at_rest: the streams that have had their first lines, where all have ended their last ones.
 
-    Beyond the data this needs the memory of a block. What one stream has in a block with one stamp
+    Beyond the data this needs the memory of a block. What one stream has in a block with one timestamp
     is one piece.
     """
     labels = labels_of(data)
@@ -289,7 +289,7 @@ class _Cutting:
         start = lines.text_at
         if self._labels.spaced:
             start = start + (lines.labelled & (block.bytes[start] == ord(" ")))
-        # A stamp stands before its label, and counts for what goes on with its line, too.
+        # A timestamp stands before its label, and counts for what goes on with its line, too.
         told = np.arange(len(begin))
         if self._form.goes_on:
             told = np.maximum.accumulate(np.where(lines.labelled, told, 0))
@@ -318,7 +318,7 @@ class _Cutting:
             yield from self._joined(block[first:] if first else block)
 
     def _joined(self, block: bytes) -> Iterator[Piece]:
-        """What a stream has with one stamp as one piece; there are millions of labels in large files."""
+        """Join what a stream has with one timestamp; there are millions of labels in large files."""
         parts = self._whole.split(block)
         first, *texts = parts[0::2]
         if self._labels.spaced:
@@ -479,7 +479,7 @@ def _blocks(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[by
 def _without_stamp(
     labels: Labels, block: bytes, at: int, end: int, begins_line: bool
 ) -> tuple[bytes, bytes]:
-    """The text before a label without the stamp that belongs to the label, and the stamp."""
+    """The text before a label without the timestamp that belongs to the label, and the timestamp."""
     text = block[at:end]
     if not (labels.stamped or labels.logged) or not text.endswith(_ENDS_OF_PREFIXES):
         return text, b""

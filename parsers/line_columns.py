@@ -1,7 +1,7 @@
 """Lines of a pattern in a block of bytes, many at once: what a regular expression finds one by one.
 
 All lines are walked through at a time, along the way that the expression would try first. Most lines of
-the pattern are as that says; of the others nothing is told, and the expression itself is to be asked.
+the pattern are as that says; for the others the expression itself is used.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from .digits import Ints, word
 from .labelled_lines import Bools
-from .signs import Block, Sign, mask
+from .needles import Block, Sign, mask
 from .stamp_columns import digits_up_to, is_blank, moments, words_at
 
 Column = npt.NDArray[Any]
 
 #: Numbers are printed as wide as the largest one: ``[  0/500]``.
 MOST_PADDING = 12
-#: How many digits fields have that are numbers, and those behind the point of ``seconds``.
+#: How many digits fields have that are numbers, and those after the decimal point of ``seconds``.
 MOST_DIGITS: Mapping[str, int] = {"rank": 6, "epoch": 9, "step": 12, "seconds": 9}
 MOST_FRACTION_DIGITS = 12
 # Quotients of whole numbers and powers of ten are exactly what is written up to so many digits.

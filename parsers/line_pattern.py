@@ -4,15 +4,15 @@
 
 A pattern is how such a line begins. Letters stand for themselves, blanks for any blanks, and
 
-    {time}       when: a stamp of any form that is known, or seconds since 1970
+    {time}       when: a timestamp of any form that is known, or seconds since 1970
     {rank}       whose it is, where no launcher has labelled the line
     {epoch}      the epoch that the line is of
     {step}       the step, counted over the job or over the epoch
     {seconds}    how long the epoch took, or the step where there is no {epoch}
     {}           anything
 
-Without ``{seconds}`` an epoch lasts from its first line to the first line of the next one, and no stamp
-knows more than it says: whole seconds tell a step's time only over many steps.
+Without ``{seconds}`` an epoch lasts from its first line to the first line of the next one, and no
+timestamp is more precise than it looks: whole seconds give a step's time only over many steps.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from .line_columns import (
     Walk,
     having,
 )
-from .signs import Block
+from .needles import Block
 from .stamp_columns import beginnings
 from .stamps import MOMENT, Stamp, read_moment, read_stamp
 
 #: What a pattern's name begins with.
 PREFIX = "pattern:"
-KNOWN_FROM = "lines as the pattern says"
+KNOWN_FROM = "lines of the given pattern"
 
 _FIELDS = {
     "time": MOMENT,
@@ -60,7 +60,7 @@ _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in
 _FIELD = re.compile(r"\{(\w*)\}")
 # What is later than that after the first epoch is damage.
 _LATEST_NS = 2**62
-# Columns that say whether there is a ``Stamp``, and what it says.
+# Columns with whether there is a ``Stamp``, and its value.
 _STAMP = ("stamped", "ns", "zone_known", "resolution_ns")
 
 
@@ -92,7 +92,7 @@ class _Marks:
 class _Told:
     """What a rank's lines say of times."""
 
-    #: By columns as those of ``Epoch``: every line may tell of one.
+    #: By columns as those of ``Epoch``: every line may have one.
     number: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     begin: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     end: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -128,7 +128,7 @@ class LinePatternParser(Parser):
     def parse(self, path: str, data: bytes) -> Parsed:
         found = [one for one in self.said(data, rank_in(path)[0] or 0) if len(one["stamped"])]
         if not found:
-            raise UnreadableError(f"{path}: no line is as the pattern says: {self._pattern!r}")
+            raise UnreadableError(f"{path}: no line matches the pattern: {self._pattern!r}")
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
         logs = _logs(path, _by_rank(columns), len(data))
         return replace(logs[0], more=tuple(logs[1:]))
@@ -137,7 +137,7 @@ class LinePatternParser(Parser):
         """What the lines of the pattern say, block by block.
 
         Args:
-            of_the_file: the rank of lines that nothing says the rank of.
+            of_the_file: the rank of unlabelled lines.
 
         Returns:
             columns of equal length: ``rank``, what the pattern has, and ``stamped``; where a line is
@@ -180,7 +180,7 @@ class LinePatternParser(Parser):
         }
 
     def one(self, text: bytes) -> Mapping[str, float] | None:
-        """What one line says; None where it is not of the pattern. All others are to be read like it."""
+        """Return the values of one line, None if it does not match: the reference for other ways."""
         found = self._line.match(text)
         if found is None:
             return None
@@ -203,10 +203,10 @@ class LinePatternParser(Parser):
 
 
 def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
-    """When lines came whose own times the pattern does not tell.
+    """Times of lines without times in the pattern.
 
     Args:
-        start: where what may hold their stamps begins.
+        start: where what may hold their timestamps begins.
         end: where that ends.
     """
     found = beginnings(block, start)
@@ -248,7 +248,7 @@ def _taken_apart(pattern: str) -> tuple[list[str], list[str]]:
     names = [name for name in between if name]
     unknown = [name for name in names if name not in _FIELDS]
     if unknown or len(set(names)) < len(names):
-        what = f"{{{unknown[0]}}} is no field" if unknown else "a field stands there twice"
+        what = f"{{{unknown[0]}}} is no field" if unknown else "a field occurs twice"
         known = ", ".join(f"{{{name}}}" for name in _FIELDS)
         raise UsageError(f"{PREFIX}{pattern}: {what}; there are {known} and {{}} for anything")
     if not {"epoch", "step"} & set(names):
@@ -321,7 +321,7 @@ def _logs(path: str, marks: Mapping[int, _Marks], size: int) -> list[Parsed]:
             rank=rank,
             facts=_facts(own, told, zero, len(marks)),
             epochs=(),
-            # Nothing says whether more was meant to come.
+            # Whether more was meant to come is unknown.
             ended=False,
             size=0 if logs else size,
             problems=problems,
@@ -331,7 +331,7 @@ def _logs(path: str, marks: Mapping[int, _Marks], size: int) -> list[Parsed]:
     return logs
 
 
-_NO_TIMES = "the pattern's lines tell no times: they carry no stamps, or there is one of them only"
+_NO_TIMES = "the pattern's lines have no times: they have no timestamps, or there is only one line"
 
 
 def _told(marks: _Marks, zero: int, base: int) -> _Told:
@@ -352,7 +352,7 @@ def _epochs_as_printed(
     told: _Told, marks: _Marks, epoch: Ints, seconds: npt.NDArray[np.float64], zero: int
 ) -> None:
     took = np.rint(seconds * 1e9).astype(np.int64)
-    # Where no stamp tells when one has ended, it is behind the one before it.
+    # Without a timestamp of its end, it follows the one before it.
     since = np.cumsum(took)
     told_at = np.maximum.accumulate(np.where(marks.stamped, np.arange(len(marks)), -1))
     end = since.copy()
@@ -377,7 +377,7 @@ def _epochs_between_lines(told: _Told, marks: _Marks, epoch: Ints, zero: int) ->
     begin, end = begin[fits], end[fits]
     since = marks.ns - zero
     told.number, told.begin, told.end = epoch[begin], since[begin], since[end]
-    # Both stamps are rounded down: the difference is wrong by less than one of them either way.
+    # Both timestamps are rounded down: the difference is wrong by less than one of them either way.
     rounded = marks.resolution_ns[np.append(begin, end)]
     told.half_ms = int(rounded.max(initial=0)) / 1e6
 
@@ -392,7 +392,7 @@ def _steps_between_lines(told: _Told, marks: _Marks, step: Ints) -> None:
     took = (ns[1:] - ns[:-1])[both]
     # A clock that was set time and again may have gone through more centuries than an integer holds.
     time = int((took // 10**9).sum()) * 10**9 + int((took % 10**9).sum())
-    # Only where steps begin anew, or a clock was set, there are two stamps more to be wrong.
+    # Only where steps begin anew, or a clock was set, there are two timestamps more to be wrong.
     pieces = 1 + int(np.count_nonzero(~both))
     wrong = int(marks.resolution_ns[marks.stamped].max()) * pieces
     told.step_ms, told.step_half_ms = time / steps / 1e6, wrong / steps / 1e6

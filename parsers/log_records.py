@@ -1,9 +1,9 @@
 """Step logs that came as records of other logs: executors' stderr, a driver's output, a log service.
 
 The records of one log may lie in several files (rolled ones), and those of many ranks in one. They are
-put together again by the offsets that they carry; what is missing is said. Rolled files are cut wherever
-a buffer was full, so a record may begin at the end of one and go on at the beginning of another.
-Launchers cut them anywhere to put their labels in, and pieces of other ranks' lines.
+put together again by the offsets that they carry; missing ones are reported. Rolled files are cut
+wherever a buffer was full, so a record may begin at the end of one and go on at the beginning of
+another. Launchers cut them anywhere to put their labels in, and pieces of other ranks' lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .launchers import demultiplexed
 _MARK = b"stallscope:1:"
 # A line is no longer than what a pipe takes whole.
 _LONGEST_LINE = 8192
-# A recorder packs at most a quarter of that into a record; a larger one was made by somebody else.
+# A recorder packs at most a quarter of that into a record; a larger one was made by another program.
 _MOST_BYTES = 64 << 10
 
 
@@ -70,7 +70,7 @@ class LogRecords:
         return found, damaged
 
     def _mend(self) -> None:
-        """Try records that break off with every file that may go on with them: checksums tell."""
+        """Try records that break off with every file that may continue them: checksums decide."""
         for path, end in self._broken_off:
             # Most files are cut elsewhere: do not look at all of them for one that ends with an "s".
             rest = b"" if _MARK in end else _MARK[len(end) :]
@@ -132,7 +132,7 @@ def _is_whole(checksum: bytes, payload: bytes) -> bool:
 
 
 def _joined(pieces: dict[int, bytes]) -> tuple[bytes, int]:
-    """The pieces in their order up to a gap, and how many lie behind it."""
+    """The pieces in their order up to a gap, and how many lie after it."""
     whole = bytearray()
     offsets = sorted(pieces)
     for number, offset in enumerate(offsets):

@@ -1,12 +1,13 @@
 """What MLflow knows of a run: metrics with the times at which they were logged, params, begin and end.
 
 A metric that is logged once per epoch marks the ends of epochs, as autologging of TensorFlow, Keras and
-Lightning does it. When the first epoch began nobody has logged: it is left out. A metric that is logged
+Lightning does it. The start of the first epoch is not logged: it is left out. A metric that is logged
 once per step, or once per so many, gives a mean, and no rows: what lay between two values is not known.
-Whether the steps of a metric are epochs is told by its name, by the number of epochs among the params,
-or by a validation metric that has a value at every one of them; otherwise it is said to be unknown.
+Whether the steps of a metric are epochs is known from its name, from the number of epochs among the
+params, or from a validation metric with a value at every one of them; otherwise it is reported as
+unknown.
 
-What MLflow measured of machines (``system/…``) tells nothing of epochs: it becomes series beside them.
+What MLflow measured of machines (``system/…``) has no epochs: it becomes series beside them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _VALIDATION = re.compile(r"^(val|valid|validation|test|eval)[_/.\-]", re.IGNOREC
 _FIRST = ("loss", "train_loss", "training_loss", "train/loss")
 # Lightning's logger and Hugging Face log under these names at which epoch a step was.
 _EPOCH = "epoch"
-# Autologging adds the best epoch's values again, behind the epoch at which training was stopped.
+# Autologging adds the best epoch's values again, after the epoch at which training was stopped.
 _STOPPED, _RESTORED = "stopped_epoch", "restored_epoch"
 # Values of so many processes in turn that their steps go back all the time.
 _MOST_FITS = 4
@@ -115,7 +116,7 @@ Values = Sequence[Value]
 
 
 class Found(NamedTuple):
-    """What metrics tell of times."""
+    """Times in metrics."""
 
     #: What is known and how well; None where nothing is.
     facts: dict[str, Any] | None
@@ -147,7 +148,7 @@ def _nothing(told: Mapping[str, Any]) -> str:
 
 
 def times_in(metrics: Mapping[str, Values], facts: dict[str, Any]) -> Found:
-    """What values with their times tell of epochs and steps; ``facts`` gets what else they say.
+    """Find epochs and steps in values with their times; ``facts`` gets what else they contain.
 
     Args:
         metrics: by name, in the order of their times; two different steps at least.
@@ -207,7 +208,7 @@ def _step_facts(step_ms: float, steps: int) -> dict[str, Any]:
 
 
 def _lightning(values: Values) -> tuple[list[Value], int] | None:
-    """The last value of every epoch that ended, and steps per epoch, where epochs are told per step.
+    """The last value of every epoch that ended, and steps per epoch, if epochs are logged per step.
 
     Only where every epoch has as many steps: otherwise values were not logged at their ends.
     """
@@ -233,7 +234,7 @@ def _kind(
     validated: Mapping[frozenset[int], int],
     params: Mapping[str, str],
 ) -> Kind | None:
-    """What the steps of a metric are; None where nothing tells.
+    """What the steps of a metric are; None if unknown.
 
     Args:
         validated: by the steps at which they have values, how many metrics of validation there are.
@@ -279,7 +280,7 @@ def _fits(values: Values) -> list[list[Value]]:
 
 
 def _mean(values: Values) -> tuple[float, int] | None:
-    """Milliseconds per step, and over how many steps; None where they tell nothing."""
+    """Milliseconds per step, and over how many steps; None if unknown."""
     time = steps = 0
     for fit in _fits(values):
         time += fit[-1].ms - fit[0].ms
@@ -302,7 +303,7 @@ def first_epoch(fit: Values, base: int) -> dict[str, int]:
 
 
 def _facts(told: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """What the run was, as far as names of params tell."""
+    """What the run was, from known names of params."""
     facts: dict[str, Any] = {
         "run_name": told.get("run_name"),
         "framework": _framework(params),

@@ -17,7 +17,7 @@ def by_name(name: str) -> Parser:
     """The parser of that name; ``pattern:…`` makes one, and ``mypackage.module:Class`` imports one.
 
     Raises:
-        UsageError: if there is none; the message says what there is, or what is wrong with it.
+        UsageError: if there is none; the message lists what there is, or names the error.
     """
     for parser in PARSERS:
         if parser.name == name:
@@ -40,7 +40,7 @@ def _imported(name: str) -> Parser:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # what somebody's module raises is not known
+    except Exception as error:  # a user's module may raise anything
         raise UsageError(
             f"--read-as {name}: {module_name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
@@ -60,7 +60,7 @@ def _imported(name: str) -> Parser:
 
 
 class _Guarded(Parser):
-    """A user's parser: whatever goes wrong in it is said of the file, and the others are read."""
+    """A user's parser: its errors are reported for the file, and the others are read."""
 
     def __init__(self, own: Parser) -> None:
         self._own = own

@@ -9,7 +9,7 @@ from stallscope.errors import UnreadableError
 
 from .unpacking import is_packed, unpacking
 
-# Nobody writes logs of that size into one file; a file that unpacks to more is no log. Bars that are
+# No log is that large; a file that unpacks to more is not a log. Bars that are
 # drawn over and over become a hundredth; what becomes less is made to fill memories.
 _MOST_BYTES = 8 << 30
 _MOST_TIMES = 100

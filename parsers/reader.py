@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 from stallscope.collector.sources.base import Source, SourceFile, lies_beside_logs
 from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.progress import Watch, Watching, not_told, unwatched
 from stallscope.run import Run
-from stallscope.watching import Watch, Watching, not_told, unwatched
 
 from .base import Parsed
 from .event_logs import applications, most_bytes, read_event_log
@@ -134,7 +134,7 @@ def read_in_turn(
         ahead: gives what is in a file and the step log that it is, as ``Reading.take`` wants them;
             called by several threads.
         local: whether reading them is as cheap as reading a copy.
-        watch: told how many are done.
+        watch: called with how many are done.
     """
     in_turn = _in_turn(files, ahead, _PROCESSORS if local else _AT_ONCE)
     for done, (file, found) in enumerate(in_turn):
@@ -178,7 +178,7 @@ def is_long_timeline(file: SourceFile) -> bool:
             head = unpacked_up_to(file.where, head, _TIMELINE_HEAD).data
         return is_timeline(head)
     except StallscopeError:
-        return False  # said where it is read
+        return False  # reported where it is read
 
 
 def _in_turn(

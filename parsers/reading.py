@@ -69,7 +69,7 @@ class Reading:
     measured: list[MeasuredInput] = field(default_factory=list)
     #: Profilers' traces with the places of their files.
     traces: list[tuple[str, Trace]] = field(default_factory=list)
-    #: What was said that happened.
+    #: The events.
     events: list[Event] = field(default_factory=list)
     #: What machines measured of themselves, with the ids that its logs know.
     series: list[tuple[str, Series]] = field(default_factory=list)
@@ -184,9 +184,9 @@ class Reading:
 
 
 def nothing_in(name: str, data: bytes) -> str | None:
-    """What is said of a file that no parser knows; None where there is nothing to say.
+    """Return the message about a file that no parser knows; None if there is none.
 
-    Where nobody has complained, programs leave an empty stderr for each rank.
+    Without complaints, programs leave an empty stderr for each rank.
     """
     if data:
         return "no log that Stallscope knows; left alone"
@@ -202,7 +202,7 @@ def _key(one: Parsed) -> tuple[str, int, int, int]:
 
 
 def _kind(told: Mapping[str, Sequence[Event]]) -> Kind | None:
-    """What a file is that tells events and nothing else."""
+    """Return the kind of a file that has only events."""
     if "spark-events" in told:
         return "spark-events"
     return "horovod-log" if told else None

@@ -10,7 +10,7 @@ Sure = Literal["certain", "likely", "told"]
 
 @dataclass(frozen=True)
 class Span:
-    """From when to when, as ISO 8601; in no zone where lines do not tell theirs."""
+    """From when to when, as ISO 8601; without a zone if lines have none."""
 
     begin: str
     end: str
@@ -51,7 +51,7 @@ class RunSeen:
     #: Ranks that trained, and those that left a log.
     size: int
     ranks: int
-    #: None where logs do not tell.
+    #: None if unknown.
     hosts: int | None
     steps: int | None
     epochs: int | None

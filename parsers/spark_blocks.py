@@ -4,7 +4,7 @@
     \\x82SNAPPY\\0  version, oldest compatible one  {length (big endian)  a raw snappy block} …
     ZV 0  length  bytes                            ZV 1  compressed and original length  bytes …
 
-Each block tells its length before it is unpacked and none is longer than its codec allows, so that a few
+Each block starts with its length and none is longer than its codec allows, so that a few
 bytes never fill the memory. Checksums are not looked at: what follows damage is left out anyway.
 """
 
@@ -31,13 +31,13 @@ _LZ4_HEAD = struct.Struct("<Biii")
 _LZ4_METHOD, _LZ4_RAW, _LZ4_PACKED = 0xF0, 0x10, 0x20
 # The shortest block of lz4-java is of 2**10 bytes, the longest one of 2**25.
 _LZ4_SHORTEST = 10
-# Spark's own is 32 KiB; snappy-java allows what an int holds, and nobody sets more than this.
+# Spark's own is 32 KiB; snappy-java allows what an int holds, and nothing sets more than this.
 _SNAPPY_LONGEST = 64 << 20
 # The magic, read as a length: also where several streams were joined.
 _SNAPPY_BEGINS = int.from_bytes(SNAPPY[:4], "big")
 _SNAPPY_VERSIONS = 8
 
-# From this code on an instruction repeats; from that one on a byte more tells of how many.
+# From this code on an instruction repeats; from that one on one more byte has the number.
 _LZF_REPEATS, _LZF_LONG = 32, 224
 # How long instructions are, by their codes.
 _LZF_SIZES = bytes(
@@ -53,7 +53,7 @@ class Blocks:
 
     Args:
         file: where they are read from.
-        block: unpacks the next one; None behind the last one, and one of ``DAMAGE`` where it is damaged.
+        block: unpacks the next one; None after the last one, and one of ``DAMAGE`` where it is damaged.
     """
 
     def __init__(self, file: BinaryIO, block: Block) -> None:
@@ -62,7 +62,7 @@ class Blocks:
         self._rest = memoryview(b"")
 
     def read1(self, size: int, /) -> bytes:
-        """At most so many bytes, of one block; none behind the last one."""
+        """At most so many bytes, of one block; none after the last one."""
         while not self._rest:
             block = self._block(self._file)
             if block is None:
@@ -142,7 +142,7 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 
 def _unpacked_lz4(codec: pa.Codec, data: bytes, whole: int) -> bytes:
-    """A block that is as long as it says; of a shorter one Arrow would not tell."""
+    """Return a block of the length that it names; Arrow does not notice shorter ones."""
     with suppress(OSError):
         codec.decompress(data, whole - 1)
         raise ValueError("not as long as it says")
@@ -150,7 +150,7 @@ def _unpacked_lz4(codec: pa.Codec, data: bytes, whole: int) -> bytes:
 
 
 def _snappy_length(data: bytes) -> int:
-    """What a block unpacks to, as it tells itself: seven bits a byte, the lowest first."""
+    """Return a block's own unpacked length: seven bits a byte, the lowest first."""
     length = 0
     for at, byte in enumerate(data[:5]):
         length |= (byte & 0x7F) << (7 * at)
@@ -197,7 +197,7 @@ def _lzf(codec: pa.Codec, data: bytes, whole: int) -> bytes:
 
 
 def _lzf_instructions(data: bytes) -> npt.NDArray[np.int64]:
-    """Where instructions begin: only the one before tells."""
+    """Where instructions begin: only the one before shows it."""
     sizes, begins = data.translate(_LZF_SIZES), bytearray(len(data))
     at = 0
     while at < len(begins):

@@ -6,7 +6,7 @@
     {"Event":"SparkListenerExecutorRemoved","Timestamp":…,"Executor ID":"1","Removed Reason":"…"}
 
 A line each, milliseconds since 1970. Stages train that are barrier stages (TorchDistributor and others),
-or whose job has Horovod's job group; of all others nothing is told, and most of their lines are not
+or whose job has Horovod's job group; all others are ignored, and most of their lines are not
 even parsed. A partition is not a rank: Horovod numbers ranks anew.
 """
 
@@ -29,12 +29,12 @@ _MS = 10**6
 # Further from now no job has been, and nanoseconds since 1970 are int64.
 _LATEST_MS = 2**42
 _LONGEST = 200
-# As Spark says it when it needs an executor no longer.
+# Spark's words for an executor that it no longer needs.
 _RELEASED = re.compile(r"killed by driver|idle|shutdown|shutting down", re.IGNORECASE)
 
 
 def spark_events(path: str, data: bytes) -> list[Event]:
-    """What an event log tells of training, in its order; nothing where the file is none."""
+    """Return the events of training in an event log, in its order; none if the file is not one."""
     if not data.startswith(BEGINNING):
         return []
     return list(Telling().events(path, data.split(b"\n")))
@@ -42,7 +42,7 @@ def spark_events(path: str, data: bytes) -> list[Event]:
 
 @dataclass
 class Telling:
-    """What one application told so far; its log may be in several files."""
+    """The state of one application so far; its log may be in several files."""
 
     path: str = ""
     #: Stages that train.
@@ -51,7 +51,7 @@ class Telling:
     hosts: dict[str, str] = field(default_factory=dict)
 
     def events(self, path: str, lines: Iterable[bytes]) -> Iterator[Event]:
-        """What the next lines tell of training, in their order.
+        """Return the events of training in the next lines, in their order.
 
         Args:
             path: of the file that they are in.

@@ -1,7 +1,7 @@
-"""Stamps of many lines at once, as ``stamps`` reads each.
+"""Timestamps of many lines at once, as ``stamps`` reads each.
 
-Dates repeat from line to line: ``stamps`` itself reads each of them once. All else in a stamp is digits.
-Of stamps that are written as few are nothing is told: they are to be read one by one.
+Dates repeat from line to line: ``stamps`` itself reads each of them once. All else in a timestamp is
+digits. Rare forms of timestamps are not handled here: they are read one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .digits import Ints, Words, digits_of, eight, leading, number, others_among, word
 from .labelled_lines import Bools
-from .signs import Block, mask
+from .needles import Block, mask
 from .stamps import LATEST_SECOND, read_moment
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,14 +31,14 @@ _CLOCK_S = {0: 36_000, 1: 3_600, 3: 600, 4: 60, 6: 10, 7: 1}
 _MOST_DIGITS = 9
 _POWERS = 10 ** np.arange(_MOST_DIGITS + 1)
 _MOST_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
-# What may stand before the stamp that a line begins with.
+# What may stand before the timestamp that a line begins with.
 _MOST_BEFORE = 8
 _DAY_MINUTES = 1440
 _GOES_ON = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.,").encode()))
 
 
 class _Form(NamedTuple):
-    """How stamps of whole seconds are written: a date, a clock, and of some the year behind it."""
+    """How timestamps of whole seconds are written: a date, a clock, and of some the year after it."""
 
     #: Bytes among the first eight.
     known_by: tuple[tuple[int, bytes], ...]
@@ -54,12 +54,12 @@ _IN_WORDS = _Form(((3, b" "), (7, b" ")), 11, 24)
 
 @dataclass
 class Moments:
-    """The stamps at several places."""
+    """The timestamps at several places."""
 
-    #: Where a stamp ends, if there is one.
+    #: Where a timestamp ends, if there is one.
     end: Ints
     there: Bools
-    #: Where it is not told whether there is one, and which.
+    #: Where it is not known whether there is one, and which.
     untold: Bools
     #: As a ``Stamp`` has them.
     ns: Ints
@@ -68,7 +68,7 @@ class Moments:
 
 
 def moments(block: Block, at: Ints) -> Moments:
-    """The stamps that begin at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
+    """The timestamps that begin at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
     found = _read(block, at, (_ISO, _MONTH_FIRST, _LOG4J, _IN_WORDS))
     _read_seconds(block, at, found)
@@ -77,7 +77,7 @@ def moments(block: Block, at: Ints) -> Moments:
 
 
 def beginnings(block: Block, at: Ints) -> Moments:
-    """The stamps that lines begin with, as ``read_stamp`` reads them."""
+    """The timestamps that lines begin with, as ``read_stamp`` reads them."""
     at = at.copy()
     for _ in range(_MOST_BEFORE):
         byte = block.bytes[at]
@@ -115,7 +115,7 @@ def words_at(block: Block, at: Ints) -> Words:
 
 
 def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = False) -> Moments:
-    """Stamps of these forms.
+    """Timestamps of these forms.
 
     Args:
         padded: whether there may be blanks among the digits of fractions.
@@ -146,7 +146,7 @@ def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = Fals
             _read_fractions(block, found, own, padded=padded)
             _read_zones(block, found, own)
         elif form is _LOG4J:
-            # With anything behind it, it is another stamp or none.
+            # With anything after it, it is another timestamp or none.
             behind = found.end[own]
             found.untold[own] = _GOES_ON[block.bytes[behind]] | (_zones(block, behind)[0] > 0)
     return found

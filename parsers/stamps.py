@@ -35,7 +35,7 @@ MOMENT = (
     r"|(?:\d\d)?\d\d[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?"
     r"|\d{9,10}(?:\.\d{1,12})?)\]?"
 )
-# As Hugging Face's examples log; no launcher puts it in front of lines.
+# As Hugging Face's examples log; no launcher puts it before lines.
 _MONTH_FIRST = re.compile(
     rb"\[?(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)\b"
 )

@@ -95,7 +95,7 @@ def torn_lines(log: Log) -> tuple[Problem, ...]:
 
 
 def _stamps_outside(path: str, count: int) -> tuple[Problem, ...]:
-    """What to say of stamps that cannot have been taken in their steps."""
+    """What to say of timestamps that cannot have been taken in their steps."""
     if not count:
         return ()
     return (Problem(path, f"{count} stamp(s) outside of their steps taken as missing"),)
@@ -251,7 +251,7 @@ def _typed(table: pa.Table) -> pa.Table:
 
 
 def _steps(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
-    """The steps, and how many of their stamps are outside of them."""
+    """The steps, and how many of their timestamps are outside of them."""
     if rows.num_rows <= _ROWS_AT_ONCE:
         return _steps_among(log, rows)
     starts = range(0, rows.num_rows, _ROWS_AT_ONCE)
@@ -289,7 +289,7 @@ def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
-    """The rows without stamps that cannot be: before the step's begin, or data that came after its end.
+    """Return the rows without impossible timestamps: before the step's begin, or data after its end.
 
     What a device does may well be over later than the host's part of the step.
     """

@@ -14,7 +14,7 @@ from stallscope.run import Log
 from .base import Parsed
 from .seen import Span
 
-#: As step logs are written, and everything else that tells steps.
+#: As step logs are written, and everything else that has steps.
 PRECISION = "steps, to the microsecond"
 
 
@@ -27,7 +27,7 @@ class Summary:
     steps: int
     first_step: int
     last_step: int
-    #: With the fit that they are of, where logs of several fits are told apart.
+    #: With the fit that they are of, where logs of several fits are distinguished.
     epochs: frozenset[tuple[int, int]]
     #: Nanoseconds on the log's clock.
     begin: int | None

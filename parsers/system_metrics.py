@@ -1,7 +1,7 @@
 """What MLflow measured of machines, as series: ``system/NODE/gpu_0_utilization_percentage``.
 
 ``network_receive_megabytes`` and ``network_transmit_megabytes`` count since the process began to log.
-How fast it went is what tells: they become MB/s, from each value to the next one.
+Rates are what matters: they become MB/s, from each value to the next one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from stallscope.run import Problem, Series
 
 _NAME = re.compile(r"system/(?:(.+)/)?([^/]+)", re.DOTALL)
-# What people call nodes where they tell ranks apart and not machines.
+# Names of nodes that stand for ranks and not for machines.
 _RANK = re.compile(r"rank[ ._-]?([0-9]{1,6})", re.IGNORECASE)
 _UNITS = {"percentage": "%", "megabytes": "MB", "gigabytes": "GB", "watts": "W"}
-# What counts, whatever else its name says, and what its differences are per second.
+# Counters, whatever else is in their names, and the unit of their differences per second.
 _COUNTERS = {"network_receive": "MB/s", "network_transmit": "MB/s"}
 # A process that begins again counts from 0 again. Where that is so at more than every fourth value,
-# several count at once under one name, and which value is whose nobody tells.
+# several count at once under one name, and it is not known which value is whose.
 _MOST_RESTARTS = 1 / 4
 # Further from now no run has been, and nanoseconds since 1970 are int64.
 _LATEST_MS = 2**42
@@ -40,7 +40,7 @@ def system_series(
 
     Args:
         path: of the file.
-        told: what it holds.
+        told: its content.
     """
     metrics = told.get("system_metrics")
     found, damaged = [], 0

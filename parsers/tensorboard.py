@@ -1,6 +1,6 @@
-"""TensorBoard's event files: scalars with their times, of which epochs can be told.
+"""TensorBoard's event files: scalars with their times, from which epochs follow.
 
-Records of TFRecord, one behind the other, each with an ``Event`` of protobuf in it:
+Records of TFRecord, one after the other, each with an ``Event`` of protobuf in it:
 
     length (8 bytes), checksum of it (4), the event, checksum of it (4)
 
@@ -179,7 +179,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of as many bytes as it needs, and where it ends: behind the message where it is torn."""
+    """A number of as many bytes as it needs, and where it ends: after the message where it is torn."""
     number = 0
     for place in range(10):
         if at + place >= len(message):

@@ -57,7 +57,7 @@ class TimeHistoryParser(Parser):
             if turn is not None:
                 ranks.setdefault(line.rank, turns).append(turn)
         if not ranks:
-            raise UnreadableError(f"{path}: TimeHistory tells of no steps that took time")
+            raise UnreadableError(f"{path}: TimeHistory has no steps with a duration")
         of_the_file = rank_in(path)[0] or 0
         logs = [
             epochs_log(

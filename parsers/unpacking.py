@@ -26,7 +26,7 @@ _KINDS: dict[bytes, Callable[[BinaryIO], Any]] = {
     SNAPPY: snappy_blocks,
     **dict.fromkeys(LZF, lzf_blocks),
 }
-#: What is said of a file that gave less than was put into it.
+#: The message about a truncated file.
 BROKE_OFF = "the compressed file breaks off or is damaged: what comes after that is missing"
 
 # Python makes room for as much as it is asked for, whatever there is.

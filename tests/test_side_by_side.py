@@ -22,7 +22,7 @@ def test_servers_are_one_workers_pages_anothers_and_every_other_file_is_by_itsel
 
 
 def test_what_takes_longest_begins_first() -> None:
-    files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_room")
+    files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_memory")
     turns = [turn(f"tests/{file}.py::test_it[1]") for file in files]
     assert turns == sorted(set(turns))
 

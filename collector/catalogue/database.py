@@ -2,7 +2,7 @@
 
 Stores stand on network file systems, too, so the journal is SQLite's classic one: the newer one, WAL,
 keeps an index in memory that processes on different hosts do not share. Every change is one short
-transaction, and whoever finds the file locked waits.
+transaction, and a process that finds the file locked waits.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Database:
         if kept and self._inode is None:
             raise UnwritableError(self._unwritable(self._why_in_memory))
         if self._inode is not None and self._inode != _inode_of(self._path):
-            # Somebody has moved this one aside, or removed it: what is written to it is lost.
+            # This one was moved aside or removed: what is written to it is lost.
             self._reconnect()
         try:
             with _transaction(self._connection):
@@ -136,7 +136,7 @@ class Database:
         return True
 
     def _set_aside(self, inode: int | None) -> bool:
-        """Make room for another file, unless somebody else has; whether there is room."""
+        """Make room for another file, unless another process has; return whether there is room."""
         try:
             with FileLock(self._path.with_name(_LOCK)):
                 if inode is not None and _inode_of(self._path) == inode:
@@ -212,7 +212,7 @@ def _transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Ite
 def _is_damage(error: Exception) -> bool:
     """Whether an error says that the file is not what was written."""
     if not isinstance(error, sqlite3.Error):
-        return True  # values in a row that nobody has put there
+        return True  # unexpected values in a row
     code = getattr(error, "sqlite_errorcode", None)
     # Without a code it is Python's module that cannot read what SQLite gave it.
     return code is None or code & 0xFF in _DAMAGED

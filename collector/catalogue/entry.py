@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stallscope.analysis import Analysis
     from stallscope.run import Run
 
-#: Beside the manifest: what the analysis found, for whoever makes the catalogue anew.
+#: Beside the manifest: what the analysis found, from which the catalogue can be made again.
 SUMMARY = "summary.json"
 #: Beside it, of large runs: all that the analysis found.
 ANALYSIS = "analysis.parquet"
@@ -34,7 +34,7 @@ _CIRCUMSTANCES = ("versions", "threads")
 _SUMMARY_VERSION = 2
 # Shares of its step were those of the ledger with imbalance, which are other figures.
 _WITHOUT_CAUSES = 1
-# What reading a file says that somebody else has written.
+# Errors of reading a file of another program.
 _NOT_AS_WRITTEN = (
     OSError,
     ValueError,
@@ -203,7 +203,7 @@ def _entry(run: Run, summary: Summary, folder: Path, manifest: Manifest) -> Entr
 
 
 def _counted(run: Run) -> Summary:
-    """What can be said of a run that nobody has analysed."""
+    """Return what is known of a run that was not analysed."""
     import pyarrow.compute as pc
 
     epochs = run.steps["epoch"]

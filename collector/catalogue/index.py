@@ -75,7 +75,7 @@ class Catalogue:
 
         Raises:
             UnwritableError: if the store does not take it. The run itself is untouched, and is listed
-                without its verdict by whoever opens the catalogue next.
+                without its verdict by the next one that opens the catalogue.
         """
         try:
             entry.write_summary(self.folder_of(entry))

@@ -1,7 +1,7 @@
 """Baselines and scaling series, found by facts of the runs.
 
 They are looked up whenever they are asked for: a baseline may be collected after the run it belongs to.
-A store holds many people's runs, so one whose model nobody recorded has neither.
+A store holds many people's runs, so one without a recorded model has neither.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def remove(run: Removable) -> None:
 def _remove_row(store: Path, run: Removable) -> None:
     if not (store / CATALOGUE).exists():
         return
-    # Where the row cannot be removed, whoever opens the catalogue next finds no folder for it.
+    # Where the row cannot be removed, the next one that opens the catalogue finds no folder for it.
     with suppress(StallscopeError), Catalogue.open(store, follow=False) as catalogue:
         catalogue.remove(run.manifest.run_id, run.folder.name)
 

@@ -62,7 +62,7 @@ def parse_where(text: str) -> list[Condition]:
         match = _CONDITION.match(text, at)
         if match is None:
             raise UsageError(
-                f"--where: {text[at:].strip()!r} is no condition: say field, operator and value, "
+                f"--where: {text[at:].strip()!r} is not a condition: give field, operator and value, "
                 "such as 'ranks>=8 verdict=input'"
             )
         conditions.append(_condition(*match.group("field", "operator", "value")))
@@ -190,7 +190,7 @@ def _condition(field: str, operator: str, text: str) -> Condition:
             raise UsageError(f"--where: {field}~{text}: ~ looks into words, and {field} is none")
         return Condition(field, operator, values.text(text) or "")
     if field == "host":
-        raise UsageError(f"--where: {field}{operator}{text}: a run may have many; say host~{text}")
+        raise UsageError(f"--where: {field}{operator}{text}: a run may have many; use host~{text}")
     if kind in (_TEXT, _YES) and operator not in ("=", "!="):
         raise UsageError(f"--where: {field}{operator}{text}: {field} can be =, != or, in words, ~")
     try:

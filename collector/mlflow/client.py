@@ -111,7 +111,7 @@ def mlflow_client() -> Any:
 
     Raises:
         MissingExtraError: if it is not installed.
-        UsageError: if nobody has said where to look.
+        UsageError: if no server is named.
         UnreadableError: if it refuses the place that it is to look at.
     """
     # Usage statistics are the user's to send, not ours.
@@ -140,7 +140,7 @@ def _tracking_uri() -> str:
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Somebody waits: a server that is not there is to be known in seconds."""
+    """Fail within seconds if the server does not answer, because a user waits."""
     ours = {name: value for name, value in _FIRST_QUESTION.items() if name not in os.environ}
     os.environ.update(ours)
     try:

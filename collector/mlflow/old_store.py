@@ -130,7 +130,7 @@ class OldStore:
         return cls(folder) if is_old_store(folder) else None
 
     def runs(self) -> list[OldRun]:
-        """All runs that nobody has deleted, by experiment and id.
+        """All runs that were not deleted, by experiment and id.
 
         Raises:
             MissingExtraError: without the package that reads YAML.

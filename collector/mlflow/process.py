@@ -20,7 +20,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.recorder.budgets import (
+from stallscope.collector.recorder.format import SUFFIX, header_facts
+from stallscope.collector.recorder.rate_limits import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
     LONGEST_LAST_TURN_SECONDS,
@@ -28,7 +29,6 @@ from stallscope.collector.recorder.budgets import (
     next_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.recorder.format import SUFFIX, header_facts
 from stallscope.collector.recorder.upload import ENDED, OVER, WATCH
 from stallscope.errors import MissingExtraError, StallscopeError
 
@@ -188,7 +188,7 @@ class Uploading:
             if self._run is None:
                 self._run = MlflowRun(self._run_id)
             for path, log in list(self._logs.items()):
-                # Somebody may have removed it.
+                # It may have been removed.
                 if path.exists():
                     # What has ended has nothing to come: its last line is as whole as it gets.
                     log.upload_new(self._run, whole_lines and path in self._open)
@@ -210,7 +210,7 @@ class Uploading:
 
 
 def say(text: str) -> None:
-    """To the training process, which logs it; to nobody where that is gone."""
+    """Send to the training process, which logs it; dropped if that is gone."""
     with contextlib.suppress(OSError):
         print(text, flush=True)
 

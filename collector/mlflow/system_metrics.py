@@ -1,6 +1,6 @@
 """What MLflow measures of machines while a run trains: ``mlflow.enable_system_metrics_logging()``.
 
-Names are ``system/gpu_0_utilization_percentage``, or ``system/NODE/…`` where nodes are told apart.
+Names are ``system/gpu_0_utilization_percentage``, or ``system/NODE/…`` where nodes are distinguished.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ JUMP_NS = 250_000
 def read_clocks() -> Tuple[int, int]:
     """Monotonic time now, and wall time minus monotonic time, both in nanoseconds.
 
-    Durations come from the first; stamps that only exist as wall time are mapped with the second.
+    Durations come from the first; timestamps that only exist as wall time are mapped with the second.
     """
     for _ in range(_ATTEMPTS):
         before = time.monotonic_ns()

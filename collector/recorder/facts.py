@@ -1,4 +1,4 @@
-"""Facts of a run that hold for every framework: host, processors, settings."""
+"""Facts of a run that hold for every framework: host, CPU cores, settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASK = "***"
 
 
 def host_facts() -> Dict[str, Any]:
-    """The host, its clock and its processors."""
+    """The host, its clock and its CPU cores."""
     return {
         "host": socket.gethostname(),
         "clock_domain": _clock_domain(),

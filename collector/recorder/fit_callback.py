@@ -11,7 +11,7 @@ logger = logging.getLogger("stallscope")
 
 
 class FitCallback:
-    """To be mixed into a Keras' own ``Callback``, in front of it.
+    """To be mixed into a Keras' own ``Callback``, before it.
 
     There is no hook of single batches: with one, Keras would convert the logs in every batch, and so
     wait for the device. The steps are seen from around the train function.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("stallscope")
 
-# Recordings that nobody has stopped yet: an exception ends fit without a word to its callbacks.
+# Recordings that are still running: an exception ends fit without a word to its callbacks.
 _open: List["FitRecording"] = []
 
 
@@ -87,7 +87,7 @@ class FitRecording:
     # -- what each Keras does in its own way -------------------------------------------------------
 
     def start(self) -> None:
-        """Open the log, then put stamps and timers into the model."""
+        """Open the log, then put timestamps and timers into the model."""
         raise NotImplementedError
 
     def stop(self) -> None:

@@ -56,7 +56,7 @@ class SkippedRow(NamedTuple):
     """Steps of one epoch that are not in the log one by one: how many, and their sums.
 
     ``data``, ``ready`` and ``reduced`` are nanoseconds from each step's begin, added up; None where a
-    step lacks the stamp.
+    step lacks the timestamp.
     """
 
     #: The step that comes next.

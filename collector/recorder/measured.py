@@ -92,8 +92,8 @@ class MeasuredInput:
     Attributes:
         kind: what was measured: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``.
         batch_ms: milliseconds that each batch took, warm-up included.
-        warm_up: batches at the begin that no rate counts: queues fill, workers start.
-        mean: milliseconds per batch behind the warm-up; None where no batch is left.
+        warm_up: batches at the start that no rate counts: queues fill, workers start.
+        mean: milliseconds per batch after the warm-up; None where no batch is left.
         samples_per_batch: None where batches do not tell.
         ended: whether the data ended before as many batches came as were asked for.
         stages: what the stages take; ``no_stages`` says why there are none, or not all of them.

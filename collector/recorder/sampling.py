@@ -78,7 +78,7 @@ class Sampler:
 
 
 class _Sums:
-    """Steps that are not written, added up. A stamp that one of them lacks has no sum."""
+    """Steps that are not written, added up. A timestamp that one of them lacks has no sum."""
 
     def __init__(self, row: StepRow) -> None:
         self.epoch = row.epoch

@@ -58,7 +58,7 @@ class _Past(NamedTuple):
     identity: RunIdentity
     world: World
     next_step: int
-    #: Steps that the framework had counted when the session closed; None where nobody said.
+    #: Steps that the framework had counted when the session closed; None if unknown.
     counted: Optional[int]
 
 
@@ -292,7 +292,7 @@ class Session:
             file.close()
 
     def _going_on(self, first: bytes, second: bytes) -> Union[FileSink, SpooledSink]:
-        """What goes on behind the header; that files can be appended to is tried, and not assumed."""
+        """What goes on after the header; that files can be appended to is tried, and not assumed."""
         assert self.path is not None
         if not is_to_be_spooled(self.log_dir):
             file = None
@@ -394,7 +394,7 @@ class Session:
         try:
             sinks = self._begin({"continues": True, "first_step": first}, monotonic, clock)
         except Exception:
-            # Whoever goes on in the old one all the same finds everything as it was.
+            # Those that continue in the old one find everything as it was.
             self.path, self._part, self._spool = full, part, spool
             raise
         self._sinks, self._formatter = sinks, RowFormatter(monotonic, clock)

@@ -26,7 +26,7 @@ class FileSink:
 
         Raises:
             OSError: if that cannot be done, or if the file was removed: the system would go on taking
-                what nobody will ever read.
+                what will never be read.
         """
         while data:
             data = data[os.write(self._descriptor, data) :]

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from .budgets import (
+from .rate_limits import (
     COPIED_PART_BYTES,
     COPY_SECONDS,
     SHORTEST_COPY_SECONDS,

@@ -48,7 +48,7 @@ class AzureFiles(Files):
         return _account(self.attempts, self.patience_seconds)
 
     def _options(self) -> dict[str, Any]:
-        # Older versions of adlfs ask as nobody unless they are told not to.
+        # Older versions of adlfs ask anonymously by default.
         own = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
         return {**super()._options(), **own}
 

@@ -46,7 +46,7 @@ class SourceFile:
 
 # What the recorder writes beside its logs, and what people write about them.
 _BESIDE_LOGS = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|\..+\.unfinished")
-# Folders that a cluster's machines write to while somebody reports, as ``mkdtemp`` ends names.
+# Folders that a cluster's machines write to during a report, as ``mkdtemp`` ends names.
 _SCRATCH = re.compile(r"(.*/)?\.stallscope-spark-[a-z0-9_]{8}/")
 
 
@@ -88,6 +88,6 @@ class Source(ABC):
 
 
 def reason(error: BaseException) -> str:
-    """An error of somebody else's as the first line of a sentence."""
+    """Return the first line of another library's error."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -53,7 +53,7 @@ class Copies:
             file.seek(start)
             data = file.read(-1 if end is None else end - start)
         if end is None or end >= size:
-            # Read to its end: nobody needs it any more.
+            # Read to its end: it is not needed any more.
             local.unlink(missing_ok=True)
         return data
 

@@ -43,7 +43,7 @@ _NAMED = re.compile(r"databricks:(?:job/(?P<run>\d+)|cluster/(?P<cluster>[\w.-]+
 _DBFS_BLOCK = 1 << 20
 # A folder per executor, and many executors.
 _AT_ONCE = 8
-# Deep enough for whatever somebody keeps there.
+# Deep enough for any real folder.
 _DEEPEST = 12
 # The SDK tries again by itself; a workspace that does not answer for so long is not there.
 _RETRY_SECONDS = 30

@@ -130,7 +130,7 @@ class Files(Source):
         return self._said(error)
 
     def only_over(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What makes putting an object fail where somebody else has put one meanwhile, as options of
+        """Return options that make putting an object fail if another process has put one, for
         ``pipe_file``; nothing where the place or its client cannot tell.
 
         Args:

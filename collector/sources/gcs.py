@@ -71,7 +71,7 @@ def _buckets(attempts: int) -> type[fsspec.AbstractFileSystem]:
         needs another permission, and does not come through every proxy.
         """
 
-        # Its own six attempts keep somebody with a wrong login waiting for more than half a minute.
+        # Its own six attempts keep a user with a wrong login waiting for more than half a minute.
         _request = retry_request(retries=attempts)(GCSFileSystem._request.__wrapped__)
 
     return Buckets

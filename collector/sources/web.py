@@ -74,7 +74,7 @@ class WebFiles(Files):
     ) -> dict[str, Any]:
         with suppress(Exception):
             return dict(file_system.info(path))
-        return info  # said where it is read
+        return info  # reported where it is read
 
     def _counted(self, file_system: fsspec.AbstractFileSystem, path: str) -> int:
         """The size of a file whose server does not tell it."""
@@ -131,7 +131,7 @@ def _web() -> type[fsspec.AbstractFileSystem]:
             try:
                 return dict(await super()._info(url, **options))
             except FileNotFoundError as error:
-                # It says so of every error, also where nobody answers.
+                # It says so of every error, also without an answer.
                 cause = error.__cause__
                 if cause is None or getattr(cause, "status", None) in _GONE:
                     raise

@@ -176,7 +176,7 @@
             this.goToOne(found);
         } else {
             const side = direction > 0 ? "after" : "before";
-            this.say("No other log tells of anything " + side + " this place.");
+            this.say("No event of other logs " + side + " this place.");
         }
     };
 

@@ -1,4 +1,4 @@
-// What other logs tell: marks above the lanes, with words.
+// Events from other logs: marks above the lanes, with words.
 (function () {
     "use strict";
 

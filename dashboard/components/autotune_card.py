@@ -1,4 +1,4 @@
-"""What an autotune log beside the logs says, as cards."""
+"""Cards of an autotune log beside the logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallscope.wording.numbers import significant
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted
 
-from ..beside import AutotuneSeen
+from ..companion_files import AutotuneSeen
 from .aria import aria
 from .chart_csv import Row
 from .data_table import data_card

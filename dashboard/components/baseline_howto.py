@@ -49,7 +49,7 @@ def howto_card(framework: object) -> Any:
                 )
                 for name, program in programs.items()
             ),
-            dmc.Text("The same on one rank also tells what scale costs.", size="sm"),
+            dmc.Text("The same on one rank also shows what scaling costs.", size="sm"),
         ],
         withBorder=True,
         h="100%",
@@ -95,6 +95,6 @@ def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> 
 
 def _what(run: RunInfo, same_job: str | None) -> str:
     data = "synthetic data" if run.synthetic else "real data"
-    # Nobody has said how many there were.
+    # Their number is not known.
     ranks = f", {counted(run.size, 'rank')}" if run.size else ""
     return data + ranks + (", the same job" if run.id == same_job else "")

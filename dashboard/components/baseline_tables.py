@@ -102,7 +102,7 @@ def facts_card(analysis: Analysis) -> Any:
             tuple(rows),
             words=frozenset(range(len(runs) + 2)),
             emphasised=frozenset(range(len(differing))),
-            note=f"What must be alike for a comparison to say something: {some}.",
+            note=f"A comparison needs the same: {some}.",
         )
     )
 

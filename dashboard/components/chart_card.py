@@ -17,7 +17,7 @@ from .heat_legend import heat_legend
 from .picture_card import picture_card
 from .swatch import labelled_swatch, named_swatch
 
-#: The store in the shell that says whether the page is ``light`` or ``dark``.
+#: The store in the shell with the page's theme: ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
 
 

@@ -149,7 +149,7 @@ def _of_over_runs(chart: OverRuns) -> tuple[list[str], list[Row]]:
 def _of_over_time(chart: OverTime) -> tuple[list[str], list[Row]]:
     columns = chart.columns
     head = [
-        "since the begin, s",
+        "since the start, s",
         *(f"{name}, {chart.unit}" for name in ("mean", "least", "greatest")),
     ]
     values = (chart.x, columns.mean, columns.low, columns.high)

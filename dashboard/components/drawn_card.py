@@ -30,7 +30,7 @@ def drawn_card(
     Args:
         name: the picture's own on its page.
         title: what it is called.
-        sentence: what it says.
+        sentence: its content.
         draw: draws it for a light or a dark page.
         numbers: what is behind it: a table's head, with units, and its rows.
         more: what stands below it.

@@ -1,4 +1,4 @@
-"""What other logs tell of a run, as a table."""
+"""Events from other logs of a run, as a table."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def clocks_card(analysis: Analysis) -> Any:
 
 
 def stamps_card(run: Run) -> Any:
-    """In how many steps every stamp was taken, and why not."""
+    """In how many steps every timestamp was taken, and why not."""
     reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in unplaced_stamps(run)]
     why = (
         f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
@@ -101,7 +101,7 @@ def stamps_card(run: Run) -> Any:
                 (_STAMPS[name], NOTHING if part is None else f"{share(part)} of steps")
                 for name, part in stamps_measured(run).items()
             ),
-            note=f"Stamps within a step, from which its stages come. {why}",
+            note=f"Timestamps within a step, from which its stages come. {why}",
         )
     )
 
@@ -116,7 +116,7 @@ def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
 
 
 def _cost(ranks: Sequence[RankLogs]) -> str:
-    """Of the ranks whose last log tells it: the median and the largest."""
+    """Return median and largest of the ranks whose last log has it."""
     told = sorted(one.cost_us for one in ranks if one.cost_us is not None)
     if not told:
         return "not in these logs: it stands at the end of each"

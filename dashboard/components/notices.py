@@ -22,7 +22,7 @@ def findings_card(findings: Sequence[Finding], run_id: str, baseline_id: str | N
     content = (
         [_finding(finding, run_id, baseline_id) for finding in findings]
         if findings
-        else [dmc.Text("Nothing stands out in these logs.", size="sm", c="dimmed")]
+        else [dmc.Text("No findings in these logs.", size="sm", c="dimmed")]
     )
     return dmc.Card(
         [dmc.Title("Findings", order=2, size="h4", mb="xs"), dmc.Stack(content, gap="md")],
@@ -45,7 +45,7 @@ def warnings_card(warnings: Sequence[str]) -> Any:
 
 
 def notice(title: str, text: str) -> Any:
-    """A page's head that says what went wrong."""
+    """A page's head with the error."""
     return dmc.Box(
         [dmc.Title(title, order=1, size="h2", tabIndex=-1), dmc.Text(text, mt="xs", maw=680)]
     )

@@ -40,7 +40,7 @@ def picture_card(
     Args:
         name: the picture's own on its page.
         title: what it is called.
-        sentence: what it says, for those who do not see it, too.
+        sentence: its content, also for readers who do not see it.
         figures: the Plotly figures for ``light`` and ``dark``, and its numbers as ``csv``.
         config: Plotly's.
         height: of the picture, in pixels.

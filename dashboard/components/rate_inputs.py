@@ -94,9 +94,9 @@ def add_rate_callbacks(app: Dash) -> None:
 
 
 def search_with_rate(rate: object, currency: object, search: str) -> Any:
-    """The address's new query; no update where it says the same already.
+    """The address's new query; no update if it is the same already.
 
-    Dash calls this when the inputs appear, too, not only when somebody types.
+    Dash calls this when the inputs appear, too, not only when a user types.
     """
     query = query_of(search)
     number, name = _number(rate), _currency(currency)

@@ -68,7 +68,7 @@ def run_head(
 def add_run_head_callbacks(app: Dash) -> None:
     """Let the choice of a baseline change the address, and with it the page."""
 
-    # The browser knows what is looked at: timelines tell the address, and Dash is not told.
+    # The browser knows what is looked at: timelines change the address without Dash.
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("stallscope", "chooseBaseline"),
         Output(ADDRESS, "search"),
@@ -144,7 +144,7 @@ def _actions(run_id: str, baseline_id: str | None) -> Any:
     data: Any = {"data-copy": "address", **aria(live="polite")}
     copy = html.Button(
         "Copy address",
-        title="Copy this page's address: it says all that was chosen",
+        title="Copy this page's address with everything chosen on it",
         className="run-action",
         **data,
     )

@@ -51,7 +51,7 @@ _COLUMNS: tuple[dict[str, Any], ...] = (
     },
     {
         "colId": "step",
-        "headerName": "Where a step goes",
+        "headerName": "Step time by cause",
         "cellRenderer": "RunStep",
         "width": 184,
         "sortingOrder": _NUMBERS,
@@ -108,7 +108,7 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
             "maxConcurrentDatasourceRequests": 1,
             "blockLoadDebounceMillis": 50,
             "infiniteInitialRowCount": min(number, BLOCK),
-            # The page itself says what to do then.
+            # The page itself shows what to do then.
             "suppressNoRowsOverlay": True,
             "animateRows": False,
             "tooltipShowDelay": 600,

@@ -11,7 +11,7 @@ from .aria import aria
 _KINDS = (
     ("png", "PNG", "Save as PNG: what is seen"),
     ("svg", "SVG", "Save as SVG: what is seen, to be scaled"),
-    ("csv", "CSV", "Save as CSV: the numbers behind it"),
+    ("csv", "CSV", "Save as CSV: its numbers"),
 )
 
 

@@ -1,4 +1,4 @@
-"""What a Horovod Timeline beside the logs says of tensors, as cards."""
+"""Cards of the tensors in a Horovod Timeline beside the logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stallscope.wording.numbers import amount, between, percent, significant
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted
 
-from ..beside import TimelineReading, TimelineSeen
+from ..companion_files import TimelineReading, TimelineSeen
 from .aria import aria
 from .data_table import data_card
 from .drawn_card import drawn_card
@@ -41,7 +41,7 @@ def reading_card(seen: TimelineReading) -> Any:
         [
             dmc.Title("Horovod Timeline", order=2, size="h4"),
             dmc.Text(
-                f"Reading {plain(seen.path.name)}: {said}. The page goes on by itself.", size="sm"
+                f"Reading {plain(seen.path.name)}: {said}. The page updates itself.", size="sm"
             ),
             dmc.ProgressRoot(
                 dmc.ProgressSection(value=100 * seen.read / max(seen.size, 1), **aria(label=said)),
@@ -84,7 +84,7 @@ def timeline_card(seen: TimelineSeen, run: Run) -> Any:
 
 def _begins(seen: TimelineSeen, run: Run) -> str:
     if seen.start_us is None:
-        return "not told: Horovod before 0.20.1"
+        return "not known: Horovod before 0.20.1"
     try:
         began = datetime.fromtimestamp(seen.start_us / 1e6, tz=UTC)
     except (OverflowError, ValueError, OSError):
@@ -269,6 +269,6 @@ def late_card(found: Tensors) -> Any:
     return data_card(
         "Last in negotiation",
         f"{coverage}.",
-        ("Rank", "Rounds in which it came last", "Share of rounds", "Then behind the first by"),
+        ("Rank", "Rounds in which it came last", "Share of rounds", "Later than the first by"),
         rows,
     )

@@ -1,4 +1,4 @@
-"""The timeline as a card: what can be pressed, where the script draws, and what is said about it."""
+"""The timeline as a card: what can be pressed, where the script draws, and its description."""
 
 from __future__ import annotations
 
@@ -22,26 +22,23 @@ _DRAWN = "timeline-drawn"
 
 KEYS: tuple[tuple[str, str], ...] = (
     ("← →", "earlier and later; with Shift step by step"),
-    (
-        "+ −",
-        "closer and further in time; the wheel does it at the pointer, two fingers between them",
-    ),
+    ("+ −", "zoom in and out in time; also the wheel"),
     ("↑ ↓", "the lane above and below"),
-    ("] [", "closer and further in ranks; Alt and the wheel do it at the pointer"),
-    ("Page ↑ ↓", "further up and down; Shift and the wheel do it, too"),
+    ("] [", "zoom in and out in ranks; also Alt and the wheel"),
+    ("Page ↑ ↓", "scroll the lanes; also Shift and the wheel"),
     ("Home", "the whole run on all ranks"),
     ("End", "the end of the run"),
     ("N P", "the next and the previous late step"),
     ("E", "the next mark of other logs; with Shift the previous one"),
-    ("M", "below the lanes the next thing that machines measured; with Shift the previous one"),
+    ("M", "the next machine metric; with Shift the previous one"),
     ("S", "stages or lateness"),
-    ("Enter", "open the step; where a cell holds several, go closer to it"),
+    ("Enter", "open the step; where a cell holds several, zoom in"),
     ("?", "this list"),
 )
 
 _BUTTONS = (
-    ("in", "+", "Closer"),
-    ("out", "−", "Further"),
+    ("in", "+", "Zoom in"),
+    ("out", "−", "Zoom out"),
     ("all", "Whole run", "The whole run on all ranks"),
     ("previous-late", "‹ Late step", "Previous late step"),
     ("next-late", "Late step ›", "Next late step"),

@@ -1,4 +1,4 @@
-"""Where the time of each step's allreduces goes, as a Horovod Timeline tells it."""
+"""Where the time of each step's allreduces goes, from a Horovod Timeline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .drawn_card import drawn_card
 from .swatch import labelled_swatch
 from .tables import TABLE_LOOK, scroller
 
-# More than that are told apart neither in a picture nor in a table.
+# More than that are distinguished neither in a picture nor in a table.
 _MOST_POINTS = 200
-# What the parts are called, and the colours that they borrow: dashes tell them apart as well.
+# What the parts are called, and the colours that they borrow: dashes distinguish them as well.
 _PARTS = (
     ("negotiation", "negotiation", "imbalance", "dashdot"),
     ("wait", "waiting for data and in queues", "input", "dot"),
@@ -33,13 +33,13 @@ _PARTS = (
 
 
 def timeline_steps_card(steps: AllreduceSteps) -> Any:
-    """Means of neighbouring steps, and their table behind one click. None without any step."""
+    """Means of neighbouring steps, and their table one click away. None without any step."""
     if not len(steps):
         return None
     width = -(-len(steps) // _MOST_POINTS)
     first = np.arange(0, len(steps), width)
     every = {label: _means(getattr(steps, f"{name}_ms"), first) for name, label, _, _ in _PARTS}
-    # What has no activity in all of the timeline is not told, and none of it is no 0.
+    # Activities that are not in the timeline are missing, not 0.
     parts = {label: means for label, means in every.items() if np.nansum(means) > 0}
     if not parts:
         return None

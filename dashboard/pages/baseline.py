@@ -1,4 +1,4 @@
-"""A run against its baselines: what real data cost, what scale costs, and whether that can be said."""
+"""A run against its baselines: what real data cost, what scale costs, and whether that is known."""
 
 from __future__ import annotations
 

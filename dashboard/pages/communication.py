@@ -20,7 +20,7 @@ from stallscope.wording.numbers import NOT_MEASURED, amount, interval, percent, 
 from stallscope.wording.plain import plain
 from stallscope.wording.verdicts import counted, listed
 
-from ..beside import (
+from ..companion_files import (
     AutotuneSeen,
     TimelineReading,
     TimelineSeen,
@@ -107,10 +107,10 @@ def exposed(analysis: Analysis) -> tuple[str, str]:
     """What the allreduce costs a step, as a title and what that rests on."""
     run = analysis.run
     if run.size < 2:
-        return "A single rank has nobody to reduce with", ""
+        return "A single rank has no allreduce", ""
     entry = analysis.entry("allreduce")
     if entry is None:
-        return "These logs cannot tell what the allreduce costs", _reason(analysis)
+        return "These logs cannot show what allreduce costs", _reason(analysis)
     took = amount(entry.ms, "ms", entry.ci95_ms)
     title = f"Exposed allreduce takes {percent(entry.share)} of a step: {took}"
     text = f"A step reduces {_gradients(analysis)}. " if _gradients(analysis) else ""

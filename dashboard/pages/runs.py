@@ -40,7 +40,7 @@ _LONGEST_SEARCH = 500
 _OFFERED = 10
 # Each of them is analysed, and all of them are in the address.
 _MOST_COMPARED = 60
-# Lines further up that are still filled in while somebody scrolls on.
+# Lines further up that are still filled in while a user scrolls on.
 _PATIENT = 2 * BLOCK
 
 
@@ -163,7 +163,7 @@ def analysed_line(store: RunStore, run_id: str) -> dict[str, Any]:
         said = str(error)
     except Exception:
         _log.exception("the analysis of run %r failed", run_id)
-        said = "could not be analysed; the terminal says why"
+        said = "could not be analysed; the reason is in the terminal"
     listing = store.listing()
     return {**line_of(listing, listing[run_id]), "verdict": said} if run_id in listing else {}
 

@@ -1,4 +1,4 @@
-"""Who makes the others wait: when, for how long, and what it costs."""
+"""The page of stragglers: when they are late, for how long, and what it costs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _hosts(analysis: Analysis) -> Any:
 
 
 def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:
-    """Whom of a host the analysis names: all of it, some of its ranks, or nobody."""
+    """Return what the analysis names of a host: all of it, some of its ranks, or none."""
     own = [rank for rank in one.ranks if rank in ranks]
     if one.host in hosts:
         return "the host"

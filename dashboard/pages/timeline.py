@@ -25,7 +25,7 @@ from .run_page import RunPage, Shown
 
 # More buttons than these are a list, not a way.
 _MOST_JUMPS = 6
-# Stamps are written in microseconds: nothing is known to 0 ms.
+# Timestamps are written in microseconds: nothing is known to 0 ms.
 _LEAST_MS = 1e-3
 
 
@@ -76,7 +76,7 @@ def clock_sentence(analysis: Analysis) -> str:
     """How exactly lanes stand above each other."""
     clocks = analysis.clocks
     if clocks is None or clocks.method == "one clock":
-        return "All ranks share one clock, so that lanes stand exactly above each other."
+        return "All ranks share one clock, so lanes are aligned exactly."
     known = [finite(rank.clock_uncertainty_ms) for rank in analysis.ranks]
     most = max((value for value in known if value is not None), default=0.0)
     how = (
@@ -131,7 +131,7 @@ def _limits(analysis: Analysis) -> list[str]:
         ]
     if analysis.coverage.unused:
         limits.append(
-            f"{counted(analysis.coverage.unused, 'step')} without stamps of most ranks are blank"
+            f"{counted(analysis.coverage.unused, 'step')} without timestamps of most ranks are blank"
         )
     if analysis.coverage.sampled_out:
         limits.append(

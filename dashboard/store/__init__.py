@@ -2,8 +2,8 @@
 
 from .experiments import Experiment
 from .listing import SORTS, Listed, Listing
+from .run_sources import Collected, Contents, Shelf
 from .run_store import RunInfo, RunStore, Summary
-from .shelves import Collected, Contents, Shelf
 
 __all__ = [
     "SORTS",

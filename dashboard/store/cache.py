@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Cache:
-    """Values by key, made once by whoever asks first; nobody waits for one he has not asked for.
+    """Values by key, made once by the first caller; callers wait only for their own.
 
     Args:
         most: how large all values together may be. The least recently used ones go first; the one that
@@ -63,9 +63,9 @@ class Cache:
         try:
             value = make()
             size = self._size_of(value)
-        except BaseException as error:  # whatever it is, nobody may wait for ever
+        except BaseException as error:  # whatever it is, no caller may wait forever
             with self._lock:
-                del self._kept[key]  # whoever asks later tries again
+                del self._kept[key]  # later callers try again
             kept.future.set_exception(error)
             return
         with self._lock:

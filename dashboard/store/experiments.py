@@ -1,4 +1,4 @@
-"""An MLflow experiment as a shelf: listed by one search, a run's logs fetched when somebody looks."""
+"""An MLflow experiment as a shelf: listed by one search, a run's logs fetched on demand."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 from stallscope.runs import open_run
 
-from .shelves import Contents, Shelf
+from .run_sources import Contents, Shelf
 
-# Whoever loads the list again sooner sees what the last one saw.
+# Reloading the list sooner shows the last state.
 _BETWEEN_SEARCHES_S = 15.0
 _STATUSES = {"FINISHED": "completed", "RUNNING": "running", "FAILED": "failed", "KILLED": "failed"}
 
@@ -90,7 +90,7 @@ def _entry(run: Any) -> Entry:
         source=f"mlflow:{info.run_id}",
         framework=None,
         model=None,
-        # Nobody has said how many there were.
+        # Their number is not known.
         ranks=0 if ranks is None else int(ranks),
         hosts=(),
         batch_size=None,
@@ -100,7 +100,7 @@ def _entry(run: Any) -> Entry:
         collected_at=None,
         bytes=0,
         facts={},
-        # What it trains is in its logs: it is nobody's baseline before they are read.
+        # What it trains is in its logs: it cannot be a baseline before they are read.
         job=info.run_id,
         summary=_figures(tags, metrics),
         # A run that has ended since has other logs.
@@ -109,7 +109,7 @@ def _entry(run: Any) -> Entry:
 
 
 def _tags(run: Any) -> dict[str, str]:
-    """What Stallscope has written to it, in words; what says nothing is left out."""
+    """What Stallscope has written to it, in words; empty values are left out."""
     own = {key: value for key, value in run.data.tags.items() if key.startswith(PREFIX)}
     return {key.removeprefix(PREFIX): value for key, value in own.items() if value != NONE}
 

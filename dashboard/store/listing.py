@@ -15,8 +15,8 @@ from stallscope.collector.catalogue.entry import Summary as Figures
 from stallscope.collector.catalogue.where import fold
 from stallscope.wording.verdicts import short_verdict
 
+from .run_sources import Shelf
 from .searching import Search, began
-from .shelves import Shelf
 
 #: Runs of one job that a trend goes back to.
 _TREND = 12
@@ -36,16 +36,16 @@ class Listed:
 
     @cached_property
     def verdict(self) -> Bottleneck | None:
-        """What holds it back, as far as the list knows; None where nobody has analysed it."""
+        """What holds it back, as far as the list knows; None if it was not analysed."""
         found = self.entry.summary
         if found.verdict is None:
             return None
         named = found.named_ranks, found.named_hosts
-        # What an older version has written tells no faults from other parts of the step.
+        # Older versions did not distinguish faults from other parts of the step.
         return Bottleneck(found.verdict, found.cause, "", *named, fault=found.fault is not False)
 
     def with_figures(self, figures: Figures) -> Listed:
-        """The same where somebody has analysed it meanwhile."""
+        """The same if it was analysed meanwhile."""
         return replace(self, entry=replace(self.entry, summary=figures))
 
     @cached_property
@@ -105,7 +105,7 @@ class Listing:
         """The id of the same job on synthetic data and as many ranks; None without one."""
         if not listed.shelf.in_memory:
             return self._id_of(self._baselines.of(listed.entry))
-        # Of runs that somebody has opened together only the very same job is one.
+        # Of runs that were opened together, only the very same job counts.
         return self._baseline_in_memory(listed.id) or self._collected(self._baselines.of, listed)
 
     def single_of(self, listed: Listed) -> str | None:
@@ -187,7 +187,7 @@ SORTS: dict[str, Callable[[Listing, Listed], Any]] = {
     "step": lambda _, one: one.entry.summary.step_ms,
     "throughput": lambda _, one: one.entry.summary.samples_per_second,
     "gap": lambda listing, one: listing.gap(one),
-    # Where nobody has said how many there were, it is 0.
+    # It is 0 if the number is not known.
     "ranks": lambda _, one: one.entry.ranks or None,
     "age": _age,
     "source": lambda _, one: fold(one.entry.source),

@@ -1,4 +1,4 @@
-"""The store: which runs there are, and one's analysis when somebody looks at it."""
+"""The store: which runs there are, and one's analysis on demand."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.baseline import find_baseline, find_single
 from stallscope.analysis.recalled_ledger import RecalledLedger
 from stallscope.analysis.result import Bottleneck
+from stallscope.analysis_cache import Analyse, Placed, analysed
 from stallscope.collector.catalogue.entry import Summary as Figures
 from stallscope.errors import NotFoundError, StallscopeError
-from stallscope.remembering import Analyse, Placed, analysed
 from stallscope.run import Run
 
 from ..memory import give_back
 from .cache import Cache
 from .listing import Listed, Listing
-from .renewing import Renewals
-from .shelves import Memory, Shelf
+from .refresh import Renewals
+from .run_sources import Memory, Shelf
 from .sizes import size_of
-from .stock import Stocktaker
+from .snapshot import Stocktaker
 
 #: Bytes of runs and analyses together. A run of a thousand ranks and steps has about 100 MB, its
 #: analysis 50 MB more.
@@ -42,7 +42,7 @@ class RunInfo:
     name: str
     source: str
     synthetic: bool
-    #: How many ranks trained; 0 where nobody has said.
+    #: How many ranks trained; 0 if not known.
     size: int
 
     @classmethod
@@ -65,7 +65,7 @@ class RunStore:
 
     Runs in memory and runs on shelves are listed together. Those on shelves are loaded when somebody
     looks at them, and dropped again when others need the room. Requests come from several threads: an
-    analysis is made once, however many ask for it at a time, and nobody waits for one that he has not
+    analysis is made once, however many ask for it at a time, and no caller waits for one that it has not
     asked for.
 
     Args:
@@ -119,7 +119,7 @@ class RunStore:
         with self._lock:
             self._found.pop(run_id, None)
             self._learned += 1
-        # Nobody asks for what was found of its beginning any more.
+        # What was found of its beginning is not needed any more.
         self._kept.forget(lambda key: isinstance(key, tuple) and run_id in key[1:3])
         self._figures.forget(lambda key: isinstance(key, tuple) and key[0] == run_id)
 
@@ -179,7 +179,7 @@ class RunStore:
             self._renewals.took(run_id, self._clock() - began)
             give_back()
             if isinstance(made.ledger, RecalledLedger):
-                # The overview does without; whoever opens it looks at ranks and steps next.
+                # The overview does without; ranks and steps are opened next.
                 Thread(target=_make_ready, args=(made.ledger,), daemon=True).start()
             return made
 
@@ -256,6 +256,6 @@ class RunStore:
 
 
 def _make_ready(ledger: RecalledLedger) -> None:
-    # What cannot be read is told when a page asks for it.
+    # Errors of reading are shown when a page needs the run.
     with suppress(StallscopeError):
         _ = ledger.arrival

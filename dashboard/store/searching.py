@@ -69,7 +69,7 @@ def _parsed(text: str) -> Sequence[Condition]:
 
 
 def _holds(condition: Condition, entry: Entry) -> bool:
-    """As the catalogue's own statement says it: what is not known is equal to nothing."""
+    """Like the catalogue's statement: unknown values equal nothing."""
     value = _value(condition.field, entry)
     if condition.operator == "~":
         return fold(condition.value) in fold(value)

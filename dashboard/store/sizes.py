@@ -34,7 +34,7 @@ def size_of(value: Run | Analysis) -> int:
 
 
 def _to_come(analysis: Analysis) -> int:
-    """What is made of it when somebody asks, as whoever opens a run does."""
+    """What is made of it on demand, like opening a run."""
     ledger = analysis.ledger
     if ledger is None:
         return 0
@@ -44,7 +44,7 @@ def _to_come(analysis: Analysis) -> int:
 
 def _tables_of(run: Run) -> int:
     if isinstance(run, RunOnDisk):
-        # Whether or not they have been read already: nobody asks again when they are.
+        # Whether or not they have been read already: they are not asked for again.
         return run.rows * _BYTES_PER_ROW
     series = sum(one.wall_ns.nbytes + one.value.nbytes for one in run.series)
     return int(run.steps.nbytes + run.intervals.nbytes) + series

@@ -1,7 +1,7 @@
-"""What the timeline's script is told: the run at first, then whatever part of it is looked at."""
+"""The data of the timeline's script: the run at first, then the part in view."""
 
 from .head import head
-from .kept import gauges_of, lanes_of
+from .lane_cache import gauges_of, lanes_of
 from .marks import marks
 from .route import add_timeline_route
 

@@ -1,7 +1,7 @@
 """A part of a run as bytes: a line of JSON, then arrays that the browser takes as they are.
 
 The body begins with the length of the JSON (a 32-bit integer, little-endian). The JSON is filled up
-with blanks so that the arrays that follow lie at multiples of eight bytes; it says of each what it is,
+with blanks so that the arrays that follow lie at multiples of eight bytes; it names each one,
 how many values it has and where it begins.
 """
 

@@ -1,6 +1,6 @@
 """Where wall time lies on the timeline's axis.
 
-Wall clocks tie it to the steps: that of the log that the axis is counted on, and that of whoever wrote
+Wall clocks tie it to the steps: that of the log that the axis is counted on, and that of the writer of
 what is placed. They agree as well as the hosts' clocks are set.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from stallscope.analysis.blocks import Ints
 from stallscope.analysis.lanes import Lanes
 from stallscope.run import Run
-from stallscope.wall_time import reduced_at
+from stallscope.utc import reduced_at
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from stallscope.wording.machines import label, of_whom, scale, title
 
 from .axis import Axis
 
-# More of them nobody chooses from; the first ones are of all machines together.
+# More are too many to choose from; the first ones are of all machines together.
 _MOST_GAUGES = 200
 
 

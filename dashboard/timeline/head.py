@@ -43,7 +43,7 @@ def head(
     events: Sequence[Mark] = (),
     gauges: Sequence[Gauge] = (),
 ) -> dict[str, Any]:
-    """All of it as JSON; ``query`` says what is looked at first."""
+    """All of it as JSON; ``query`` is the first view."""
     named = {rank for one in analysis.stragglers for rank in one.ranks}
     named |= set(analysis.bottleneck.ranks)
     summaries = [analysis.ranks[position] for position in lanes.rows]

@@ -1,4 +1,4 @@
-"""Where what other logs tell lies on the timeline's axis."""
+"""Place the events of other logs on the timeline's axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallscope.wording.numbers import amount
 from .axis import Axis
 
 _S = 1e-9
-# Marks on one axis and lines in one list: more of them nobody looks at one by one.
+# Marks on one axis and lines in one list: more are too many to look at one by one.
 MOST_MARKS = 500
 
 
@@ -25,7 +25,7 @@ class Mark:
     """An event, and where it lies."""
 
     event: Event
-    #: Nanoseconds on the axis; None where it lies outside of it, or nobody knows.
+    #: Nanoseconds on the axis; None where it lies outside of it, or it is not known.
     at: int | None
     #: When it was, in words.
     when: str

@@ -12,7 +12,7 @@ import numpy as np
 from stallscope.analysis.lanes import Lanes
 
 _STEP = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?")
-# From so many steps on nobody sees fractions of them.
+# From so many steps on fractions of them are not visible.
 _WHOLE_STEPS = 30
 
 
@@ -54,7 +54,7 @@ def _read(text: str | None) -> tuple[int, float] | None:
 
 
 def _first_from(lanes: Lanes, step: int) -> int:
-    """The first position with this step, or one behind it; the last one where there is none."""
+    """The first position with this step, or one after it; the last one where there is none."""
     found = np.flatnonzero(lanes.ledger.steps >= step)
     return int(found[0]) if len(found) else len(lanes) - 1
 

@@ -17,7 +17,7 @@ from stallscope.errors import NotFoundError, StallscopeError, UsageError
 from ..store import RunStore
 from .answer import answer
 from .gauges import Gauge
-from .kept import gauges_of, lanes_of
+from .lane_cache import gauges_of, lanes_of
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _MOST_COLUMNS = 4096
 _MOST_LANES = 400
 # Cells of all lanes together: 12 bytes each, so that no answer has a megabyte.
 _MOST_CELLS = 64_000
-# Pixels below which cells cannot be told apart.
+# Pixels below which cells cannot be distinguished.
 _PIXELS_PER_CELL = 1.5
 _FEWEST_CELLS = 16
 _ROWS = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
@@ -49,7 +49,7 @@ def add_timeline_route(app: Dash, store: RunStore) -> None:
             return _refused(str(error), 500)
         except Exception:
             _log.exception("a part of the timeline of run %r failed", run_id)
-            return _refused("Stallscope failed here; the terminal that it runs in says where", 500)
+            return _refused("Stallscope failed here; the terminal that it runs in shows where", 500)
 
     app.server.add_url_rule(f"{ADDRESS}<run_id>", "timeline", part, methods=["GET"])
 
@@ -98,7 +98,7 @@ def _gauge(key: str, there: Sequence[Gauge]) -> Gauge:
 def _asked(asked: Request) -> _Asked:
     begin, end = _seconds(asked, "begin"), _seconds(asked, "end")
     if not begin < end:
-        raise UsageError("begin comes before end")
+        raise UsageError("start must be before end")
     rows = _ROWS.fullmatch(asked.args.get("rows", ""))
     if rows is None or int(rows[1]) >= int(rows[2]):
         raise UsageError("rows are two whole numbers, such as 0-8")

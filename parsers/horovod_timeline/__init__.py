@@ -13,12 +13,12 @@ these versions; they are looked for in blocks of bytes:
     {"ph": "i", "name": "CYCLE_START", "ts": 10012, "s": "g"}        a cycle of Horovod's thread
 
 ``pid`` is a tensor, in the order of first appearance, and a line of its own gives its name. ``ts`` is
-microseconds of the steady clock since Horovod started; since 0.20.1 a line at the top says when that
-was on the wall clock. Damaged events are left out and counted.
+microseconds of the steady clock since Horovod started; since 0.20.1 a line at the top gives the time
+of that was on the wall clock. Damaged events are left out and counted.
 
 Two traps: tensors that were fused repeat the same activity, so unions of intervals mean something and
 sums do not; and once the response cache knows a tensor no rank is ticked any more, so who was late
-is told for the first negotiation of each tensor only.
+is known for the first negotiation of each tensor only.
 """
 
 from .files import open_timeline, timeline_reader

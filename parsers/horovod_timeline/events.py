@@ -102,7 +102,7 @@ class Events:
     tensor: Ints
     #: The number of the text; -1 for ends, which have none.
     text: Ints
-    #: Bytes that an operation put out; -1 where that is not said.
+    #: Bytes that an operation put out; -1 if unknown.
     size: Ints
     unreadable: int
 
@@ -149,7 +149,7 @@ class _Keys:
 def _keys(data: Bytes, words: Words, end: int) -> _Keys:
     # One look at every byte is enough: the keys of an event follow each other, colon by colon.
     colon = np.append(np.flatnonzero(data == ord(":")), [end + _COLON] * 3)
-    # Most colons are told apart by the letter before the quote.
+    # Most colons are distinguished by the letter before the quote.
     event = np.flatnonzero(data[colon - 2] == EVENT[_EVENT_COLON - 2])
     event = event[colon[event] >= _EVENT_COLON]
     event = event[words[colon[event] - _EVENT_COLON] == word(EVENT)]
@@ -247,7 +247,7 @@ def _encoded(kind: pa.DataType, values: npt.NDArray[Any]) -> tuple[Index, pa.Arr
 
 
 def _sizes(data: Bytes, start: Ints, until: Ints) -> Ints:
-    """Bytes of the tensors whose types and shapes are told there."""
+    """Return bytes of the tensors whose types and shapes are there."""
     index, texts = _different(data, start, np.minimum(until - start, _LONGEST_TEXT))
     return np.array([*(_size(text) for text in texts), -1], np.int64)[index]
 

@@ -91,7 +91,7 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
 
     by_height = _in_order(group * (int(height.max(initial=0)) + 1) + height)
     position, up = order[by_height], up[by_height]
-    # Behind a begin comes its own end, unless the walk never came back to that height.
+    # After a begin comes its own end, unless the walk never came back to that height.
     closed = np.flatnonzero(up[:-1] & ~up[1:])
     begin_of, level_of = np.full(len(tensor), -1), np.zeros(len(tensor), np.int64)
     end = position[closed + 1]

@@ -116,7 +116,7 @@ class TimelineReader:
         block = self._file.read(max(self._block_bytes, HEAD_BYTES))
         if not is_timeline(block[:HEAD_BYTES]):
             raise UnreadableError(
-                f"{self._name}: no Horovod Timeline: it does not begin with an array of its events"
+                f"{self._name}: not a Horovod Timeline: it does not start with an array of events"
             )
         while True:
             more = self._file.read(self._block_bytes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stallscope import __version__
+from stallscope.analysis_cache import Placed, analysed
 from stallscope.collector.catalogue import Catalogue, Entry, baseline_for, single_rank_for
 from stallscope.collector.catalogue.entry import SUMMARY
 from stallscope.collector.catalogue.manifests import read_manifest
@@ -22,7 +23,6 @@ from stallscope.collector.store import is_collected, save_run
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.parsers.reader import Reads
-from stallscope.remembering import Placed, analysed
 from stallscope.run import Run
 
 _SEEN = "seen.json"
@@ -107,7 +107,7 @@ class Here:
         return [save_run(run, store) for run in runs]
 
     def opened(self, folder: Path) -> Run:
-        # Rows that are far away come when somebody asks for them.
+        # Rows that are far away come on demand.
         return RunOnDisk.open(folder) if Mirror.of(folder.parent) else load_run(folder)
 
     def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:

@@ -41,7 +41,7 @@ class UnwritableError(StallscopeError):
 
 
 class WouldOverwriteError(StallscopeError):
-    """A file is there already, and nobody said that it may be replaced."""
+    """A file exists already, and may not be replaced without --force."""
 
 
 class MissingExtraError(StallscopeError):

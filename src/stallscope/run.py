@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stallscope.room import Room, room_for
+from stallscope.memory import Room, room_for
 
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
 STEPS_SCHEMA = pa.schema(
@@ -37,7 +37,7 @@ STEPS_SCHEMA = pa.schema(
 
 #: One row per epoch, validation, checkpoint or end of a log; ``step`` is the step that comes next. A
 #: row of the kind ``skipped`` stands for ``steps`` steps that were not recorded one by one: ``data``,
-#: ``ready`` and ``reduced`` are their sums from each step's begin, null where one lacks the stamp.
+#: ``ready`` and ``reduced`` are their sums from each step's begin, null where one lacks the timestamp.
 INTERVALS_SCHEMA = pa.schema(
     [
         ("log", pa.int32()),
@@ -143,11 +143,11 @@ class MeasuredInput:
     ended: int
     #: What was measured: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``, …
     kind: str
-    #: Batches behind the warm-up, and in it.
+    #: Batches after the warm-up, and in it.
     batches: int
     warm_up: int
     first_batch_ms: float | None
-    #: Milliseconds per batch behind the warm-up; None where too few batches came.
+    #: Milliseconds per batch after the warm-up; None where too few batches came.
     ms: float | None
     ci95_ms: tuple[float, float] | None
     samples_per_batch: float | None
@@ -218,7 +218,7 @@ class Run:
     #: What other logs say that happened meanwhile.
     events: tuple[Event, ...] = field(default=())
     #: What machines measured of themselves meanwhile. Not a default of the class: of a collected run it
-    #: is read when somebody asks.
+    #: is read on demand.
     series: tuple[Series, ...] = field(default_factory=tuple)
 
     @property

@@ -12,8 +12,8 @@ from stallscope.collector.mirror import mirrored, place_for_mirrors
 from stallscope.collector.store import collected_runs, is_collected
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
+from stallscope.progress import Watching, unwatched
 from stallscope.run import Problem, Run
-from stallscope.watching import Watching, unwatched
 
 
 def open_runs(

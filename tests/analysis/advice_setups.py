@@ -39,7 +39,7 @@ from stallscope.analysis.stats import Mean
 from stallscope.run import Run
 from stallscope.simulate import Job, simulate
 
-#: Four ranks on one host with processors to spare.
+#: Four ranks on one host with CPU cores to spare.
 KERAS = Setup(
     framework="keras",
     library="horovod",
@@ -136,7 +136,7 @@ def _moved(network: float | None) -> Communication:
 
 @cache
 def _example() -> tuple[Run, Ledger]:
-    """A run whose rank 1 may use fewer processors than the other."""
+    """A run whose rank 1 may use fewer CPU cores than the other."""
     run = simulate(Job(ranks=2, steps=60)).run
     logs = tuple(
         replace(log, facts={**log.facts, "cpus_allowed": 8 - log.rank}) for log in run.logs

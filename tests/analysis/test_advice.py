@@ -143,21 +143,21 @@ def test_what_is_seen_once_is_not_kept() -> None:
 def test_without_processors_to_spare_parallel_maps_have_nothing_to_run_on() -> None:
     crowded = replace(KERAS, processors=4)
     said = text(for_late_input(crowded))
-    assert "4 ranks of a host have 4 processors" in said
+    assert "4 ranks on a host have 4 CPU cores" in said
     assert "num_parallel_calls" not in said
     # On accelerators the ranks' own work does not need them.
-    assert "4 ranks of a host" not in text(for_late_input(replace(crowded, gpu=True)))
+    assert "4 ranks on a host" not in text(for_late_input(replace(crowded, gpu=True)))
 
 
 @pytest.mark.parametrize(
     ("workers", "processors", "said"),
     [
-        (0, 16, "this run's has none: `DataLoader(data, batch_size=32, num_workers=3, "),
-        (2, 16, "this run's has 2: `DataLoader(data, batch_size=32, num_workers=3, "),
-        (3, 16, "as many workers (3) as processors"),
-        (8, 16, "8 for each of 4 ranks on a host are more than its 16 processors"),
-        (None, 16, "is no DataLoader: `DataLoader(data, batch_size=32, num_workers=3, "),
-        (4, None, "this run's has 4: `DataLoader(data, batch_size=32, num_workers=8, "),
+        (0, 16, "it has none: `DataLoader(data, batch_size=32, num_workers=3, "),
+        (2, 16, "it has 2: `DataLoader(data, batch_size=32, num_workers=3, "),
+        (3, 16, "as many workers (3) as CPU cores"),
+        (8, 16, "8 for each of 4 ranks on a host are more than its 16 CPU cores"),
+        (None, 16, "is not a DataLoader: `DataLoader(data, batch_size=32, num_workers=3, "),
+        (4, None, "it has 4: `DataLoader(data, batch_size=32, num_workers=8, "),
     ],
 )
 def test_workers_are_counted_against_processors(
@@ -177,7 +177,7 @@ def test_memory_is_pinned_for_accelerators_only() -> None:
     [
         ("read", "interleave(tf.data.TFRecordDataset"),
         ("decode", "dataset.map(decode"),
-        ("augment", "It is the augmentation, which every epoch draws anew"),
+        ("augment", "because every epoch draws anew"),
         ("batch", "dataset.batch(32, drop_remainder=True).map("),
     ],
 )
@@ -190,7 +190,7 @@ def test_where_stages_were_measured_the_longest_comes_first(stage: str, first: s
 
 def test_augmentation_goes_to_the_accelerator_or_gets_more_workers() -> None:
     (first, *rest) = for_late_input(TORCH, InputTimes(decode=1.0, augment=6.0))
-    assert "nobody can do beforehand" in first.what
+    assert "cannot be done beforehand" in first.what
     assert "num_workers=3" in text(rest)
     assert "augment" not in text(for_late_input(TORCH, InputTimes(decode=6.0, augment=1.0)))
 
@@ -204,10 +204,10 @@ def test_loaders_that_take_compute_its_processors_get_fewer() -> None:
 def test_for_a_framework_that_is_not_known_there_are_words_and_no_lines(ledger: Ledger) -> None:
     unknown = replace(KERAS, framework=None, library=None)
     late, slower = for_late_input(unknown), for_slower_compute(unknown)
-    assert "whatever loads them" in text(late)
+    assert "Prepare batches ahead of training" in text(late)
     assert "fewer loader threads" in text(slower)
     assert not any(one.line for one in (*late, *slower, *for_allreduce(unknown, ledger, None)))
-    assert "whatever loads them" not in text(for_late_input(KERAS))
+    assert "Prepare batches ahead of training" not in text(for_late_input(KERAS))
 
 
 # -- communication -------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_what_a_late_rank_has_otherwise_is_said(run: Run) -> None:
         return replace(run, logs=logs)
 
     said = text(for_imbalance(with_processors(8, 2, 8, 8), KERAS, (straggler(),)))
-    assert "Start rank 1 as the others are started; processors that it may use: 2 there, 8" in said
+    assert "Start rank 1 like the others; available CPU cores: 2 there, 8" in said
     for alike in (with_processors(8, 8, 8, 8), with_processors(8, 2, 4, 8), run):
         assert "Start rank 1" not in text(for_imbalance(alike, KERAS, (straggler(),)))
 

@@ -55,7 +55,7 @@ def test_petastorms_queue_says_which_side_to_make_faster(
     advice = text(for_late_input(setup))
     assert said in advice
     assert f"of the 50 row groups that its queue holds {pool.waiting:.2g} waited" in advice
-    assert "is no DataLoader" not in advice
+    assert "is not a DataLoader" not in advice
 
 
 def test_a_queue_that_nobody_looked_into_is_looked_into_first() -> None:
@@ -63,13 +63,13 @@ def test_a_queue_that_nobody_looked_into_is_looked_into_first() -> None:
     said = text(for_late_input(setup))
     assert '`reader = make_reader(url, reader_pool_type="thread")`' in said
     assert "more workers than its 2: `reader = make_reader(url, " in said
-    assert "is no DataLoader" not in said
+    assert "is not a DataLoader" not in said
     assert "more workers" not in text(for_late_input(replace(setup, processors=8)))
 
 
 def test_a_queue_in_between_blames_neither_side() -> None:
     middle = replace(TORCH, loader_workers=None, pool=replace(THREADS, waiting=12.0))
-    assert "neither of which is clearly ahead" in text(for_late_input(middle))
+    assert "neither is clearly ahead" in text(for_late_input(middle))
     assert "reader_pool_type" not in text(for_late_input(middle))
     assert "Petastorm" not in text(for_late_input(replace(TORCH, loader_workers=None)))
 

@@ -40,7 +40,7 @@ def test_weights_that_differ_are_an_error(tmp_path: Path) -> None:
     assert codes(run) == []
     finding = found(with_facts(run, weights(0.5, -0.5, 0.125), [2, 3]), "weights_differ")
     assert finding.severity == "error"
-    assert "begins with 0.25 on rank 0 and with 0.5 on rank 2" in finding.evidence
+    assert "starts with 0.25 on rank 0 and with 0.5 on rank 2" in finding.evidence
     assert "ranks 2 and 3 of 4 ranks differ from rank 0" in finding.evidence
     assert "among the callbacks" not in finding.evidence
     assert "BroadcastGlobalVariablesCallback(0)" in finding.advice
@@ -49,10 +49,10 @@ def test_weights_that_differ_are_an_error(tmp_path: Path) -> None:
 def test_that_nothing_broadcasts_is_said_where_callbacks_are_known(tmp_path: Path) -> None:
     run = trained(tmp_path, KERAS, **SAME, callbacks=[{"name": "keras.History"}])
     differ = with_facts(run, weights(0.5, -0.5, 0.125), [1])
-    assert "Nothing among the callbacks" in found(differ, "weights_differ").evidence
+    assert "No callback broadcasts them" in found(differ, "weights_differ").evidence
     broadcast = {"callbacks": [{"name": "horovod.BroadcastGlobalVariablesCallback"}]}
     some = with_facts(differ, broadcast)
-    assert "Nothing among the callbacks" not in found(some, "weights_differ").evidence
+    assert "No callback broadcasts them" not in found(some, "weights_differ").evidence
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ OWN = {"name": "mine.AveragesItself"}
     ("callbacks", "severity", "said"),
     [
         ([LOGGER, PLATEAU], "warning", "ReduceLROnPlateau by val_loss on ranks 0–3"),
-        ([PLATEAU, STOPPING, AVERAGE], "warning", "only behind them"),
+        ([PLATEAU, STOPPING, AVERAGE], "warning", "only after them"),
         ([STOPPING], "warning", "not among the callbacks"),
-        ([OWN, PLATEAU, AVERAGE], "warning", "only behind them"),
+        ([OWN, PLATEAU, AVERAGE], "warning", "only after them"),
         ([PLATEAU, OWN], "warning", "not among the callbacks"),
         ([BEST], "info", "that rank's best"),
     ],
@@ -145,7 +145,7 @@ def test_metrics_are_averaged_before_anything_goes_by_them(
     finding = found(trained(tmp_path, KERAS, callbacks=callbacks), "metrics_not_averaged")
     assert finding.severity == severity
     assert said in finding.evidence
-    there = "Move MetricAverageCallback in front of all callbacks that go by a metric."
+    there = "Move MetricAverageCallback before all callbacks that use a metric."
     missing = "`callbacks.insert(0, hvd.callbacks.MetricAverageCallback())`"
     assert (there if AVERAGE in callbacks else missing) in finding.advice
 
@@ -154,7 +154,7 @@ def test_metrics_are_averaged_before_anything_goes_by_them(
     "callbacks",
     [
         [AVERAGE, PLATEAU, STOPPING, BEST],
-        # It may average what comes behind it.
+        # It may average what comes after it.
         [OWN, PLATEAU],
         [LOGGER, {"name": "keras.ModelCheckpoint"}],
         [],
@@ -220,9 +220,19 @@ IN_ORDER = {"sampler": "SequentialSampler", "shuffles": False}
     ("facts", "severity", "evidence", "line"),
     [
         ({**KERAS, "shuffled": "alike"}, "warning", "shuffled once", ".cache().shuffle("),
-        ({**KERAS, "shuffled": "never"}, "info", "nothing in front", "dataset.shuffle(10_000)`"),
+        (
+            {**KERAS, "shuffled": "never"},
+            "info",
+            "nothing shuffles them before training",
+            "dataset.shuffle(10_000)`",
+        ),
         ({**TORCH, "orders": drawn(0, 0)}, "warning", "set_epoch", "sampler.set_epoch(epoch)"),
-        ({**DDP, "orders": [IN_ORDER] * 2}, "info", "nothing in front", "DistributedSampler(data"),
+        (
+            {**DDP, "orders": [IN_ORDER] * 2},
+            "info",
+            "nothing shuffles them before training",
+            "DistributedSampler(data",
+        ),
     ],
 )
 def test_epochs_in_the_same_order(

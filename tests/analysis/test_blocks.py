@@ -9,7 +9,7 @@ import pytest
 
 from stallscope.analysis import blocks
 from stallscope.analysis.blocks import Array, Block, Bools, Cells, HeldCells, Ints
-from stallscope.room import Room, in_memory, on_disk
+from stallscope.memory import Room, in_memory, on_disk
 
 STEPS, RANKS = 103, 11
 RANDOM = np.random.default_rng(1)

@@ -571,7 +571,7 @@ def test_more_threads_than_processors(tmp_path: Path, facts: Row, evidence: str)
     [
         threads(2, 8),
         threads(3, 8),
-        # Every rank is bound to processors of its own.
+        # Every rank is bound to CPU cores of its own.
         threads(4, 16, allowed=4),
         threads(0, 16, allowed=4),
         # What the host computes beside its GPUs is not known.

@@ -66,7 +66,7 @@ def test_the_verdict_says_which_stage_takes_most_and_advises_by_it() -> None:
     )
     assert "that a rank trains on synthetic data" in verdict.evidence
     assert "augment takes most: Map(flip), 6.5 ms of a batch's 40 ms." in verdict.evidence
-    assert verdict.advice[0].startswith("It is the augmentation")
+    assert verdict.advice[0].startswith("Augmentation takes longest")
 
 
 def test_without_a_baseline_what_is_needed_is_replayed() -> None:
@@ -81,7 +81,7 @@ def test_without_a_baseline_what_is_needed_is_replayed() -> None:
 def test_a_loader_that_is_fast_enough_alone_is_late_beside_training() -> None:
     verdict = analysed(LATE, {"rank": 0}, {"rank": 1}, baseline=SYNTHETIC).bottleneck
     assert "gives 4,000 samples/s" in verdict.evidence
-    assert "it is late beside training only" in verdict.evidence
+    assert "it is late only during training" in verdict.evidence
 
 
 def test_an_interval_that_holds_what_is_needed_does_not_tell() -> None:
@@ -89,7 +89,7 @@ def test_an_interval_that_holds_what_is_needed_does_not_tell() -> None:
     found = analysed(LATE, near, {**near, "rank": 1}, baseline=SYNTHETIC)
     assert found.input_rates is not None
     assert found.input_rates.enough is None
-    assert "cannot be told from the" in found.bottleneck.evidence
+    assert "cannot be distinguished from the" in found.bottleneck.evidence
 
 
 def test_the_slowest_rank_counts_by_its_last_measurement() -> None:

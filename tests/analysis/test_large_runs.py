@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stallscope.analysis import analyse, blocks, lateness, side_by_side
+from stallscope.analysis import analyse, blocks, lateness, pivot
 from stallscope.analysis.baseline import find_baseline
 from stallscope.analysis.recall import found_in
 from stallscope.collector.loading import load_run
@@ -61,7 +61,7 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Arrays on disk, in blocks so small that every merge has something to do."""
     monkeypatch.setenv("STALLSCOPE_MEMORY", "1kB")
     monkeypatch.setattr(blocks, "CELLS", 700)
-    monkeypatch.setattr(side_by_side, "ROWS", 333)
+    monkeypatch.setattr(pivot, "ROWS", 333)
     return monkeypatch
 
 
@@ -107,7 +107,7 @@ def test_memory_does_not_grow_with_what_is_on_disk(
         for steps in (200, 1000)
     )
     monkeypatch.setattr(blocks, "CELLS", 2**14)
-    monkeypatch.setattr(side_by_side, "ROWS", 2**14)
+    monkeypatch.setattr(pivot, "ROWS", 2**14)
     monkeypatch.setattr(lateness, "_STEPS_FOR_USUAL", 50)
     in_memory = _peak(large)
     monkeypatch.setenv("STALLSCOPE_MEMORY", "1kB")

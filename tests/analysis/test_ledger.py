@@ -132,7 +132,7 @@ def test_steps_that_a_few_ranks_lack_are_in_the_ledger() -> None:
     assert found.coverage.partial > 20
     assert found.coverage.unused < 10
     assert found.coverage.complete + found.coverage.partial == len(ledger)
-    assert any("a few ranks' stamps are missing" in warning for warning in found.warnings)
+    assert any("a few ranks' timestamps are missing" in warning for warning in found.warnings)
     entries = sum(ledger.entry(name) for name in ENTRIES)
     assert (entries == ledger.total).all()
     # A rank is never critical in a step that it did not record.

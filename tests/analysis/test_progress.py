@@ -40,7 +40,7 @@ def test_steps_that_are_left_take_as_long_as_those_that_were_done() -> None:
     analysis = analyse(so_far(250))
     assert analysis.step is not None
     steps = 150 * analysis.step.mean / 1e3
-    # Two of the 250 steps came behind a validation of 0.9 s.
+    # Two of the 250 steps came after a validation of 0.9 s.
     assert found.left_s == pytest.approx(steps + 150 * 2 * 0.9 / 250, rel=0.1)
 
 
@@ -80,7 +80,7 @@ def test_a_rank_that_stopped_is_behind() -> None:
     found = of(replace(run, steps=steps.filter(pc.invert(stopped))))
     assert found.behind == ((1, 199),)
     assert of(run).behind == ()
-    # A log that is written every ten seconds is not behind for that.
+    # A log that is written every ten seconds does not count as stopped.
     rarely = so_far(250, flush_seconds=10.0)
     assert of(replace(rarely, steps=rarely.steps.filter(pc.invert(stopped)))).behind == ()
 

@@ -64,7 +64,7 @@ def test_published_efficiencies_come_out_of_logs_in_every_form(
         assert one.efficiency_job.value == pytest.approx(whole, abs=POINT)
         assert one.lost is None
     began = " ".join(series.warnings)
-    assert ("nothing tells when the job began" in began) is not knows_start
+    assert ("it is not known when the job started" in began) is not knows_start
 
 
 def test_the_published_rates_of_ehealth_come_out_of_its_logs(tmp_path: Path) -> None:

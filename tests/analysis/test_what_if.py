@@ -101,7 +101,7 @@ def test_allreduce_gains_at_most_itself_and_bandwidth_a_part() -> None:
 )
 def test_other_questions_are_refused_in_a_sentence(question: str) -> None:
     found = analyse(simulate(replace(JOB, steps=60)).run)
-    with pytest.raises(ValueError, match="say bandwidth:4 or ranks:64"):
+    with pytest.raises(ValueError, match="use bandwidth:4 or ranks:64"):
         ask(question, found)
 
 

@@ -11,8 +11,8 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.batch.alone import LOCK
 from stallscope.batch.anonymous import LEFT_OUT, anonymous, without_paths
+from stallscope.batch.folder_lock import LOCK
 from stallscope.batch.state import STATE
 from stallscope.cli.main import main
 from stallscope.parsers import read

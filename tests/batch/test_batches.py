@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.step_logs import Job, write_job
 
-from stallscope.batch.alone import alone_in
+from stallscope.batch.folder_lock import alone_in
 from stallscope.batch.state import STATE
 from stallscope.batch.workers import Workers
 from stallscope.cli.main import main

@@ -36,7 +36,7 @@ def test_dates_and_ages_are_understood(text: str, moment: datetime) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "7", "7y", "-7d", "2026-13-01", "999999w"])
 def test_anything_else_is_a_sentence(text: str) -> None:
-    with pytest.raises(UsageError, match=r"say a date such as 2026-11-01, or an age such as 7d"):
+    with pytest.raises(UsageError, match=r"give a date such as 2026-11-01, or an age such as 7d"):
         parse_since(text, NOW)
 
 

@@ -145,7 +145,7 @@ def test_a_question_without_an_answer_is_a_warning(stallscope: Command, logs: Pa
     (document,) = json.loads(stallscope("report", *words, cwd=logs).stdout)
     assert document["what_if"] == []
     assert document["warnings"] == [
-        "--what-if bandwidth:4: these logs cannot tell where the time goes"
+        "--what-if bandwidth:4: these logs do not show where the time goes"
     ]
 
 
@@ -206,11 +206,11 @@ def test_bad_input_gets_a_sentence_and_status_2(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--what-if", "bandwidth:0"), "--what-if: 'bandwidth:0' is no what-if question"),
-        (("--what-if", "x:4"), "'x:4' is no what-if question: say bandwidth:4 or ranks:64"),
-        (("--network-bandwidth", "-1"), "--network-bandwidth -1: say GB/s"),
-        (("--network-bandwidth", "fast"), "--network-bandwidth fast: say GB/s"),
-        (("--network-bandwidth", "inf"), "--network-bandwidth inf: say GB/s"),
+        (("--what-if", "bandwidth:0"), "--what-if: 'bandwidth:0' is not a what-if question"),
+        (("--what-if", "x:4"), "'x:4' is not a what-if question: use bandwidth:4 or ranks:64"),
+        (("--network-bandwidth", "-1"), "--network-bandwidth -1: give GB/s"),
+        (("--network-bandwidth", "fast"), "--network-bandwidth fast: give GB/s"),
+        (("--network-bandwidth", "inf"), "--network-bandwidth inf: give GB/s"),
         (("--baseline", "nowhere") * 3, "--baseline takes two runs at most"),
     ],
 )

@@ -112,7 +112,7 @@ def test_stamps_without_a_zone_are_said_to_have_none(
     assert file["precision"] == "epochs, to the second"
     assert main(["inspect", str(tmp_path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "times are local, of a zone that nothing tells: out.txt" in said
+    assert "times are local, of an unknown time zone: out.txt" in said
     assert "2026-11-21 02:28:01 – 2026-11-21 02:28:07 of an unknown zone" in said
 
 

@@ -61,9 +61,9 @@ def test_what_cannot_be_read_weighs_more_than_a_condition(logs: Path) -> None:
     ("words", "sentence"),
     [
         (["--fail-if", "nonsense"], "stallscope: --fail-if: "),
-        (["--jobs", "0"], "--jobs 0: say a number of processes, 4 for example"),
-        (["--jobs", "many"], "--jobs many: say a number of processes"),
-        (["--since", "soon"], "--since soon: say a date such as 2026-11-01"),
+        (["--jobs", "0"], "--jobs 0: give a number of processes, for example 4"),
+        (["--jobs", "many"], "--jobs many: give a number of processes"),
+        (["--since", "soon"], "--since soon: give a date such as 2026-11-01"),
         (["--github-summary"], "GITHUB_STEP_SUMMARY is not set"),
     ],
 )

@@ -162,9 +162,9 @@ def test_filter_order_and_limit(stallscope: Commands) -> None:
         (("nowhere",), "nowhere: there is no such folder"),
         (("store/slow",), "store/slow: this is one collected run; its store is "),
         (("store", "--where", "rank=3"), "there is no field 'rank'"),
-        (("store", "--where", "x"), "'x' is no condition"),
+        (("store", "--where", "x"), "'x' is not a condition"),
         (("store", "--sort", "x"), "--sort: there is no field 'x'"),
-        (("store", "--limit", "-1"), "--limit -1: say how many runs"),
+        (("store", "--limit", "-1"), "--limit -1: give a number of runs"),
         ((), ".: no runs were collected into this folder; there are some in store"),
     ],
 )
@@ -301,7 +301,7 @@ def test_nobody_to_ask_removes_nothing(
         monkeypatch.setattr(sys, "stdin", nobody)
         status, _, errors = stallscope("rm", "store#slow")
     assert status == 2
-    assert "--yes removes them" in errors
+    assert "--yes removes the runs" in errors
     assert Path("store/slow").is_dir()
 
 

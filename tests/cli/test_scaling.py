@@ -101,7 +101,7 @@ def test_a_log_that_does_not_say_its_ranks_is_named_with_what_to_do(
     assert main(["scaling", str(tmp_path / "driver.log")]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "driver.log: the log does not say how many processes trained; call its" in err
+    assert "driver.log: the log does not contain the number of ranks; name its" in err
     assert len(err.splitlines()) == 1
     (tmp_path / "driver.log").rename(tmp_path / "driver-np8.log")
     assert main(["scaling", str(tmp_path / "driver-np8.log")]) == 0
@@ -115,7 +115,7 @@ def test_one_log_without_ranks_does_not_keep_the_others_from_their_series(
     assert main(["scaling", *places, str(unnamed)]) == 2
     out, err = capsys.readouterr()
     assert "50.0% efficiency on 2 ranks" in out
-    assert "stdout.txt: the log does not say" in err
+    assert "stdout.txt: the log does not contain" in err
 
 
 def test_repeats_that_differ_by_a_fault_are_averaged_and_said_to_be(

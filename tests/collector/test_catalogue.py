@@ -569,9 +569,9 @@ def test_filters(filled: Catalogue, where: str, found: str) -> None:
     ("where", "sentence"),
     [
         ("rank=3", "there is no field 'rank'; there are id, name,"),
-        ("ranks", "'ranks' is no condition: say field, operator and value"),
-        ("ranks => 3", "'ranks => 3' is no condition"),
-        ("model=x OR 1=1", "'OR 1=1' is no condition"),
+        ("ranks", "'ranks' is not a condition: give field, operator and value"),
+        ("ranks => 3", "'ranks => 3' is not a condition"),
+        ("model=x OR 1=1", "'OR 1=1' is not a condition"),
         ("ranks>=many", "ranks takes a whole number"),
         ("ranks=99999999999999999999", "ranks takes a whole number"),
         ("step_ms<nan", "step_ms takes a number"),
@@ -583,8 +583,8 @@ def test_filters(filled: Catalogue, where: str, found: str) -> None:
         ("age=3d", "an age is compared by < or >"),
         ("model>3", "model can be =, != or, in words, ~"),
         ("ranks~3", "~ looks into words"),
-        ("host=a", "say host~a"),
-        ("name='open", "is no condition"),
+        ("host=a", "use host~a"),
+        ("name='open", "is not a condition"),
         ("ranks>1 " * 51, "more than 50 conditions"),
     ],
 )

@@ -112,7 +112,7 @@ def test_what_mlflows_monitor_logged_lies_beside_step_logs_and_stays(
     assert collect([open_source(run_id)], tmp_path / "store").unchanged
     capsys.readouterr()
     assert main(["inspect", run_id]) == 0
-    assert "tells what machines measured" in capsys.readouterr().out
+    assert "machine metrics" in capsys.readouterr().out
 
 
 @pytest.mark.services

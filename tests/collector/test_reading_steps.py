@@ -14,7 +14,7 @@ import pytest
 from stallscope.collector import reading_steps
 from stallscope.collector.reading_steps import read_steps
 from stallscope.collector.step_files import write_rows
-from stallscope.room import MEMORY
+from stallscope.memory import MEMORY
 from stallscope.run import STEPS_SCHEMA
 from stallscope.simulate import Job, simulate
 
@@ -30,7 +30,7 @@ class Written:
 
 
 def with_holes() -> pa.Table:
-    """Steps of which some stamps, some samples, and all epochs of the last ranks are not known."""
+    """Steps of which some timestamps, some samples, and all epochs of the last ranks are not known."""
     there = np.random.default_rng(1).random(STEPS.num_rows)
     none = pa.scalar(None, pa.int64())
     table = STEPS

@@ -16,7 +16,7 @@ from support.services import tool
 from support.stores import Bucket, Store
 
 from stallscope.collecting import collect
-from stallscope.collector.recorder.budgets import (
+from stallscope.collector.recorder.rate_limits import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
     REQUESTS_PER_SECOND,

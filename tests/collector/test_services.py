@@ -104,7 +104,7 @@ Command = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def by_hand(tmp_path: Path) -> Iterator[Command]:
-    """The command behind ``make services``, with files in a folder of the test's."""
+    """The command of ``make services``, with files in a folder of the test's."""
     started: list[subprocess.Popen[str]] = []
     settings = {
         **os.environ,

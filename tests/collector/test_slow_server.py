@@ -29,7 +29,7 @@ SLOW = "rank-00002.0.0.steps.csv"
 
 @pytest.fixture
 def slow(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
-    """A door in front of the S3 server, which is the one that clients find."""
+    """A door before the S3 server, which is the one that clients find."""
     with door(s3_bucket.store.service.endpoint) as front:
         front.concerns = lambda request: request.method == "GET" and SLOW in request.path
         # Attempts again are made by whoever fetches, and no pauses between them.

@@ -104,7 +104,7 @@ def test_inspect_says_of_each_file_what_it_is(server: Web, files: dict[str, byte
         "autotune.csv": "autotune-log",
         "timeline.json": "horovod-timeline",
     }
-    assert seen[APPLICATION].notes[0].startswith("tells of events: ")
+    assert seen[APPLICATION].notes[0].startswith("events: ")
 
 
 def test_of_a_large_file_the_beginning_and_the_end_are_looked_at(server: Web) -> None:

@@ -41,7 +41,7 @@ def slow(made: Callable[[str], Run]) -> tuple[Run, Lanes]:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    """A store with a run, its baseline, one with a slow rank, a hostile one, one without stamps."""
+    """A store with a run, its baseline, one with a slow rank, a hostile one, one without timestamps."""
     jobs: tuple[Job, ...] = (REAL, SYNTHETIC, SLOW_RANK, HOSTILE, WITHOUT_STAMPS)
     return RunStore([run_of(tmp_path_factory.mktemp("run"), job) for job in jobs])
 

@@ -135,11 +135,14 @@ def test_the_ledger_table_holds_all_entries_and_their_sum(store: RunStore) -> No
 
 def test_the_overview_says_who_makes_the_others_wait(store: RunStore) -> None:
     content = view_at(store, "/run/slow", "").content
-    rows = [texts(row) for row in of_type(_region(content, "Who makes the others wait"), "TableTr")]
+    rows = [texts(row) for row in of_type(_region(content, "Stragglers"), "TableTr")]
     assert rows[0][:3] == ["Who", "When", "Stage"]
     assert rows[1][:3] == ["rank 2", "all the time", "Compute"]
     assert re.fullmatch(r"1[12]\.\d+ ± \S+ ms", rows[1][3])
-    assert "Who makes the others wait" not in texts(view_at(store, "/run/real", "").content)
+    healthy = view_at(store, "/run/real", "").content
+    labels = [getattr(one, "aria-label", "") for one in of_type(healthy, "Div")]
+    assert "Ranks" in labels
+    assert "Stragglers" not in labels
 
 
 def test_the_overview_takes_the_loss_apart_against_both_baselines(tmp_path: Path) -> None:
@@ -180,7 +183,7 @@ def test_logs_of_rank_0_only_are_told_apart_from_a_slow_network(tmp_path: Path) 
         log.unlink()
     content = view_at(RunStore(read(str(tmp_path))), "/run/real", "").content
     assert "Only rank 0's log is here" in texts(content)
-    assert "These logs cannot tell what holds the run back" in texts(content)
+    assert "These logs cannot show what holds the run back" in texts(content)
 
 
 def test_a_thousand_ranks_are_all_in_the_table_and_the_latest_in_the_picture(
@@ -202,7 +205,7 @@ def test_what_was_not_measured_says_so_and_is_never_nought(store: RunStore) -> N
     for row in table.data["body"]:
         assert row[2:8] == ["not measured"] * 6
     assert charts(content) == {}
-    assert "These logs cannot tell what holds the run back" in texts(content)
+    assert "These logs cannot show what holds the run back" in texts(content)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from support.step_logs import write_job
 
 from stallscope.analysis import analyse
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.beside import (
+from stallscope.dashboard.companion_files import (
     TimelineReading,
     TimelineSeen,
     autotune_beside,
@@ -169,9 +169,9 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("one rank", "A single rank has nobody to reduce with"),
-        ("without stamps", "These logs cannot tell what the allreduce costs"),
-        ("no steps", "These logs cannot tell what the allreduce costs"),
+        ("one rank", "A single rank has no allreduce"),
+        ("without stamps", "These logs cannot show what allreduce costs"),
+        ("no steps", "These logs cannot show what allreduce costs"),
     ],
 )
 def test_what_cannot_be_told_is_said(name: str, sentence: str, made: Callable[[str], Run]) -> None:

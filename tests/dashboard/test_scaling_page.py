@@ -104,7 +104,7 @@ def test_runs_are_grouped_by_what_is_chosen(faulty: RunStore) -> None:
     assert "nightly, real data" in said
     assert "weekly, real data" in said
     assert any("grouped by run name" in text for text in said)
-    # A fact that nobody knows is left alone.
+    # A fact that it is not known is left alone.
     assert "same, real data" in said_at(faulty, "?by=colour")
 
 
@@ -119,7 +119,7 @@ def test_logs_of_epochs_scale_and_those_without_ranks_are_named(tmp_path: Path) 
     unnamed = write_keras(tmp_path, EpochJob(4, 40.0)).rename(tmp_path / "stdout.txt")
     said = said_at(RunStore([*runs, *read(str(unnamed))]))
     assert "50.0% efficiency on 2 ranks" in said
-    assert any("stdout.txt: the log does not say how many processes" in text for text in said)
+    assert any("stdout.txt: the log does not contain the number of ranks" in text for text in said)
 
 
 def _rows_of(store: RunStore) -> list[list[str]]:

@@ -46,7 +46,7 @@ JUMP = simulate.Job(
 
 @pytest.fixture(scope="module")
 def jump(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    """A host that becomes slow in the middle, and a rank that is late now and then."""
+    """A host that becomes slow in the middle, and a rank that is late at times."""
     folder = tmp_path_factory.mktemp("jump")
     simulate.write_logs(simulate.simulate(JUMP), folder)
     return RunStore(read(str(folder)))
@@ -88,7 +88,7 @@ def test_the_first_sentence_says_who_makes_the_others_wait_and_what_that_costs(
 def test_nobody_is_blamed_for_what_is_chance(store: RunStore) -> None:
     content = _page(store, "real")
     said = texts(content)
-    assert "Nobody makes the others wait: what is left is chance" in said
+    assert "No stragglers: the remaining differences are random" in said
     assert any(text.startswith("The slowest of 4 ranks is always a little later") for text in said)
     assert charts(content)["lateness"].layout.annotations == ()
     assert "Price of a rank-hour" not in [getattr(one, "label", "") for one in components(content)]
@@ -107,10 +107,10 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("one rank", "A single rank has nobody to wait for"),
-        ("without stamps", "These logs cannot tell who makes the others wait"),
-        ("no steps", "These logs cannot tell who makes the others wait"),
-        ("few steps", "These logs cannot tell who makes the others wait"),
+        ("one rank", "A single rank does not wait for others"),
+        ("without stamps", "These logs cannot show which rank is slow"),
+        ("no steps", "These logs cannot show which rank is slow"),
+        ("few steps", "These logs cannot show which rank is slow"),
     ],
 )
 def test_what_cannot_be_told_is_said_with_its_reason(
@@ -128,7 +128,7 @@ def test_ranks_without_logs_are_not_taken_for_punctual_ones(tmp_path: Path) -> N
         log.unlink()
     said = texts(_page(RunStore(read(str(tmp_path))), "slow"))
     assert any(
-        "Whether ranks 5 and 6 came late is not known: there is no log of them." in one
+        "Whether ranks 5 and 6 came late is not known: their logs are missing." in one
         for one in said
     )
 
@@ -249,7 +249,7 @@ def test_the_table_names_pattern_cause_and_cost(jump: RunStore) -> None:
     ]
     by_who = {row[0].partition(" (")[0]: row for row in rows}
     assert by_who["host host-1"][2] == "Compute"
-    assert by_who["rank 9"][1:3] == ["Bursts: now and then", "Input"]
+    assert by_who["rank 9"][1:3] == ["Bursts: at times", "Input"]
     assert "±" in by_who["rank 9"][5]
 
 

@@ -119,7 +119,7 @@ def test_what_is_sent_in_16_bits_is_as_exact_as_a_screen(made: Callable[[str], R
         ({"begin": "-inf"}, "begin is a number of seconds"),
         ({"end": "1e400"}, "end is a number of seconds"),
         ({"end": ""}, "end is a number of seconds"),
-        ({"begin": "5", "end": "5"}, "begin comes before end"),
+        ({"begin": "5", "end": "5"}, "start must be before end"),
         ({"rows": "8-0"}, "rows are two whole numbers"),
         ({"rows": "-3-8"}, "rows are two whole numbers"),
         ({"rows": SCRIPT}, "rows are two whole numbers"),

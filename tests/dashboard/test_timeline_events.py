@@ -1,4 +1,4 @@
-"""What other logs tell, as marks above the lanes and as a list."""
+"""Events from other logs, as marks above the lanes and as a list."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_lies_elsewhere_is_listed_and_not_drawn(slow: tuple[Run, Lanes]) ->
         "not known",
     ]
     said = texts(view_at(RunStore([run]), "/run/slow/timeline", "").content)
-    assert "What other logs tell" in said
+    assert "Events from other logs" in said
     assert any("Of 1 it is not known when they were" in text for text in said)
 
 
@@ -91,14 +91,14 @@ def test_without_a_wall_clock_no_place_is_made_up(slow: tuple[Run, Lanes]) -> No
 
 def test_without_events_there_is_no_list_and_no_button(store: RunStore) -> None:
     said = texts(view_at(store, "/run/slow/timeline", "").content)
-    assert "What other logs tell" not in said
+    assert "Events from other logs" not in said
     assert "Other logs ›" not in said
 
 
 def test_without_stages_they_are_listed_all_the_same(made: Callable[[str], Run]) -> None:
     run = replace(made("without stamps"), events=(stall(S),))
     said = texts(view_at(RunStore([run]), "/run/without-stamps/timeline", "").content)
-    assert "What other logs tell" in said
+    assert "Events from other logs" in said
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_marks_are_told_by_keys_by_buttons_and_by_pointing(
     page.keyboard.press("e")
     expect(readout).to_contain_text(f"{IMAGE} grad")
     page.keyboard.press("e")
-    expect(readout).to_contain_text("No other log tells of anything after this place")
+    expect(readout).to_contain_text("No event of other logs after this place")
     page.get_by_role("button", name="Previous mark of other logs").click()
     expect(readout).to_have_text(first)
     _, lanes = slow

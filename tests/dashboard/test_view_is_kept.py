@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 
-from .browsing import Open, served
+from .browsing import Open, drawn, served
 from .cases import SYNTHETIC, run_of
 
 pytestmark = pytest.mark.browser
@@ -62,6 +62,8 @@ def choose_baseline(page: Page) -> None:
     page.get_by_role("option", name="resnet on noise").click()
     expect(page).to_have_url(re.compile("baseline=synthetic"))
     expect(page.get_by_role("textbox", name="Baseline")).to_have_value("resnet on noise")
+    # The picture of before shows the same ends: what follows is about the one with the baseline.
+    drawn(page)
 
 
 def test_a_zoomed_map_stays_zoomed_for_another_baseline_and_other_colours(open_page: Open) -> None:

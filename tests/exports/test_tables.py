@@ -87,7 +87,7 @@ def test_stages_add_up_to_the_step_where_they_are_known(tmp_path: Path) -> None:
     assert 0 < len(known) < len(found)
     for row in known:
         assert sum(row[f"{name}_ns"] for name in STAGES) == row["step_ns"]  # type: ignore[misc]
-    # What is not in the ledger has its own stamps still.
+    # What is not in the ledger has its own timestamps still.
     others = [row for row in found if row["other_ns"] is None]
     assert all(row["input_ns"] is not None and row["wait_ns"] is None for row in others)
     assert all(row["critical"] is None for row in others)

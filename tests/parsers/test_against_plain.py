@@ -15,7 +15,7 @@ from stallscope.parsers.cut_texts import may_hold
 from stallscope.parsers.labelled_lines import NO_LABELS, NOBODYS, Form, owned
 from stallscope.parsers.launcher_output import Line, Wanted, shown_blocks, shown_lines
 from stallscope.parsers.launchers import LONGEST_PREFIX, _form, demultiplexed, labels_of
-from stallscope.parsers.signs import Block, Sign
+from stallscope.parsers.needles import Block, Sign
 from stallscope.parsers.stamps import read_stamp
 
 MARK = b"stallscope:1:"

@@ -60,7 +60,7 @@ def test_lines_of_something_else_cost_nothing(
     torn = 0
     for _ in range(5):
         noise = bytes(chance.choice(b"\x00\x80\xff%@~zq") for _ in range(30)) + b"\n"
-        # Behind the header and its columns: without them a step log is none.
+        # After the header and its columns: without them a step log is none.
         lines.insert(chance.randrange(2, len(lines) + 1), noise)
         torn += 1
     logs = holds(parser, b"".join(lines))

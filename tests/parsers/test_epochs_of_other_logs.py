@@ -240,8 +240,8 @@ def test_steps_that_begin_anew_and_clocks_that_are_set_cost_certainty(tmp_path: 
 
 def test_what_lines_do_not_tell_is_said(tmp_path: Path) -> None:
     run = run_of(tmp_path / "own.log", "step 1\nstep 2\n", "pattern:step {step}")
-    assert "tell no times" in str(run.problems[0])
-    with pytest.raises(UnreadableError, match="no line is as the pattern says"):
+    assert "have no times" in str(run.problems[0])
+    with pytest.raises(UnreadableError, match="no line matches the pattern"):
         read(str(tmp_path / "own.log"), read_as="pattern:epoch {epoch}")
     (tmp_path / "own.log").unlink()
     with pytest.raises(NotFoundError):
@@ -252,7 +252,7 @@ def test_what_lines_do_not_tell_is_said(tmp_path: Path) -> None:
     ("pattern", "says"),
     [
         ("{when} {step}", "{when} is no field; there are {time}, {rank}"),
-        ("{step} {step}", "a field stands there twice"),
+        ("{step} {step}", "a field occurs twice"),
         ("{time}", "a pattern needs {epoch} or {step}"),
         ("", "a pattern needs {epoch} or {step}"),
         ("{}{step}", "text has to follow {}"),

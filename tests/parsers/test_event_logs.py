@@ -206,7 +206,7 @@ def test_a_bomb_takes_no_memory(between: bytes) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200 << 20
-    # What comes behind it is read as well; on a line of its own.
+    # What comes after it is read as well; on a line of its own.
     assert len(found.events) >= len(WHOLE) - 1
 
 

@@ -296,7 +296,7 @@ def test_damage_costs_the_damaged_events_only() -> None:
     timeline, whole = parsed(broken), parsed(data)
     assert timeline.unreadable == 2
     assert timeline.cycles == [0, 1000]
-    # Without its end the one negotiation stays open; everything behind it lies a level deeper.
+    # Without its end the one negotiation stays open; everything after it lies a level deeper.
     lost = [row for row in whole.rows if row[4] == 1041]
     left = [row for row in whole.rows if row[4] != 1041]
     assert len(lost) == 1
@@ -380,7 +380,7 @@ def test_what_is_no_timeline_is_refused_in_one_sentence(tmp_path: Path, data: by
     path = tmp_path / "file"
     path.write_bytes(data)
     assert not is_timeline(data)
-    with pytest.raises(UnreadableError, match="no Horovod Timeline"):
+    with pytest.raises(UnreadableError, match="not a Horovod Timeline"):
         read(path)
 
 

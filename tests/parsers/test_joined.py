@@ -1,4 +1,4 @@
-"""Step logs that lie behind one another in one file are as many logs."""
+"""Step logs that lie after one another in one file are as many logs."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_fits_of_one_epoch_are_epochs_and_it_is_said_that_they_may_be_evaluation
     assert seconds(run) == [1.02, 0.983, 0.712]
     assert [one.epoch for one in known(run).epochs] == [0, 1, 2]
     assert "evaluate prints the same" in str(run.problems[0])
-    # An evaluation of another number of batches is told apart.
+    # An evaluation of another number of batches is distinguished.
     assert seconds(printed("keras-3.15-one-epoch")) == [1]
 
 

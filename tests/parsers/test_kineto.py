@@ -87,8 +87,8 @@ def test_beside_step_logs_of_another_time_they_are_said_to_be(folder: Path) -> N
     write_job(folder, Job(ranks=2, steps=50))
     (run,) = read(str(folder))
     assert run.events == ()
-    assert [problem.what[:57] for problem in run.problems] == [
-        "tells what happened while the run was not under way: 3 ev"
+    assert [problem.what[:45] for problem in run.problems] == [
+        "describes events outside the run's time: 3 ev"
     ] * 2
 
 

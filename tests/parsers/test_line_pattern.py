@@ -59,7 +59,7 @@ LABELS = (
     "[%d] ",
 )
 
-#: What is known of a stamp.
+#: What is known of a timestamp.
 STAMP = ("ns", "zone_known", "resolution_ns")
 BEHIND = ("", "]", ",5", ".123456789", ", 5", ",5 5", " 5", "Z", " +05:45", "+1", "x", ",250Z")
 

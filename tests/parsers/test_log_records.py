@@ -23,7 +23,7 @@ JOB = Job(ranks=3, steps=400)
 
 
 def recorded(path: Path, piece: int = 1500) -> list[str]:
-    """A log's records, as a recorder that flushes now and then writes them."""
+    """A log's records, as a recorder that flushes at times writes them."""
     data = path.read_bytes()
     key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
     return [
@@ -143,7 +143,7 @@ def test_zstd_and_lz4_are_read_as_well(tmp_path: Path, original: Run, codec: str
 
 
 def packed_as(codec: str, *frames: bytes) -> bytes:
-    """Frames one behind the other; none says how long it is."""
+    """Frames one after the other; none says how long it is."""
     whole = b""
     for frame in frames:
         sink = pa.BufferOutputStream()

@@ -161,7 +161,7 @@ def test_a_metric_that_may_be_either_says_so() -> None:
         # More than there were to be, or not one after another.
         ({"loss": [(5, 0), (9, 1), (10, 2)]}, {"epochs": "1"}, []),
         ({"loss": [(5, 0), (9, 5)]}, {"epochs": "20"}, []),
-        # Validated now and then.
+        # Validated at times.
         ({"loss": [(1, 0), (2, 1), (3, 2)], "val_loss": [(1, 0), (3, 2)]}, {}, []),
         # Two fits into one run.
         (

@@ -103,7 +103,7 @@ def test_what_spark_did_at_another_time_is_not_the_runs(folder: Path) -> None:
     (run,) = read(str(folder))
     assert run.events == ()
     assert [str(problem) for problem in run.problems] == [
-        f"{NAME}: tells what happened while the run was not under way: 15 event(s) left out"
+        f"{NAME}: describes events outside the run's time: 15 event(s) left out"
     ]
 
 
@@ -127,7 +127,7 @@ def test_inspect_says_what_it_is(folder: Path) -> None:
     empty = seen[f"{NAME}.lz4"]
     assert (empty.format, empty.notes) == (None, ("the compressed file is empty or damaged",))
     assert seen["local-1795302159182"].format == "spark-events"
-    assert seen["local-1795302159182"].notes == ("tells of no training; left alone",)
+    assert seen["local-1795302159182"].notes == ("contains no training; ignored",)
 
 
 def test_of_several_runs_each_gets_what_happened_meanwhile(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_of_several_runs_each_gets_what_happened_meanwhile(tmp_path: Path) -> No
     runs = {run.id: run for run in read(str(tmp_path))}
     # Both ran at the same moment: then nobody can tell.
     assert not runs["one"].events
-    assert any("not known" in problem.what for problem in runs["one"].problems)
+    assert any("of an unknown run" in problem.what for problem in runs["one"].problems)
 
 
 def test_models_that_are_trained_in_turn_get_each_its_own(folder: Path) -> None:

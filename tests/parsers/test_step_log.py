@@ -102,7 +102,7 @@ def test_later_facts_are_added(tmp_path: Path) -> None:
 def test_a_long_log_is_read_as_a_short_one() -> None:
     header = b"#stallscope 1 {}\nkind,step,begin_us,ready_us,end_us\n"
     rows = b"".join(b"step,%d,%d,3,7\n" % (n, 10 * n) for n in range(1100))
-    # Longer than what one thread takes, and than what is copied, with comments before and behind.
+    # Longer than what one thread takes, and than what is copied, with comments before and after.
     data = header + rows + b'#facts {"model": "net"}\n' + 1000 * rows + b"#facts {\n" + rows
     found = StepLogParser().parse("long", data + b"epoch,1,5,,9\n")
     assert found.steps["step"].to_pylist() == 1002 * [*range(1100)]

@@ -117,7 +117,7 @@ def test_only_what_was_measured_while_the_run_was_under_way_is_its_own(
     write_metrics(logs, {GPU: history(began - 5_000, [float(n) for n in range(4000)])})
     (series,) = read_one(logs).series
     assert series.value[0] == 20
-    # 200 steps of 25 ms behind half a second of tracing.
+    # 200 steps of 25 ms after half a second of tracing.
     assert 5 < (series.wall_ns[-1] - series.wall_ns[0]) / 1e9 < 7
 
 
@@ -207,7 +207,7 @@ def test_inspect_says_what_is_there(logs: Path, began: int) -> None:
     write_metrics(logs, metrics)
     (seen,) = [one for one in inspect(str(logs)).files if one.path == NAME]
     (note,) = seen.notes
-    assert note.startswith("tells what machines measured: 2 series of 2 nodes, 4 values from 20")
+    assert note.startswith("machine metrics: 2 series of 2 nodes, 4 values from 20")
     assert seen.used
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.collector.recorder.budgets import (
+from stallscope.collector.recorder.rate_limits import (
     COPY_SECONDS,
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,

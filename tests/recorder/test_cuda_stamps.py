@@ -1,4 +1,4 @@
-"""Stamps of a CUDA device: on the host's clock, and without waiting for it.
+"""Timestamps of a CUDA device: on the host's clock, and without waiting for it.
 
 The device is a pretended one, see ``training.pretended_cuda``: this has not been run on a real one.
 """

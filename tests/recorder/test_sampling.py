@@ -182,7 +182,7 @@ def test_a_log_that_is_large_enough_goes_on_in_another_file(tmp_path: Path) -> N
     files = sorted((tmp_path / "some").glob("*.steps.csv"))
     assert len(files) > 3
     assert session.path == files[-1]
-    # A flush of 250 rows may be behind the limit.
+    # A flush of 250 rows may exceed the limit.
     assert max(file.stat().st_size for file in files) < 40_000 + 250 * 64
     several, one = the_run(tmp_path / "some"), the_run(tmp_path / "one")
     assert several.sessions == [0] * len(files)
@@ -192,7 +192,7 @@ def test_a_log_that_is_large_enough_goes_on_in_another_file(tmp_path: Path) -> N
         assert several.steps[name].to_pylist() == one.steps[name].to_pylist()
     for name in ("begin", "data", "ready", "reduced", "end"):
         gone = np.diff(several.steps[name].to_numpy()) - np.diff(one.steps[name].to_numpy())
-        # Stamps are whole microseconds from their file's own zero.
+        # Timestamps are whole microseconds from their file's own zero.
         assert np.abs(gone).max() <= 1000
     whole = analyse(several)
     assert whole.coverage.complete == STEPS

@@ -1,4 +1,4 @@
-"""Calls of the train function and stamps of its graph become rows of steps."""
+"""Calls of the train function and timestamps of its graph become rows of steps."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_stages_are_left_out_where_the_wall_clock_was_set_since_it_was_last_read
     a.run(10)
     wall[:] = [25 * MS, CLOCK + JUMP_NS + 1]
     a.stream.drain()
-    # The call that ran meanwhile may have begun with the old clock; the one behind it has not.
+    # The call that ran meanwhile may have begun with the old clock; the one after it has not.
     a.run(20)
     later = [wall[1] + at * MS for at in (31, 34, 39)]
     a.ring.steps.append(GraphStep(*later, None, 8))
@@ -370,7 +370,7 @@ def test_stamps_that_a_graph_hands_out_are_of_the_call_that_gave_them() -> None:
     a.settle(0, 0)
     for begin in (0, 10, 20):
         data, ready, reduced = (CLOCK / 1e9 + (begin + at) / 1e3 for at in (1, 4, 9))
-        # Of the second call nothing was handed out: a branch of the graph has written its stamps.
+        # Of the second call nothing was handed out: a branch of the graph has written its timestamps.
         seen = None if begin == 10 else Tensor(data, 8, ready, reduced, 0)
         a.calls.waiting.append((begin * MS, begin * MS, (begin + 10) * MS, None, seen))
     a.ring.steps.append(stamps(12, 15, 19))
@@ -391,7 +391,7 @@ def test_what_was_left_by_an_earlier_step_is_no_stamp() -> None:
 def test_what_recording_takes_is_counted_once_for_every_call() -> None:
     cost = Cost()
     ended = EndedCalls(cost)
-    # 2 microseconds in front of the first call and 3 behind it, 1 in front of the second and 4 behind.
+    # 2 microseconds before the first call and 3 after it, 1 before the second and 4 after.
     ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
     ended.over = 34_000
     for call in ended.take():

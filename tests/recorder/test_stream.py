@@ -1,4 +1,4 @@
-"""Calls and stamps are told apart although the training goes on while they are read."""
+"""Calls and timestamps are distinguished although the training goes on while they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MS = 1_000_000
 
 @pytest.fixture(autouse=True)
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stamps of these tests are on the monotonic clock."""
+    """Timestamps of these tests are on the monotonic clock."""
     monkeypatch.setattr(calls, "read_clocks", lambda: (0, 0))
 
 

@@ -1,4 +1,4 @@
-"""What other logs tell stands in reports: when, what, of whom, and by which log."""
+"""Events from other logs stands in reports: when, what, of whom, and by which log."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_trouble_goes_before_what_only_happened(told: Told) -> None:
 def test_without_events_nothing_is_said(told: Told, options: ReportOptions) -> None:
     assert events_table(told()) is None
     for report in (HtmlReport(), MarkdownReport()):
-        assert "What other logs tell" not in report.render(told(), options)
+        assert "Events from other logs" not in report.render(told(), options)
     assert document(told())["events"] == {"total": 0, "listed": []}
 
 
@@ -97,7 +97,7 @@ def test_pages_have_them_as_text(told: Told, options: ReportOptions) -> None:
     assert "<img" not in page
     assert "\\u202e" in page
     text = MarkdownReport().render(analysis, options)
-    assert "### What other logs tell\n\n| When | What happened | Of | Log |" in text
+    assert "### Events from other logs\n\n| When | What happened | Of | Log |" in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; \\| \\`x\\`" in text
     assert "<script>" not in text
 

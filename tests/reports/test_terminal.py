@@ -77,7 +77,7 @@ def test_only_named_ranks_are_listed_where_ranks_are_named(case: Callable[[str],
 def test_otherwise_the_latest_ranks_are_listed_and_nobody_is_named(
     case: Callable[[str], Analysis],
 ) -> None:
-    assert "Latest ranks (no rank is named)" in printed(case("two ranks"))
+    assert "Ranks, latest first (no straggler found)" in printed(case("two ranks"))
     assert "ranks" not in printed(case("one rank")).lower()
 
 
@@ -118,13 +118,13 @@ def test_names_from_logs_cannot_drive_the_terminal(case: Callable[[str], Analysi
 
 def test_who_makes_the_others_wait_is_told(case: Callable[[str], Analysis]) -> None:
     lines = printed(case("a slow rank")).splitlines()
-    at = lines.index(next(line for line in lines if line.startswith("Who makes the others wait")))
+    at = lines.index(next(line for line in lines if line.startswith("Stragglers")))
     assert re.match(
         r"rank 2 +all the time +Input +12\.\d+ ± \S+ ms +100% +1\d\.\d+ ± \S+ ms$",
         lines[at + 2].rstrip(),
     )
     assert lines[at + 3].strip() == ""
-    assert "Who makes" not in printed(case("two ranks"))
+    assert "Stragglers" not in printed(case("two ranks"))
 
 
 def test_many_stragglers_are_cut(case: Callable[[str], Analysis]) -> None:

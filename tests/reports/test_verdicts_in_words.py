@@ -70,7 +70,7 @@ IN_TURN = straggler("rotating", "compute")
         ),
         (
             [straggler("bursts", "compute", 3), IN_TURN],
-            "Rank 3 holds this run back: its compute is slow now and then",
+            "Rank 3 holds this run back: its compute is slow at times",
         ),
         (
             [straggler("ramp", "compute", 3)],
@@ -91,7 +91,7 @@ def test_the_headline_names_who_and_why(found: list[Straggler], text: str) -> No
     ("kind", "text"),
     [
         ("compute", "Compute is slower than in the baseline"),
-        ("insufficient_data", "These logs cannot tell what holds the run back"),
+        ("insufficient_data", "These logs cannot show what holds the run back"),
     ],
 )
 def test_other_verdicts_name_nobody(kind: str, text: str) -> None:
@@ -121,12 +121,12 @@ def test_a_verdict_in_few_words_names_nobody_who_is_not_named() -> None:
     ("one", "cells"),
     [
         (HOST_B, ("host b (ranks 2 and 3)", "all the time")),
-        (straggler("ramp", "compute", 3), ("rank 3", "more and more")),
-        (straggler("bursts", "compute", 3), ("rank 3", "now and then")),
-        (IN_TURN, ("any rank", "moves around")),
+        (straggler("ramp", "compute", 3), ("rank 3", "increasing")),
+        (straggler("bursts", "compute", 3), ("rank 3", "at times")),
+        (IN_TURN, ("any rank", "varies from step to step")),
         (
             straggler("persistent", "compute", 3, work=1.499),
-            ("rank 3", "all the time; uneven work: 1.50 times the others' samples"),
+            ("rank 3", "all the time; uneven work: 1.50 times its peers' samples"),
         ),
     ],
 )
@@ -153,9 +153,9 @@ def test_a_fix_says_under_which_condition_it_gains(fix: str, text: str) -> None:
 
 
 def test_healing_all_is_more_than_healing_those_that_are_named() -> None:
-    healed = "With rank 3 as fast as the others, and no rank late now and then"
+    healed = "With rank 3 as fast as the others, and no rank late at times"
     assert fix_title("imbalance", ["rank:3"], in_turn=True) == healed
-    assert fix_title("imbalance", [], in_turn=True) == "With no rank late now and then"
+    assert fix_title("imbalance", [], in_turn=True) == "With no rank late at times"
 
 
 def test_a_rank_beside_lateness_that_moves_around_is_a_fix_of_its_own(
@@ -163,7 +163,7 @@ def test_a_rank_beside_lateness_that_moves_around_is_a_fix_of_its_own(
 ) -> None:
     titles = [gain.title for gain in gains(case("a slow rank and lateness that moves around"))]
     assert titles[:2] == [
-        "With rank 2 as fast as the others, and no rank late now and then",
+        "With rank 2 as fast as the others, and no rank late at times",
         "With rank 2 as fast as the others",
     ]
 

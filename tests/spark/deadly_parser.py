@@ -20,7 +20,7 @@ class Deadly(StepLogParser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         note = Path(os.environ[NOTE])
-        # Behind the other logs of its task, whose rows are on disk by then.
+        # After the other logs of its task, whose rows are on disk by then.
         if path.startswith("rank-00002") and not note.exists():
             note.touch()
             daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()

@@ -6,8 +6,8 @@ import os
 import signal
 
 from stallscope.batch.units import Unit
+from stallscope.progress import Watching, unwatched
 from stallscope.run import Run
-from stallscope.watching import Watching, unwatched
 
 
 class Deadly(Unit):

@@ -1,4 +1,4 @@
-"""A door in front of a real server: it hands requests on, and does to the answers what a test asks for.
+"""A door before a real server: it hands requests on, and does to the answers what a test asks for.
 
 No real server becomes slow or falls silent on demand, and the network between it and its clients does.
 """
@@ -52,7 +52,7 @@ class Door:
 
 @contextmanager
 def door(server: str) -> Iterator[Door]:
-    """A door in front of a server, by its URL, as long as the block lasts."""
+    """A door before a server, by its URL, as long as the block lasts."""
     handler = type("Handler", (_Handler,), {"server_url": server})
     front = _Server(("127.0.0.1", 0), handler)
     opened = handler.door = Door(f"http://127.0.0.1:{front.server_port}")

@@ -1,4 +1,4 @@
-"""Google's sign-in, in front of the emulator of its store, which asks nobody who he is.
+"""Google's sign-in, before the emulator of its store, which asks nobody who he is.
 
 Google gives nobody a server to run, and no emulator of its store checks a login, so this stands in for
 it: it exchanges what a service account has signed for a token, and refuses in Google's words.
@@ -37,7 +37,7 @@ class Google:
 
 @contextmanager
 def signed_in(endpoint: str, folder: Path, bucket: str) -> Iterator[Google]:
-    """A door in front of a store: one service account may read buckets whose names begin so."""
+    """A door before a store: one service account may read buckets whose names begin so."""
     with door(endpoint) as front:
         key_file = folder / "service-account.json"
         public = write_key_file(key_file, front.url)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def measured(**changes: Any) -> dict[str, Any]:
-    """Nine batches of 8 ms behind a slow first one, most of it augmentation."""
+    """Nine batches of 8 ms after a slow first one, most of it augmentation."""
     content = {
         "stallscope_input": 1,
         "recorder": "0.1.0",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def began_at(folder: Path, moment: datetime | None) -> None:
-    """Let all logs of a folder have begun then; None: nobody knows when."""
+    """Let all logs of a folder have begun then; None: it is not known when."""
     for path in folder.glob("*.steps.csv"):
         head, _, rest = path.read_text().partition("\n")
         mark, version, facts = head.split(" ", 2)

@@ -107,7 +107,7 @@ class S3Store(Store):
 
 
 class GcsStore(Store):
-    """Google Cloud Storage: its emulator, behind a sign-in."""
+    """Google Cloud Storage: its emulator, with a sign-in."""
 
     scheme = "gs"
     own = ("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCSFS_", "STORAGE_")

@@ -75,7 +75,7 @@ class Case:
         return tf.data.Dataset.from_tensor_slices(self.arrays(batches)).batch(BATCH)
 
     def stream(self, batches: int) -> tf.data.Dataset:
-        """Data whose length nobody knows before its end."""
+        """Data whose length it is not known before its end."""
         inputs, labels = self.arrays(batches)
 
         def batch_by_batch() -> Any:
@@ -535,7 +535,7 @@ def two_tapes(case: Case) -> Any:
 
 
 def plain_tape_reduces() -> bool:
-    """Whether a tape that is made behind the training reduces with Horovod's own function."""
+    """Whether a tape that is made after the training reduces with Horovod's own function."""
     with tf.GradientTape() as tape:
         pass
     reduces = horovod_tensorflow().DistributedGradientTape(tape)._allreduce_grads

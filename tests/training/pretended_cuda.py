@@ -1,7 +1,7 @@
-"""``torch.cuda`` as far as stamps need it, pretended: no machine that tests this has a CUDA device.
+"""``torch.cuda`` as far as timestamps need it, pretended: no machine that tests this has a CUDA device.
 
 What a real one does is not shown by this. It holds what CUDA's and torch's documentation promise:
-streams are worked through in order and behind the host's back, an event is done when its stream has got
+streams are worked through in order and asynchronously, an event is done when its stream has got
 there, and times between events, which must be done, are float32 milliseconds of a clock that is not the
 host's. Whatever would wait for the device fails.
 """
@@ -65,7 +65,7 @@ class Event:
 
 
 class PretendedCuda:
-    """``drift``: by how much the device's clock is faster. ``lag_ns``: what it is always behind."""
+    """``drift``: by how much the device's clock is faster. ``lag_ns``: what it always lags."""
 
     def __init__(
         self, now: Callable[[], int] = monotonic_ns, drift: float = 0.0, lag_ns: int = 0

@@ -16,7 +16,7 @@ from stallscope.parsers import read
 from stallscope.run import Log, Run
 
 STAMPS = ("data", "ready", "reduced")
-#: Stamps have microseconds, and two clocks are read one after the other.
+#: Timestamps have microseconds, and two clocks are read one after the other.
 RESOLUTION_NS = 100_000
 
 
@@ -45,7 +45,7 @@ class Fit:
         return self.intervals[self.intervals["kind"] == kind]
 
     def median_ms(self, start: str, end: str) -> float:
-        """Median of the time between two stamps; without the first steps, which trace and settle."""
+        """Median of the time between two timestamps; without the first steps, which trace and settle."""
         late = self.steps.iloc[3:]
         return float((late[end] - late[start]).median() / 1e6)
 
@@ -108,7 +108,7 @@ class Recorded:
 
 
 def check_steps(fit: Fit, first: int, count: int, stamps: tuple[str, ...] = STAMPS) -> None:
-    """Every step has its row, in order, with the stamps that must be there and no others."""
+    """Every step has its row, in order, with the timestamps that must be there and no others."""
     assert fit.numbers == list(range(first, first + count))
     for stamp in STAMPS:
         missing = int(fit.steps[stamp].isna().sum())

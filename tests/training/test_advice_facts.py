@@ -15,7 +15,7 @@ from stallscope.run import Run
 pytestmark = pytest.mark.horovod
 
 PATIENCE_SECONDS = 240.0
-#: That two ranks train side by side on a few processors, without a baseline, says nothing here.
+#: That two ranks train side by side on a few CPU cores, without a baseline, says nothing here.
 ELSEWHERE = {"threads_oversubscribed", "no_baseline"}
 
 

@@ -130,7 +130,7 @@ def check_slow_step(folder: Path, seen: dict[int, int]) -> None:
 
 
 def printed_by(launched: Launch, rank: int) -> str:
-    """What one rank has printed, without what horovodrun puts in front of every line."""
+    """What one rank has printed, without what horovodrun puts before every line."""
     mark = f"[{rank}]<stderr>:"
     lines = launched.output.splitlines(keepends=True)
     return "".join(line.removeprefix(mark) for line in lines if line.startswith(mark))

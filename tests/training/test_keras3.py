@@ -144,7 +144,7 @@ def test_a_slow_layer_is_compute(recorded: Recorded) -> None:
 def test_what_other_callbacks_do_is_between_the_steps(recorded: Recorded) -> None:
     steps = fit_of(recorded, "slow_callback").steps
     between = steps["begin"].to_numpy()[1:] - steps["end"].to_numpy()[:-1]
-    # Each of them slept 40 ms in front of the step; the device may still have computed then.
+    # Each of them slept 40 ms before the step; the device may still have computed then.
     assert sorted(between)[len(between) // 2] > 30e6
 
 

@@ -65,7 +65,7 @@ def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> No
 
 
 def test_gradients_are_mostly_ready_before_any_are_reduced(ranks: Recorded) -> None:
-    # Another thread of the engine than the one that computes takes the stamps.
+    # Another thread of the engine than the one that computes takes the timestamps.
     steps = ranks.run("slow_compute").steps.to_pandas().groupby("step")
     early = steps["ready"].max() - steps["reduced"].min()
     assert early.median() <= RESOLUTION_NS
@@ -163,7 +163,7 @@ def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded)
 
 
 def test_a_reduction_that_fails_leaves_the_other_steps_their_times(alone: Recorded) -> None:
-    # The turn whose reduction failed is part of the step behind it.
+    # The turn whose reduction failed is part of the step after it.
     fit = fit_of(alone, "reduction_fails")
     check_steps(fit, 0, 11)
     assert sorted(fit.steps["micro"]) == [1] * 10 + [2]

@@ -80,7 +80,7 @@ def test_marks_are_read_before_there_are_too_many(alone: Recorded) -> None:
 
 
 def test_what_is_not_marked_is_missing_with_the_reason(ranks: Recorded) -> None:
-    """A step that raises is none; what comes behind the logger's end is not recorded."""
+    """A step that raises is none; what comes after the logger's end is not recorded."""
     for fit in ranks.fits("only_steps"):
         check_steps(fit, 0, 3, stamps=())
         reason = "no mark of data, gradients, reduced was seen since the log began"

@@ -144,7 +144,7 @@ def test_a_validation_inside_a_turn_ends_the_step_before_it(ranks: Recorded) -> 
     for fit in ranks.fits("validation_in_a_turn"):
         assert fit.kinds == ["validation", "checkpoint", "epoch", "end"]
         assert set(fit.steps["epoch"]) == {7}
-        # It came behind the sixth step.
+        # It came after the sixth step.
         assert list(fit.intervals["step"]) == [6, 6, 12, 12]
         validation, checkpoint = fit.intervals.iloc[0], fit.intervals.iloc[1]
         assert fit.steps["end"][5] <= validation["begin"]

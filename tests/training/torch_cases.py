@@ -268,7 +268,7 @@ def pretended_device() -> Iterator[PretendedCuda]:
 
 @ranked
 def behind_the_host(case: Case) -> Any:
-    """Rank 1 computes longer; all stamps are a device's."""
+    """Rank 1 computes longer; all timestamps are a device's."""
     training = Training(Net(lambda inputs: _Sleeps.apply(inputs, FAULT_SECONDS * case.rank)))
     with pretended_device() as cuda:
         return {**training.recorded(case, steps=STEPS), "events": cuda.events}
@@ -337,7 +337,7 @@ def accumulation_left_over(case: Case) -> Any:
 
 @ranked
 def clipping(case: Case) -> Any:
-    """What is done to gradients behind the reduction is no communication."""
+    """What is done to gradients after the reduction is no communication."""
 
     def step(batch: Any) -> None:
         training.optimizer.zero_grad()
@@ -355,7 +355,7 @@ def clipping(case: Case) -> Any:
 
 @ranked
 def scaler(case: Case) -> Any:
-    """Mixed precision: losses are scaled, gradients unscaled behind the reduction."""
+    """Mixed precision: losses are scaled, gradients unscaled after the reduction."""
     scaling = torch.amp.GradScaler("cpu")
 
     def step(batch: Any) -> None:
@@ -476,7 +476,7 @@ def left_early(case: Case) -> Any:
 
 @ranked
 def validation_in_a_turn(case: Case) -> Any:
-    """In the middle of an epoch, behind the update, the model is tried out and saved."""
+    """In the middle of an epoch, after the update, the model is tried out and saved."""
     training = Training()
     turns = iter(range(STEPS))
     with training.logger(case) as log, log.epoch(7):
@@ -767,7 +767,7 @@ def breaking(case: Case, owner: Any, name: str, pause: float) -> Any:
 
 @ranked
 def recorder_cannot_start(case: Case) -> Any:
-    """Something inside the recorder raises behind the hooks: they are taken out at once."""
+    """Something inside the recorder raises after the hooks: they are taken out at once."""
     from stallscope.collector.recorder.pytorch import recording
 
     original = recording.reductions_of
@@ -900,7 +900,7 @@ def old_torch(case: Case) -> Any:
 
 
 class Streamed(IterableDataset):
-    """Samples whose number nobody knows beforehand."""
+    """Samples whose number it is not known beforehand."""
 
     def __init__(self, data: TensorDataset) -> None:
         self._data = data

@@ -30,7 +30,7 @@ FAULTS = {
 
 
 def images(slow_seconds: float) -> tf.data.Dataset:
-    """Random images with light augmentation behind a prefetch, as many users have it."""
+    """Random images with light augmentation after a prefetch, as many users have it."""
     generator = np.random.default_rng(hvd.rank())
     pixels = generator.random((1024, 32, 32, 3), dtype=np.float32)
     labels = generator.integers(0, 10, 1024)
@@ -62,7 +62,7 @@ class Slow(tf.keras.layers.Layer):
         self._seconds = seconds
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        # Behind a stopped gradient: the backward pass needs no derivative of sleeping.
+        # After a stopped gradient: the backward pass needs no derivative of sleeping.
         late = slept(tf.reduce_sum(inputs), self._seconds)
         return inputs + 0.0 * tf.stop_gradient(late)
 

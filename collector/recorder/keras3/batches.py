@@ -12,15 +12,15 @@ from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tup
 from ..tf_keras.calls import MOST_WAITING
 
 #: One batch: when it was asked for and when it was there, in monotonic nanoseconds, and its shape. As it
-#: waits, also when the recording was through with the one before it; None where nobody knows. Bare
+#: waits, also when the recording was through with the one before it; None where it is not known. Bare
 #: tuples: one with names takes training ten times as long to make.
 Fetch = Tuple[int, int, Optional[Sequence[Any]]]
 TimedFetch = Tuple[int, int, Optional[Sequence[Any]], Optional[int]]
 
-# So many calls may wait for somebody to make rows of them, and some more.
+# So many calls may wait until rows are made of them, and some more.
 _MOST_CALLS = 8 * MOST_WAITING
 
-# The shape of what stands behind batches that belong to no call.
+# The shape of what stands after batches that belong to no call.
 _OF_NO_CALL: Sequence[Any] = []
 
 
@@ -29,7 +29,7 @@ class BatchClock:
 
     def __init__(self, per_call: int) -> None:
         #: A deque: training appends while another thread takes, without a lock. When recording has
-        #: failed, nobody takes any more.
+        #: failed, none are taken any more.
         self.fetches: Deque[TimedFetch] = deque(maxlen=_MOST_CALLS * per_call)
         #: When the recording was through with the last batch, between iterators.
         self.over: Optional[int] = None
@@ -63,7 +63,7 @@ class BatchClock:
         self._running = None, None
         if timed is not None and getattr(iterator, "_current_iterator", None) is timed:
             iterator._current_iterator = batches
-        # Whoever has put something else there meanwhile meant it.
+        # Something else was put there meanwhile: leave it.
         if iterator is not None and vars(iterator).get("_get_iterator") is self._replaced:
             del iterator._get_iterator
         self._replaced = None
@@ -123,7 +123,7 @@ def timed_batches(
             there((begin, end, found, over))
             over = now()
             yield batch
-            # Nobody else need keep it until the next one is there.
+            # It need not be kept until the next one is there.
             batch = None
             begin = now()
     finally:
@@ -133,8 +133,8 @@ def timed_batches(
 def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:
     """How many batches, from the first, are full for certain, and what the shape of these begins with.
 
-    To ask one for its shape takes as long as all the rest. 0 where nobody knows, as Keras does where it
-    cuts the batches out of arrays itself.
+    To ask one for its shape takes as long as all the rest. 0 where it is not known, as Keras does
+    where it cuts the batches out of arrays itself.
     """
     if type(adapter).__name__ != "ArrayDataAdapter":
         return 0, None
@@ -152,7 +152,7 @@ def samples_in(batch: Any) -> Optional[int]:
 
 
 def first_of(shape: Optional[Sequence[Any]]) -> Optional[int]:
-    """The first dimension; None where nobody knows it."""
+    """The first dimension; None where it is not known it."""
     return shape[0] if shape and isinstance(shape[0], int) else None
 
 

@@ -24,7 +24,7 @@ def measure_input(
         print(measure_input(dataset, log_dir="logs/run-42"))
 
     Of a ``tf.data`` pipeline and of a ``DataLoader`` the stages are measured as well. All ranks may do
-    it at once, and should: their loaders share disks and processors.
+    it at once, and should: their loaders share disks and CPU cores.
 
     Args:
         data: what ``fit`` takes: a ``keras.utils.PyDataset``, a ``tf.data.Dataset`` of batches, a torch

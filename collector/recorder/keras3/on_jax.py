@@ -2,7 +2,7 @@
 
 Only its outputs tell when it is done. A thread waits for them, so that the host runs ahead as it does
 without a recorder; what it does meanwhile costs nothing, and a step begins when the one before is done.
-With ``stages=False`` nobody waits, and a step is what the host sees of it.
+With ``stages=False`` no thread waits, and a step is what the host sees of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .steps import Steps, samples_of, times_of
 _PATIENCE_NS = 5_000_000_000
 _PAUSE_SECONDS = 0.001
 
-# Comes behind the last of the outputs.
+# Comes after the last of the outputs.
 _NO_MORE = object()
 
 
@@ -78,10 +78,10 @@ class JaxStages(FetchedInPython):
         self._waiting.put(_NO_MORE)
 
     def _see(self, outputs: Any) -> None:
-        # The first of the outputs are the logs; the state behind them is given to the next step.
+        # The first of the outputs are the logs; the state after them is given to the next step.
         logs = outputs[0] if type(outputs) is tuple and outputs else outputs
         if self._told == self._ended and _is_there(logs):
-            # Nobody need be woken for that.
+            # No thread has to wake up for that.
             self._done.append(None)
             self._told += 1
         else:

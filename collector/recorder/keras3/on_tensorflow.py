@@ -1,7 +1,7 @@
-"""Keras 3 on TensorFlow: stamps in the graph, around the train step, and inside where XLA lets them in.
+"""Keras 3 on TensorFlow: timestamps in the graph, around the train step and, without XLA, inside it.
 
 Keras compiles the train step with XLA unless told otherwise, and XLA has no clock. The function that
-takes batches from the iterator is not compiled: there the stamps go in front of the step and behind it.
+takes batches from the iterator is not compiled: there the timestamps go before the step and after it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TensorFlowStages(Stages):
         self._instrumentation.remove()
 
     def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        """Keras' own train function again, traced with the stamps in it; another one stays as it is."""
+        """Trace Keras' own train function again, with timestamps; custom ones stay as they are."""
         model = self._model
         if self.reason is None:
             model.train_function = None
@@ -113,7 +113,7 @@ class TensorFlowStages(Stages):
 
 
 class StepInstrumentation(Instrumentation):
-    """Stamps around the train step; and behind the gradients, where the step is not compiled."""
+    """Timestamps around the train step; and after the gradients, where the step is not compiled."""
 
     def __init__(self, ring: Optional[StampRing], several_per_call: bool, compiled: bool) -> None:
         super().__init__(ring, several_per_call, single_process=True)

@@ -23,7 +23,7 @@ from .steps import Steps
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its stamps and timers, and what they see on its way to the log.
+    """One ``fit`` of one model: its timestamps and timers, and what they see on its way to the log.
 
     Whatever fails in here stays in here: none of its methods raises.
     """
@@ -109,12 +109,12 @@ class Recording(FitRecording):
         raise RuntimeError("nobody knows how Keras trains on %s" % backend)
 
     def _time_train_function(self, stages: Stages, session: Session, calls: EndedCalls) -> None:
-        """Put a timer around the train function, which may be made again with stamps in it."""
+        """Put a timer around the train function, which may be made again with timestamps in it."""
         model = self.model
         found = model.train_function
 
         def undo() -> None:
-            # Whoever has put something else there meanwhile meant it.
+            # Something else was put there meanwhile: leave it.
             if model.train_function is self._timer:
                 model.train_function = found
 

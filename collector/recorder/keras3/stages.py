@@ -13,7 +13,7 @@ from ..tf_keras.timing import TimedFunction
 from .batches import BatchClock
 from .steps import Steps
 
-# Whoever makes rows right now takes milliseconds; a process that was forked then waits for nobody.
+# Making rows takes milliseconds; a process that was forked meanwhile does not wait for it.
 _PATIENCE_SECONDS = 2.0
 
 Emit = Callable[[List[StepRow]], None]
@@ -23,18 +23,18 @@ WHOLE_STEP = "end of the whole step, which updates the weights as well"
 
 
 class Stages:
-    """Stages of one ``fit``. What a backend cannot stamp is missing in its rows.
+    """Stages of one ``fit``. What a backend cannot timestamp is missing in its rows.
 
     Nothing here is called by anybody but the recording, which catches whatever fails.
     """
 
-    #: Stamps that are in the rows, in order.
+    #: Timestamps that are in the rows, in order.
     placed: Tuple[str, ...] = ()
     #: Why some or all of them are not; None where all are.
     reason: Optional[str] = None
     #: What *ready* means where it is not the last gradient.
     ready: Optional[str] = None
-    #: Whether ``call_ended`` wants to be called behind every call from here on, not just now and then.
+    #: Whether ``call_ended`` wants to be called after every call from here on, not just at times.
     attentive = True
     #: What stands in the place of the model's train function, once that is timed.
     timer: Optional[TimedFunction] = None
@@ -44,7 +44,7 @@ class Stages:
     last_of: Any = None
 
     def install(self, epoch_iterator: Any) -> None:
-        """Put into the model what takes the stamps."""
+        """Put into the model what takes the timestamps."""
 
     def remove(self) -> None:
         """Take it out again."""
@@ -54,7 +54,7 @@ class Stages:
         return made
 
     def call_ended(self) -> None:
-        """The train function was called: the first time, now and then, and while attentive."""
+        """The train function was called: the first time, at times, and while attentive."""
         self.attentive = False
 
     def call_aborted(self, begin: int) -> None:

@@ -11,7 +11,7 @@ from .batches import Fetch, first_of
 
 
 class Times(NamedTuple):
-    """A call's own times in monotonic nanoseconds; ``data`` is None where nobody saw the batch come."""
+    """A call's own times in monotonic nanoseconds; ``data`` is None if the arrival was not seen."""
 
     begin: int
     data: Optional[int]

@@ -92,7 +92,7 @@ class TrainerRecording(Recording):
         setattr(owner, name, wrapper)
 
         def undo() -> None:
-            # Whoever has put something else there meanwhile meant it.
+            # Something else was put there meanwhile: leave it.
             if vars(owner).get(name) is wrapper:
                 delattr(owner, name)
 
@@ -114,7 +114,7 @@ class TrainerRecording(Recording):
     def batch_begins(self, batch: Any, index: int) -> None:
         """A batch goes to the training step, the ``index``-th of its epoch."""
         if self._turn is None:
-            # Nobody has seen it being fetched.
+            # Its fetch was not seen.
             self.turn_begins()
         self._in_batch = True
         if index < self._full and batch is not None and self._turn is not None:
@@ -123,7 +123,7 @@ class TrainerRecording(Recording):
             self._tell_samples(batch)
 
     def batch_ends(self, batch: Any) -> None:
-        """The training step and the update behind it are done."""
+        """The training step and the update after it are done."""
         self._in_batch = False
         # A training step that takes the iterator had no batch before.
         self._tell_samples(batch)

@@ -46,7 +46,7 @@ def full_batches(loader: Any) -> Tuple[int, Optional[int]]:
     """How many batches, from the first, are full for certain, and how many samples such a one has.
 
     To ask one takes most of the time that a turn costs: batches of Gluon's own loader, put together in
-    its own way, need not be asked. 0 where nobody knows.
+    its own way, need not be asked. 0 where it is not known.
     """
     if type(loader) is not DataLoader or loader._batchify_fn not in _OF_GLUON:
         return 0, None

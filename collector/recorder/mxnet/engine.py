@@ -7,8 +7,8 @@ do so costs the training more than all the rest, and comes late on a busy machin
 library takes a time with a single argument, but one reads a character of a stream, and a stream may say
 which function it reads with: here, the one that reads the clock, into the stream's own buffer.
 
-An array to wait for instead would cost ten times as much; and whoever waits for an array that could not
-be computed is told of the error, of which the training then never hears.
+An array to wait for instead would cost ten times as much; and a thread that waits for an array that
+could not be computed is told of the error, of which the training then never hears.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _CPU = 1
 _PRIORITIZED = 3
 _NOT_YET = -1
 
-#: Arrays as the engine takes them: their handles, how many there are, and the arrays, which whoever has
-#: handles has to keep.
+#: Arrays as the engine takes them: their handles, how many there are, and the arrays, which the one
+#: that has handles has to keep.
 Handles = Tuple[Any, ctypes.c_int, List[Any]]
 
 
@@ -76,7 +76,7 @@ class Moment:
         # The function's first argument is this one, and the second the buffer.
         functions = _StreamFunctions(read=ctypes.cast(clock, ctypes.c_void_p))
         stream = opens(time.CLOCK_MONOTONIC, b"r", functions)
-        # Nobody frees either: the engine may use them as long as the process runs.
+        # Neither is freed: the engine may use them as long as the process runs.
         memory = allocate(ctypes.c_size_t(ctypes.sizeof(_Time)))
         if not stream or not memory:
             raise OSError("there is no memory for another stream")
@@ -98,8 +98,8 @@ class Moment:
         return at
 
     def read(self) -> int:
-        """As ``take``, where nobody else may ask for it."""
-        # The stream found nothing to read; whoever reads it again would not even look. This waits until
+        """As ``take``, for a caller that holds the lock."""
+        # The stream found nothing to read; another read would not even look. This waits until
         # the one that is just through with the clock is through with the stream.
         _system.clearerr(self.stream)
         at = int(self._time.seconds * 1_000_000_000 + self._time.nanoseconds)
@@ -107,7 +107,7 @@ class Moment:
         return at
 
 
-# Those that nobody uses.
+# Those that are not in use.
 _free: Deque[Moment] = deque()
 
 

@@ -1,8 +1,8 @@
 """When gradients are there, and when they are reduced, without waiting for them in the training.
 
-MXNet's engine runs behind the host's back. In front of the reduction it is asked when the last gradient
-is there, behind it, when all are reduced. A gradient that is asked for together with others is reduced
-when they are there: so in front of it one question is for one gradient, but for the few steps in which
+MXNet's engine runs asynchronously. Before the reduction it is asked when the last gradient
+is there, after it, when all are reduced. A gradient that is asked for together with others is reduced
+when they are there: so before it one question is for one gradient, but for the few steps in which
 it is looked which one comes last.
 """
 
@@ -35,7 +35,7 @@ class Groups:
         self.asked_until = monotonic_ns()
         self._moments = moments
         self._times: List[int] = []
-        # The training looks at the times, and whoever makes rows.
+        # The training looks at the times, and the thread that makes rows.
         self._takes = threading.Lock()
 
     @property
@@ -99,7 +99,7 @@ class GradientProbe:
         self._left = 0
 
     def ask_ready(self) -> Optional[Answer]:
-        """When all gradients are as the engine was told to make them up to here; None: nobody knows."""
+        """When all gradients are as requested up to here; None if it is not known."""
         self._left = left = self._left - 1
         return self._ask(self._last) if left >= 0 else self._look_and_ask()
 

@@ -22,7 +22,7 @@ from .turns import OWN_NS, REDUCTIONS, BegunTurn, EndedTurn, TurnStream
 
 logger = logging.getLogger("stallscope")
 
-# Recordings that nobody has closed yet.
+# Recordings that are still open.
 _open: List["Recording"] = []
 
 
@@ -96,7 +96,7 @@ class Recording:
         if self in _open:
             _open.remove(self)
         try:
-            # Whoever has put something else there meanwhile meant it.
+            # Something else was put there meanwhile: leave it.
             if vars(self._trainer).get("_allreduce_grads") is self._replaced is not None:
                 if self._original is None:
                     del self._trainer._allreduce_grads

@@ -46,8 +46,8 @@ def shape_in(batch: Any) -> Optional[Sequence[int]]:
 def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
     """How many batches, from the first, are full for certain, and what the shape of these begins with.
 
-    A tensor makes its shape anew for whoever asks, which is half of what a turn costs. Batches that are
-    torch's own loader's, put together in its own way, need not be asked. 0 where nobody knows.
+    A tensor makes its shape again for every caller, which is half of what a turn costs. Batches that are
+    torch's own loader's, put together in its own way, need not be asked. 0 where it is not known.
     """
     if (
         type(loader) is not DataLoader

@@ -1,10 +1,11 @@
 """When a CUDA device gets to a point of its work, on the host's clock, and without waiting for it.
 
-A stamp is an event on the stream that is current; it is read later, once ``query`` says that the stream
-has got there. Nothing here synchronizes. Events know the time between each other only. What ties them
-to the host's clock are anchors: events on a stream of their own, on which nothing runs, so that the host
-sees them done at once, and when that was to within a few microseconds. Between two anchors time is
-interpolated, so that clocks that drift apart move no stamp against the next by more than that.
+A timestamp is an event on the stream that is current; it is read later, once ``query`` says that the
+stream has got there. Nothing here synchronizes. Events know the time between each other only. What
+ties them to the host's clock are anchors: events on a stream of their own, on which nothing runs, so
+that the host sees them done at once, and when that was to within a few microseconds. Between two
+anchors time is interpolated, so that clocks that drift apart move no timestamp against the next by
+more than that.
 
 An event's time is a float32 of milliseconds, counted from the anchor before it: 0.1 µs at a second.
 """
@@ -26,7 +27,7 @@ _WORST_NS = 200_000
 # stamps: that is 51 s.
 _APART_NS = 200_000_000
 _ANCHORS = 256
-# Clocks drift by up to 100 µs a second: with no later anchor a stamp is not told from further away.
+# Clocks drift by up to 100 µs a second: with no later anchor a timestamp is not told from further away.
 _FURTHEST_MS = 1000.0
 _NS = 1_000_000
 
@@ -49,7 +50,7 @@ class Stamp(NamedTuple):
 
 
 class CudaClock:
-    """Stamps of one CUDA device.
+    """Timestamps of one CUDA device.
 
     Taken by the threads that train, and read by the one whose loop it is; ``cuda`` is ``torch.cuda``.
     """
@@ -61,7 +62,8 @@ class CudaClock:
         self._side = cuda.Stream(device=index, priority=-1)
         self._free: List[Any] = []
         self._anchors: Deque[Anchor] = deque(maxlen=_ANCHORS)
-        #: The most that a stamp can be off on the host's clock, in nanoseconds; None before the first.
+        #: The most that a timestamp can be off on the host's clock, in nanoseconds; None before the
+        #: first.
         self.error_ns: Optional[int] = None
         #: What the device said when it could not be asked any more.
         self.broken: Optional[str] = None
@@ -78,7 +80,7 @@ class CudaClock:
             return False
 
     def stamp(self) -> Optional[Stamp]:
-        """A stamp of what the current stream has been given so far.
+        """A timestamp of what the current stream has been given so far.
 
         None while a graph is captured, before there is an anchor, and once the device is broken.
         """
@@ -132,7 +134,7 @@ class CudaClock:
         return bool(stamp.event.query())
 
     def time_of(self, stamp: Optional[Stamp]) -> Optional[int]:
-        """Monotonic nanoseconds of a stamp that was reached.
+        """Monotonic nanoseconds of a timestamp that was reached.
 
         None without one, and for one so far from all anchors that nothing ties it to the host's clock.
         """
@@ -150,7 +152,7 @@ class CudaClock:
         return None
 
     def release(self, stamps: List[Stamp]) -> None:
-        """Use the events of these stamps again: nobody reads them any more."""
+        """Use the events of these timestamps again: they are not read any more."""
         self._free.extend({id(stamp.event): stamp.event for stamp in stamps}.values())
 
     def _event(self) -> Any:

@@ -14,7 +14,7 @@ from .steps import Reduction, StepAssembler, Turn
 
 #: So many turns do not wait for the flushing thread.
 MOST_WAITING = 2048
-# Whoever makes rows right now takes milliseconds; a process that was forked then waits for nobody.
+# Making rows takes milliseconds; a process that was forked meanwhile does not wait for it.
 _PATIENCE_SECONDS = 2.0
 
 
@@ -29,7 +29,7 @@ EndedTurn = Tuple[
 class EndedTurns:
     """Turns come in from the training thread; rows go out in whatever thread settles, in order.
 
-    The flushing thread does so regularly, and whoever needs to know how many steps there were. ``emit``
+    The flushing thread does so regularly, and so do callers that need the number of steps. ``emit``
     takes the rows that a turn makes, and the nanoseconds that recording it took; ``samples`` are in
     every batch, where the user has said so.
     """

@@ -117,7 +117,7 @@ def weights(optimizer: Any, parameters: List[torch.Tensor]) -> Optional[Dict[str
 def sparse_gradients(
     optimizer: Any, model: Any, parameters: List[torch.Tensor], size: int
 ) -> Optional[Dict[str, Any]]:
-    """Gradients that are sparse for whoever reduces them.
+    """Gradients that are sparse when they are reduced.
 
     Looked at when they are reduced: a gradient says only then that it is sparse.
     """

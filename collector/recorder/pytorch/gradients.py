@@ -1,22 +1,23 @@
 """When gradients are there: a hook on a parameter notes the time, the last one counts.
 
-It runs when the parameter's gradient is complete, in front of the hook with which Horovod or
+It runs when the parameter's gradient is complete, before the hook with which Horovod or
 DistributedDataParallel starts to reduce it, so that communication still overlaps backward.
 ``torch.autograd.graph.register_multi_grad_hook`` would fire once instead, but costs ten times as much
 and keeps all gradients until then, which makes autograd copy each of them.
 
 A hook costs microseconds, and models have hundreds of parameters. So hooks are put on all of them, to
 see whose gradient comes last; where that is the same in pass after pass, it alone keeps its hook.
-Whether others have come behind it shows at the end of the backward pass, and to be told of that costs as
+Whether others have come after it shows at the end of the backward pass, and to be told of that costs as
 much as the hook: of a few passes one is looked at. Where its end is later than usual, or the expected
 gradient never came, all have their hooks again, and are looked at anew; and so they are every few
 thousand passes, in case several passes of one step have come to differ. A change of order costs a few
 steps the truth: there the gradient that used to be the last counts, or none. A model of which now these,
 now those parts train keeps all hooks.
 
-On a CUDA device the hooks run before the work is done. There the last one takes a stamp of the stream
-that the gradient comes on. Which one is the last is known when as many have come as in the backward pass
-before; where fewer come, the pass's end has to do, which is later by what the host does meanwhile.
+On a CUDA device the hooks run before the work is done. There the last one takes a timestamp of the
+stream that the gradient comes on. Which one is the last is known when as many have come as in the
+backward pass before; where fewer come, the pass's end has to do, which is later by what the host
+does meanwhile.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ _MOST_SURPRISES = 2
 # nanoseconds are no loss.
 _LONGER = 4
 _LEAST_NS = 200_000
-# Where it usually takes longer than that, as on busy cores, another gradient could come unseen behind
+# Where it usually takes longer than that, as on busy cores, another gradient could come unseen after
 # the last one: then all are watched.
 _MOST_USUAL_NS = 250_000
 
 
 class GradientClock:
-    """``last`` is when the last gradient was there, since somebody set it to None.
+    """``last`` is when the last gradient was there, since it was set to None.
 
     ``on_gradient`` is called with every gradient while it is set. With a ``device``, ``mark`` is its
-    stamp of the same.
+    timestamp of the same.
     """
 
     __slots__ = (
@@ -115,13 +116,13 @@ class GradientClock:
         self._latest = self._watched = self._kept = None
 
     def stamp(self) -> Any:
-        """The device's stamp of now; None without a device."""
+        """The device's timestamp of now; None without a device."""
         return None if self.device is None else self.device.stamp()
 
     def forget(self) -> None:
         """A new turn begins: gradients of the last one say nothing about it."""
         if self.last is None and self._thinned:
-            # There may have been some, of which nobody was told.
+            # There may have been some that were not reported.
             self._is_surprised()
         self.last = self.mark = None
         self._count = 0
@@ -130,12 +131,12 @@ class GradientClock:
             self.on_gradient = self._backward_runs
 
     def watch_backwards(self) -> None:
-        """See where backward passes end when nobody else does."""
+        """See where backward passes end, if nothing else does."""
         self._watches = True
         self.on_gradient = self._backward_runs
 
     def backward_is_over(self) -> None:
-        """To be called behind the last gradient of a pass, and before anything waits for others."""
+        """To be called after the last gradient of a pass, and before anything waits for others."""
         if self.device is not None:
             if self._count < self._expected:
                 self.mark = self.stamp()
@@ -150,7 +151,7 @@ class GradientClock:
     def _learn(self, now: int) -> None:
         behind_ns = now - (self.last or now)
         if self._thinned:
-            # Another gradient has come behind it, or, far more often, the machine was busy.
+            # Another gradient has come after it, or, far more often, the machine was busy.
             if behind_ns > self._longest_ns or self._passes >= _ANEW:
                 self._watch_all()
             else:
@@ -168,7 +169,7 @@ class GradientClock:
                 self._watch_one()
 
     def _leave_some_alone(self) -> None:
-        """Look at a later pass again, unless somebody else wants to be told of every one."""
+        """Look at a later pass again, unless another listener needs every one."""
         self._quiet = _LOOKED_AT - 1 if self._watches else 0
         self._passes += 1 + self._quiet
 

@@ -1,4 +1,4 @@
-"""Steps of a device that works behind the host's back: their rows wait until it has got there.
+"""Steps of a device that works asynchronously: their rows wait until it has got there.
 
 What a step is, its number and its samples are known when the host has ended its turn; its times are
 those of the device's stream, begin and end, too. A host that runs ahead of the device waits for
@@ -24,7 +24,7 @@ _MOST_WAITING = 4096
 # The last steps must not hold the end of training.
 _PATIENCE_NS = 2_000_000_000
 _PAUSE_SECONDS = 0.002
-# Stamps that follow each other at once may be exchanged by rounding.
+# Timestamps that follow each other at once may be exchanged by rounding.
 _ROUNDING_NS = 5_000
 
 

@@ -27,7 +27,7 @@ def measure_input(
 
     Of a ``DataLoader`` the stages are measured as well, in this process and without its workers: the
     functions and transforms that its data set calls for a sample, and putting samples together. All
-    ranks may do it at once, and should: their loaders share disks and processors. Random numbers of
+    ranks may do it at once, and should: their loaders share disks and CPU cores. Random numbers of
     torch, NumPy and Python's ``random`` stay where they were.
 
     Args:

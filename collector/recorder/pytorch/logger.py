@@ -39,7 +39,7 @@ class StepLogger(LoopLogger[Recording]):
         sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: records
             of the log ``stallscope.steps``, from which parsers have the step log back, and no folder is
             needed; or ``"both"``.
-        sample_after: for very long runs: behind so many steps, one in ``sample_one_in`` is recorded in
+        sample_after: for very long runs: after so many steps, one in ``sample_one_in`` is recorded in
             full and the others as sums, on all ranks the same ones.
         max_file_mb: a log that has reached this size goes on in another file.
         flush_seconds: how often, at least, the log on disk is brought up to date.

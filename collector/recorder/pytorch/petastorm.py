@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 from ..measuring import Loader, Stages
 from .batches import samples_in
 
-# A queue that holds more than this part of what it can is one that nobody waits for.
+# A queue that is fuller than this is not waited for.
 _PILED_UP = 0.5
 
 
@@ -22,7 +22,7 @@ def is_petastorms(data: Any) -> bool:
 
 
 def loader_of(data: Any) -> Loader:
-    """A loader of Petastorm's, whose queue is looked at behind every batch."""
+    """A loader of Petastorm's, whose queue is looked at after every batch."""
     queue = PoolQueue(data)
 
     def samples(batch: Any) -> Any:
@@ -59,7 +59,7 @@ class PoolQueue:
                 self._waiting.append(size)
 
     def fact(self) -> Dict[str, Any]:
-        """The pool, and how many row groups waited behind it on average; None for what it hides."""
+        """The pool, and how many row groups waited after it on average; None for what it hides."""
         pool = getattr(self.reader, "_workers_pool", None)
         waiting = self._later()
         return {
@@ -80,7 +80,7 @@ class PoolQueue:
         return "%s: %s. %s" % (name, self._who_waits(), _ONCE)
 
     def _later(self) -> List[int]:
-        """At the begin the queue is empty, or filled beforehand, whoever is slow."""
+        """At the start the queue is empty, or filled beforehand, whichever side is slow."""
         return self._waiting[len(self._waiting) // 2 :]
 
     def _who_waits(self) -> str:

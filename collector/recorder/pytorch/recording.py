@@ -36,7 +36,7 @@ from .telling import Telling
 
 logger = logging.getLogger("stallscope")
 
-# Recordings that nobody has closed yet.
+# Recordings that are still open.
 _open: List["Recording"] = []
 
 
@@ -89,7 +89,7 @@ class Recording:
         self._epoch_began: Optional[int] = None
         # Nanoseconds of the turn that runs that were the recorder's own.
         self._own_ns = 0
-        # A device that works behind the host's back: its clock, and steps that it is not through with.
+        # A device that works asynchronously: its clock, and steps that it is not through with.
         self._device: Optional[CudaClock] = None
         self._late: Optional[LateSteps] = None
         self._stamps: Dict[str, Any] = {}
@@ -358,7 +358,7 @@ class Recording:
             self.fail(error)
 
     def _keep(self, turn: Turn, end: int, ready: Optional[int], own_ns: int) -> None:
-        """What a turn was, for whoever makes rows of it."""
+        """What a turn was, for the thread that makes rows of it."""
         seen = turn.reductions
         self._waiting.append(
             (turn.epoch, turn.begin, turn.data, turn.shape, seen, end, ready, own_ns)
@@ -372,7 +372,7 @@ class Recording:
         ended = late.ended(turn, end, self._gradients.mark)
         rows = self._assembler.rows(turn, end, self._gradients.last)
         late.add(ended, self._numbered(rows))
-        # Here, and in no other thread: while training captures a graph nobody may ask.
+        # Here, and in no other thread: while training captures a graph, asking is not allowed.
         late.settle()
         if self._assembler.lost_count:
             self._give_up()

@@ -3,7 +3,7 @@
 Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` calls, or the user does
 to clip gradients: it is timed on the instance. DistributedDataParallel waits in a callback at the end
 of backward: another one, queued from inside a queued one, runs after it. The optimizer's step would be
-too late for both, behind clipping and unscaling.
+too late for both, after clipping and unscaling.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class HorovodReductions(Reductions):
         self._wrapper = self._optimizer.synchronize = synchronize
 
     def remove(self) -> None:
-        # Whoever has put something else there meanwhile meant it.
+        # Something else was put there meanwhile: leave it.
         if self._wrapper is not None and vars(self._optimizer).get("synchronize") is self._wrapper:
             del self._optimizer.synchronize
         self._wrapper = None
@@ -120,7 +120,7 @@ class DdpReductions(Reductions):
         behind_backward(self._backward_is_done)
 
     def _backward_is_done(self) -> None:
-        """Queued before the model's own callback, which waits: the next one comes behind that."""
+        """Queued before the model's own callback, which waits: the next one comes after that."""
         assert self._gradients is not None
         self._gradients.backward_is_over()
         behind_backward(self._gradients_are_reduced)

@@ -18,7 +18,7 @@ class Reduction(NamedTuple):
     cause: Optional[int]
     ready: Optional[int]
     reduced: Optional[int]
-    #: The same on a device that works behind the host's back, for whoever reads it later.
+    #: The same on a device that works asynchronously, to be read later.
     ready_mark: Any = None
     reduced_mark: Any = None
 
@@ -45,7 +45,7 @@ class Turn:
         self.clock = clock
         self.data: Optional[int] = None
         self.samples: Optional[int] = None
-        #: Of the batch, whose samples are counted when nobody waits for it.
+        #: Of the batch, whose samples are counted later.
         self.shape: Optional[Sequence[int]] = None
         self.reductions: List[Reduction] = []
         #: As in Reduction.
@@ -104,7 +104,7 @@ class StepAssembler:
     def give_up(self) -> List[StepRow]:
         """What is left when nothing more comes: rows of turns only if there never was a reduction.
 
-        From here on every turn is a step then. Turns behind the last reduction make no step.
+        From here on every turn is a step then. Turns after the last reduction make no step.
         """
         if self._any_reduction or not self._counts:
             return []
@@ -121,5 +121,5 @@ class StepAssembler:
 
 
 def _within(stamp: Optional[int], low: Optional[int], high: int) -> Optional[int]:
-    """The stamp where it lies in its turn: gradients of an earlier turn say nothing about this one."""
+    """Return the timestamp if it lies in its turn: an earlier turn's gradients do not count here."""
     return stamp if stamp is not None and (low or 0) <= stamp <= high else None

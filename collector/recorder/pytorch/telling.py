@@ -86,7 +86,7 @@ class Telling:
             self._session.facts(found)
 
     def gradients_reduced(self) -> None:
-        """Once, behind the first reduction, when the gradients are still there."""
+        """Once, after the first reduction, when the gradients are still there."""
         if self._ranks > 1:
             parameters = parameters_of(self._optimizer, self._model)
             found = sparse_gradients(self._optimizer, self._model, parameters, self._ranks)

@@ -38,11 +38,11 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
         sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: records
             of the log ``stallscope.steps``, from which parsers have the step log back, and no folder is
             needed; or ``"both"``.
-        sample_after: for very long runs: behind so many steps, one in ``sample_one_in`` is recorded in
+        sample_after: for very long runs: after so many steps, one in ``sample_one_in`` is recorded in
             full and the others as sums, on all ranks the same ones.
         max_file_mb: a log that has reached this size goes on in another file.
         flush_seconds: how often, at least, the log on disk is brought up to date.
-        stages: put stamps into the training graph. Without them only the host's begin and end of
+        stages: put timestamps into the training graph. Without them only the host's begin and end of
             every step are recorded.
 
     Raises:
@@ -110,7 +110,7 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
             loop.stop()
 
     def step(self) -> ContextManager[None]:
-        """Around one step of a loop: from before its batch is asked for to behind the update."""
+        """Around one step of a loop: from before its batch is asked for to after the update."""
         return self._own_loop()
 
     # Plain: autograph's ways to leave something as it is take longer than all the rest of a step.

@@ -14,7 +14,7 @@ from .steps import Call
 MOST_WAITING = 2048
 
 #: When the timer was entered, when the call began and ended, when the recording was through with the one
-#: before it (None in front of the first), all in monotonic nanoseconds, and what was seen of it besides
+#: before it (None before the first), all in monotonic nanoseconds, and what was seen of it besides
 #: (see ``timed``). A bare tuple: one with names takes training ten times as long to make.
 EndedCall = Tuple[int, int, int, Optional[int], Any]
 
@@ -23,7 +23,7 @@ LOOK_AGAIN_NS = 200_000_000
 
 
 class EndedCalls:
-    """The training thread puts calls in; whoever makes rows takes them out, one thread at a time."""
+    """The training thread puts calls in; one thread at a time takes them out and makes rows."""
 
     # Not a dict: what every call needs lies side by side.
     __slots__ = (
@@ -56,7 +56,7 @@ class EndedCalls:
         self.steps = 1
         # Since when calls are of which epoch and run how many steps.
         self._changes: Deque[Tuple[int, Optional[int], int]] = deque([(0, None, 1)])
-        # When the call that was taken last would have been over if nobody had recorded it.
+        # When the call that was taken last would have ended without the recorder.
         self._without: Optional[int] = None
         self._cost = cost
         # Wall minus monotonic clock when it was last read, the time before that, and when that was.
@@ -68,7 +68,7 @@ class EndedCalls:
 
     @property
     def steps_waiting(self) -> int:
-        """Steps that the calls were to run which nobody has taken yet."""
+        """Steps that the calls were to run and that were not taken yet."""
         changes = list(self._changes)
         begins = [begin for _, begin, _, _, _ in list(self.waiting)]
         return sum(
@@ -84,7 +84,7 @@ class EndedCalls:
             self._changes.append((monotonic_ns(), epoch, steps))
 
     def attend(self, to_all: bool) -> None:
-        """Look after every call from here on, or now and then."""
+        """Look after every call from here on, or at times."""
         self.look_at = 0 if to_all else monotonic_ns() + LOOK_AGAIN_NS
 
     def take(self, count: Optional[int] = None) -> List[Call]:
@@ -106,7 +106,7 @@ class EndedCalls:
         return calls
 
     def count(self, own_ns: Optional[int]) -> None:
-        """What recording a call took: ``own_ns`` of the one behind it, with all that it took besides."""
+        """What recording a call took: ``own_ns`` of the one after it, with all that it took besides."""
         if own_ns is not None:
             self._cost.turn(own_ns)
 
@@ -130,7 +130,7 @@ class EndedCalls:
     def _read_clock(self) -> Tuple[int, int, int, int]:
         """The clock of the time before last, when it was last read, the clock of then, and of now.
 
-        Nobody reads the clock in every call: where it was set, nothing says in which one. The call
+        The clock is not read in every call: if it was set, it is not known in which one. The call
         that ran when it was last read began with the clock of the time before.
         """
         before, read_at, at_last = self._before, self._read_at, self._clock

@@ -70,7 +70,7 @@ def parameters(model: Any) -> Optional[int]:
 
 
 def why_no_stamps(model: Any, stages: bool) -> Optional[str]:
-    """Why stamps must not go into this model's graph; None where they may.
+    """Why timestamps must not go into this model's graph; None where they may.
 
     An error inside a running graph cannot be caught, so this is decided before the trace.
     """

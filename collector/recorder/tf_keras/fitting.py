@@ -124,7 +124,7 @@ def _shuffles_itself(data: Any) -> bool:
 
 
 def _of_dataset(dataset: Any, cached: bool = False) -> Optional[str]:
-    """How a pipeline shuffles; ``cached`` where a cache behind it keeps the order of the first epoch."""
+    """How a pipeline shuffles; ``cached`` where a cache after it keeps the order of the first epoch."""
     operation = operation_of(dataset)
     cached = cached or operation == "Cache"
     before = [_of_dataset(one, cached) for one in dataset._inputs()]

@@ -1,10 +1,10 @@
-"""Puts stamps into a model's train step and its optimizer, and takes them out again.
+"""Puts timestamps into a model's train step and its optimizer, and takes them out again.
 
-Where a stamp sits decides what it means (the traps are described in docs/step-log.md):
+Where a timestamp sits decides what it means (the traps are described in docs/step-log.md):
 
-- *data*: behind the batch's tensors, in front of the model's own train step;
-- *ready*: behind the gradients, beside the allreduce, so that communication still overlaps backward;
-- *reduced*: behind identities of the reduced gradients. A control dependency on the reduced tensors
+- *data*: after the batch's tensors, before the model's own train step;
+- *ready*: after the gradients, beside the allreduce, so that communication still overlaps backward;
+- *reduced*: after identities of the reduced gradients. A control dependency on the reduced tensors
   themselves would not wait: Horovod wraps them in a function, and once that is inlined only its
   stateful ops are waited for, of which the allreduce is none.
 """
@@ -51,7 +51,7 @@ def _while_tracing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Instrumentation:
-    """The stamps of one training session in one model.
+    """The timestamps of one training session in one model.
 
     With ``ring`` None nothing is added to the graph; it is only noticed what gets traced.
     ``several_per_call`` says that one call of the train function may run more than one step.
@@ -64,20 +64,22 @@ class Instrumentation:
         self._several_per_call = several_per_call
         self._single_process = single_process
         self._undo: List[Callable[[], None]] = []
-        #: Whether this session still wants stamps when something is traced.
+        #: Whether this session still wants timestamps when something is traced.
         self.active = True
         #: Whether a reduction of gradients by Horovod's optimizer, or its tape, was traced.
         self.reduction_traced = False
-        #: Whether several tapes reduce in one step: which of them a stamp is of, nobody could tell.
+        #: Whether several tapes reduce in one step: it would not be known which of them a timestamp
+        #: belongs to.
         self.several_tapes = False
         self._tapes_in_step = 0
-        #: Why a stamp that was to be placed was not; None where nothing came in the way.
+        #: Why a timestamp that was to be placed was not; None where nothing came in the way.
         self.trouble: Optional[str] = None
         #: Facts about the gradients, known after the first trace.
         self.gradients: Dict[str, Any] = {}
-        #: Stamps that were placed, in order.
+        #: Timestamps that were placed, in order.
         self.placed: List[str] = []
-        #: Whether whoever has called the train function that is traced takes the stamps out of its logs.
+        #: Whether the caller of the traced train function takes the timestamps out of
+        #: its logs.
         self.takes_out: Callable[[], bool] = lambda: False
         #: Their name in there.
         self.key = "~stallscope %x" % id(self)
@@ -109,7 +111,7 @@ class Instrumentation:
         setattr(owner, name, wrapper)
 
         def undo() -> None:
-            # Whoever has put something else there meanwhile meant it.
+            # Something else was put there meanwhile: leave it.
             if own_attributes(owner).get(name) is not wrapper:
                 return
             if had_own:
@@ -155,7 +157,7 @@ class Instrumentation:
 
     @_while_tracing
     def _data_is_there(self, data: Any) -> Any:
-        """Stamp the batch, and hand it on only then: on busy cores the stamp would come late."""
+        """Timestamp the batch, and hand it on only then: on busy cores the timestamp would come late."""
         ring = self._ring_here()
         if ring is None:
             return data
@@ -173,8 +175,8 @@ class Instrumentation:
         if ring is None:
             return outputs
         if self._several_per_call:
-            # Behind the other stamps as well: with accumulation they are in a branch of the graph, for
-            # which what the step gives does not wait.
+            # After the other timestamps as well: with accumulation they are in a branch of the
+            # graph, for which what the step gives does not wait.
             self._stamp(ring, DONE, [*tensors_of(outputs), *ring.stamped()])
         with tf.name_scope(_SCOPE):
             stamps = ring.hand_out() if self._hands_out(outputs) else None
@@ -203,7 +205,7 @@ class Instrumentation:
     def _gradients_are_reduced(self, reduced: Any, gradients: Any, variables: Any) -> None:
         self.reduction_traced = True
         if self.active:
-            # Stamps matter more than this fact.
+            # Timestamps matter more than this fact.
             gathered = known(lambda: _gathered(reduced, gradients, variables))
             self.gradients["sparse_gradients"] = gathered
         ring = self._ring_here()
@@ -213,7 +215,7 @@ class Instrumentation:
             self._place("reduced")
 
     def _ring_here(self) -> Optional[StampRing]:
-        """The ring, where a stamp may be put into what is traced right now."""
+        """The ring, where a timestamp may be put into what is traced right now."""
         if self._ring is None or not self.active:
             return None
         if in_xla():
@@ -241,11 +243,12 @@ def done(tensors: List[Any]) -> List[Any]:
     if not tensors:
         return []
     if not tf.config.list_logical_devices("GPU"):
-        # One op for all of them: an op each, of hundreds of gradients, would cost more than the stamp.
+        # One op for all of them: an op each, of hundreds of gradients, would cost more than the
+        # timestamp.
         return [tf.identity_n(tensors)[0]]
     identities = [tf.identity(tensor) for tensor in tensors]
     # On a GPU an op has run, for the executor, as soon as its kernel is enqueued. A copy of one
-    # element to the host that is ordered behind all of them comes when the stream has got there.
+    # element to the host that is ordered after all of them comes when the stream has got there.
     with tf.control_dependencies(identities):
         element = tf.reshape(identities[-1], [-1])[:1]
     with tf.device("/CPU:0"):

@@ -26,7 +26,7 @@ def measure_input(
 
     On a ``tf.data`` pipeline its stages are measured as well: it runs again and again, each time up to
     a later operation, and a stage is by how much that takes longer. All ranks may do it at once, and
-    should: their loaders share disks and processors.
+    should: their loaders share disks and CPU cores.
 
     Args:
         data: what ``fit`` takes: a ``tf.data.Dataset`` of batches, a ``keras.utils.Sequence``, an

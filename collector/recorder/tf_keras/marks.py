@@ -123,9 +123,9 @@ class Marks:
         """When each mark was there in a step; None where it was not marked.
 
         Args:
-            step: the one behind those that were asked for before.
-            next_begin: when the one behind it began, if that has ended.
-            clock: wall time minus monotonic time, in nanoseconds: graphs stamp with the former.
+            step: the one after those that were asked for before.
+            next_begin: when the one after it began, if that has ended.
+            clock: wall time minus monotonic time, in nanoseconds: graphs timestamp with the former.
         """
         by_host = zip(MARKS, (step.data, step.gradients, step.reduced))
         found = {name: at for name, at in by_host if at is not None}

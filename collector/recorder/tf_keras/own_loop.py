@@ -74,11 +74,11 @@ class OwnLoop:
         # Wall minus monotonic clock, when rows were made last.
         self._clock = read_clocks()[1]
         # Nanoseconds of the step that runs that were the recorder's own, when it was through with the
-        # step before, and when that of the last row would have been over if nobody had recorded it.
+        # step before, and when that of the last row would have ended without the recorder.
         self._own_ns = 0
         self._over: Optional[int] = None
         self._without: Optional[int] = None
-        # From when on there is something to look after behind a step.
+        # From when on there is something to do after a step.
         self._look_at = 0
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
@@ -213,7 +213,7 @@ class OwnLoop:
             before, clock = self._clock, read_clocks()[1]
             self._clock = clock
             if abs(clock - before) > JUMP_NS:
-                # It was set: nobody knows which of the stamps were taken before.
+                # It was set: it is not known which of the timestamps were taken before.
                 self._marks.forget_read()
             begins = [step.begin for step in ended[1:]]
             for step, next_begin in zip(ended, [*begins, None]):

@@ -45,7 +45,7 @@ _FIRST_CALLS = 3
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its stamps and timers, and what they see on its way to the log.
+    """One ``fit`` of one model: its timestamps and timers, and what they see on its way to the log.
 
     Whatever fails in here stays in here: none of its methods raises.
     """
@@ -128,16 +128,16 @@ class Recording(FitRecording):
     def _time_train_function(
         self, session: Session, calls: EndedCalls, instrumentation: Instrumentation
     ) -> None:
-        """Put a timer around a train function that is traced with the stamps in it.
+        """Put a timer around a train function that is traced with the timestamps in it.
 
         Fit has made its own already, and an earlier fit may have traced it: another one is made.
-        One that the user has put into the model stays, and nobody can know what it does.
+        A user's own function stays, and what it does is not known.
         """
         model = self.model
         found, graph = model.train_function, getattr(model, "train_tf_function", None)
 
         def undo() -> None:
-            # Whoever has put something else there meanwhile meant it.
+            # Something else was put there meanwhile: leave it.
             if model.train_function is self._timer:
                 model.train_function = found
                 model.train_tf_function = graph
@@ -165,7 +165,7 @@ class Recording(FitRecording):
 
     @never_raises
     def epoch_begins(self, epoch: int) -> None:
-        # In front of the first one a checkpoint's rate may not have been broadcast yet.
+        # Before the first one a checkpoint's rate may not have been broadcast yet.
         if self.epoch is not None and self.running and self._session is not None:
             changes = self._rates.changed(epoch, learning_rate(self._optimizer))
             if changes is not None:
@@ -227,7 +227,7 @@ class Recording(FitRecording):
             self._stream.settle(self._counted_before, counted, self._passes, self._session.renumber)
 
     def _tell_weights(self) -> None:
-        """Behind the first batch, when Horovod's callback has broadcast them."""
+        """After the first batch, when Horovod's callback has broadcast them."""
         assert self._session is not None
         # A tuner decides on each rank how many steps a call runs.
         if self._size == 1 or getattr(self.model, _TUNED, False):
@@ -321,5 +321,5 @@ class Recording(FitRecording):
 
 
 def _told(instrumentation: Instrumentation) -> List[str]:
-    """Stamps that rows have."""
+    """Timestamps that rows have."""
     return ["data"] if instrumentation.several_tapes else list(instrumentation.placed)

@@ -1,8 +1,8 @@
-"""The stamps of steps in the training graph, and a small ring that they wait in for the host.
+"""The timestamps of steps in the training graph, and a small ring that they wait in for the host.
 
-Where one call of the train function is one step, the graph hands its stamps out with the logs. Otherwise
-it writes them: to read a variable costs tens of microseconds, to write an element of one in the graph
-ten, so the graph writes every step and the host reads once for many steps.
+Where one call of the train function is one step, the graph hands its timestamps out with the logs.
+Otherwise it writes them: to read a variable costs tens of microseconds, to write an element of one
+in the graph ten, so the graph writes every step and the host reads once for many steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 from .calls import MOST_WAITING
 from .steps import LOST, GraphStep, graph_step
 
-#: Stamps besides the one that begins a step.
+#: Timestamps besides the one that begins a step.
 READY, REDUCED, DONE = range(3)
 
 #: Steps that the graph may be ahead of who reads them.
@@ -26,12 +26,12 @@ _FOREVER = 2**62
 
 
 class StampRing:
-    """Stamps of the step that is traced, and slots for steps on the host; step i has i modulo its size.
+    """Timestamps of the traced step, and slots for steps on the host; step i has slot i modulo its size.
 
-    A step is one row, which is there when the step has all its stamps. One that is broken off is none.
-    Only what is stamped in a branch of the graph, or in a function of its own, where nobody behind it
-    can take it from, is written there at once. Nothing is cleared: what an earlier step left is older
-    than its slot's data.
+    A step is one row, which is there when the step has all its timestamps. One that is broken off is
+    none. Only what is stamped in a branch of the graph, or in a function of its own, where nobody
+    after it can take it from, is written there at once. Nothing is cleared: what an earlier step
+    left is older than its slot's data.
 
     Reading is not safe against another thread's: callers hold a lock.
     """
@@ -44,7 +44,7 @@ class StampRing:
         #: Whether a step's row was handed out, rather than written.
         self.handed_out = False
         # Of the step that is traced: the graph, when its data was there and how many samples that is,
-        # and its stamps.
+        # and its timestamps.
         self._graph: Any = None
         self._data: Any = None
         self._samples: Any = -1
@@ -60,7 +60,7 @@ class StampRing:
     # -- in the graph ------------------------------------------------------------------------------
 
     def begin_step(self, samples: Any) -> Any:
-        """Stamp a step's data with now.
+        """Record now as the time of a step's data.
 
         Control dependencies of the caller decide what "now" is; it is returned as a tensor.
         """
@@ -70,7 +70,7 @@ class StampRing:
         return self._data
 
     def stamp(self, column: int) -> None:
-        """Stamp a column of the step with now."""
+        """Record now in a column of the step."""
         with tf.device("/CPU:0"):
             now = tf.timestamp()
             if self._graph is _graph_here():
@@ -81,7 +81,7 @@ class StampRing:
             _put(self._in_branches[column], slot, now)
 
     def stamped(self) -> List[Any]:
-        """Tensors that are there when all stamps up to here are, in branches, too."""
+        """Tensors that are there when all timestamps up to here are, in branches, too."""
         with tf.device("/CPU:0"):
             branches = [
                 tf.raw_ops.ResourceGather(resource=one.handle, indices=0, dtype=tf.float64)
@@ -159,7 +159,7 @@ class StampRing:
             slot = step % self.capacity
             data, samples, *stamps = rows[slot].tolist()
             if data == self._taken[slot]:
-                # Counted, and broken off in front of its row.
+                # Counted, and broken off before its row.
                 continue
             self._taken[slot] = data
             for column, values in branches.items():

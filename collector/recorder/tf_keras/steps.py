@@ -1,4 +1,4 @@
-"""Host times of calls and stamps of the graph, joined into rows of steps."""
+"""Host times of calls and timestamps of the graph, joined into rows of steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..turns import sum_of
 
 
 class GraphStep(NamedTuple):
-    """Stamps of one step as the graph wrote them: wall time in nanoseconds, None where unwritten."""
+    """Timestamps of one step as the graph wrote them: wall time in nanoseconds, None where unwritten."""
 
     data: Optional[int]
     ready: Optional[int]
@@ -53,7 +53,7 @@ class Call(NamedTuple):
     steps: int
     #: What was seen of it besides (see ``timed``).
     seen: Any = None
-    #: Nanoseconds that recording the call before it took; None where nobody knows.
+    #: Nanoseconds that recording the call before it took; None where it is not known.
     own_ns: Optional[int] = None
 
 
@@ -76,7 +76,7 @@ class StepAssembler:
     def host_rows(self, calls: List[Call]) -> List[StepRow]:
         """Rows of calls without any stamps: only begin and end are known.
 
-        The steps inside one call cannot be told apart: they are one row, ``micro`` says how many.
+        The steps inside one call cannot be distinguished: they are one row, ``micro`` says how many.
         """
         turns = []
         for call in calls:
@@ -141,7 +141,7 @@ def _on_monotonic(wall: Optional[int], call: Call) -> Optional[int]:
 
 
 def _within(stamp: Optional[int], low: int, high: int) -> Optional[int]:
-    """The stamp where it lies in its step, give or take its resolution; otherwise it is not one."""
+    """The timestamp where it lies in its step, give or take its resolution; otherwise it is not one."""
     if stamp is None or stamp < low - RESOLUTION_NS or stamp > high + RESOLUTION_NS:
         return None
     return min(max(stamp, low), high)

@@ -41,7 +41,7 @@ class StepStream:
         # Steps that were taken from the ring, and those that the first call ran.
         self._taken = self._ran_train_step = 0
         self._lock = threading.Lock()
-        #: Why stamps turned out to be of no use; None as long as they are.
+        #: Why timestamps turned out to be of no use; None as long as they are.
         self.trouble: Optional[str] = None
 
     @property
@@ -148,7 +148,7 @@ class StepStream:
                     )
 
     def _give_up(self, reason: str) -> None:
-        """Stamps cannot be told to calls: from here on the host's times must do."""
+        """Timestamps cannot be told to calls: from here on the host's times must do."""
         self._ring = None
         self.trouble = reason
 

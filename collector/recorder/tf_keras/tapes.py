@@ -10,7 +10,8 @@ from typing import Any, Callable
 class TapesOfStep:
     """While it is entered, what tapes of this thread reduce with is wrapped.
 
-    A train step makes its tapes anew whenever it is traced, out of a class of Horovod's that nobody else
+    A train step makes its tapes anew whenever it is traced, out of a class of Horovod's that nothing
+    else
     sees: there is no instance to put anything on, so it is put on the class for as long as that takes.
 
     Args:
@@ -42,6 +43,6 @@ class TapesOfStep:
         self._tapes.__init__ = made
 
     def __exit__(self, *_error: Any) -> None:
-        # Whoever has put something else there meanwhile meant it.
+        # Something else was put there meanwhile: leave it.
         if self._tapes is not None and self._tapes.__init__ is self._replaced:
             self._tapes.__init__ = self._original

@@ -97,7 +97,7 @@ def timed(
             if looks:
                 calls.looked += 1
                 recording.called()
-            # What is taken from what, whoever makes rows finds out.
+            # The thread that makes rows finds out what is taken from what.
             calls.over = now()
             return outputs
 

@@ -15,9 +15,9 @@ from stallscope.run import Run
 from .blocks import NULL, Array, Block, Bools, Cells, Ints
 from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
-from .side_by_side import of_generation, side_by_side
+from .pivot import of_generation, side_by_side
 
-#: Stamps of a step, in their order.
+#: Timestamps of a step, in their order.
 STAMPS = ("begin", "data", "ready", "reduced", "end")
 
 _BETWEEN_STEPS = pa.array(["validation", "checkpoint"])
@@ -45,8 +45,8 @@ class AlignedSteps:
     epochs: Ints
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
-    #: The stamps; ``samples`` that a rank worked through, NULL where not known; and ``measured``:
-    #: whether the rank has all five stamps.
+    #: The timestamps; ``samples`` that a rank worked through, NULL where not known; and ``measured``:
+    #: whether the rank has all five timestamps.
     cells: Cells
     #: Whether a new training session began with this step (a process, or a further fit).
     session_start: Bools
@@ -112,12 +112,12 @@ def align(run: Run, generation: int) -> AlignedSteps:
 
 
 def on_one_clock(cells: Cells, clocks: Clocks, complete: bool = False) -> Cells:
-    """Stamps and samples with the stamps on one clock, and whether all of them were measured.
+    """Timestamps and samples with the timestamps on one clock, and whether all of them were measured.
 
     Args:
-        cells: stamps, each on its rank's own clock, and samples.
+        cells: timestamps, each on its rank's own clock, and samples.
         clocks: brings them together.
-        complete: whether it is known that no stamp is missing.
+        complete: whether it is known that no timestamp is missing.
     """
     made, _ = cells.made_by_steps(_measured, clocks, () if complete else STAMPS)
     cells = cells.beside(made)
@@ -125,7 +125,7 @@ def on_one_clock(cells: Cells, clocks: Clocks, complete: bool = False) -> Cells:
 
 
 def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:
-    """Whether each of these stamps is there, and the clock was not set meanwhile."""
+    """Whether each of these timestamps is there, and the clock was not set meanwhile."""
     measured = np.ones(block.shape[::-1], bool).T
     for name in stamps:
         measured &= block[name] != NULL
@@ -137,7 +137,7 @@ def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict
 
 
 def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
-    """A stamp without its clock's offset."""
+    """A timestamp without its clock's offset."""
     stamp = block[name]
     shifted = clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
     np.subtract(stamp, shifted, out=shifted)

@@ -31,6 +31,7 @@ from .input_times import InputRates, input_rates
 from .job_time import host_step_times, job_time
 from .ledger import Ledger
 from .ledger_entries import cause_entries, ledger_entries
+from .pivot import by_parts
 from .result import (
     Analysis,
     BaselineMatch,
@@ -44,7 +45,6 @@ from .result import (
 )
 from .sampled import set_aside, skipped_steps, unlike_the_rest
 from .setup import Setup
-from .side_by_side import by_parts
 from .stats import Mean, mean_with_interval
 from .verdict import Compared, decide, without_steps
 
@@ -140,7 +140,7 @@ def _analysed(other: Run | Analysis | None) -> Analysis | None:
 
 
 def _of_epochs(analysis: Analysis, known: EpochTimes) -> Analysis:
-    """The analysis of a run without steps; what is found in steps says nothing there."""
+    """The analysis of a run without steps; findings about steps do not apply."""
     return replace(
         analysis,
         bottleneck=without_steps(known),
@@ -177,7 +177,9 @@ def _bottleneck(
     if steady is None or found is None:
         stamps = run.fact("stamps") or {}
         nothing = "no step was recorded" if not run.rows else None
-        reason = nothing or stamps.get("reason") or "no step has all of its stamps on every rank"
+        reason = (
+            nothing or stamps.get("reason") or "no step has all of its timestamps on every rank"
+        )
         return Bottleneck(
             "insufficient_data", None, f"The stages of the steps were not measured: {reason}."
         )
@@ -322,7 +324,7 @@ def _complete(block: Block) -> int:
 
 
 def _lacks_most(ledgers: Sequence[Ledger]) -> tuple[int, int]:
-    """The rank whose stamps are missing in most steps of the ledgers, and in how many."""
+    """The rank whose timestamps are missing in most steps of the ledgers, and in how many."""
     lacking: dict[int, int] = {}
     for ledger in ledgers:
         counts = ledger.cells.summed(_lacking).tolist()
@@ -373,12 +375,12 @@ def _warnings(
     if coverage.complete + coverage.partial and coverage.unused:
         warnings.append(
             f"{coverage.unused} of {coverage.steps} steps are not in the ledger: too many ranks lack "
-            "stamps in them, or the step before is missing"
+            "timestamps in them, or the step before is missing"
         )
     if coverage.partial:
         rank, lacking = _lacks_most(made.ledgers)
         warnings.append(
-            f"in {coverage.partial} of {coverage.steps} steps a few ranks' stamps are missing (rank "
+            f"in {coverage.partial} of {coverage.steps} steps a few ranks' timestamps are missing (rank "
             f"{rank}'s in {lacking}): waiting for them shows as allreduce there"
         )
     if len(made.worlds) > 1:

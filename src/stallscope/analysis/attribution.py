@@ -21,7 +21,7 @@ class Attribution:
 
     stragglers: tuple[Straggler, ...]
     gains: tuple[WhatIf, ...]
-    #: Whether nobody can be named because there are too few independent steps.
+    #: Whether no rank can be named because there are too few independent steps.
     too_few_steps: bool
     #: Imbalance that slow input causes, milliseconds per step: loaders were at work while ranks waited.
     loaders_at_work_ms: float = 0.0
@@ -54,7 +54,7 @@ def attribute(
         ledger: steady steps.
         hosts: per rank, its host.
         baseline: steady steps of a baseline of the same job on as many ranks.
-        blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
+        blind_ns: no rank is named for less: the completion skew, where clocks were aligned by it.
         cores: how the ranks use CPU cores, where that is known.
     """
     cores = cores or CoreUse()
@@ -84,7 +84,7 @@ def _costliest_first(
 ) -> tuple[Straggler, ...]:
     """Give each straggler the cost that fixing it saves, and sort by cost.
 
-    Lateness that moves around is left out where it costs nothing.
+    Lateness that varies from step to step is left out where it costs nothing.
     """
     saved = {gain.fix: gain.saved_ms for gain in gains}
     only_one = sum(one.counts_as_imbalance for one in stragglers) == 1

@@ -1,8 +1,8 @@
-"""What a run has per step and rank, in blocks: kernels compute, and whoever holds the blocks moves them.
+"""What a run has per step and rank, in blocks: kernels compute, and the holder of the blocks moves them.
 
 A kernel is a function of a module over one block and arguments that are the same for all blocks. What it
 gives back is small: something per step or per rank of its block, or the few cells that it looks for.
-Whoever asks puts the blocks' results together, which come in the blocks' order. So one and the same
+The caller joins the blocks' results, which come in the blocks' order. So one and the same
 analysis runs on arrays in memory, on files that are mapped into it, and on a cluster's partitions.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stallscope.room import Room, in_memory
+from stallscope.memory import Room, in_memory
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -303,7 +303,7 @@ class HeldCells(Cells):
         if name == "other":
             return _with_other(name, self.whole)
         if not self._held[name].lies_whole:
-            # Put together once, for whoever asks for all of it asks again.
+            # Joined once, because callers that need all of it need it again.
             made, _ = self.made_by_steps(_same, name)
             self._held[name] = _Rows.of(made.whole(name))
         return self._held[name].read(slice(0, self._shape[0]))

@@ -131,5 +131,5 @@ def _of_block(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, 
     if not len(rows):
         return rows, np.zeros((0, len(block.ranks)), np.int64)
     latest = bounds.latest[own][:, clock_of_rank[block.ranks]]
-    # The host stamps a step's begin itself: what comes before it does not bound the step.
+    # The host timestamps a step's begin itself: what comes before it does not bound the step.
     return rows, np.maximum(latest, block["begin"][rows])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .later import ndimage
+from .lazy_scipy import ndimage
 from .ledger import Ledger
 from .result import ENTRIES, ChangePoint
 from .stats import Floats, autocorrelation_time, robust_sd
@@ -78,7 +78,7 @@ def _described(ledger: Ledger, begin: int, at: int, end: int) -> ChangePoint:
     if most == "imbalance":
         slower = after if changed[most] > 0 else before
         times = np.bincount(ledger.critical[slower], minlength=len(ledger.ranks))
-        # A majority: otherwise nobody in particular came last.
+        # A majority: otherwise no single rank came last.
         if times.max() * 2 > times.sum():
             rank = ledger.ranks[int(times.argmax())]
     return ChangePoint(

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from .blocks import LATEST, NULL, Cells, on_all_cores
 from .causality import UNBROKEN, Bounds
 from .completions import OfClocks
-from .later import ndimage
+from .lazy_scipy import ndimage
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ _MAD_TO_SD = 1.4826
 _JUMP_SDS = 10.0
 _SMALLEST_JUMP = 500_000
 _BEFORE_AND_AFTER = 12
-# Stamps have microseconds, and are rounded on both sides.
+# Timestamps have microseconds, and are rounded on both sides.
 _ROUNDING = 5_000
 # With more broken causality than this, offsets from completions are worse than none.
 _BROKEN = 0.05
@@ -180,7 +180,7 @@ def _from_completions(
         ]
 
     jumps = [jump for found in on_all_cores(follow, range(1, len(names))) for jump in found]
-    # Nobody's skew is seen where every clock has one rank: then the most that any host shows counts.
+    # Skew cannot be seen where every clock has one rank: then the most that any host shows counts.
     widest = float(skew[np.isfinite(skew)].max(initial=0.0))
     systematic = np.where(np.isfinite(skew), np.maximum(skew, skew[0]), widest)
     systematic = np.where(np.isfinite(systematic), systematic, widest)
@@ -283,7 +283,7 @@ def _step_scatter(offset: Ints) -> float:
 
 
 def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
-    """Adds what causality says: no rank is reduced before the last one is ready.
+    """Adds what causality implies: no rank is reduced before the last one is ready.
 
     Args:
         clocks: the clocks.

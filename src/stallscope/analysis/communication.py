@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .later import optimize, scipy_stats
+from .lazy_scipy import optimize, scipy_stats
 from .ledger import Ledger
 from .stats import Floats, Mean, mean_with_interval
 from .what_if import WhatIf, what_if
@@ -91,7 +91,7 @@ class CommunicationModel:
     """Exposed allreduce over ranks: latency × messages + bytes / bandwidth, fitted to runs.
 
     ``kind`` is ``ring`` or ``tree``, whichever fits better. With runs of one size only, latency and
-    bandwidth cannot be told apart: then all is bandwidth, and ``latency_ms`` is None.
+    bandwidth cannot be distinguished: then all is bandwidth, and ``latency_ms`` is None.
     """
 
     kind: str

@@ -19,7 +19,7 @@ import numpy as np
 from stallscope.run import Run
 
 from .baseline import COMPARED
-from .later import scipy_stats
+from .lazy_scipy import scipy_stats
 from .result import CAUSES, ENTRIES, Analysis
 from .stats import Mean
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .among_few import smallest_of_few
 from .blocks import LATEST, NULL, Array, Block, Bools, Cells, Ints
+from .partial_sort import smallest_of_few
 
 Floats = npt.NDArray[np.float64]
 
@@ -21,7 +21,7 @@ class OfClocks:
     ready: Ints
     #: The first of its ranks to be reduced, ``LATEST`` where none was.
     reduced: Ints
-    #: The median of its ranks' completions, ``NULL`` where none was; with one clock nobody asks: empty.
+    #: The median of its ranks' completions, ``NULL`` where none was; empty when all ranks share a clock.
     completion: Ints
     #: How far they lie apart, ``NULL`` where one of them is missing.
     apart: Ints

@@ -122,7 +122,8 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
     if half is None:
         return mean, None
     found = _between_stamps(run, steady)
-    # Where epochs follow one another, the stamps of their ends tell the mean finer than each of them.
+    # Where epochs follow one another, the timestamps of their ends tell the mean finer than each of
+    # them.
     if (
         found is not None
         and found[1] < half / 1e3
@@ -135,7 +136,7 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
 def _between_stamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float] | None:
     """The mean time from one epoch's end to the next one's, and its half width, seconds.
 
-    None where lines have no stamps, or an epoch is missing.
+    None where lines have no timestamps, or an epoch is missing.
     """
     half = _number(run, "stamp_precision_ms")
     table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
@@ -156,7 +157,7 @@ def _between_stamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float
 def _step(
     run: Run, mean_s: float | None, precision_s: float | None
 ) -> tuple[float | None, float | None]:
-    """The mean step and its half width, milliseconds: as told, or an epoch's over its steps."""
+    """The mean step and its half width, milliseconds: as logged, or an epoch's over its steps."""
     told = _number(run, "step_ms")
     steps = _number(run, "steps_per_epoch")
     if told is not None:

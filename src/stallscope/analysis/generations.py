@@ -14,7 +14,7 @@ from stallscope.run import Run
 
 from .alignment import AlignedSteps, align
 from .ledger import Ledger, build_ledger, concatenated, of_last_world
-from .side_by_side import by_parts
+from .pivot import by_parts
 from .warmup import warm_up_steps
 
 

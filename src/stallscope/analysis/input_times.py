@@ -1,7 +1,7 @@
 """The three rates of a run's input: its loader alone, training on synthetic data, and on real data.
 
 They are those of one rank. Alone and slower than a rank needs, the loader itself is too slow; alone and
-fast enough, it is slow beside training only: both want the same processors, disk or memory.
+fast enough, it is slow beside training only: both want the same CPU cores, disk or memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def input_rates(
         run: the run.
         samples_per_second: of all ranks together.
         synthetic: the same of a baseline on as many ranks; None without one.
-        gains: what fixes of this run would gain, of which the input's says what is needed without a
+        gains: what fixes of this run would gain, of which the input's gives what is needed without a
             baseline.
     """
     last = {one.rank: one for one in sorted(run.input_times, key=lambda one: one.began) if one.ms}

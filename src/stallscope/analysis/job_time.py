@@ -15,8 +15,8 @@ from stallscope.run import Run
 from .alignment import AlignedSteps
 from .blocks import NULL
 from .ledger import GAPS, Ledger
+from .pivot import by_parts
 from .sampled import skipped_time
-from .side_by_side import by_parts
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class LaneSums:
         """Sums of lines between some rows over blocks of steps, from the coarsest level that has them.
 
         Args:
-            edges: rows at which the lines begin, and the one behind the last.
+            edges: rows at which the lines begin, and the one after the last.
             steps: begins with a whole block.
             per_block: a power of two.
         """

@@ -126,7 +126,7 @@ class Lanes:
         Args:
             begin: nanoseconds.
             end: nanoseconds, after ``begin``.
-            rows: the first one and the one behind the last.
+            rows: the first one and the one after the last.
             most_lanes: lanes that these rows may take.
             most_cells: cells side by side; one more where cells are cut.
         """

@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .among_few import smallest_of_few
 from .blocks import Block, Bools, Cells, HeldCells, Ints, added
-from .later import scipy_stats
+from .lazy_scipy import scipy_stats
 from .ledger import Ledger
+from .partial_sort import smallest_of_few
 from .stats import Floats, autocorrelation_time, robust_sd
 
 #: Rank, host and burst tests share a false-alarm rate of 2 %.
 ALPHA = 0.02 / 3
 #: Excesses below 2 % are the speed differences of any healthy fleet; of a few ranks, whose own spread
-#: says nothing, those below 4 %.
+#: carries no information, those below 4 %.
 INDIFFERENCE = 0.02
 _INDIFFERENCE_OF_FEW = 0.04
 #: With fewer independent steps τ itself is uncertain, and only a rank is named whose fast laps are so
 #: many times the others' slow ones.
 FEWEST_INDEPENDENT = 20
 _GLARING = 1.5
-# From this many ranks on their spread says something; from the second on, robustly.
+# From this many ranks on their spread is known; from the second on, robustly.
 _SPREAD_RANKS = 8
 _ROBUST_RANKS = 32
 # A host is slow if so many of its ranks are.
@@ -42,7 +42,7 @@ _RANKS_FOR_TAU = 64
 
 @dataclass(frozen=True)
 class SlowOnes:
-    """Positions of the slow ones among the tested; ``too_few_steps`` where nothing can be said."""
+    """Positions of the slow ones among the tested; ``too_few_steps`` if none can be named."""
 
     named: tuple[int, ...]
     #: Steps after which a lap has forgotten the one before.
@@ -60,7 +60,7 @@ def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> 
 
     Args:
         ledger: steady steps.
-        blind_ns: nobody is named for less; the completion skew where clocks were aligned by it.
+        blind_ns: no rank is named for less; the completion skew where clocks were aligned by it.
     """
     ranks = np.array(tested, np.int64)
     measured = ledger.cells.summed(_measured, ranks)

@@ -1,9 +1,9 @@
-"""Who is late now and then: cells of step × rank in which a stage took far longer than it usually does.
+"""Who is late at times: cells of step × rank in which a stage took far longer than it usually does.
 
 Persistent slowness is the lap test's affair. Here every stage is held against what it usually takes,
 so that a loader's hiccup shows although the noise of compute is larger. Cells that pile up on one rank
 or host are bursts (garbage collection, checkpoints, a noisy neighbour); cells that move around from
-rank to rank name nobody.
+rank to rank name no rank.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .blocks import Block, on_all_cores, ranks_of
 from .lap_test import ALPHA
-from .later import optimize, scipy_stats
+from .lazy_scipy import optimize, scipy_stats
 from .ledger import STAGES, Ledger
 from .stats import Floats
 
@@ -37,7 +37,7 @@ _RANKS_FOR_PEERS = 8
 _FEWEST_EPISODES = 2
 # One rank is late twice as often as another on healthy machines, too: cores differ in what else they do.
 _HEALTHY_RATIO = 2.0
-# From a smaller part the whole cannot be told.
+# A smaller part does not show the whole.
 _LEAST_SEEN = 0.3
 # Where a stage varies by any factor, no lateness is beyond doubt; as a whole number a century will do.
 _FOREVER_NS = 3e18
@@ -50,8 +50,9 @@ _LOW_TO_SD = 1 / (NormalDist().inv_cdf(_LOW) - NormalDist().inv_cdf(_LOWER))
 class LateCells:
     """Cells of step × rank in which a stage was late: one entry each, m in all.
 
-    ``sure`` cells are beyond doubt: without any there is no fault that moves around. The others are
-    hardly chance: they are counted as a fault's work, or its size would come out too small.
+    ``sure`` cells are beyond doubt: without any there is no fault that varies from step to step. The
+    others are hardly chance: they are counted as a fault's work, or its size would come out too
+    small.
     """
 
     #: Positions of step and rank, and the index of the stage in STAGES.
@@ -258,7 +259,8 @@ class Episodes:
         """In how many blocks most ranks of each host were late together.
 
         Args:
-            hosts: the ranks of every host. One with a single rank cannot be told from that rank: 0.
+            hosts: the ranks of every host. One with a single rank cannot be distinguished from that
+                rank: 0.
         """
         return np.array([self._together(ranks) if len(ranks) > 1 else 0 for ranks in hosts])
 

@@ -14,7 +14,7 @@ from .blocks import LATEST, NULL, Block, Ints
 from .ledger import Ledger
 from .stats import Floats
 
-#: Cells along the run, and ranks above each other, that can be told apart.
+#: Cells along the run, and ranks above each other, that can be distinguished.
 MOST_COLUMNS = 400
 MOST_ROWS = 200
 # Of many rows fewer columns: what is sent of a map stays below a megabyte.
@@ -31,7 +31,7 @@ class LatenessMap:
 
     #: Positions of the ranks in the ledger, row by row.
     rows: tuple[tuple[int, ...], ...]
-    #: Positions of the steps at which columns begin, and one behind the last step.
+    #: Positions of the steps at which columns begin, and one after the last step.
     edges: Ints
     mean: Floats
     #: The same of that rank of the row alone that is latest.

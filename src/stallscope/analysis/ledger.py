@@ -6,8 +6,8 @@ ready), plus allreduce (from the last rank's gradients ready until reduced). Val
 and the ends of epochs lie between steps: they are cut out of every rank's arrival, and what the cut
 takes from the wall clock has a row of its own.
 
-A step that a few of many ranks lack is in the ledger, too: there, a rank without stamps counts as the
-reference rank, so that it is never blamed. A step that more of them lack is left out.
+A step that a few of many ranks lack is in the ledger, too: there, a rank without timestamps counts
+as the reference rank, so that it is never blamed. A step that more of them lack is left out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ledger:
     total: Ints
     #: What is known of every rank in every step, n × R: ``input``, ``compute``, and ``arrival``, when
     #: its gradients were ready, counted from the step's begin; ``measured``, false where the rank lacks
-    #: a stamp and the reference rank's figures stand in for it; ``samples``, NULL where not known.
+    #: a timestamp and the reference rank's figures stand in for it; ``samples``, NULL where not known.
     cells: Cells
     allreduce: Ints
     #: Positions in ``ranks`` of the critical rank, of the one that came next to last (the critical
@@ -151,7 +151,7 @@ class Ledger:
 
     @cached_property
     def _roles(self) -> dict[str, dict[str, Ints]]:
-        """Looked up at once: nearly everything that is said of a step is about these ranks."""
+        """Look them up once: nearly all figures of a step are about these ranks."""
         found = np.concatenate(
             self.cells.by_steps(_of_roles, self.reference, self.critical), axis=-1
         )
@@ -259,7 +259,7 @@ def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
 def _taken_apart(
     block: Block, start: Ints, cuts: Cuts
 ) -> tuple[dict[str, Array], tuple[Ints, ...]]:
-    """Stages of every rank, and per step what is said of all of them."""
+    """Stages of every rank, and per step the figures of all of them."""
     begin, data, ready, measured = (block[name] for name in ("begin", "data", "ready", "measured"))
     arrival = ready - start[block.steps, None]
     own = block.within(cuts.at)

@@ -186,7 +186,7 @@ def _loaders_too_slow(ledger: Ledger) -> tuple[Ints, bool | None]:
 
 
 def _run_ahead(ledger: Ledger, starving: Ints) -> bool | None:
-    """Whether input shrinks by what was spent elsewhere before it; None where that cannot be told."""
+    """Whether input shrinks by what was spent elsewhere before it; None if that is unknown."""
     (slope,), (error,) = _slopes(ledger, np.array(some_of(starving.tolist())), pooled=True)
     if slope - _STANDARD_ERRORS * error > -_RUNS_AHEAD:
         return False
@@ -220,7 +220,7 @@ def _slopes(ledger: Ledger, starving: Ints, pooled: bool = False) -> tuple[Float
     if pooled:
         meat = meat.sum(axis=0, keepdims=True)
     variance = (inverse @ meat @ inverse)[:, 0, 0]
-    # Where rounding leaves a variance below nothing, how sure the slope is cannot be told.
+    # Where rounding leaves a variance below nothing, the slope's error is unknown.
     return slopes[:, 0], np.sqrt(np.where(variance >= 0, variance, np.nan))
 
 

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from stallscope.run import Log, Run
 
+from .pivot import in_parts, of_generation
 from .setup import number
-from .side_by_side import in_parts, of_generation
 
 Ints = npt.NDArray[np.int64]
 
-#: Stamps within a step, in the order in which they are taken.
+#: Timestamps within a step, in the order in which they are taken.
 STAMPS = ("data", "ready", "reduced")
 # Numbers further apart, as in a log with a damaged one, must not cost memory.
 _FURTHEST_APART = 10_000_000
@@ -50,7 +50,7 @@ class RankLogs:
 
 @dataclass(frozen=True)
 class Unplaced:
-    """Why stamps are not where they could be, and on which ranks."""
+    """Why timestamps are not where they could be, and on which ranks."""
 
     reason: str
     ranks: tuple[int, ...]
@@ -77,13 +77,13 @@ def rank_logs(run: Run) -> tuple[RankLogs, ...]:
 
 
 def stamps_measured(run: Run) -> dict[str, float | None]:
-    """Per stamp, in which share of the recorded steps it was taken; None without steps."""
+    """Per timestamp, in which share of the recorded steps it was taken; None without steps."""
     rows = run.steps.num_rows
     return {name: 1 - run.steps[name].null_count / rows if rows else None for name in STAMPS}
 
 
 def unplaced_stamps(run: Run) -> tuple[Unplaced, ...]:
-    """The reasons that recorders give for stamps that they could not place."""
+    """The reasons that recorders give for timestamps that they could not place."""
     ranks: dict[str, set[int]] = {}
     for log in run.logs:
         reason = _reason(log)
@@ -93,7 +93,7 @@ def unplaced_stamps(run: Run) -> tuple[Unplaced, ...]:
 
 
 def _amount(value: object) -> float | None:
-    """A number that a log says, where it is one."""
+    """Return a number from a log, if it is one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
         return None
     return float(value)

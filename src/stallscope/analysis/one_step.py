@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .blocks import Ints
-from .later import ndimage
+from .lazy_scipy import ndimage
 from .ledger import GAPS, STAGES, Ledger
 from .result import Analysis
 from .stats import robust_sd
@@ -35,7 +35,7 @@ class RankInStep:
 
 @dataclass(frozen=True)
 class OneStep:
-    """A step of a ledger, taken apart; milliseconds unless the name says otherwise."""
+    """A step of a ledger, taken apart; milliseconds unless named otherwise."""
 
     #: Position in the ledger.
     at: int

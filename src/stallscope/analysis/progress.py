@@ -76,7 +76,7 @@ def _pace_s(analysis: Analysis) -> float | None:
 
 
 def _behind(run: Run, last: int, pace: float | None) -> tuple[tuple[int, int], ...]:
-    # Logs are written now and then, not with every step.
+    # Logs are written at times, not with every step.
     every = run.fact("flush_seconds")
     writes = _BEHIND_WRITES * every / pace if pace and isinstance(every, int | float) else 0
     allowed = _BEHIND_STEPS + writes

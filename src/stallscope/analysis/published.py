@@ -1,4 +1,4 @@
-"""Scaling curves that others have published, to compare with. Each says where it is from.
+"""Published scaling curves to compare with, each with its source.
 
 Figures are as printed there, read off tables and text, not off pictures.
 """

@@ -1,8 +1,8 @@
-"""What an analysis found, as a table: whoever has the run needs no second analysis to see it again.
+"""The results of an analysis as a table, so that a run need not be analysed again.
 
 The table has a row per step of the ledger, and everything that is not per step as JSON in the
 metadata of its schema. What is per step and rank is not in it: that is made from the run's steps
-again, in a third of the time that tests, intervals and replays take, when somebody asks for it.
+again, in a third of the time that tests, intervals and replays take, on demand.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Ledgers:
             self.steady = _ledger(columns, ~self.warm_up, of_all, lambda: self._make()[1])
 
     def _make(self) -> tuple[Ledger | None, Ledger | None]:
-        """Both of them from the run's steps, once; without the stamps that they are made from."""
+        """Both of them from the run's steps, once; without the timestamps that they are made from."""
         with self._making:
             if self._made is None:
                 made = Generations.of(self._run)

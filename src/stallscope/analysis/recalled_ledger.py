@@ -1,4 +1,4 @@
-"""A ledger whose figures per step are known already; those per rank are made when somebody asks."""
+"""A ledger whose figures per step are known already; those per rank are made on demand."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RecalledLedger(Ledger):
 
     @property
     def to_come(self) -> int:
-        """Bytes of what is made when somebody asks."""
+        """Bytes of what is made on demand."""
         return len(self.steps) * len(self.ranks) * _BYTES_PER_RANK
 
     @property

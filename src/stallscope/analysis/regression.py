@@ -1,12 +1,12 @@
 """A job run again and again: since when a figure is another one, and what drifts.
 
-The noise of steps says nothing of the next start of the job; only the spread from run to run does. A
-lasting change is the split of the runs that fits best, by Student's t with the spread within both parts,
-corrected for all splits there are (Bonferroni, half of it for the latest run alone): unlike a test of
-ranks it works with a single run on one side, which is what a nightly job has on the day after. A trend
-is Kendall's τ, exact for few runs and without any assumption about how they scatter, with the slope of
-Theil and Sen. Both are asked of several figures: what is found keeps a false discovery rate of 1 %
-(Benjamini and Hochberg).
+The noise of steps does not show what the next start of the job does; only the spread from run to run
+does. A lasting change is the split of the runs that fits best, by Student's t with the spread within
+both parts, corrected for all splits there are (Bonferroni, half of it for the latest run alone):
+unlike a test of ranks it works with a single run on one side, which is what a nightly job has on the
+day after. A trend is Kendall's τ, exact for few runs and without any assumption about how they
+scatter, with the slope of Theil and Sen. Both are asked of several figures: what is found keeps a
+false discovery rate of 1 % (Benjamini and Hochberg).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from stallscope.run import Run
 
 from .comparison import Difference, differences
-from .later import scipy_stats
+from .lazy_scipy import scipy_stats
 from .result import ENTRIES, Analysis
 from .stats import Floats, Mean
 
@@ -152,7 +152,7 @@ def _history(runs: Sequence[Analysis], warnings: Sequence[str]) -> History:
         runs = [runs[at] for at in np.argsort(known, kind="stable")]
     else:
         said.append(
-            "not every run says when it began: they are in the order in which they were given"
+            "not every run has a start time: they are in the order in which they were given"
         )
     reruns = tuple(_reruns(runs))
     return History(_name(runs[0].run), reruns, tuple(_figures(runs)), tuple(said))

@@ -83,10 +83,10 @@ class RankSummary:
 
 @dataclass(frozen=True)
 class Straggler:
-    """Somebody who makes the others wait, or lateness that moves around and names nobody.
+    """A straggler, or lateness that varies from step to step and names no rank.
 
-    ``pattern``: ``persistent``, ``ramp`` (ever slower), ``bursts`` (now and then, on these ranks more
-    than chance allows) or ``rotating`` (now and then, on any rank: ``ranks`` and ``hosts`` are empty).
+    ``pattern``: ``persistent``, ``ramp`` (ever slower), ``bursts`` (at times, on these ranks more
+    than chance allows) or ``rotating`` (at times, on any rank: ``ranks`` and ``hosts`` are empty).
     """
 
     pattern: str
@@ -94,9 +94,9 @@ class Straggler:
     hosts: tuple[str, ...]
     stage: str
     #: By how much the stage takes longer than its peers': over all steps, or over the late ones where
-    #: the rank is late now and then.
+    #: the rank is late at times.
     excess_ms: Mean
-    #: The share of steps in which one of them came last, or was late where that is now and then.
+    #: The share of steps in which one of them came last, or was late where that is at times.
     late_share: float
     #: What it costs per step, on average: what would be saved without it.
     cost_ms: Mean
@@ -246,7 +246,7 @@ class Analysis:
     clocks: ClockSummary | None
     changes: tuple[ChangePoint, ...]
     communication: Communication | None
-    #: All steps in the ledger, warm-up included; None where stamps are missing.
+    #: All steps in the ledger, warm-up included; None where timestamps are missing.
     ledger: Ledger | None = field(repr=False)
     #: Per step of the ledger: whether it is warm-up.
     warm_up: npt.NDArray[np.bool_] = field(repr=False)

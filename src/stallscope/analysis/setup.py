@@ -65,7 +65,7 @@ class Setup:
     hosts: Mapping[str, int]
     #: Whether any rank computes on an accelerator.
     gpu: bool | None
-    #: Of the machine that has fewest processors for each of its ranks: both numbers.
+    #: Of the machine that has fewest CPU cores for each of its ranks: both numbers.
     processors: int | None
     ranks_there: int
     batch_size: int | None
@@ -181,12 +181,12 @@ def processors_of(logs: Iterable[Log]) -> int | None:
             return None
         allowed.append(own)
         counts.append(count)
-    # Ranks may be bound to processors of their own: there are at most as many as all of theirs.
+    # Ranks may be bound to CPU cores of their own: there are at most as many as all of theirs.
     return min(max(counts), sum(allowed)) if counts else None
 
 
 def machines(logs: Iterable[Log]) -> dict[str, list[Log]]:
-    """Logs by machine: containers on one have names of their own, and share its clock and processors."""
+    """Logs by machine: containers on one have names of their own, and share its clock and CPU cores."""
     found: dict[str, list[Log]] = {}
     for log in logs:
         found.setdefault(log.clock_domain, []).append(log)
@@ -237,7 +237,7 @@ def _passes(run: Run) -> int | None:
 
 
 def _samplers(run: Run) -> list[Mapping[str, Any]]:
-    """Return what the epochs' DistributedSamplers said; empty where other samplers were used, too."""
+    """Return what the epochs' DistributedSamplers recorded; empty if other samplers were used, too."""
     orders = run.fact("orders")
     found = orders if isinstance(orders, list) else []
     ours: list[Mapping[str, Any]] = [

@@ -22,16 +22,16 @@ from .what_if import some_of
 
 _NOTHING = Mean(0.0, (0.0, 0.0))
 # Stages before compute, by the stages that end with them. In compute the work itself varies on all
-# ranks alike, so that a slope says nothing.
+# ranks alike, so that a slope shows nothing.
 _UNTIL = {"other": ("other",), "input": ("other", "input")}
-# In more steps than this the fault outlasts its peers, and its duration says nothing about theirs.
+# In more steps than this the fault outlasts its peers, and its duration does not show theirs.
 _FEW = 0.05
 
 
 def sped_up_peers(ledger: Ledger, one: Straggler, named: Collection[int], load: CpuLoad) -> Mean:
     """Return the nanoseconds per step by which other ranks are ready earlier once a straggler is fixed.
 
-    Where the slope may be 0, only the interval says what the fault may take. Where the fault outlasts
+    Where the slope may be 0, only the interval shows what the fault may take. Where the fault outlasts
     its peers, the slope shows only that it takes cores. Then the result is the most that a fault with
     as many threads as the machine has cores can take.
 

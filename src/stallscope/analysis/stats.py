@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .later import fft, scipy_stats
+from .lazy_scipy import fft, scipy_stats
 
 Floats = npt.NDArray[np.float64]
 

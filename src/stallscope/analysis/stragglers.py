@@ -1,8 +1,8 @@
-"""Ranks and hosts that make the others wait, and lateness that moves around.
+"""Ranks and hosts that make the others wait, and lateness that varies from step to step.
 
 Slow hosts are looked for first, then slow ranks among the rest, then ranks and hosts that are late now
-and then, then lateness that moves around. Each is tested without those found before, so that one fault
-neither hides another nor is counted twice.
+and then, then lateness that varies from step to step. Each is tested without those found before, so
+that one fault neither hides another nor is counted twice.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import numpy as np
 from .blocks import NULL, Block, Bools, Ints
 from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
-from .later import scipy_stats
+from .lazy_scipy import scipy_stats
 from .ledger import STAGES, Ledger
 from .result import Straggler
 from .stats import Floats, mean_with_interval
 from .what_if import mean_saved, others, some_of, without_faulty, without_lateness
 
-# Lateness that costs less of a step is not worth a name; lateness that moves around, a mention.
+# Lateness that costs less of a step is not worth a name; lateness that varies from step to step, a
+# mention.
 _BURSTS_WORTH = 0.01
 _ROTATION_WORTH = 0.005
 # A rank has more work, not less speed, where it gets so many more samples.
@@ -41,10 +42,10 @@ class Found:
     #: Positions of the ranks that are slow all the time, and of all others.
     slow: tuple[int, ...]
     healthy: tuple[int, ...]
-    #: Lateness now and then that healing ranks would mend, and the named ones' part of it.
+    #: Lateness at times that healing ranks would mend, and the named ones' part of it.
     late: LateCells | None
     named_late: LateCells | None
-    #: Whether nobody can be named because there are too few independent steps.
+    #: Whether no rank can be named because there are too few independent steps.
     too_few_steps: bool
 
 
@@ -55,10 +56,10 @@ def find_stragglers(
 
     Args:
         ledger: steady steps.
-        replayed: the same with starving ranks at their loaders' pace, to tell what healing somebody
+        replayed: the same with starving ranks at their loaders' pace, to find what fixing a rank
             gains; the same ledger where that is not in question.
         hosts: per rank, its host.
-        blind_ns: nobody is named for less: the completion skew, where clocks were aligned by it.
+        blind_ns: no rank is named for less: the completion skew, where clocks were aligned by it.
     """
     everyone = range(len(ledger.ranks))
     both = (ledger, replayed)
@@ -288,7 +289,7 @@ def _bursts(
 
 
 def _rotating(ledger: Ledger, replayed: Ledger, cells: LateCells) -> list[Straggler]:
-    """Lateness that moves around, by stage."""
+    """Lateness that varies from step to step, by stage."""
     by_stage = [cells.of_stage(stage) for stage in STAGES]
     made = [
         _late_straggler("rotating", ledger, replayed, own, (), ())

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 # Less of the step is not worth a word: two runs of one job differ by as much.
 _WORTH = 0.005
-# Without a baseline nobody knows what is usual.
+# Without a baseline it is not known what is usual.
 _WORTH_UNCOMPARED = 0.15
 _STAGE = "compute"
 _PARTS = 20

@@ -46,7 +46,7 @@ _POLLING = (
 
 _ADVICE_WITHOUT_STEPS = (
     'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
-    "stallscope.torch's. A few hundred steps tell input, compute, slow ranks and allreduce apart.",
+    "stallscope.torch's. A few hundred steps separate input, compute, slow ranks and allreduce.",
 )
 
 
@@ -64,7 +64,7 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> 
     few = found.too_few_steps and len(ledger.ranks) > 1
     faults = _faults(ledger, found, compared.baseline)
     if few:
-        # Nobody can be named, but what costs time on whichever rank may be plain all the same.
+        # No rank can be named, but what costs time on any rank may still be clear.
         faults = [gain for gain in faults if _surely_worthwhile(gain, step_ms)]
         if len(ledger) < _FEWEST_STEPS or not faults:
             return _insufficient(

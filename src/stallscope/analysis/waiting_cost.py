@@ -1,4 +1,4 @@
-"""What waiting costs over the run, and whether the steps are enough to name somebody for it."""
+"""What waiting costs over the run, and whether the steps are enough to name a rank for it."""
 
 from __future__ import annotations
 

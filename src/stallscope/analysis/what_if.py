@@ -43,7 +43,7 @@ class WhatIf:
     ``fix`` is ``input``, ``compute``, ``other``, ``allreduce``, ``imbalance``, ``rank:3``,
     ``host:NAME``, ``variation`` (half of it), ``all`` (every fault at once), ``bandwidth:2`` or
     ``ranks:64``. ``bound`` marks an upper bound. ``extrapolated`` where the run itself cannot show it.
-    ``mostly_ms`` is what nine in ten of the steps save at least, which says something even where steps
+    ``mostly_ms`` is what nine in ten of the steps save at least, which is known even where steps
     are too much alike for an interval.
     """
 

@@ -1,4 +1,4 @@
-"""A batch from beginning to end; what it says is the command's business."""
+"""A batch from start to end; the command prints its messages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from stallscope.analysis import Analysis
 from stallscope.conditions import Outcome
 from stallscope.errors import StallscopeError
+from stallscope.progress import Watching
 from stallscope.reports import registry
 from stallscope.reports.index import Index, Line, render
 from stallscope.reports.index.index import STEM
@@ -21,7 +22,6 @@ from stallscope.reports.write import (
     stems_of,
     write_texts,
 )
-from stallscope.watching import Watching
 
 from .anonymous import without_paths
 from .plan import Against, against, job_key
@@ -47,7 +47,7 @@ class Batch:
     already: int = 0
     #: How many were made.
     made: int = 0
-    #: Runs that are left out because nobody knows when they began.
+    #: Runs that are left out because it is not known when they began.
     undated: int = 0
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class Batch:
         ]
 
     def _fail(self, unit: Unit, says: str) -> None:
-        """Of many runs it is said which one a sentence is about."""
+        """Name the run of a sentence, if there are many."""
         named = not self.settings.many or unit.where in says
         self.failed.append((unit, says if named else f"{unit.where}: {says}"))
 
@@ -167,7 +167,7 @@ class Batch:
         try:
             return known.unit.fingerprint(self.settings.read_as) == known.fingerprint
         except StallscopeError:
-            return False  # said where it is read
+            return False  # reported where it is read
 
     def _began_since(self, known: Known, since: datetime | None) -> bool:
         if since is None:

@@ -34,7 +34,7 @@ class Settings:
     anonymous: bool = False
     #: Whether single reports are wanted as Markdown, too.
     markdown: bool = False
-    #: Called with every analysis and where its run came from; says what it did.
+    #: Called with every analysis and its run's source; returns what it did.
     afterwards: Callable[[Analysis, str], str] | None = None
     #: Whether several runs are reported: then nothing is held between the passes.
     many: bool = False
@@ -47,7 +47,7 @@ class Settings:
         return any(question.startswith("ranks:") for question in self.questions)
 
     def of(self, count: int) -> Settings:
-        """The same for so many runs; one alone is told in full, and neither kept track of nor held
+        """The same for so many runs; one alone is reported in full, and neither tracked nor held
         against what is there.
         """
         many = count > 1

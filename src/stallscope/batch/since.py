@@ -24,6 +24,6 @@ def parse_since(text: str, now: datetime) -> datetime:
         moment = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
         raise UsageError(
-            f"--since {text}: say a date such as 2026-11-01, or an age such as 7d or 12h"
+            f"--since {text}: give a date such as 2026-11-01, or an age such as 7d or 12h"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -22,7 +22,7 @@ from stallscope.conditions import Outcome
 from stallscope.reports.index.line import Line
 from stallscope.reports.write import write_texts, writing
 
-from .sketch import Sketch, sketched
+from .run_summary import Sketch, sketched
 
 STATE = ".stallscope-reports.jsonl"
 _VERSION = 1
@@ -94,7 +94,7 @@ class State:
         return found if found and found.made == made and self._is_there(found) else None
 
     def still_own(self, written: Written) -> dict[str, tuple[int, int]]:
-        """Those of its files that nobody has changed or removed since."""
+        """Those of its files that were not changed or removed since."""
         return {
             name: stamp
             for name, stamp in written.files.items()
@@ -102,7 +102,7 @@ class State:
         }
 
     def is_own(self, path: Path) -> bool:
-        """Whether a batch has written that very file, and nobody has changed it since."""
+        """Whether a batch has written that very file, and it was not changed since."""
         name = path.name
         if any(name in names for names in self._begun.values()):
             return True

@@ -12,9 +12,9 @@ from stallscope.collector.loading import load_run
 from stallscope.collector.sources.registry import open_source
 from stallscope.collector.store import collected_runs, is_collected
 from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.progress import Watching, unwatched
 from stallscope.run import Run
 from stallscope.runs import runs_at
-from stallscope.watching import Watching, unwatched
 
 
 @dataclass(frozen=True)

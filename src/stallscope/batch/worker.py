@@ -17,17 +17,17 @@ from stallscope import conditions
 from stallscope.analysis import Analysis, analyse, ask
 from stallscope.collector.store import save_run
 from stallscope.errors import StallscopeError
+from stallscope.progress import Watching, unwatched
 from stallscope.reports.index.line import Line, line_of
 from stallscope.reports.json_report import document
 from stallscope.reports.markdown import MarkdownReport
 from stallscope.reports.terminal import summary
 from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
-from stallscope.watching import Watching, unwatched
 
 from .anonymous import anonymous
+from .run_summary import Sketch, sketch, sketched
 from .settings import Settings
-from .sketch import Sketch, sketch, sketched
 from .units import Unit
 
 # Baselines of so many jobs are held at once; those of one job follow each other.
@@ -35,7 +35,7 @@ _MOST_BASELINES = 4
 
 
 class Reads(Protocol):
-    """Who reads runs, as the parser of a name does if one is told."""
+    """Return the reader of runs, with the parser of a name if one is given."""
 
     def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
         """The run at a place, whose tables may be empty, and where the second pass reads it.
@@ -114,7 +114,7 @@ class Done:
     document: Path | None = None
     markdown: str = ""
     checked: tuple[conditions.Outcome, ...] = ()
-    #: What ``Settings.afterwards`` said; or why it could not be done.
+    #: What ``Settings.afterwards`` returned; or why it failed.
     said: str = ""
     failed: str = ""
 
@@ -227,7 +227,7 @@ def answered(analysis: Analysis, questions: Sequence[str], others: Sequence[Anal
         elif tells:
             unanswered.append(f"--what-if {question}: no run of this job on several ranks is here")
         else:
-            unanswered.append(f"--what-if {question}: these logs cannot tell where the time goes")
+            unanswered.append(f"--what-if {question}: these logs do not show where the time goes")
     return replace(
         analysis,
         what_if=(*analysis.what_if, *answers),

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from stallscope.errors import StallscopeError
-from stallscope.room import share_memory
+from stallscope.memory import share_memory
 
 from .settings import Settings
 from .worker import HERE, Reads, Worker
@@ -31,7 +31,7 @@ Result = tuple[int, "Any | Failed"]
 
 @dataclass(frozen=True)
 class Failed:
-    """A run that nothing could be done with, and the sentence that says why."""
+    """A run that failed, and the sentence with the cause."""
 
     says: str
 
@@ -72,7 +72,7 @@ class Workers:
         Args:
             method: of ``Worker``.
             tasks: its arguments.
-            watch: told now and then how many are done.
+            watch: called at times with how many are done.
         """
         if self._here is not None:
             for index, task in enumerate(tasks):

@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn, Progress, Task, TaskID
 from rich.spinner import Spinner
 from rich.text import Text
 
-from stallscope.watching import Watch, not_told
+from stallscope.progress import Watch, not_told
 
 # What is done sooner needs no bar.
 _PATIENCE_SECONDS = 2.0
@@ -25,7 +25,7 @@ _shown: ContextVar[_Bars | None] = ContextVar("shown", default=None)
 def watching(label: str, total: int) -> Iterator[Watch]:
     """A sign of life on a terminal's standard error: from two seconds on a bar, where there are several.
 
-    What it gives is to be called now and then with how many are done. Within another one, it is a line
+    What it gives is to be called at times with how many are done. Within another one, it is a line
     below that one's.
     """
     console = Console(stderr=True)

@@ -23,7 +23,7 @@ from .main import FINE
 from .opening import open_all
 
 DEFAULT_PORT = 8050
-#: Where runs are looked for if none are named: here, where collecting is told to put them, the demo's.
+#: Where runs are looked for if none are named: here, where the docs collect to, the demo's.
 PLACES = (Path(), Path("runs"), Path(".stallscope/demo"))
 
 
@@ -88,7 +88,7 @@ def opened(
 ) -> tuple[RunStore, list[str]]:
     """What the dashboard shows of the RUN arguments, and a sentence for each that cannot be read.
 
-    Collected runs and those of MLflow's experiments stay where they are until somebody looks at
+    Collected runs and those of MLflow's experiments stay where they are until a user opens
     them; all others are read.
 
     Raises:

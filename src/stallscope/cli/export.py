@@ -64,5 +64,5 @@ def _step(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 18):
-        raise UsageError(f"{option} {text}: say the number of a step, 1200 for example")
+        raise UsageError(f"{option} {text}: give the number of a step, for example 1200")
     return int(text)

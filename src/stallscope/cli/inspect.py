@@ -97,7 +97,9 @@ def _print_seen(place: str, seen: Seen, several: bool) -> None:
         console.print()
         console.print(_run(one))
     if not seen.runs:
-        console.print(Text("\nno runs: no file here tells when steps or epochs were", style="dim"))
+        console.print(
+            Text("\nno runs: no file here contains times of steps or epochs", style="dim")
+        )
 
 
 def _table(files: Iterable[FileSeen]) -> Table:
@@ -144,11 +146,11 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _notes(files: Iterable[FileSeen]) -> dict[str, list[str]]:
-    """What there is to say, each once, with the files that it is said of."""
+    """Return the messages, each once, with its files."""
     said: dict[str, list[str]] = defaultdict(list)
     for one in files:
         launcher = () if one.launcher is None else (f"lines labelled by {one.launcher}",)
-        zone = ("times are local, of a zone that nothing tells",) if _in_no_zone(one.span) else ()
+        zone = ("times are local, of an unknown time zone",) if _in_no_zone(one.span) else ()
         coarse = (one.precision,) if one.precision and one.sure == "likely" else ()
         for note in (*launcher, *coarse, *zone, *one.notes):
             said[note].append(one.path)

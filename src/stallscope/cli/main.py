@@ -12,7 +12,7 @@ from pathlib import Path
 from stallscope import __version__
 from stallscope.errors import MissingExtraError, StallscopeError
 
-#: Sub-commands, one module of this package each, with what the overview says about them.
+#: Sub-commands, one module of this package each, with their lines in the overview.
 COMMANDS = {
     "report": "where a run's time goes: in the terminal, or as HTML, Markdown, JSON, CSV",
     "compare": "what changed between two runs, or over many of them, and since when",
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """What the command line says, and for some commands a file in this folder."""
+    """Return the command line's options, for some commands with those of a file in this folder."""
     command, *rest = words
     if command not in CONFIGURED:
         return parser.parse_intermixed_args(rest)

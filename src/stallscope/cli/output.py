@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from stallscope.errors import UsageError
 from stallscope.reports import registry, write
 
-#: Where reports go unless ``--out`` says otherwise.
+#: Where reports go without ``--out``.
 REPORTS = Path("reports")
 
 

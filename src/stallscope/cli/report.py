@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stallscope.batch.alone import alone_in
 from stallscope.batch.baselines import baseline_units, named_baselines
 from stallscope.batch.batch import Batch
+from stallscope.batch.folder_lock import alone_in
 from stallscope.batch.since import parse_since
 from stallscope.batch.units import Unit, units_of
 from stallscope.batch.worker import Done
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only runs that began since: 2026-11-01, or 7d, or 12h ago",
     )
     parser.add_argument(
-        "--jobs", metavar="N", help="processes that work side by side (as many as processors)"
+        "--jobs", metavar="N", help="parallel processes (default: the number of CPU cores)"
     )
     add_engine(parser)
     add_scratch(parser)

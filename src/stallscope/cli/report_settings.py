@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from stallscope import conditions
-from stallscope.analysis.asked import parse
+from stallscope.analysis.what_if_queries import parse
 from stallscope.batch.settings import Settings
 from stallscope.errors import UsageError
 from stallscope.reports import registry
@@ -58,7 +58,9 @@ def _bandwidth(text: str | None) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise UsageError(f"--network-bandwidth {text}: say GB/s of bus bandwidth, 12.5 for example")
+        raise UsageError(
+            f"--network-bandwidth {text}: give GB/s of bus bandwidth, for example 12.5"
+        )
     return value
 
 
@@ -86,7 +88,7 @@ def jobs_of(options: argparse.Namespace, count: int) -> int:
     """How many processes work on so many runs.
 
     Raises:
-        UsageError: if it was said, and is no number.
+        UsageError: if it was given and is not a number.
     """
     text = options.jobs
     if options.engine != "local":
@@ -94,7 +96,7 @@ def jobs_of(options: argparse.Namespace, count: int) -> int:
     if text is None:
         return min(_processors(), max(1, count // _RUNS_PER_PROCESS))
     if not text.isdecimal() or not 0 < int(text) <= _MOST_JOBS:
-        raise UsageError(f"--jobs {text}: say a number of processes, 4 for example")
+        raise UsageError(f"--jobs {text}: give a number of processes, for example 4")
     return min(int(text), max(1, count))
 
 

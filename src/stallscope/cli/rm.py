@@ -59,13 +59,15 @@ def _remove(run: Removable) -> None:
 
 
 def _agreed(runs: Sequence[Removable]) -> bool:
-    """Ask whoever sits at the terminal.
+    """Ask the user at the terminal.
 
     Raises:
-        UsageError: if nobody does.
+        UsageError: if there is no terminal.
     """
     if not sys.stdin.isatty():
-        raise UsageError("nobody can be asked whether to remove the runs; --yes removes them")
+        raise UsageError(
+            "not in a terminal, so the removal cannot be confirmed; --yes removes the runs"
+        )
     for one in runs:
         print(f"{plain(where_is(one.folder))}: {decimal(one.manifest.bytes)}", file=sys.stderr)
     print(f"Remove {len(runs)} run(s)? [y/N] ", end="", file=sys.stderr, flush=True)

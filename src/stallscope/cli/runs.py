@@ -30,7 +30,7 @@ from stallscope.wording.plain import plain
 
 from .main import FINE
 
-# A table of more lines is read by nobody; JSON has them all.
+# A longer table is not readable; JSON has all runs.
 _LINES = 50
 _CELLS = 10
 _COLUMNS = ("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline", "size", "age")
@@ -118,7 +118,7 @@ def _limit(given: int | None, is_json: bool) -> int | None:
     if given is None:
         return None if is_json else _LINES
     if given < 0:
-        raise UsageError(f"--limit {given}: say how many runs")
+        raise UsageError(f"--limit {given}: give a number of runs")
     return given
 
 
@@ -180,7 +180,7 @@ def _document(store: Path, entry: Entry, baseline: Entry | None) -> dict[str, An
 
 
 def _texts(versions: object) -> dict[str, str]:
-    # Facts are what somebody's log says they are.
+    # Facts are whatever a log says they are.
     items = versions.items() if isinstance(versions, Mapping) else ()
     return {str(name): str(value) for name, value in items}
 

@@ -114,7 +114,7 @@ def _taken(place: str, found: _Found) -> list[SourceFile]:
         source = open_source(place)
         files = source.files()
     except StallscopeError:
-        return []  # said by what opens it as a run
+        return []  # reported where it is opened as a run
     if not _is_file(place, files):
         files = [file for file in files if _may_be_one(file.name)]
     taken = []
@@ -134,7 +134,7 @@ def _take(file: SourceFile, name: str, found: _Found) -> bool:
     try:
         head = beginning(file, HEAD_BYTES)
     except StallscopeError:
-        return False  # said where it is read as something else
+        return False  # reported where it is read as something else
     if is_autotune_log(head):
         found.autotunes.append(
             AutotuneFile(name, parse_autotune(name, beginning(file, MOST_BYTES)))
@@ -159,7 +159,7 @@ def _may_be_one(name: str) -> bool:
 
 
 def _named(source: Source, place: str, file: SourceFile) -> str:
-    """What is said of a file: where people find it from where they are."""
+    """Return a file's path relative to the current folder."""
     if source.local:
         path = Path(place)
         return str(path / file.name if path.is_dir() else path if path.is_file() else file.where)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from stallscope.analysis import Analysis
 from stallscope.wording.plain import plain
 
-from .judging import State, judge
-from .meaning import checked_condition
-from .reading import read_parts
+from .evaluation import State, judge
+from .parser import read_parts
 from .syntax import Node
+from .validation import checked_condition
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Whether a condition held, and what that rests on, in a sentence without its full stop.
 
-    ``held`` is None where a figure that decides is missing; ``says`` names it, and why.
+    ``held`` is None where a figure that decides is missing; ``says`` names it and the cause.
     """
 
     held: bool | None

@@ -134,7 +134,7 @@ def _epoch(analysis: Analysis, whose: str) -> Found:
 
 def _size(analysis: Analysis, _: str) -> Found:
     if analysis.epoch_times is not None and analysis.run.fact("size") is None:
-        return Missing("logs of epochs do not say how many ranks trained")
+        return Missing("logs of epochs do not contain the number of ranks")
     return count(analysis.run.size)
 
 

@@ -21,7 +21,7 @@ def _speedup(gain: WhatIf, whose: str) -> Quantity:
     return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, whose)
 
 
-#: What is known of a fix: its kind, how it is read, and what there is to gain where nobody is slow.
+#: What is known of a fix: its kind, how it is read, and its gain if no rank is slow.
 GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
     "speedup": (Kind.NUMBER, _speedup, 1.0),
     "saved_ms": (Kind.MS, _saved, 0.0),
@@ -48,18 +48,18 @@ def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
         if gain is not None:
             return value_of(gain, whose)
         why = _not_offered(fix, analysis)
-        # Nobody who was looked for is slow: there is nothing to mend.
-        return Missing(why) if why else number(nothing, kind, whose, "nobody was found slow")
+        # No such rank is slow: there is nothing to fix.
+        return Missing(why) if why else number(nothing, kind, whose, "no rank was found slow")
 
     return found
 
 
 def _not_offered(fix: str, analysis: Analysis) -> str:
-    """Why a fix has no gain; empty where there is nobody to be mended."""
+    """Return why a fix has no gain; empty if there is nothing to fix."""
     kind, _, value = fix.partition(":")
     run = analysis.run
     if kind in ("bandwidth", "ranks"):
-        return f"nobody asked; --what-if {fix} does"
+        return f"it was not asked; --what-if {fix} asks it"
     if fix == "compute" and analysis.predicted_from == "run":
         return "it needs a baseline of the same job (--baseline)"
     if kind == "rank" and value not in map(str, run.ranks):

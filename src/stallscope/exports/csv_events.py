@@ -7,8 +7,8 @@
 | ``waited_ns`` | for how long it had lasted by then, at least; empty where it is of a moment |
 | ``utc``, ``local`` | what was stamped: in UTC, or in a zone that nothing tells |
 | ``kind``, ``what`` | as findings go by it, and in words |
-| ``ranks``, ``hosts`` | that it is of, separated by blanks; empty where it is of none, or nobody knows |
-| ``file`` | that tells it |
+| ``ranks``, ``hosts`` | that it is of, separated by blanks; empty where it is of none, or it is not
+known | | ``file`` | that tells it |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = tuple[str | int | None, ...]
 
 
 class CsvEventsExport(Export):
-    """Events in the order of time, those of no known time behind the others."""
+    """Events in the order of time, those of no known time after the others."""
 
     name: ClassVar[str] = "events-csv"
     may_be_gzipped: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class CsvEventsExport(Export):
         chosen = [one for one in rows if _is_chosen(worlds.selection, span, *one)]
         for at, event in sorted(chosen, key=lambda one: (one[0] is None, one[0] or 0)):
             writer.writerow(_row(worlds, at, event))
-        # The file is closed by whoever has opened it.
+        # The caller closes the file.
         text.detach()
 
 

@@ -27,7 +27,7 @@ class CsvExport(Export):
         writer.writerow(SCHEMA.names)
         for table in tables(worlds):
             writer.writerows(zip(*map(_cells, table.columns), strict=True))
-        # The file is closed by whoever has opened it.
+        # The caller closes the file.
         text.detach()
 
 

@@ -73,7 +73,7 @@ def _of_stamps(world: World, selection: Selection) -> list[RawSlices]:
             for stamps in (aligned.begin, aligned.data, aligned.ready, aligned.reduced, aligned.end)
         )
         staged = outside & aligned.measured[:, rank]
-        # With all stamps and yet not measured: the clock was set within this step.
+        # With all timestamps and yet not measured: the clock was set within this step.
         torn = (np.stack([begin, data, ready, reduced, end]) != NULL).all(axis=0) & ~staged
         until = np.where(end == NULL, next_begin(world, begin), end)
         whole = outside & ~staged & ~torn & (begin != NULL) & (until != NULL)

@@ -11,7 +11,7 @@ from stallscope.analysis.blocks import Bools, Ints
 from stallscope.errors import UsageError
 from stallscope.wording.verdicts import listed
 
-# Nobody names more ranks one by one, and a slip must not fill the memory.
+# Real selections are smaller, and a slip must not fill the memory.
 _MOST = 1_000_000
 
 
@@ -71,7 +71,7 @@ def parse_ranks(text: str) -> frozenset[int]:
     for word in text.split(","):
         first, dash, last = word.strip().partition("-")
         if not _is_number(first) or (dash and not _is_number(last)):
-            raise UsageError(f"--ranks {text}: say ranks and ranges of them, 0,3,8-15 for example")
+            raise UsageError(f"--ranks {text}: give ranks and ranges, for example 0,3,8-15")
         low, high = int(first), int(last if dash else first)
         if not low <= high < low + _MOST:
             raise UsageError(f"--ranks {text}: {word.strip()} is no range of ranks")

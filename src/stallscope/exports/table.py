@@ -89,7 +89,7 @@ def _rows(worlds: Worlds, world: World, rank: int) -> pa.Table:
 
 
 def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
-    """What the ledger has of the rank, and of input and compute what the stamps have."""
+    """What the ledger has of the rank, and of input and compute what the timestamps have."""
     ledger, at = world.ledger, world.in_ledger
     position = np.maximum(at, 0)
     there = at >= 0
@@ -118,7 +118,7 @@ def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Ar
 
 def _own_stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
     known = {name: column != NULL for name, column in stamps.items()}
-    # With all stamps and yet not measured: the clock was set within this step.
+    # With all timestamps and yet not measured: the clock was set within this step.
     whole = np.logical_and.reduce(list(known.values()))
     sound = world.aligned.measured[:, rank] | ~whole
     begin, data, ready = (stamps[name] for name in ("begin", "data", "ready"))

@@ -3,7 +3,7 @@
 A rank's slices are the ledger's, to the nanosecond: from R(i−1) its other, input, compute and wait
 follow each other until the last rank is ready, then exposed allreduce until R(i). What lies between
 steps comes before them. Where clocks let slices overlap they are cut, and their arguments keep the
-ledger's figures. Of steps that are not in the ledger the stamps are shown that there are.
+ledger's figures. Of steps that are not in the ledger the timestamps are shown that there are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Within a generation the clocks of hosts are brought together as the analysis does it. From one
 generation to the next, and between hosts that share no completed collective, only the wall clocks
-tell. Time 0 is the begin of the run's first step, whatever part of the run is exported.
+tell. Time 0 is the start of the run's first step, whatever part of the run is exported.
 """
 
 from __future__ import annotations

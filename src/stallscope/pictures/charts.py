@@ -30,7 +30,7 @@ from .rates import EfficiencyLines, RateBars
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Points along the run that a picture shows at most; more cannot be told apart on a screen.
+#: Points along the run that a picture shows at most; more cannot be distinguished on a screen.
 MOST_POINTS = 400
 #: Bars side by side that can be read; beyond that, the ranks that matter are chosen.
 MOST_RANKS = 32

@@ -19,7 +19,7 @@ def ledgers_chart(found: Comparison) -> StackedBars | None:
         exact(one.value, "ms", one.ci95) for one in (found.step.first, found.step.second)
     )
     return StackedBars(
-        "Where a step's time goes",
+        "Step time by cause",
         f"A step takes {first} in A and {second} in B.",
         "ms",
         (cause_bar("A", found.first, a), cause_bar("B", found.second, b)),

@@ -143,4 +143,4 @@ def _marked(analysis: Analysis) -> str:
     named = [listed(noun, own) for noun, own in (("host", hosts), ("rank", ranks)) if own]
     if named:
         return f"Marked: {joined(named)}."
-    return "Nobody stands out beyond chance."
+    return "No rank is later than chance explains."

@@ -14,7 +14,7 @@ from stallscope.wording.numbers import amount
 
 Floats = npt.NDArray[np.float64]
 
-#: Columns side by side; more cannot be told apart on a screen.
+#: Columns side by side; more cannot be distinguished on a screen.
 _COLUMNS = 400
 
 
@@ -33,7 +33,7 @@ class OverTime:
 
 
 def machine_chart(analysis: Analysis) -> OverTime | None:
-    """How busy machines were: GPUs, or else processors. None where nobody measured it."""
+    """How busy machines were: GPUs, or else CPU cores. None if it was not measured."""
     found = quantities(analysis.run)
     began = analysis.run.started_at
     if not found or began is None:

@@ -1,4 +1,4 @@
-"""Colours: one per stage everywhere, told apart by people with any kind of colour vision.
+"""Colours: one per stage everywhere, distinguished by people with any kind of colour vision.
 
 From the palette of Okabe and Ito (Color Universal Design, 2008), each with its shade for dark pages.
 """

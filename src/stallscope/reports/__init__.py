@@ -1,4 +1,4 @@
 """Reports: one file per format, all saying the same from one Analysis.
 
-``contents`` and ``tables`` decide what is said; the formats decide how it looks.
+``contents`` and ``tables`` decide the content; the formats decide how it looks.
 """

@@ -32,7 +32,7 @@ _TEXTS = (
     ("known_from", "Known from"),
     ("clock", "Times of epochs"),
     ("python", "Python"),
-    ("cpu_count", "Processors per host"),
+    ("cpu_count", "CPU cores per host"),
     ("threads", "Threads"),
     ("loader_workers", "Loader workers"),
     ("devices", "Devices"),
@@ -57,7 +57,7 @@ def ranks_that_matter(analysis: Analysis) -> tuple[str, list[RankSummary]]:
         return "Named ranks", named[:_MOST_NAMED]
     stamped = [rank for rank in analysis.ranks if rank.wait_ms is not None]
     latest = sorted(stamped, key=lambda rank: rank.wait_ms or 0.0)[:_MOST_LATEST]
-    return "Latest ranks (no rank is named)", latest
+    return "Ranks, latest first (no straggler found)", latest
 
 
 def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:

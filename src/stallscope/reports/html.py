@@ -40,7 +40,7 @@ _MOST_GAINS = 4
 _STAGE_KINDS = ("input", "compute", "other", "imbalance", "allreduce")
 
 _NOTHING_GAINED = {
-    "insufficient_data": "Not to be told from these logs.",
+    "insufficient_data": "These logs cannot show it.",
     "compute": "Beyond compute, nothing that is worth mentioning.",
 }
 

@@ -16,7 +16,7 @@ from stallscope.analysis.what_if import WhatIf
 from stallscope.collector.catalogue.values import moment
 from stallscope.machines import between, figures_of
 from stallscope.run import Event, MeasuredInput, Run, Series
-from stallscope.wall_time import steady_wall
+from stallscope.utc import steady_wall
 from stallscope.wording.events import since_begin_s, worst
 from stallscope.wording.fixes import is_throughput
 

@@ -12,9 +12,9 @@ from stallscope.wording.verdicts import listed
 from .tables import NOTHING, Table
 
 _ENOUGH = {
-    True: "Alone it is fast enough: beside training something takes processors, disk or memory from it",
+    True: "Alone it is fast enough: during training something takes CPU cores, disk or memory from it",
     False: "Alone it is too slow already",
-    None: "Whether it is fast enough alone, its interval does not tell",
+    None: "Its interval is too wide to tell whether it is fast enough alone",
 }
 
 
@@ -38,7 +38,7 @@ def rates_table(analysis: Analysis) -> Table | None:
 
 
 def stages_table(analysis: Analysis) -> Table | None:
-    """The stages of the slowest loader; None where it told none."""
+    """The stages of the slowest loader; None if it has none."""
     found = analysis.input_rates
     if found is None or not found.slowest.stages:
         return None
@@ -73,4 +73,4 @@ def _measured_on(analysis: Analysis, found: InputRates) -> str:
     on = listed("rank", [one.rank for one in found.ranks])
     together = "at the same time" if found.at_once else "not all ranks at the same time"
     several = f", {together}" if analysis.run.size > 1 else ""
-    return f"measure_input ran on {on}{several}; {batches} behind the warm-up."
+    return f"measure_input ran on {on}{several}; {batches} after the warm-up."

@@ -61,7 +61,7 @@ class MarkdownReport(Report):
 
 
 def escaped(text: str) -> str:
-    """Text that shows as itself, on one line: no markup, no HTML, no links, nobody notified."""
+    """Text that shows as itself, on one line: no markup, no HTML, no links, no notifications."""
     text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = _LIVE.sub(lambda found: f"{found[0]}<!-- -->", text)
     return _outside_comments(text)

@@ -21,7 +21,7 @@ REPORTS: tuple[Report, ...] = (
     OpenMetricsReport(),
 )
 
-#: Those that what is said of several runs together has, too.
+#: The formats of reports on several runs.
 DOCUMENTS = ("html", "md", "json", "csv")
 
 

@@ -46,7 +46,7 @@ GAINS_FROM = {
     "run": "The run's own steps, replayed without the fault.",
 }
 _RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
-# More of them nobody reads one by one; the dashboard and JSON have them.
+# More are too many to read; the dashboard and JSON have them.
 _MOST_EVENTS = 50
 
 
@@ -196,7 +196,7 @@ def _mean(analysis: Analysis) -> float | None:
 
 
 def stragglers_table(analysis: Analysis) -> Table | None:
-    """Who makes the others wait. None where nobody does."""
+    """Return the table of stragglers; None if there are none."""
     if not analysis.stragglers:
         return None
     rows = tuple(
@@ -211,7 +211,7 @@ def stragglers_table(analysis: Analysis) -> Table | None:
         for one in analysis.stragglers
     )
     return Table(
-        "Who makes the others wait",
+        "Stragglers",
         ("Who", "When", "Stage", "By how much", "Share of steps", "Costs per step"),
         rows,
         words=frozenset({0, 1, 2}),
@@ -341,7 +341,7 @@ def gains_table(analysis: Analysis) -> Table | None:
 
 
 def events_table(analysis: Analysis) -> Table | None:
-    """What logs beside the run's own tell. None where they tell nothing."""
+    """What logs beside the run's own tell. None if unknown."""
     run = analysis.run
     listed = events.worst(run.events, _MOST_EVENTS)
     if not listed:
@@ -381,7 +381,7 @@ def ranks_table(analysis: Analysis) -> Table:
         ),
         words=frozenset({1}),
         emphasised=frozenset(row for row, rank in enumerate(analysis.ranks) if rank.rank in named),
-        note="Means per steady step. Named ranks stand out.",
+        note="Means per steady step. Stragglers are highlighted.",
     )
 
 

@@ -13,7 +13,7 @@ from .draws import Ints, whole_microseconds
 
 @dataclass(frozen=True)
 class Slew:
-    """A host's clock runs fast by ``ppm`` from the begin of one step to the end of another."""
+    """A host's clock runs fast by ``ppm`` from the start of one step to the end of another."""
 
     host: int
     first_step: int

@@ -17,7 +17,7 @@ class Fixed:
             raise ValueError(f"the communication takes {self.ms} ms; it is 0 or more")
 
     def transfer_ms(self, ranks: int) -> float:
-        """Mean exposed time per step; one rank has nobody to reduce with."""
+        """Mean exposed time per step; one rank does not reduce."""
         return self.ms if ranks > 1 else 0.0
 
     @property

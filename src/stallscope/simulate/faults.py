@@ -27,7 +27,7 @@ class Always:
 class Bursts:
     """In episodes that begin at random on each affected rank, independently of the others'."""
 
-    #: Mean number of steps from the begin of one episode to that of the next.
+    #: Mean number of steps from the start of one episode to that of the next.
     every: float = 50.0
     #: Steps that an episode lasts; one that begins within another prolongs it.
     length: int = 3
@@ -111,7 +111,7 @@ class Fault:
     #: Coefficient of variation of what it adds, independent in every rank and step.
     cv: float = 0.1
     #: The rank is late for an early bucket of gradients only: its own ``ready`` does not move, the
-    #: transfer takes longer. Stamps around the whole reduction cannot tell that from a slow network.
+    #: transfer takes longer. Timestamps around the whole reduction cannot tell that from a slow network.
     bucket: bool = False
     #: Threads that work on CPU cores for as long as it lasts. 0: the rank sleeps meanwhile. It matters
     #: where ranks share cores (``Job.cores_per_host``).

@@ -21,7 +21,7 @@ _BASELINE_SEED = 1_000_003
 
 @dataclass(frozen=True)
 class Job:
-    """A job; times in milliseconds unless the name says otherwise, steps counted from 0."""
+    """A job; times in milliseconds unless named otherwise, steps counted from 0."""
 
     ranks: int = 8
     steps: int = 500
@@ -68,7 +68,7 @@ class Job:
     #: Standard deviation of the ranks' permanent differences in speed of compute, as a fraction.
     rank_spread: float = 0.0
     synthetic: bool = False
-    #: Whether the stamps within a step could be placed.
+    #: Whether the timestamps within a step could be placed.
     stamps: bool = True
     run_id: str = "run-a"
     run_name: str | None = None

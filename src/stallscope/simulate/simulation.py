@@ -71,6 +71,6 @@ def _truth(true: Timeline, clocks: list[HostClock]) -> Truth:
 
 
 def _frozen(times: Ints) -> Ints:
-    """Steps × ranks. The run's table may share the memory, so that nobody writes to it."""
+    """Steps × ranks. The run's table may share the memory, so it must not be written to."""
     times.flags.writeable = False
     return times.T

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.attempts import last_attempts, recorded_again
 from stallscope.collector.step_files import write_rows
+from stallscope.deduplicate import last_attempts, recorded_again
 from stallscope.run import STEPS_SCHEMA, Log, Run
 
 from .each import each
@@ -245,7 +245,7 @@ def _name(logs: tuple[int, int]) -> str:
 
 
 class _Counted(io.RawIOBase):
-    """A file that is written through it, with what manifests say of files: nobody reads it again."""
+    """A file, and what manifests contain of it, computed while it is written."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._digest, self.size = file, hashlib.sha256(), 0

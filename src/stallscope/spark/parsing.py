@@ -158,7 +158,7 @@ def _bytes_of(path: str, start: int, end: int | None) -> bytes:
 
 
 def _tasks(files: Sequence[SourceFile]) -> Iterator[list[int]]:
-    """Which files each task reads: large ones first, so that nobody waits for them in the end."""
+    """Which files each task reads: large ones first, so that they are not last."""
     task: list[int] = []
     size = 0
     for number in sorted(range(len(files)), key=lambda number: -files[number].size):

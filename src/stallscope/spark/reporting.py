@@ -51,7 +51,7 @@ class FarRuns:
 
     spark: Any
     scratch: str | None = None
-    #: Of runs that somebody still holds, with what removes their cells.
+    #: Of runs that are still in use, with what removes their cells.
     _held: weakref.WeakKeyDictionary[Cluster, Callable[[], object]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -68,20 +68,20 @@ class FarRuns:
 
         Raises:
             NotFoundError, UnreadableError: as ``Unit.read``.
-            UsageError: if nobody has said where executors may write, and it goes without saying nowhere.
+            UsageError: if no place for executors to write is named or known.
             UnwritableError: if nothing can be written there.
         """
         held = _collected(unit) if unit.collected else self._logs(unit, read_as)
         if not held.files:
             return held.run
         cluster = Cluster(self.spark, self._new_scratch(unit))
-        # Gone with all cells in it, as soon as nobody holds them any longer.
+        # Gone with all cells in it, as soon as they are not in use.
         self._held[cluster] = weakref.finalize(cluster, remove, cluster.folder)
         steps = FarTable(cluster, held.files, tuple(held.run.ranks), held.rows)
         return replace(held.run, steps=cast("pa.Table", steps))
 
     def end(self) -> None:
-        """Remove what executors have written for runs that somebody still holds."""
+        """Remove what executors have written for runs that are still in use."""
         for end in list(self._held.values()):
             end()
         for place in self._rows:

@@ -18,7 +18,7 @@ from .storage import is_url
 # Of a driver that was killed: whether it still runs on another machine that shares the store cannot be
 # asked, but one that is at work writes more often than once a day.
 _LEFT_SECONDS = 24 * 3600
-# As ``mkdtemp`` ends names, so that nobody else's are taken for ours.
+# As ``mkdtemp`` ends names, so that other folders are not taken for ours.
 _OURS = ".stallscope-spark-" + "[a-z0-9_]" * 8
 
 
@@ -45,7 +45,7 @@ def scratch_in(store: Path) -> Path:
         _remove_left(store)
         # Not what a link leads to: executors may have it elsewhere.
         made = Path(tempfile.mkdtemp(prefix=".stallscope-spark-", dir=store)).absolute()
-        # Executors may be somebody else.
+        # Executors may run as another user.
         made.chmod(store.stat().st_mode)
     return made
 
@@ -53,7 +53,7 @@ def scratch_in(store: Path) -> Path:
 def keep(places: Iterable[str]) -> None:
     """Show that folders are not left, though nothing is written to them."""
     for place in places:
-        with suppress(OSError):  # it is no folder, or somebody else has removed it
+        with suppress(OSError):  # it is no folder, or another process has removed it
             os.utime(place)
 
 

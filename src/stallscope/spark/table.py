@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.analysis.away import AwayTable
 from stallscope.analysis.blocks import NULL, Ints
-from stallscope.analysis.side_by_side import SideBySide, side_by_side
-from stallscope.room import in_memory
+from stallscope.analysis.pivot import SideBySide, side_by_side
+from stallscope.analysis.remote_table import AwayTable
+from stallscope.memory import in_memory
 from stallscope.run import STEPS_SCHEMA
 
 from .cells import Cluster, FarCells, Stretch, written
@@ -136,7 +136,8 @@ def _in_part(part: _Part, kernel: Callable[..., T], args: tuple[Any, ...]) -> tu
 
 def _facts(rows: pa.Table, sessions: Ints | None) -> _Facts:
     found = side_by_side(rows, ("end",), in_memory, sessions)
-    # The first of these steps begins a session only if it is the first of all, which nobody knows here.
+    # The first of these steps begins a session only if it is the first of all, which it is not
+    # known here.
     begins = np.flatnonzero(found.session_start[1:]) + 1
     return _Facts(found.steps, found.ranks, found.epochs, begins)
 

@@ -57,7 +57,7 @@ def steps_and_epochs(analysis: Analysis) -> str:
     """``200 steps in 2 epochs``; ``2 epochs`` where nothing is known of their steps."""
     epochs = counted(analysis.epochs, "epoch")
     if analysis.epoch_times is not None:
-        return epochs if analysis.epochs else "no epochs that can be told apart"
+        return epochs if analysis.epochs else "no separate epochs"
     return f"{counted(analysis.steps, 'step')} in {epochs}"
 
 

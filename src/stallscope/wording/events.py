@@ -1,4 +1,4 @@
-"""What other logs tell, in words: what happened, of whom it is, and when that was."""
+"""Events from other logs, in words: what happened, of whom it is, and when that was."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .plain import plain
 from .verdicts import listed
 
 #: Above a list of events.
-TITLE = "What other logs tell"
-#: When an event was, where nobody tells.
+TITLE = "Events from other logs"
+#: The time of an event without a known time.
 NOT_KNOWN = "not known"
 
 # What stops a job or takes ranks from it, and what slows it; all else only happened.
@@ -31,7 +31,7 @@ def what(event: Event) -> str:
 
 
 def who(event: Event) -> str:
-    """The ranks and hosts that it is about; empty where nobody is named."""
+    """The ranks and hosts that it is about; empty if none is named."""
     ranks = listed("rank", event.ranks) if event.ranks else ""
     hosts = ", ".join(plain(host) for host in event.hosts[:_MOST_HOSTS])
     return ", ".join(one for one in (ranks, hosts) if one)

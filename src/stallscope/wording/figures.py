@@ -63,7 +63,7 @@ def clocks(analysis: Analysis) -> str:
     if found.late:
         parts.append(f"a timestamp came late in {percent(found.late)} of steps")
     if found.violations:
-        parts.append(f"stamps contradict each other in {percent(found.violations)} of steps")
+        parts.append(f"timestamps contradict each other in {percent(found.violations)} of steps")
     return "; ".join(parts)
 
 

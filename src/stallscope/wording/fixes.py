@@ -20,7 +20,7 @@ _TITLES = {
 }
 #: Where steps would be no faster.
 NO_GAIN = "no gain"
-_NOBODY_LATE = "no rank late now and then"
+_NOBODY_LATE = "no rank late at times"
 
 
 def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
@@ -29,7 +29,7 @@ def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
     Args:
         fix: the name of the fix.
         slow: fixes of single ranks and hosts, which the fix ``imbalance`` brings together.
-        in_turn: whether that fix ends lateness that moves around, too.
+        in_turn: whether that fix ends lateness that varies from step to step, too.
     """
     kind, _, value = fix.partition(":")
     if fix in _TITLES:

@@ -11,7 +11,7 @@ from .fixes import fix_title
 
 # Smaller gains round to nothing.
 _WORTH_MENTIONING = 1.005
-# The analysis never offers these; somebody asked.
+# The analysis never offers these; the user asked.
 _ASKED = ("bandwidth:", "ranks:")
 
 

@@ -86,7 +86,7 @@ def late_timestamps(analysis: Analysis) -> str:
 def _unused(analysis: Analysis) -> list[str]:
     """Steps that the ledger has to do without."""
     if analysis.ledger is None:
-        return ["No step has all the stamps that its stages need: only step times are known."]
+        return ["No step has all timestamps that its stages need: only step times are known."]
     found = coverage(analysis)
     return [f"In the ledger are {found}."] if found else []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.machines import Figures, Quantity, between, quantities
-from stallscope.wall_time import steady_wall
+from stallscope.utc import steady_wall
 
 from .numbers import Scale, significant
 from .plain import plain
@@ -63,7 +63,7 @@ def reading(value: float, unit: Scale) -> str:
 
 
 def evidence(analysis: Analysis) -> str:
-    """How busy machines were over the steady steps, in one sentence; empty where nobody measured it."""
+    """How busy machines were over the steady steps, in one sentence; empty if it was not measured."""
     found = _busy(analysis)
     if found is None:
         return ""

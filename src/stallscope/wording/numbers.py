@@ -107,7 +107,7 @@ def plus_minus(value: float, ci95: Interval | None) -> str:
 
 
 def decimals_of(value: float, ci95: Interval | None) -> int:
-    """Digits behind the point that a value deserves: to the first digit of its half width."""
+    """Digits after the decimal point that a value deserves: to the first digit of its half width."""
     usual = _decimals(value)
     half = 0.0 if ci95 is None else (ci95[1] - ci95[0]) / 2
     return min(_decimals(half, digits=1), usual + _MORE_DIGITS) if half else usual
@@ -132,7 +132,7 @@ def between(low: float, high: float) -> str:
 
 
 def decimals_between(low: float, high: float) -> int:
-    """Digits behind the point that tell the ends of an interval apart, as far as one more does."""
+    """Decimal digits that distinguish the ends of an interval, as far as one more does."""
     usual = _decimals(low)
     return usual + (fixed(low, usual) == fixed(high, usual))
 
@@ -184,6 +184,6 @@ def _decimals(value: float, digits: int = _DIGITS) -> int:
 
 
 def fixed(value: float, decimals: int) -> str:
-    """So many digits behind the point; what rounds to zero has no sign."""
+    """So many digits after the decimal point; what rounds to zero has no sign."""
     text = f"{value:,.{decimals}f}"
     return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")

@@ -1,4 +1,4 @@
-"""Who makes the others wait, in the words of a table."""
+"""Stragglers as text for tables."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from .verdicts import listed
 
 #: What the columns mean; below every table of stragglers.
 NOTE = (
-    "By how much: over all steps, or over the late ones where it is late now and then or moves around. "
-    "Share of steps: those in which it is the last to be ready, or late. Costs: what a step would save "
-    "without it, on average; they do not add up."
+    "By how much: over all steps; over the late ones where lateness is intermittent or varies from step "
+    "to step. Share of steps: those in which it is last to be ready, or late. Costs: what a step would "
+    "save without it, on average; they do not add up."
 )
 
 _PATTERNS = {
     "persistent": "all the time",
-    "ramp": "more and more",
-    "bursts": "now and then",
-    "rotating": "moves around",
+    "ramp": "increasing",
+    "bursts": "at times",
+    "rotating": "varies from step to step",
 }
 
 
 def who(one: Straggler) -> str:
-    """``rank 3``, ``host b (ranks 2 and 3)``; ``any rank`` where it moves around."""
+    """``rank 3``, ``host b (ranks 2 and 3)``; ``any rank`` where it varies."""
     if not one.ranks:
         return "any rank"
     ranks = listed("rank", one.ranks)
@@ -31,11 +31,11 @@ def who(one: Straggler) -> str:
 
 
 def pattern(one: Straggler) -> str:
-    """In which way; with more samples than its peers' that it has more to do, and is not slower."""
+    """Return the pattern; a rank with more samples than its peers has more to do, and is not slower."""
     found = _PATTERNS.get(one.pattern, one.pattern)
     if one.work is None:
         return found
-    return f"{found}; uneven work: {one.work:.2f} times the others' samples"
+    return f"{found}; uneven work: {one.work:.2f} times its peers' samples"
 
 
 def excess(one: Straggler) -> str:

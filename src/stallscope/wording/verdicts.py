@@ -25,13 +25,13 @@ _HEADLINES = {
     "other": "Work between steps holds this run back",
     "allreduce": "Exposed allreduce holds this run back",
     "balanced": "Two faults cost about the same",
-    "insufficient_data": "These logs cannot tell what holds the run back",
+    "insufficient_data": "These logs cannot show what holds the run back",
 }
 _NO_FAULT = "No fault found"
 
 _CAUSES = {"input": "input", "compute": "compute", "other": "work between steps"}
 
-_SLOW = {"bursts": "is slow now and then", "ramp": "gets slower and slower"}
+_SLOW = {"bursts": "is slow at times", "ramp": "gets slower and slower"}
 
 
 def badge(bottleneck: Bottleneck) -> str:

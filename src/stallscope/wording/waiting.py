@@ -1,4 +1,4 @@
-"""Who makes the others wait, in which way, and what it costs: in sentences."""
+"""Stragglers in sentences: which rank, which stage, and what it costs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .numbers import amount, exact, percent
 from .step_figures import StepFigures
 from .verdicts import counted, listed
 
-_CANNOT_TELL = "These logs cannot tell who makes the others wait"
+_CANNOT_TELL = "These logs cannot show which rank is slow"
 _STAGES = {"input": "input", "compute": "compute", "other": "work between steps"}
-_WHEN = {"persistent": " all the time", "ramp": " more and more", "bursts": " now and then"}
+_WHEN = {"persistent": " all the time", "ramp": " increasingly", "bursts": " at times"}
 _LATER = {
     "persistent": "takes {by} longer than its peers'",
     "ramp": "takes longer and longer than its peers', by {by} on average",
@@ -27,14 +27,14 @@ def waiting(analysis: Analysis) -> tuple[str, str]:
     missing = analysis.run.missing_ranks
     if not missing or analysis.bottleneck.kind == "insufficient_data":
         return title, text
-    unseen = f"Whether {listed('rank', missing)} came late is not known: there is no log of them."
+    unseen = f"Whether {listed('rank', missing)} came late is not known: their logs are missing."
     return title, f"{text} {unseen}"
 
 
 def _found(analysis: Analysis) -> tuple[str, str]:
     steady, verdict = analysis.steady, analysis.bottleneck
     if analysis.run.size == 1:
-        return "A single rank has nobody to wait for", ""
+        return "A single rank does not wait for others", ""
     if steady is None or len(steady.ranks) < 2:
         return _CANNOT_TELL, verdict.evidence
     if analysis.stragglers:
@@ -42,7 +42,7 @@ def _found(analysis: Analysis) -> tuple[str, str]:
     if not enough_to_name(steady):
         few = f"{counted(len(steady), 'steady step')}, each much like the one before, are too few"
         return _CANNOT_TELL, f"{few} to tell a slow rank from chance."
-    return "Nobody makes the others wait: what is left is chance", _chance(analysis)
+    return "No stragglers: the remaining differences are random", _chance(analysis)
 
 
 def costs(one: Straggler, analysis: Analysis) -> str:
@@ -77,10 +77,10 @@ def _named(analysis: Analysis) -> tuple[str, str]:
 def _rotating(analysis: Analysis) -> tuple[str, str]:
     worst = analysis.stragglers[0]
     stage = _STAGES.get(worst.stage, worst.stage)
-    title = f"Nobody in particular makes the others wait: late {stage} moves from rank to rank"
+    title = f"No single straggler: late {stage} varies from step to step"
     late = (
-        f"In {percent(worst.late_share)} of steps some rank or other is late by "
-        f"{stragglers.excess(worst)}, and none has more of that than chance gives."
+        f"In {percent(worst.late_share)} of steps one rank or another is late by "
+        f"{stragglers.excess(worst)}, and no rank is late more often than chance explains."
     )
     return title, f"{late} {_cost(worst, analysis)}"
 
@@ -90,9 +90,7 @@ def _how(one: Straggler) -> str:
     said = _LATER.get(one.pattern, "is {by} later").format(
         by=stragglers.excess(one), share=percent(one.late_share)
     )
-    work = (
-        "" if one.work is None else f" (it has {one.work:.2f} times their samples to work through)"
-    )
+    work = "" if one.work is None else f" (it processes {one.work:.2f} times their samples)"
     return f"its {stage} {said}{work}"
 
 
@@ -116,7 +114,7 @@ def _chance(analysis: Analysis) -> str:
     return (
         f"The slowest of {counted(analysis.run.size, 'rank')} is always a little later than the "
         f"typical one: here {waits} per step, "
-        f"{percent(entry.share)} of it, and no rank or host has more of that than chance gives."
+        f"{percent(entry.share)} of it, and no rank or host is late more often than chance explains."
     )
 
 

@@ -14,14 +14,15 @@ from .piece import Advice, undone
 _FULL_BYTES = 3.0
 # Where the network explains less of the exposed time than this, fewer bytes do not help.
 _MOSTLY = 0.5
-# GB/s: nobody trains over less than gigabit Ethernet, and memory within a host gives several times this.
+# GB/s: gigabit Ethernet is the slowest network to train over, and memory within a host gives
+# several times this.
 _SLOWEST_NETWORK, _SLOWEST_MEMORY = 0.125, 1.0
 _MB = 1e6
 # DistributedDataParallel's own, and one that reduces several of those at once.
 _BUCKET, _LARGE_BUCKET = 25 << 20, 100 << 20
 # Settings that Horovod's autotuner measures.
 _TUNED = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME")
-# Tensors that Horovod remembers unless told otherwise, and as many as cost next to nothing.
+# Tensors that Horovod remembers by default, and a number that costs next to nothing.
 _OWN_CAPACITY, _LARGE_CAPACITY = 1024, 4096
 # What 10 Gbit/s Ethernet moves in 0.1 ms, which a small reduction between hosts takes anyway.
 _MOSTLY_LATENCY = 100e3
@@ -75,7 +76,7 @@ def larger_cache(setup: Setup, *, evicts: bool) -> Advice:
     return Advice(
         "Remember all tensors",
         f"HOROVOD_CACHE_CAPACITY={1 << (enough - 1).bit_length()}",
-        unless="Not while you record a Timeline that is to say who came late.",
+        unless="Not while you record a Timeline to see which rank was late.",
     )
 
 
@@ -110,8 +111,8 @@ def _settings(setup: Setup) -> tuple[Advice, ...]:
         moved = f" for {setup.gradient_tensors:,} gradients of {size} together"
     return (
         Advice(
-            f"Have Horovod's autotuner measure fusion threshold and cycle time{moved} once, and fix "
-            "what stallscope tune says of its log",
+            f"Have Horovod's autotuner measure fusion threshold and cycle time{moved} once, and pin "
+            "the settings that stallscope tune recommends",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
             unless="Not in a short job: it tries each setting for some fifty steps, slow ones too.",
             done=all(setup.settings.get(name) for name in _TUNED),
@@ -238,7 +239,7 @@ def _hierarchy(setup: Setup) -> tuple[Advice, ...]:
 
 
 def _transport(setup: Setup) -> tuple[Advice, ...]:
-    """What the bytes are moved with: NCCL between accelerators; between processors there is a choice."""
+    """What the bytes are moved with: NCCL between accelerators; between CPU cores there is a choice."""
     built = setup.reduces_with
     if setup.library == "ddp":
         return (_NCCL_FOR_DDP,) if setup.gpu and built == ("gloo",) else ()

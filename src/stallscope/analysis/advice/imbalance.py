@@ -31,7 +31,7 @@ def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> tu
 
 
 def even_work(setup: Setup) -> tuple[Advice, ...]:
-    """As many samples per step for every rank."""
+    """Return how to give every rank as many samples per step."""
     what = "Give every rank as many samples per step: the same batch size, and shards of equal size"
     size = setup.batch_size or 32
     if setup.framework == "keras" and setup.library == "horovod":
@@ -53,7 +53,7 @@ def sampler_line(setup: Setup) -> str:
 def set_epoch(setup: Setup) -> Advice:
     """Return what goes with a sampler."""
     return Advice(
-        "Call this at the begin of every epoch, or all of them are shuffled alike",
+        "Call this at the start of every epoch; otherwise all epochs have the same order",
         "sampler.set_epoch(epoch)",
         done=setup.set_epoch,
     )
@@ -75,14 +75,14 @@ _BY_STAGE = {
 }
 # Facts that make a rank slower, and how they read: of a rank, and of the others.
 _OF_A_RANK = {
-    "cpus_allowed": "processors that it may use",
+    "cpus_allowed": "available CPU cores",
     "threads.intra_op": "intra-op threads",
     "loader_workers": "loader workers",
 }
 
 
 def _set_up_otherwise(run: Run, late: Straggler) -> tuple[Advice, ...]:
-    """What a late rank has otherwise than all others have it alike."""
+    """Return facts in which a late rank differs from all others."""
     logs = {log.rank: log for log in last_logs(run)}
     if len(late.ranks) != 1 or late.ranks[0] not in logs:
         return ()
@@ -95,7 +95,7 @@ def _set_up_otherwise(run: Run, late: Straggler) -> tuple[Advice, ...]:
             found.append(f"{title}: {own} there, {others.pop()} on the others")
     if not found:
         return ()
-    return (Advice(f"Start rank {rank} as the others are started; {'; '.join(found)}"),)
+    return (Advice(f"Start rank {rank} like the others; {'; '.join(found)}"),)
 
 
 def _fact(log: Log, name: str) -> int | None:
@@ -120,7 +120,7 @@ def _replace(setup: Setup, hosts: Sequence[str]) -> tuple[Advice, ...]:
         Advice(
             f"{what}, or leave it out",
             f"horovodrun -np {sum(rest.values())} -H {slots} python train.py",
-            unless="Not where the rest is too few: every rank that is left out computes nothing.",
+            unless="Not where the other hosts are too few.",
         ),
     )
 
@@ -136,7 +136,7 @@ def _nobody(setup: Setup) -> tuple[Advice, ...]:
     return undone(
         look,
         Advice(
-            "Where it is the length of sequences, put those of like length into one batch",
+            "Where it is the length of sequences, put those of similar length into one batch",
             "dataset = dataset.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], "
             f"bucket_boundaries=[64, 128], bucket_batch_sizes=[{size}] * 3, drop_remainder=True)",
             unless="It evens out steps only where all ranks draw from the same bucket in the same step.",

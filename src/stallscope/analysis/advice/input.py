@@ -11,9 +11,9 @@ from .piece import Advice, undone
 _FEWEST_SPARE = 1
 # More workers than this wait for the same disk in most jobs.
 _MOST_WORKERS = 16
-# Threads that are enough for most loaders, and leave processors to compute.
+# Threads that are enough for most loaders, and leave CPU cores to compute.
 _FEW_THREADS = 2
-# A queue that is fuller than this is one that nobody waits for, and one that is emptier is waited for.
+# A queue that is fuller than this is not waited for, and an emptier one is.
 _FULL, _EMPTY = 0.5, 0.1
 _SAME_BYTES = "Not where it waits for a disk or a network: more workers wait for the same bytes."
 
@@ -39,7 +39,7 @@ class InputTimes:
 
 
 def for_late_input(setup: Setup, times: InputTimes | None = None) -> tuple[Advice, ...]:
-    """What makes batches come earlier on every rank, the most direct first.
+    """Return what makes batches arrive earlier on every rank, the most direct first.
 
     Args:
         setup: the run's.
@@ -52,14 +52,14 @@ def for_late_input(setup: Setup, times: InputTimes | None = None) -> tuple[Advic
 
 
 def for_slower_compute(setup: Setup) -> tuple[Advice, ...]:
-    """What to look at where compute takes longer than on synthetic data: loaders take its processors."""
+    """Return what to check where compute is slower than on synthetic data: loaders take its cores."""
     rest = Advice("Otherwise look at throttling, and at what differs from the baseline")
     if setup.framework == "keras":
         own = f"options.threading.private_threadpool_size = {_FEW_THREADS}"
         few = Advice(
-            "Give the loader few threads of its own: it may take the processors that compute needs",
+            "Limit the loader's threads: it may take CPU cores that compute needs",
             f"options = tf.data.Options(); {own}; dataset = dataset.with_options(options)",
-            unless="Not where input is what comes late: it gets slower.",
+            unless="Not where input is slow: it gets slower still.",
             done=0 < (setup.loader_threads or 0) <= _FEW_THREADS,
         )
         return undone(few, rest)
@@ -70,9 +70,9 @@ def for_slower_compute(setup: Setup) -> tuple[Advice, ...]:
         )
         return few, rest
     few = Advice(
-        f"Give the loader fewer workers: its {workers} may take the processors that compute needs",
+        f"Give the loader fewer workers: its {workers} may take CPU cores that compute needs",
         _loader(setup, max(1, workers // 2)),
-        unless="Not where input is what comes late: it gets slower.",
+        unless="Not where input is slow: it gets slower still.",
         done=workers <= 1,
     )
     return undone(few, rest)
@@ -83,7 +83,7 @@ def slow_first_steps(setup: Setup) -> tuple[Advice, ...]:
     if setup.framework == "torch":
         return undone(
             Advice(
-                "Keep the loader's workers from epoch to epoch",
+                "Keep the loader's workers alive between epochs",
                 _loader(setup, setup.loader_workers or 1),
                 done=setup.persistent_workers is True or not setup.loader_workers,
             ),
@@ -93,8 +93,8 @@ def slow_first_steps(setup: Setup) -> tuple[Advice, ...]:
         return (_LONGER_EPOCHS,)
     return undone(
         Advice(
-            "Repeat the dataset in front of shuffling, with steps_per_epoch given: shuffle buffers and "
-            "prefetch queues are filled anew in every epoch",
+            "Repeat the dataset before shuffling, and pass steps_per_epoch: otherwise shuffle buffers "
+            "and prefetch queues fill again in every epoch",
             "dataset = dataset.repeat().shuffle(10_000)",
             done=_repeats_before_shuffling(setup),
         ),
@@ -102,7 +102,7 @@ def slow_first_steps(setup: Setup) -> tuple[Advice, ...]:
     )
 
 
-_LONGER_EPOCHS = Advice("Make epochs longer, or look at what the loader does at the begin of one")
+_LONGER_EPOCHS = Advice("Make epochs longer, or check what the loader does at the start of one")
 
 
 def _repeats_before_shuffling(setup: Setup) -> bool:
@@ -111,13 +111,13 @@ def _repeats_before_shuffling(setup: Setup) -> bool:
 
 
 _NOT_IN_PYTHON = (
-    "Not where the function is Python behind tf.py_function or tf.numpy_function: that runs on one "
-    "processor at a time."
+    "Not where the function is Python in tf.py_function or tf.numpy_function: that runs on one "
+    "core at a time."
 )
 
 
 _CHEAPER_BATCHES = Advice(
-    "Make a batch cost less: the pipeline works ahead and in parallel already. Decode beforehand, "
+    "Make each batch cheaper: the pipeline already works ahead and in parallel. Decode beforehand, "
     "augment on the accelerator, read larger files"
 )
 
@@ -138,7 +138,7 @@ def _by_stage(setup: Setup, stage: str | None) -> tuple[Advice, ...]:
 
 def _parallel_map(setup: Setup) -> Advice:
     return Advice(
-        "Decode and augment on several processors",
+        "Decode and augment on several CPU cores",
         "dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE)",
         unless=_NOT_IN_PYTHON,
         done=setup.has("ParallelMap") and not setup.has("Map"),
@@ -149,9 +149,9 @@ def _prefetch(setup: Setup) -> Advice:
     # What only passes batches on may come after it.
     steps = [one for one in setup.pipeline or () if one not in ("Options", "Repeat", "Take")]
     return Advice(
-        "Work ahead of training, as the last step of the pipeline",
+        "Prefetch, as the last step of the pipeline",
         "dataset = dataset.prefetch(tf.data.AUTOTUNE)",
-        unless="It changes nothing where that is there already." if not steps else "",
+        unless="It changes nothing where the pipeline prefetches already." if not steps else "",
         done=steps[-1:] == ["Prefetch"],
     )
 
@@ -178,11 +178,10 @@ def _batch_first(setup: Setup) -> Advice:
 
 
 _ON_THE_DEVICE = Advice(
-    "It is the augmentation, which every epoch draws anew and nobody can do beforehand: move it into "
-    "the model, onto the accelerator",
+    "Augmentation takes longest, and it cannot be done beforehand because every epoch draws "
+    "anew. Move it into the model, onto the accelerator",
     'model = tf.keras.Sequential([tf.keras.layers.RandomFlip("horizontal"), model])',
-    unless="Not where the model computes on the same processors as the loader: then give it more of "
-    "them.",
+    unless="Not where the model computes on the loader's CPU cores: then give it more of them.",
 )
 
 
@@ -190,14 +189,15 @@ def _augment_elsewhere(setup: Setup) -> Advice:
     workers = setup.loader_workers
     more = workers is None or _most_workers(setup) > workers
     return Advice(
-        "It is the augmentation, which every epoch draws anew and nobody can do beforehand: do it "
-        f"on the accelerator, batch by batch{', or give it more workers' if more else ''}",
-        unless="Not on the accelerator where the model computes on the loader's processors.",
+        "Augmentation takes longest, and it cannot be done beforehand because every epoch "
+        f"draws anew. Do it on the accelerator, batch by batch"
+        f"{', or give it more workers' if more else ''}",
+        unless="Not where the model computes on the loader's CPU cores.",
     )
 
 
 def _crowded(setup: Setup) -> tuple[Advice, ...]:
-    """Where ranks leave no processors for loading."""
+    """Return advice where ranks leave no CPU cores for loading."""
     spare = setup.spare_processors
     if setup.processors is None or spare is None or spare >= _FEWEST_SPARE or setup.gpu:
         return ()
@@ -205,17 +205,17 @@ def _crowded(setup: Setup) -> tuple[Advice, ...]:
     ranks = f"{setup.ranks_there} rank{'' if alone else 's'}"
     fewer = "Hosts" if alone else "Fewer ranks on a host, hosts"
     have = "has" if alone else "have"
-    count = f"{setup.processors} processor{'' if setup.processors == 1 else 's'}"
+    count = f"{setup.processors} CPU core{'' if setup.processors == 1 else 's'}"
     return (
         Advice(
-            f"Give loading processors of its own: {ranks} of a host {have} {count} to train and to load "
-            f"with. {fewer} with more processors, or data decoded beforehand",
+            f"Give the loaders CPU cores: {ranks} on a host {have} {count} for training and loading. "
+            f"{fewer} with more CPU cores, or data decoded beforehand",
         ),
     )
 
 
 def _ahead(setup: Setup) -> tuple[Advice, ...]:
-    """Loading beside training."""
+    """Return advice on loading during training."""
     spare = setup.spare_processors
     nothing_to_run_on = spare is not None and spare < _FEWEST_SPARE
     if setup.pool is not None:
@@ -224,9 +224,7 @@ def _ahead(setup: Setup) -> tuple[Advice, ...]:
         return (_prefetch(setup), *([] if nothing_to_run_on else [_parallel_map(setup)]))
     if setup.framework == "torch":
         return _workers(setup)
-    return (
-        Advice("Prepare batches ahead of training and on several processors, whatever loads them"),
-    )
+    return (Advice("Prepare batches ahead of training, on several CPU cores"),)
 
 
 def _workers(setup: Setup) -> tuple[Advice, ...]:
@@ -234,7 +232,7 @@ def _workers(setup: Setup) -> tuple[Advice, ...]:
     if workers is None:
         return (
             Advice(
-                "Load in processes of its own, ahead of training: this run's loader is no DataLoader",
+                "Load in separate processes, ahead of training: this run's loader is not a DataLoader",
                 _loader(setup, max(1, min(spare or 1, _MOST_WORKERS))),
             ),
         )
@@ -242,8 +240,8 @@ def _workers(setup: Setup) -> tuple[Advice, ...]:
     if too_many and workers > 1:
         return (
             Advice(
-                f"Have fewer workers, or more processors: {workers} for each of {setup.ranks_there} "
-                f"ranks on a host are more than its {setup.processors} processors",
+                f"Use fewer workers, or more CPU cores: {workers} for each of {setup.ranks_there} "
+                f"ranks on a host are more than its {setup.processors} CPU cores",
                 _loader(setup, max(1, spare or 0)),
             ),
         )
@@ -252,35 +250,36 @@ def _workers(setup: Setup) -> tuple[Advice, ...]:
         has = "none" if workers == 0 else str(workers)
         return (
             Advice(
-                f"Give the DataLoader more workers; this run's has {has}",
+                f"Give the DataLoader more workers; it has {has}",
                 _loader(setup, more),
                 unless=_SAME_BYTES,
             ),
         )
     return (
         Advice(
-            f"Make a batch cost less: there are as many workers ({workers}) as processors for them. "
+            f"Make each batch cheaper: there are as many workers ({workers}) as CPU cores for them. "
             "Decode beforehand, augment on the accelerator, read larger files"
         ),
     )
 
 
 def _most_workers(setup: Setup) -> int:
-    """Return the workers that have processors; where these are not known, twice as many as now."""
+    """Return the workers that have CPU cores; where these are not known, twice as many as now."""
     spare = setup.spare_processors
     return min(spare if spare is not None else 2 * max(setup.loader_workers or 0, 1), _MOST_WORKERS)
 
 
 def _of_pool(setup: Setup, pool: Pool) -> tuple[Advice, ...]:
-    """Which side of Petastorm's queue is slow: few row groups wait in front of a slow training only."""
+    """Which side of Petastorm's queue is slow: few row groups wait only if training is slow."""
     make = "make_batch_reader" if pool.batched else "make_reader"
     spare = setup.spare_processors
     workers = max(1, min(spare if spare is not None else 2 * (pool.workers or 1), _MOST_WORKERS))
     processes = f'reader = {make}(url, reader_pool_type="process", workers_count={workers})'
     if pool.waiting is None or pool.room is None:
         look = Advice(
-            "Look which side of Petastorm's queue is slow, the pool that reads and decodes or what "
-            "makes batches of its rows: only a thread pool shows it, in a run of half a minute",
+            "Find out which side of Petastorm's queue is slow, the pool that reads and decodes "
+            "or the code that makes batches of its rows: only a thread pool shows it, in a run "
+            "of half a minute",
             f'reader = {make}(url, reader_pool_type="thread")',
             unless="For that one run: a process pool may be faster.",
             done=pool.kind == _THREADS,
@@ -301,13 +300,13 @@ def _of_pool(setup: Setup, pool: Pool) -> tuple[Advice, ...]:
     )
     if pool.waiting > _FULL * pool.room:
         what = (
-            f"Make batches of Petastorm's rows faster: {waited}, so that its pool is ahead, and "
-            "what comes behind is slow"
+            f"Make batches of Petastorm's rows faster: {waited}, so its pool is ahead, and the "
+            "code after it is slow"
         )
         batches = Advice(
             what,
             f"loader = BatchedDataLoader(reader, batch_size={setup.batch_size or 32})",
-            unless="Not where it is a transform_fn of the loader that takes the time: give that to "
+            unless="Not where a transform_fn of the loader takes the time: give that to "
             "the reader, as a TransformSpec.",
             done=pool.loader == _IN_BATCHES,
         )
@@ -319,18 +318,18 @@ def _of_pool(setup: Setup, pool: Pool) -> tuple[Advice, ...]:
     if pool.waiting > _EMPTY * pool.room:
         return (
             Advice(
-                f"Look at both sides of Petastorm's queue, neither of which is clearly ahead: {waited}. "
-                "The pool that reads and decodes, and what makes batches of its rows"
+                f"Check both sides of Petastorm's queue, because neither is clearly ahead: {waited}. "
+                "They are the pool that reads and decodes, and the code that makes batches of its rows"
             ),
         )
     # It is a thread pool that shows its queue.
     return (
         Advice(
-            f"Read and decode in processes: {waited}, so that Petastorm's pool is behind, and its "
+            f"Read and decode in processes: {waited}, so Petastorm's pool is too slow, and its "
             "threads share one interpreter",
             processes,
-            unless="Not where it waits for a disk or a network, or only decompresses: threads do that "
-            "as well.",
+            unless="Not where it waits for a disk or a network, or only decompresses: threads do "
+            "that as well.",
         ),
     )
 
@@ -350,9 +349,9 @@ def _shard(setup: Setup) -> tuple[Advice, ...]:
         return ()
     return (
         Advice(
-            "Shard in front of shuffling and decoding, so that no rank decodes what others train on",
+            "Shard before shuffling and decoding, so that no rank decodes another rank's data",
             "dataset = dataset.shard(hvd.size(), hvd.rank())",
-            unless="Not where every rank has files of its own already.",
+            unless="Not where every rank has its own files already.",
             done=setup.has("Shard"),
         ),
     )
@@ -363,9 +362,9 @@ def _cache(setup: Setup) -> tuple[Advice, ...]:
         return ()
     return (
         Advice(
-            "Keep what is decoded alike in every epoch, in front of shuffling",
+            "Cache decoded samples that are the same in every epoch, before shuffling",
             "dataset = dataset.cache()",
-            unless="Not behind random augmentation, and with a file's name where a rank's shard is "
+            unless="Not after random augmentation. Pass a file name where a rank's shard is "
             "larger than memory.",
             done=setup.has("Cache"),
         ),

@@ -22,7 +22,7 @@ def sharding(setup: Setup) -> tuple[Advice, ...]:
     shared = setup.has("Shard")
     return undone(
         Advice(
-            "Shard the data, in front of shuffling",
+            "Shard the data before shuffling",
             "dataset = dataset.shard(hvd.size(), hvd.rank())",
             unless="Or, where the dataset repeats and steps_per_epoch is given, divide that by "
             "hvd.size().",
@@ -63,8 +63,8 @@ def scaled_rate(setup: Setup, rate: float) -> tuple[Advice, ...]:
 
 def broadcast_once(setup: Setup) -> Advice:
     """All ranks begin with rank 0's model."""
-    what = "Begin with the same weights on all ranks: broadcast rank 0's, once"
-    unless = "Not where ranks are meant to train models of their own."
+    what = "Start with the same weights on all ranks: broadcast rank 0's once"
+    unless = "Not where ranks are meant to train separate models."
     if setup.library == "ddp":
         return Advice(
             f"{what}; DistributedDataParallel does it where init_sync is not False",
@@ -73,15 +73,15 @@ def broadcast_once(setup: Setup) -> Advice:
         )
     if setup.framework == "torch":
         return Advice(
-            f"{what}, in front of the first epoch",
+            f"{what}, before the first epoch",
             "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
             "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
             unless=unless,
         )
     if _BROADCASTS in setup.callbacks:
         return Advice(
-            "Look at what sets weights on some ranks behind BroadcastGlobalVariablesCallback, which all "
-            "of them have",
+            "Find what sets weights on some ranks after BroadcastGlobalVariablesCallback, which all of "
+            "them have",
             unless=unless,
         )
     return Advice(
@@ -93,27 +93,27 @@ def broadcast_once(setup: Setup) -> Advice:
 
 #: One callback for all fits of a job.
 ONE_BROADCAST = Advice(
-    "Let one fit make all epochs, or make this once and give it to all fits: what has broadcast does "
-    "not do it again",
+    "Train all epochs in one fit, or make this callback once and pass it to every fit: it broadcasts "
+    "only once",
     "broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)",
     unless="Not where weights are loaded on rank 0 between fits.",
 )
 
 
 def averaged_metrics(setup: Setup) -> Advice:
-    """What decides about rates and ends goes by all ranks' metrics."""
-    what = "Average metrics over the ranks before anything goes by them"
-    unless = "Not where all ranks have the same numbers anyway, as of metrics reduced in the model."
+    """Return how learning rates and early stopping use the metrics of all ranks."""
+    what = "Average metrics over the ranks before anything uses them"
+    unless = (
+        "Not where all ranks have the same numbers anyway, such as metrics reduced in the model."
+    )
     if setup.framework == "keras" and setup.library == "horovod":
         if setup.averages_first:
             return Advice(
-                "Look at what goes by a metric, or sets rates, on some ranks only: "
+                "Find what uses a metric, or sets learning rates, on some ranks only: "
                 "MetricAverageCallback comes first already"
             )
         if AVERAGES in setup.callbacks:
-            return Advice(
-                "Move MetricAverageCallback in front of all callbacks that go by a metric"
-            )
+            return Advice("Move MetricAverageCallback before all callbacks that use a metric")
         line = "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())"
         return Advice(f"{what}, as the first of the callbacks", line, unless=unless)
     if setup.framework == "torch" and setup.library is not None:
@@ -131,11 +131,11 @@ def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
         return set_epoch(setup) if shuffles else _sampled(setup)
     if shuffles:
         return Advice(
-            "Shuffle anew in every epoch, behind whatever is cached",
+            "Shuffle again in every epoch, after the cache",
             "dataset = dataset.cache().shuffle(10_000, reshuffle_each_iteration=True)",
         )
     return Advice(
-        "Shuffle, in front of batching; arrays with fit(shuffle=True)",
+        "Shuffle before batching; arrays with fit(shuffle=True)",
         "dataset = dataset.shuffle(10_000)",
     )
 
@@ -163,7 +163,7 @@ def _sampled(setup: Setup) -> Advice:
     if setup.library is None:
         return Advice("Shuffle", "loader = DataLoader(data, shuffle=True)")
     return Advice(
-        "Shuffle, with a sampler that is told the epoch",
+        "Shuffle with a sampler that gets the epoch",
         f"{sampler_line(setup)}; sampler.set_epoch(epoch)",
     )
 
@@ -186,7 +186,7 @@ def shared_validation(setup: Setup) -> Advice:
     what += " and average the metrics"
     if setup.framework == "keras" and setup.library == "horovod":
         return Advice(
-            f"{what}, in front of callbacks that look at them",
+            f"{what}, before callbacks that use them",
             "callbacks.insert(0, hvd.callbacks.MetricAverageCallback())",
             unless="Or validate less often.",
         )

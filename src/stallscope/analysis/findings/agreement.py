@@ -45,11 +45,11 @@ def weights_differ(records: Records) -> Iterator[Finding]:
     yield Finding(
         "weights_differ",
         "error",
-        "Ranks train models that differ",
-        f"Behind the first steps {clipped(of)} begins with {values[0]:.4g} on rank {reference} "
+        "Ranks train different models",
+        f"After the first steps {clipped(of)} starts with {values[0]:.4g} on rank {reference} "
         f"and with {theirs[0]:.4g} on rank {apart[0]}; {ranks_in_words(apart)} of {len(alike)} ranks "
-        f"{'differs' if len(apart) == 1 else 'differ'} from rank {reference}. Gradients are reduced, so "
-        f"that models which begin alike stay alike.{_no_broadcast(records)}",
+        f"{'differs' if len(apart) == 1 else 'differ'} from rank {reference}. Gradients are reduced, "
+        f"so equal models stay equal.{_no_broadcast(records)}",
         str(broadcast_once(records.setup)),
     )
 
@@ -70,7 +70,7 @@ def learning_rates_differ(records: Records) -> Iterator[Finding]:
             yield Finding(
                 "learning_rates_differ",
                 "error",
-                "Ranks train with different rates",
+                "Ranks train with different learning rates",
                 f"Epoch {epoch} began with a rate of {rates[reference]:g} on rank {reference} and of "
                 f"{rates[apart[0]]:g} on rank {apart[0]}; {ranks_in_words(apart)} of {len(rates)} ranks "
                 f"{'differs' if len(apart) == 1 else 'differ'} from rank {reference}. The same "
@@ -81,7 +81,7 @@ def learning_rates_differ(records: Records) -> Iterator[Finding]:
 
 
 def metrics_not_averaged(records: Records) -> Iterator[Finding]:
-    """Keras calls callbacks in their order: what is averaged behind them comes too late."""
+    """Keras calls callbacks in their order: what is averaged after them comes too late."""
     if records.run.size < 2 or records.setup.library != "horovod":
         return
     found: dict[str, set[int]] = {}
@@ -103,17 +103,17 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
         return
     decides = any(text.startswith(_DECIDE) for text in found)
     told = "; ".join(f"{text} on {ranks_in_words(sorted(own))}" for text, own in found.items())
-    where = "only behind them" if late else "not among the callbacks"
+    where = "only after them" if late else "not among the callbacks"
     yield Finding(
         "metrics_not_averaged",
         "warning" if decides else "info",
-        "Callbacks go by one rank's own metrics",
-        f"{told}: MetricAverageCallback is {where}, so that each rank goes by the loss of its own data. "
+        "Callbacks use one rank's own metrics",
+        f"{told}: MetricAverageCallback is {where}, so each rank uses the loss of its own data. "
         + (
             "Rates change, and training stops, on one rank and not on another; a rank that stops alone "
             "leaves the others waiting."
             if decides
-            else "What is kept as the best is that rank's best."
+            else "The best checkpoint is then that rank's best."
         ),
         str(averaged_metrics(records.setup)),
     )
@@ -135,15 +135,15 @@ def broadcast_in_every_fit(records: Records) -> Iterator[Finding]:
     yield Finding(
         "broadcast_in_every_fit",
         "info",
-        "The model is broadcast again and again",
-        f"{times} fits of this job each broadcast the model{moved} from rank 0 behind their first "
+        "The model is broadcast repeatedly",
+        f"{times} fits of this job each broadcast the model{moved} from rank 0 after their first "
         "batch, and each traces its train step anew.",
         str(ONE_BROADCAST),
     )
 
 
 def _sample(log: Log) -> tuple[int, str, tuple[float, ...]] | None:
-    """Behind how many calls or steps, of what, and the numbers themselves."""
+    """After how many calls or steps, of what, and the numbers themselves."""
     fact = log.facts.get("weights")
     if not isinstance(fact, dict):
         return None
@@ -176,7 +176,7 @@ def _no_broadcast(records: Records) -> str:
     if not all(callbacks):
         return ""
     names = {one.get("name") for own in callbacks for one in own}
-    return "" if _BROADCASTS in names else " Nothing among the callbacks broadcasts them."
+    return "" if _BROADCASTS in names else " No callback broadcasts them."
 
 
 def _epochs_begun(records: Records) -> dict[int, int]:
@@ -190,7 +190,7 @@ def _epochs_begun(records: Records) -> dict[int, int]:
 
 
 def _rate_changes(log: Log) -> dict[int, float]:
-    """The rates that are told, by the epoch that began with them."""
+    """The recorded rates, by the epoch that started with them."""
     told = log.facts.get("learning_rates")
     pairs = map(_numbers, told) if isinstance(told, list) else ()
     return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}

@@ -64,7 +64,7 @@ def _samples_per_step(records: Records) -> dict[int, float]:
 
 
 def _batch_sizes(records: Records) -> dict[int, float]:
-    """Per rank, as the last of its logs says; empty unless all do."""
+    """Per rank, from the last of its logs; empty unless all have it."""
     sizes = {log.rank: log.facts.get("batch_size") for log in records.logs.values()}
     known = {rank: float(size) for rank, size in sizes.items() if size}
     return known if len(known) == len(sizes) else {}

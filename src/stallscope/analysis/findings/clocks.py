@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..result import ClockSummary, Finding
 
-# Below this share of steps, stamps that came late on busy cores are the likelier reason.
+# Below this share of steps, timestamps that came late on busy cores are the likelier reason.
 _WORTH_A_FINDING = 0.02
 _MOST_JUMPS = 3
 
@@ -32,11 +32,11 @@ def clock_findings(clocks: ClockSummary) -> Iterator[Finding]:
         yield Finding(
             "causality_broken",
             "warning",
-            "Stamps contradict each other",
+            "Timestamps contradict each other",
             f"In {clocks.violations:.0%} of steps a rank was reduced before the last rank was ready, "
-            "which cannot be: clocks or stamps are off by more than their uncertainty.",
+            "which cannot be: clocks or timestamps are off by more than their uncertainty.",
             "Trust figures of waiting and allreduce only as far as they are larger than that; "
-            "overloaded cores, which take stamps late, are the usual reason.",
+            "overloaded cores, which delay timestamps, are the usual reason.",
         )
     if clocks.method == "every step":
         yield Finding(

@@ -1,4 +1,4 @@
-"""What Horovod and its launcher said while the job ran."""
+"""Messages of Horovod and its launcher during the job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..result import Finding
 from .records import Records
 from .words import clipped, counted, ranks_in_words
 
-# Of so many hosts the names are told.
+# Up to so many hosts are named.
 _MOST_HOSTS = 5
 _LONGEST = 300
 
@@ -49,7 +49,7 @@ def ranks_exited(records: Records) -> Iterator[Finding]:
             f"The launcher saw {ranks_in_words(ranks)} fail",
             f"{clipped(found[0].what)}, in {_files(found)}: the first one that fails takes the others "
             "along.",
-            "Read the end of what that rank has printed: its error stands there.",
+            "Read the end of that rank's output: it contains the error.",
         )
 
 
@@ -105,7 +105,7 @@ def _files(events: Sequence[Event]) -> str:
     return clipped(names[0]) if len(names) == 1 else f"{len(names):,} files"
 
 
-#: In the order in which they are told.
+#: In the order in which they are reported.
 EVENT_CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     ranks_exited,
     ranks_stalled,

@@ -11,7 +11,7 @@ from .records import Records
 from .words import clipped, counted
 
 _BEGINS, _ENDS = "stage_submitted", ("stage_completed", "stage_failed")
-# Of so many hosts the names are told.
+# Up to so many hosts are named.
 _MOST_HOSTS = 5
 
 
@@ -30,7 +30,7 @@ def executors_lost(records: Records) -> Iterator[Finding]:
         "executors_lost",
         "error" if failed else "warning",
         f"Spark lost {counted(len(lost), 'executor')}{where}",
-        f"{clipped(lost[0].where)} says of the first one: {lost[0].what}.{tasks}",
+        f"{clipped(lost[0].where)} reports for the first one: {lost[0].what}.{tasks}",
         "Read the end of that executor's stderr. Where its host was taken back or its memory ran out, "
         "ask for hosts that stay, or more spark.executor.memoryOverhead: Python's memory counts there. "
         "A barrier stage that loses one task starts all of them again.",
@@ -38,7 +38,7 @@ def executors_lost(records: Records) -> Iterator[Finding]:
 
 
 def _while_training(events: Sequence[Event]) -> list[Event]:
-    """Executors that were lost between the begin and the end of a stage that trained.
+    """Executors that were lost between the start and the end of a stage that trained.
 
     When an application ends its executors are stopped, which is none of it.
     """

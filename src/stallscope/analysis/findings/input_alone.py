@@ -1,4 +1,4 @@
-"""What a loader that was run alone says: in a verdict, in advice, and as a finding of its own."""
+"""What a loader measured alone shows: in a verdict, in advice, and as a finding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ADVISED = ("read", "decode", "augment", "batch")
 def input_too_slow_alone(
     rates: InputRates | None, setup: Setup, verdict: Bottleneck
 ) -> Iterator[Finding]:
-    """Nothing where the verdict itself is that input is late: it says so then."""
+    """Return nothing if input is the verdict, which then contains it."""
     if rates is None or rates.enough is not False or verdict.kind == "input":
         return
     yield Finding(
@@ -65,10 +65,10 @@ def _against(rates: InputRates) -> str:
     needed = f"{rates.needed:,.0f} that a rank "
     needed += "trains on synthetic data" if rates.synthetic is not None else "needs"
     if rates.enough is None:
-        return f", which cannot be told from the {needed}"
+        return f", which cannot be distinguished from the {needed}"
     if rates.enough:
         return (
-            f", more than the {needed}: it is late beside training only, which takes processors, "
+            f", more than the {needed}: it is late only during training, which takes cores, "
             "disk or memory from it"
         )
     return f", less than the {needed}"

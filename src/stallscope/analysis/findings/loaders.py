@@ -19,9 +19,9 @@ def ranks_starve_in_turn(at_work_ms: float, ledger: Ledger) -> Iterator[Finding]
     yield Finding(
         "ranks_starve_in_turn",
         "info",
-        "Waiting that is input in truth",
+        "Imbalance caused by slow input",
         f"{at_work_ms:.1f} of {imbalance:.1f} ms of imbalance per step: ranks that waited for another "
-        "one's later batch had loaders at work themselves. Whose batch comes first is chance.",
+        "one's later batch had loaders at work themselves. Which rank's batch arrives first is random.",
         "Read input and imbalance together: faster loaders on all ranks end both, and another "
         "machine for the rank that comes last ends neither.",
     )

@@ -13,7 +13,7 @@ from .records import Records
 from .words import ranks_in_words
 
 _SHUFFLED_ONCE = "they are shuffled once, and come in that order again"
-_NEVER = "nothing in front of training shuffles them"
+_NEVER = "nothing shuffles them before training"
 
 
 def same_order_every_epoch(records: Records) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
             "every rank takes memory on all of them, and all compute on the first.",
             str(
                 Advice(
-                    "Give every rank its own, in front of all that computes",
+                    "Give every rank its own, before anything computes",
                     f'{line}[hvd.local_rank()], "GPU")',
                 )
             ),

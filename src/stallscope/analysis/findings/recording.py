@@ -43,7 +43,7 @@ def host_stamps_only(records: Records) -> Iterator[Finding]:
             "host_stamps_only",
             "warning",
             "Stages were not measured",
-            f"Only begin and end of every step were recorded: {reason}.",
+            f"Only the start and end of every step were recorded: {reason}.",
             "Record a few hundred steps without it to see the stages; step times are right either way.",
         )
 

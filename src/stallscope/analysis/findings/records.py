@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from stallscope.run import Log, Run
 
 from ..blocks import LATEST, NULL, Cells, Ints
+from ..pivot import by_parts, of_generation, side_by_side, without_logs
 from ..setup import Setup
-from ..side_by_side import by_parts, of_generation, side_by_side, without_logs
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Reductions:
     steps: Ints
     #: S steps × R ranks, nanoseconds on the rank's own clock, NULL where not measured.
     cells: Cells
-    #: What it is called there: ``reduced``, or ``end``, as the hosts saw it, where no rank has stamps.
+    #: What it is called there: ``reduced``, or ``end``, as the hosts saw it, where no rank has
+    #: timestamps.
     stamp: str
 
     @property
@@ -174,7 +175,7 @@ class Records:
 
     @cached_property
     def seconds(self) -> float:
-        """From the begin of the generation's first log to its last end, on the lowest rank's clock."""
+        """From the start of the generation's first log to its last end, on the lowest rank's clock."""
         clock = self.last_log[self.ranks[0]].clock_domain
         own = [index for index, log in self.logs.items() if log.clock_domain == clock]
         began = min(self.run.logs[index].anchor for index in own)

@@ -13,12 +13,13 @@ from .records import Records
 from .settings import one_of, settings_found
 
 # A cycle that is longer than this share of a step keeps gradients waiting for long. Advice asks for half
-# of it at most, so that a run that follows it is not told the opposite where its steps become shorter.
+# of it at most, so that a run that follows it does not get the opposite advice when its steps
+# become shorter.
 _LONG_CYCLE = 0.1
 # Horovod's own since 0.21, milliseconds.
 _USUAL_CYCLE_MS = 1.0
 _ON = one_of("1", "TRUE", "YES")
-# Ways between accelerators that somebody has shut; what shuts the first two matters within a host.
+# Disabled transports between accelerators; what shuts the first two matters within a host.
 _SHUT_WITHIN = {"NCCL_P2P_DISABLE": _ON, "NCCL_SHM_DISABLE": _ON}
 _SHUT_BETWEEN = {"NCCL_IB_DISABLE": _ON}
 
@@ -39,9 +40,10 @@ def fusion_off(records: Records) -> Iterator[Finding]:
         f"{size / tensors / 1e3:,.1f} kB on average are reduced one by one, each with its own latency.",
         str(
             Advice(
-                "Leave it at Horovod's own (128 MiB since 0.21), or fix what stallscope tune says",
+                "Leave it at Horovod's default (128 MiB since 0.21), or pin the settings that "
+                "stallscope tune recommends",
                 "unset HOROVOD_FUSION_THRESHOLD",
-                unless="Not where reductions must come out bit by bit alike in every run.",
+                unless="Not where reductions must be bitwise equal in every run.",
             )
         ),
     )
@@ -57,13 +59,13 @@ def long_cycle_time(records: Records) -> Iterator[Finding]:
         "warning",
         "Gradients wait for Horovod's next cycle",
         f"HOROVOD_CYCLE_TIME={cycle:g}: a gradient that is ready waits up to {cycle:g} ms before "
-        f"anybody looks, of a step of {step:.1f} ms; the last one always holds the step up.",
+        f"the next cycle; a step takes {step:.1f} ms, and the last gradient always delays it.",
         str(
             Advice(
-                "Leave it at Horovod's own (1 ms since 0.21), or fix what stallscope tune says",
+                "Leave it at Horovod's default (1 ms since 0.21), or pin the settings that "
+                "stallscope tune recommends",
                 "unset HOROVOD_CYCLE_TIME",
-                unless="Not where it was measured on this job's steps that more gradients in one "
-                "reduction win.",
+                unless="Not where you measured on this job that larger reductions are faster.",
             )
         ),
     )
@@ -138,12 +140,12 @@ def traffic_encrypted(records: Records) -> Iterator[Finding]:
         "traffic_encrypted",
         "info",
         "Gradients are encrypted on their way",
-        f"{found[0]}: every byte of a reduction is encrypted and decrypted by the ranks' processors.",
+        f"{found[0]}: every byte of a reduction is encrypted and decrypted by the ranks' CPU cores.",
         str(
             Advice(
                 "Leave it out where the network between the hosts is closed",
                 "unset GLOO_DEVICE_TRANSPORT",
-                unless="Not where somebody else can listen: gradients tell of the data.",
+                unless="Not where others can listen: gradients reveal the data.",
             )
         ),
     )
@@ -167,7 +169,7 @@ def _typical_step_ms(records: Records) -> float | None:
 
 
 Check = Callable[[Records], Iterator[Finding]]
-#: In the order in which they are told.
+#: In the order in which they are reported.
 REDUCTION_CHECKS: tuple[Check, ...] = (
     fusion_off,
     long_cycle_time,

@@ -33,7 +33,7 @@ _LOGS_STEPS: dict[str, Callable[[str], bool]] = {
     "TF_CPP_VMODULE": _any_module_above_zero,
     "TORCH_DISTRIBUTED_DEBUG": one_of("DETAIL"),
 }
-# Logs at the start, and now and then.
+# Logs at the start, and at times.
 _LOGS_SOMETIMES: dict[str, Callable[[str], bool]] = {
     "NCCL_DEBUG": one_of("INFO"),
     "TORCH_DISTRIBUTED_DEBUG": one_of("INFO"),
@@ -100,7 +100,7 @@ def stall_check_off(records: Records) -> Iterator[Finding]:
             "stall_check_off",
             "info",
             "Horovod's stall check is off",
-            f"{found[0]}: where ranks wait for one that does not come, Horovod does not say for which.",
+            f"{found[0]}: where ranks wait for one that is missing, Horovod does not report which.",
             "Leave the check on: it costs nothing between stalls.",
         )
 

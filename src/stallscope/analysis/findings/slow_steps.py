@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..advice import in_words, slow_first_steps
-from ..later import ndimage
+from ..lazy_scipy import ndimage
 from ..ledger import Ledger
 from ..result import ChangePoint, Finding
 from ..setup import Setup
@@ -78,9 +78,9 @@ def _at_positions(
     yield Finding(
         "slow_first_steps",
         "warning",
-        "Epochs begin slowly",
-        f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than its neighbours, "
-        f"in most epochs: {cost:.1%} of all steps' time.",
+        "Epochs start slowly",
+        f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than the steps around "
+        f"it, in most epochs: {cost:.1%} of all steps' time.",
         in_words(*slow_first_steps(setup)),
     )
 
@@ -105,10 +105,10 @@ def _every_so_many(ledger: Ledger, over: npt.NDArray[np.float64], slow: Bools) -
     yield Finding(
         "slow_every_nth_step",
         "warning",
-        "Every so many steps one is slow",
+        "Periodic slow steps",
         f"Every {period} steps one takes {over[regular].mean() / 1e6:.1f} ms longer than its "
         f"neighbours, most of it in {entry}: {cost:.1%} of all steps' time.",
-        "Look for what runs every so many batches: logging, metrics, checkpoints, summaries, files "
+        "Look for work that runs periodically: logging, metrics, checkpoints, summaries, files "
         "of the dataset that end.",
     )
 
@@ -122,6 +122,6 @@ def _changed(change: ChangePoint) -> Finding:
         "Steps became slower" if slower else "Steps became faster",
         f"From step {change.step} on a step takes {change.after_ms:.1f} ms instead of "
         f"{change.before_ms:.1f} ms; {change.entry} changed most, by {change.by_ms:+.1f} ms{who}.",
-        "Compare with what happened at that time: other jobs on the host, throttling, another part of "
+        "Check what happened at that time: other jobs on the host, throttling, another part of "
         "the data, growing state.",
     )

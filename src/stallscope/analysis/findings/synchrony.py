@@ -1,6 +1,6 @@
 """Ranks that share gradients cannot be far apart, and ranks that are do not share them.
 
-What a rank contributes to step i + 1 comes after it has got step i reduced, and nobody gets step
+What a rank contributes to step i + 1 comes after it has got step i reduced, and no rank gets step
 i + 1 reduced before everybody has contributed. So on one clock no rank has reduced step i + 1
 before the last one has reduced step i, however slow a rank is and however uneven the work.
 
@@ -21,16 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..blocks import LATEST, NULL, Block, Ints
-from ..later import ndimage
+from ..lazy_scipy import ndimage
+from ..pivot import by_parts
 from ..result import Finding
-from ..side_by_side import by_parts
 from .records import Records, Reductions
 from .words import ranks_in_words
 
-# One step would do if no stamp were ever wrong.
+# One step would do if no timestamp were ever wrong.
 _SEVERAL_STEPS = 3
 _FEWEST_APART = 0.01
-# Without stamps, ends of steps are what a host saw: it hands work to its device so far ahead.
+# Without timestamps, ends of steps are what a host saw: it hands work to its device so far ahead.
 _STEPS_AHEAD_OF_DEVICE = 50
 
 # Between hosts so many steps stand for all of them.
@@ -66,7 +66,7 @@ def ranks_apart(records: Records) -> Iterator[Finding]:
         yield Finding(
             "ranks_apart",
             "error",
-            "Ranks train apart from each other",
+            "Ranks train independently of each other",
             evidence,
             "See that every rank wraps its optimizer or tape (hvd.DistributedOptimizer, "
             "hvd.DistributedGradientTape, DistributedDataParallel), and that all of them were "

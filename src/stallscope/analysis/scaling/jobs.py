@@ -49,7 +49,7 @@ def jobs_of(runs: Iterable[Paced], by: str | None) -> list[list[Paced]]:
         return list(groups.values())
     stepped: list[list[Paced]] = []
     others: list[list[Paced]] = []
-    # Logs of epochs know less of themselves: those that know most come first, to be told apart.
+    # Logs of epochs know less of themselves: those that know most come first, to be distinguished.
     for run in sorted(runs, key=_unknown_facts):
         jobs = stepped if run.pace.from_steps else others
         fitting = [job for job in jobs if _fits(run, job)]
@@ -82,8 +82,8 @@ def _untimed(analysis: Analysis) -> str:
     name = analysis.run.name
     if analysis.epoch_times is not None and known_size(analysis.run) is None:
         return (
-            f"{name}: the log does not say how many processes trained; call its file or folder after "
-            "them (np8, 8-ranks), or log the MLflow param world_size"
+            f"{name}: the log does not contain the number of ranks; name its file or folder after it "
+            "(np8, 8-ranks), or log the MLflow param world_size"
         )
     return f"{name}: neither steps nor epochs that could be timed"
 
@@ -101,7 +101,7 @@ def _fits(run: Paced, job: Sequence[Paced]) -> bool:
 def _completes(job: Sequence[Paced], known: Sequence[Paced]) -> bool:
     """Whether logs of epochs are of the job of these step logs.
 
-    Without a model that says so, they are only taken for it on sizes that it lacks.
+    Without a model they join it only on sizes that it lacks.
     """
     if not all(_fits(run, known) for run in job):
         return False

@@ -77,7 +77,7 @@ class Pace:
 
 
 def pace_of(analysis: Analysis) -> Pace | None:
-    """The run's pace; None where nothing was timed, or nobody knows how many processes trained."""
+    """The run's pace; None where nothing was timed, or it is not known how many processes trained."""
     if analysis.epoch_times is not None:
         return _of_epochs(analysis, analysis.epoch_times)
     if analysis.step is None or analysis.step.mean <= 0:

@@ -29,7 +29,8 @@ class Point:
 
     ranks: int
     runs: tuple[Analysis, ...]
-    #: Samples that one rank works through in a step; 1 where nobody knows, and all rates are of steps.
+    #: Samples that one rank works through in a step; 1 where it is not known, and all rates are of
+    #: steps.
     work: float
     #: Whether every step of every run was recorded.
     from_steps: bool

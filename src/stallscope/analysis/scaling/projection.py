@@ -47,7 +47,7 @@ def projection(
 ) -> tuple[Projected, ...]:
     """The job on two, four and eight times as many ranks as its largest run had.
 
-    Every rank works as on the largest size; imbalance and allreduce grow as the model says.
+    Every rank works as on the largest size; imbalance and allreduce grow as in the model.
     """
     largest = points[-1]
     ledger = largest.runs[-1].steady

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..later import scipy_stats
+from ..lazy_scipy import scipy_stats
 from ..stats import Mean
 
-#: From so many repeats on, their spread says how sure their mean is.
+#: From so many repeats on, their spread gives the uncertainty of their mean.
 FEWEST_REPEATS = 2
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..clean import is_clean
 from ..communication import CommunicationModel, fit_communication
-from ..later import scipy_stats
+from ..lazy_scipy import scipy_stats
 from ..result import Analysis
 from .jobs import alike, jobs_of, value_of
 from .pace import Pace, Unit, pace_of

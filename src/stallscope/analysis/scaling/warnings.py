@@ -80,7 +80,7 @@ def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
     if partly:
         sizes = sorted({run.pace.size for run in partly})
         yield (
-            f"nothing tells when the job began on {', '.join(map(str, sizes))} "
+            f"it is not known when the job started on {', '.join(map(str, sizes))} "
             f"{'rank' if sizes == [1] else 'ranks'}: the whole job counts from its first epoch or step"
         )
     if len(others) < len(runs):

@@ -1,4 +1,4 @@
-"""What a Horovod Timeline says of tensors: negotiation, fusion, bandwidth, steps, and who came late.
+"""Tensors in a Horovod Timeline: negotiation, fusion, bandwidth, steps, and late ranks.
 
 Tensors that are fused go through the same operation, and the timeline repeats it for each of them: times
 of several tensors are unions of intervals, never sums. Fused are those whose operations begin one after

@@ -13,7 +13,7 @@ from ..stats import Floats
 
 Ints = npt.NDArray[np.int64]
 
-# Upper ends of the sizes of operations that are told apart.
+# Upper ends of the sizes of operations that are distinguished.
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, np.inf)
 
 
@@ -24,7 +24,7 @@ class TensorTimes:
     name: str
     #: ``ALLREDUCE``, ``BROADCAST``; empty where it was only negotiated.
     operation: str
-    #: Bytes that it put out last; None where no operation told them.
+    #: Bytes that it put out last; None if no operation recorded them.
     size: int | None
     operations: int
     negotiation_ms: float | None
@@ -40,9 +40,9 @@ class Fusion:
     """The allreduces, one entry for all tensors that were fused into it."""
 
     tensors: Ints
-    #: NaN where a tensor's size is not told.
+    #: NaN if a tensor's size is unknown.
     bytes: Floats
-    #: Milliseconds of the reduction itself, without copies; NaN where it is not told apart.
+    #: Milliseconds of the reduction itself, without copies; NaN where it is not distinguished.
     transfer_ms: Floats
     #: Milliseconds in which any of its tensors was negotiated, waited for data, and was copied.
     negotiation_ms: Floats
@@ -122,7 +122,7 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Tensors:
-    """All that a timeline says of its tensors."""
+    """All figures of a timeline's tensors."""
 
     #: The busiest first.
     tensors: tuple[TensorTimes, ...]
@@ -148,7 +148,7 @@ class Tensors:
         if self.ticked == self.negotiations:
             return ""
         told = (
-            "The timeline cannot name the late rank: it does not say when ranks were ready"
+            "The timeline cannot name the late rank: it does not record when ranks were ready"
             if not self.ticked
             else f"The timeline names the late rank for {self.ticked:,} of {self.negotiations:,} "
             "negotiations only: the response cache answers the others"
@@ -160,7 +160,7 @@ class Tensors:
 
 
 def by_size(fusion: Fusion, ranks: int) -> tuple[SizeClass, ...]:
-    """Allreduces and their bus bandwidth by size, as far as sizes are told; the smallest first."""
+    """Allreduces and their bus bandwidth by size, as far as sizes are known; the smallest first."""
     told = fusion.bytes > 0
     size, took = fusion.bytes[told], fusion.transfer_ms[told]
     group = np.searchsorted(SIZES, size)

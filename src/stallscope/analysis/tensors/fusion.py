@@ -58,7 +58,7 @@ def _fusion(piece: Piece) -> Fusion:
 
 
 def _negotiated(piece: Piece, group: Ints, count: int) -> Floats:
-    """Milliseconds in which tensors of each reduction were negotiated; NaN where none is told."""
+    """Milliseconds in which tensors of each reduction were negotiated; NaN if none is known."""
     negotiated, operations = piece.negotiated_allreduces, piece.allreduces
     latest = latest_before(negotiated, operations.tensor, operations.begin)
     known = latest >= 0

@@ -16,7 +16,7 @@ Bools = npt.NDArray[np.bool_]
 
 ALLREDUCE = "ALLREDUCE"
 _NEGOTIATION = "NEGOTIATE_"
-# Parts in which data go between ranks, in which they are copied, and in which somebody waits for them.
+# Parts in which data go between ranks, in which they are copied, and in which ranks wait for them.
 _TRANSFERS = ("NCCL_", "MPI_", "GLOO_", "CCL_", "DDL_")
 _COPIES = ("MEMCPY_", "COPY_")
 _WAITS = ("WAIT_FOR_", "QUEUE")
@@ -29,7 +29,7 @@ class Piece:
     rows: Activities
     ticks: Ticks
     names: Sequence[str]
-    #: Microseconds at which the piece's steps begin, and at which the step behind it does.
+    #: Microseconds at which the piece's steps begin, and at which the step after it does.
     step_begins: Ints
     until: int | None
 
@@ -139,7 +139,7 @@ def added_us(begin: Ints, end: Ints, group: Ints | None = None) -> Ints:
     order = np.argsort(group, kind="stable")
     first, until, own = begin[order], end[order], group[order]
     zero, span = int(begin.min()), int(end.max()) - int(begin.min()) + 1
-    # Each group is shifted behind the one before it, so that one sweep does for all.
+    # Each group is shifted after the one before it, so that one sweep does for all.
     shift = own * span - zero
     added = np.zeros(len(begin), np.int64)
     added[order] = added_us(first + shift, until + shift)

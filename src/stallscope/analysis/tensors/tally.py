@@ -35,7 +35,7 @@ class Timeline(Protocol):
 
 
 def tensors(reader: Timeline) -> Tensors:
-    """What a timeline says of its tensors. Reads it to its end."""
+    """Read a timeline to its end, and return the figures of its tensors."""
     tally = _Tally(reader)
     for batch in reader.batches():
         tally.add(batch)

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
+from ..pivot import of_generation
 from ..result import Analysis
-from ..side_by_side import of_generation
 from ..stats import Mean, mean_with_interval
 
 Ints = npt.NDArray[np.int64]
 
-# Horovod's own: samples of a score, and what is set unless the environment says otherwise.
+# Horovod's own: samples of a score, and the defaults.
 _SAMPLES = 5
 _STEPS_PER_SAMPLE, _WARM_UPS = 10, 3
 

@@ -1,4 +1,4 @@
-"""What a Timeline says about Horovod's settings."""
+"""What a Timeline shows about Horovod's settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TimelineSays:
     tensors_each: float | None
     #: Times that the most frequent gradients were reduced: steps, where each is reduced in each.
     steps: int
-    #: Of the reductions whose bytes are told: those below 100 kB.
+    #: Of the reductions with known bytes: those below 100 kB.
     small_share: float | None
     #: Milliseconds of a cycle; None where cycles were not marked.
     cycle_ms: float | None
@@ -45,7 +45,7 @@ class TimelineSays:
 
 
 def timeline_says(found: Tensors) -> TimelineSays:
-    """What a Timeline says about fusion, cycles and the response cache."""
+    """What a Timeline shows about fusion, cycles and the response cache."""
     gradients = [one for one in found.tensors if one.operation == "ALLREDUCE"]
     steps = int(np.median([one.operations for one in gradients])) if gradients else 0
     fused = found.fusion.tensors
@@ -81,7 +81,7 @@ def _cache(found: Tensors, steps: int) -> tuple[Advice, ...]:
             f"Have Horovod remember its {len(found.tensors):,} tensors: {found.ticked:,} of "
             f"{found.negotiations:,} negotiations went through rank 0 in full",
             f"HOROVOD_CACHE_CAPACITY={capacity}",
-            unless="Not where it was off for this Timeline only, so that it tells who came late.",
+            unless="Not where it was off for this Timeline only, to see which rank was late.",
         ),
     )
 
@@ -94,6 +94,6 @@ def _fusion(reductions: int, steps: int, small: float | None) -> tuple[Advice, .
             f"Have the autotuner look for a longer cycle: {reductions / steps:.1f} reductions in every "
             f"step, {small:.0%} of them below 100 kB, each with a latency of its own",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
-            unless="Not where backward hides them: the step logs say what is exposed.",
+            unless="Not where backward hides them: the step logs show what is exposed.",
         ),
     )

@@ -49,7 +49,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What an autotune log says, and what the job's steps say to that."""
+    """The result of an autotune log, compared with the job's steps."""
 
     name: str
     log: AutotuneLog

@@ -53,7 +53,7 @@ def draw_heat_map(chart: HeatMap, key: str, width: float) -> str:
 
 
 def _fewer_columns(chart: HeatMap, most: int) -> tuple[Floats, Floats]:
-    """As many columns as can be told apart, each the mean of those that it stands for."""
+    """As many columns as can be distinguished, each the mean of those that it stands for."""
     columns = chart.values.shape[1]
     if columns <= most:
         return chart.edges, chart.values

@@ -70,6 +70,6 @@ def _attribute(value: object) -> str:
 
 
 def coordinate(value: float) -> str:
-    """Hundredths of a pixel at most, and no zeros behind."""
+    """Hundredths of a pixel at most, and no zeros after."""
     short = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if short == "-0" else short

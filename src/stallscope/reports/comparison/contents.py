@@ -44,7 +44,7 @@ def _run_row(letter: str, analysis: Analysis) -> tuple[str, ...]:
 
 
 def changes_table(found: Comparison) -> Table | None:
-    """What changed by cause, in the step and in imbalance. None where nothing can be told."""
+    """What changed by cause, in the step and in imbalance. None if nothing is known."""
     if found.step is None or found.same_run:
         return None
     both = StepFigures.of_both(found.first, found.second)
@@ -95,7 +95,7 @@ def facts_table(found: Comparison) -> Table | None:
     if not found.differences:
         return None
     return Table(
-        "What else differs",
+        "Other differences",
         ("Fact", "A", "B"),
         tuple(
             (fact_title(one.name), fact_value(one.first), fact_value(one.second))
@@ -106,5 +106,5 @@ def facts_table(found: Comparison) -> Table | None:
     )
 
 
-#: What is said in place of that table.
+#: The text in place of that table.
 NOTHING_ELSE = "Of model, settings, versions and hosts the runs recorded the same."

@@ -52,7 +52,7 @@ def headline(history: History) -> str:
 
 
 def since(history: History) -> list[str]:
-    """What else differs since each run from which on the step is another one."""
+    """Other differences since each run from which on the step is another one."""
     said = []
     for change in history.figure("step").changes:
         run = history.runs[change.run]
@@ -118,7 +118,7 @@ def changes_table(history: History) -> Table | None:
         return None
     return Table(
         "Since when",
-        ("Figure", "Since run", "Before", "After", "After − before", "What else changed there"),
+        ("Figure", "Since run", "Before", "After", "After − before", "Other changes at that run"),
         tuple(rows),
         words=frozenset({0, 1, 5}),
         note="± is the 95% interval from run to run.",

@@ -1,4 +1,4 @@
-"""Two runs side by side, in sentences: what changed from A to B, and what cannot be told."""
+"""Two runs side by side, in sentences: what changed from A to B, and what is not known."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ NOISE = (
     "of a job to the next, only further runs show."
 )
 _SAME_RUN = "The same run twice"
-# Facts are what somebody's log says they are.
+# Facts are whatever a log says they are.
 _LONGEST_FACT = 200
 # Uneven last batches make up for less.
 _SAME_WORK = 0.02
 
 
 def outcome(found: Comparison) -> tuple[str, str]:
-    """What the comparison says: in a few words, and in a sentence."""
+    """Return the result of the comparison: a headline and a sentence."""
     if found.same_run:
         return _SAME_RUN, "A and B are one run: nothing can differ."
     step = found.step

@@ -42,7 +42,7 @@ COLUMNS = (
     ("Verdict", True),
     ("Time lost", False),
     ("Gain of the fix", False),
-    ("Where a step goes", True),
+    ("Step time by cause", True),
     ("Step", False),
     ("Throughput", False),
     ("Ranks", False),

@@ -74,7 +74,7 @@ def difference(series: Series) -> str:
     found = series.difference
     if found is None:
         return (
-            "Whether sizes differ by more than chance cannot be told: run each at least twice."
+            "One run per size cannot show whether sizes differ by more than chance: run each twice."
             if len(series.points) > 1
             else ""
         )

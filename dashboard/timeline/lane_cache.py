@@ -1,4 +1,4 @@
-"""Lanes and gauges of analyses, made once when somebody looks, and gone with their analysis."""
+"""Lanes and gauges of analyses, made once on demand, and gone with their analysis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lanes_of(analysis: Analysis) -> Lanes | None:
         return None
     hosts = [rank.host for rank in analysis.ranks]
     longest_pause = int(analysis.job.total * 1e9)
-    # Of a run that grows, each state has an analysis of its own: nobody else is to hold its lanes.
+    # Of a run that grows, each state has an analysis of its own: nothing else may hold its lanes.
     own: Cache = vars(analysis).setdefault(_NAME, Cache(math.inf))
     return own.get(_NAME, lambda: Lanes(ledger, hosts, longest_pause))
 

@@ -24,7 +24,7 @@ _VERSION = 1
 _OF = b"of"
 # Those of fewer rows are analysed before anybody notices.
 _ROWS = 500_000
-# What reading a file says that somebody else has written.
+# Errors of reading a file of another program.
 _NOT_AS_WRITTEN = (
     ValueError,
     TypeError,

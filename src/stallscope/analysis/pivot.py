@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.room import Room
+from stallscope.memory import Room
 
-from .away import AwayTable
 from .blocks import NULL, Array, Bools, Cells, HeldCells, Ints, on_all_cores
+from .remote_table import AwayTable
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def side_by_side(
         tuple(ranks.tolist()),
         facts.epochs,
         facts.session_start,
-        # They may be the table's own memory, which nobody writes to.
+        # They may be the table's own memory, which is not written to.
         HeldCells.of(arrays, room),
         laid_out is not None and not any(table[name].null_count for name in names),
     )

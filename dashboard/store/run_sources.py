@@ -26,7 +26,7 @@ class Contents:
 
     entries: Sequence[tuple[str, Entry]]
     problems: Sequence[str] = ()
-    #: By id, the fraction of the baseline's throughput that is lost where somebody wrote that down.
+    #: By id, the fraction of the baseline's throughput that is lost, where it is recorded.
     gaps: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -181,7 +181,7 @@ def _with_ids(runs: Iterable[Run]) -> dict[str, Run]:
 
 
 def _entry(key: str, run: Run) -> Entry:
-    """A run in memory as the catalogue would have it; nobody has analysed it yet."""
+    """A run in memory as the catalogue would have it; it was not analysed yet."""
     facts, job = _job(run)
     return Entry(
         folder=key,

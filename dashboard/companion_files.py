@@ -22,7 +22,7 @@ from stallscope.run import Run
 
 from .store.cache import Cache
 
-# Longer timelines, and compressed ones, take seconds: nobody waits for them before seeing the page.
+# Longer timelines, and compressed ones, take seconds: the page does not wait for them.
 _AWAITED_BYTES = 64 << 20
 _HEAD_BYTES = 4096
 _TIMELINE_SUFFIXES = (".json", ".json.gz", ".json.bz2", ".json.xz", ".json.zst")
@@ -84,7 +84,7 @@ def timeline_beside(
 ) -> TimelineSeen | TimelineReading | None:
     """The newest Horovod Timeline beside a run's logs; None without one.
 
-    A long one is read by a thread of its own, once for all who ask; whoever asks later gets it.
+    A long one is read by a thread of its own, once for all callers; later callers get it.
 
     Args:
         again: whether it is to be read again where it has changed since it was read last.
@@ -124,7 +124,7 @@ class _Work:
         self._path = path
         self._size = state.st_size
         self._file: BufferedReader | None = None
-        # Nobody who ends the dashboard waits for it.
+        # The end of the dashboard does not wait for it.
         Thread(target=self._run, name="timeline", daemon=True).start()
 
     @property
@@ -138,7 +138,7 @@ class _Work:
     def _run(self) -> None:
         try:
             self.future.set_result(self._seen())
-        except BaseException as error:  # whatever it is, nobody may wait for ever
+        except BaseException as error:  # whatever it is, no caller may wait forever
             self.future.set_exception(error)
 
     def _seen(self) -> TimelineSeen:

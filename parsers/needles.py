@@ -11,14 +11,14 @@ from .digits import Ints, word
 
 _DIGIT = rb"\d"
 _WORD = 8
-# Of so many bytes it is told which of a sign's letters is rare.
+# The rarest letter of a sign is chosen from so many bytes.
 _SAMPLE_BYTES = 1 << 14
 # Looking for a letter costs as much as looking at so many places that have it.
 _BYTES_PER_PLACE = 16
 
 
 class Sign:
-    r"""A text that lines have in them, or at their ends; ``\d`` before or behind it is any digit."""
+    r"""A text that lines have in them, or at their ends; ``\d`` before or after it is any digit."""
 
     def __init__(self, sign: bytes) -> None:
         self.digit_before = sign.startswith(_DIGIT)
@@ -54,7 +54,7 @@ class Block:
         self.size = len(lines)
         #: The eight bytes at every place as one number.
         self.words = np.ndarray((self.size + 1,), "<u8", buffer=self.bytes, strides=(1,))
-        #: Behind each line's end.
+        #: After each line's end.
         self.ends = self.having(ord("\n")) + 1
 
     @cached_property

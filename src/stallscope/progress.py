@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-#: To be called now and then with how many are done.
+#: To be called at times with how many are done.
 Watch = Callable[[int], None]
 
 #: Given what is done, and of how many, what is to be told how many of them are done.
@@ -14,9 +14,9 @@ Watching = Callable[[str, int], AbstractContextManager[Watch]]
 
 @contextmanager
 def unwatched(_what: str, _count: int) -> Iterator[Watch]:
-    """Nobody looks on."""
+    """Show no progress."""
     yield not_told
 
 
 def not_told(_done: int) -> None:
-    """What is told to nobody."""
+    """Ignore the progress."""

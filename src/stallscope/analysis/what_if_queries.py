@@ -57,7 +57,7 @@ def parse(fix: str) -> tuple[str, float]:
         return kind, number
     if kind == "ranks" and 1 <= number <= _MOST_RANKS and number == int(number):
         return kind, number
-    raise ValueError(f"{fix!r} is no what-if question: say bandwidth:4 or ranks:64")
+    raise ValueError(f"{fix!r} is not a what-if question: use bandwidth:4 or ranks:64")
 
 
 def _on_ranks(

@@ -9,7 +9,7 @@
     signed     = "-" signed | atom
     atom       = number [unit] | text | name | "surely" "(" either ")" | "(" either ")"
 
-A grammar this small is read by hand, so that what is wrong is said in the user's words.
+A grammar this small is read by hand, so that errors use the user's words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .kinds import UNITS
 from .syntax import Arithmetic, Comparison, Joined, Name, Negative, Node, Not, Number, Surely, Text
 from .tokens import Token, tokens_of, wrong
 
-#: Parentheses, ``not`` and minus signs within each other; nobody writes more.
+#: Parentheses, ``not`` and minus signs within each other; real conditions have fewer.
 _DEEPEST = 30
 _COMPARING = ("<", "<=", ">", ">=", "==", "!=")
 
@@ -30,7 +30,7 @@ def read_parts(text: str) -> Node:
     """The parts of a condition, in which names and units need not fit yet.
 
     Raises:
-        ValueError: if it cannot be read; the message says what is wrong, and in which column.
+        ValueError: if it cannot be read; the message gives the error and its column.
     """
     reader = _Reader(tokens_of(text))
     node = reader.either()

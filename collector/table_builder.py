@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.room import Room
+from stallscope.memory import Room
 
 
 class Together:
@@ -59,7 +59,7 @@ class _Column:
     def fill(self, own: slice, value: int | None) -> None:
         if value is None:
             self._missing()[own] = False
-        # There are zeros already, which take no memory as long as nobody writes them.
+        # There are zeros already, which take no memory until they are written.
         elif value:
             self._values[own] = value
 

@@ -2,9 +2,9 @@
 
 A run's analysis holds some 200 bytes per row. Where that is more than memory has to give, arrays with a
 number per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), some 100 to 180 bytes per row,
-of which the system keeps in memory what it has room for. They have no names: they are gone when nobody
-holds them any longer, however that comes. ``STALLSCOPE_MEMORY`` says how much there is to give, as
-``3GB`` or ``800MB``; unless it does, that is half of what is available.
+of which the system keeps in memory what it has room for. They have no names: they are gone when no
+process holds them any longer, however that comes. ``STALLSCOPE_MEMORY`` says how much there is to
+give, as ``3GB`` or ``800MB``; unless it does, that is half of what is available.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MEMORY = "STALLSCOPE_MEMORY"
 #: takes on the way.
 BYTES_PER_ROW = 200
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-# So much is there wherever this runs, unless somebody says otherwise.
+# So much is there wherever this runs, by default.
 _ALWAYS_THERE = 64 * 10**6
-# Where nobody tells.
+# Fallback when the limit is unknown.
 _USUAL_MEMORY = 8 * 10**9
 _NO_LIMIT = 2**63
 # Within a container, as either version of Linux' control groups shows it its own limit and use.

@@ -1,4 +1,4 @@
-"""What is on all shelves, as they were when somebody looked last."""
+"""What is on all shelves, as of the last look."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Lock
 from stallscope.errors import StallscopeError
 
 from .listing import Listed
-from .shelves import Contents, Shelf
+from .run_sources import Contents, Shelf
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tables of steps that are not in this process: whoever has them is told what is asked of them."""
+"""Tables of steps that are not in this process: questions are sent to where they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from .blocks import Ints
-    from .side_by_side import SideBySide
+    from .pivot import SideBySide
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Blocks of what ranks print, less the lines that nobody wants: before they are taken apart by rank.
+"""Blocks of ranks' output without irrelevant lines, before they are separated by rank.
 
 Taking millions of lines apart takes far longer than to see which few are wanted. Where labels stand in
 the middle of a line, it stays, and so do those that go on with what it has of ranks' lines.
@@ -13,7 +13,7 @@ import numpy as np
 
 from .digits import Ints
 from .labelled_lines import Bools, Form, Owned, owned
-from .signs import Block, Sign
+from .needles import Block, Sign
 
 # Where more of the lines are torn, or lines are that long on average, as bars that are written over are,
 # taking them apart is the cheaper way.
@@ -22,7 +22,7 @@ _LONG_LINES = 2048
 
 
 class Signs(Protocol):
-    """By what wanted lines are known, as ``Wanted`` says it."""
+    """How wanted lines are recognised, as in ``Wanted``."""
 
     @property
     def sought(self) -> Sequence[Sign]: ...
@@ -47,7 +47,7 @@ class Thinning:
         self._wanted = wanted
 
     def thinned(self, text: bytes, known: Collection[bytes], *, nobodys: bool) -> bytes:
-        """The block without lines that nobody wants; all of it where they cannot be told.
+        """Return the block without irrelevant lines; all of it if they cannot be recognised.
 
         Args:
             text: a block that begins with a line, where no line of any rank goes on.

@@ -26,7 +26,7 @@ def alone_in(out: Path) -> Iterator[None]:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         try:
-            # Where a file system knows no locks, nobody can be refused.
+            # On a file system without locks, no process can be refused.
             with suppress(NotImplementedError):
                 lock.acquire()
         except Timeout:

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stallscope.analysis import side_by_side as module
-from stallscope.analysis.side_by_side import SideBySide, side_by_side
-from stallscope.room import in_memory
+from stallscope.analysis import pivot as module
+from stallscope.analysis.pivot import SideBySide, side_by_side
+from stallscope.memory import in_memory
 from stallscope.simulate import Job, simulate
 
 NAMES = ("begin", "reduced", "samples")
@@ -28,7 +28,7 @@ def with_sessions(table: pa.Table) -> pa.Table:
 
 
 def with_holes(table: pa.Table) -> pa.Table:
-    """One stamp and some epochs are not known."""
+    """One timestamp and some epochs are not known."""
     there = np.random.default_rng(1).random(table.num_rows)
     for name, missing in (("reduced", there < 0.01), ("epoch", there < 0.3)):
         table = replaced(table, name, pa.array(table[name].to_numpy(), mask=missing))

@@ -1,4 +1,4 @@
-"""Runs in memory that are still being recorded: read again when somebody opens one of their pages."""
+"""Runs in memory that are still being recorded: read again when a user opens one of their pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallscope.run import Run
 from ..live import followed_folder
 
 # A run is read again after so many times as long as reading and analysing it took: however long it
-# lasts, whoever looks at its pages keeps the machine busy for a small part of the time.
+# lasts, looking at its pages keeps the machine busy for a small part of the time.
 _PAUSE = 10.0
 
 
@@ -62,7 +62,7 @@ class Renewals:
         seen = self._of(key)
         if folder is None or self._clock() < seen.after:
             return None
-        # Whoever comes while another one reads sees what there was.
+        # Callers see the former state while another one reads.
         if not seen.lock.acquire(blocking=False):
             return None
         try:
@@ -105,5 +105,5 @@ def _files(folder: Path, run: Run) -> Hashable:
                     (entry.path, entry.stat().st_size) for entry in entries if entry.is_file()
                 ]
         except OSError:
-            continue  # gone; the run's page says the rest
+            continue  # gone; the run's page shows the rest
     return tuple(sorted(found))

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stallscope import remembering
+from stallscope import analysis_cache
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger import Ledger
 from stallscope.analysis.recall import found_in, recalled
 from stallscope.analysis.result import ENTRIES
+from stallscope.analysis_cache import Placed, analysed
 from stallscope.collecting import list_runs
 from stallscope.collector.catalogue.checking import check_run
 from stallscope.collector.catalogue.entry import ANALYSIS
@@ -24,7 +25,6 @@ from stallscope.collector.loading import RunOnDisk, load_run
 from stallscope.collector.store import save_run
 from stallscope.parsers import read
 from stallscope.pictures.charts import charts_of
-from stallscope.remembering import Placed, analysed
 from stallscope.run import Run, Series
 from stallscope.simulate import Between, Clocks, Fault, Job, Noise, simulate
 from stallscope.wording.machines import evidence
@@ -76,7 +76,7 @@ def test_a_run_that_knows_epochs_only_is_recalled(tmp_path: Path) -> None:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Runs of any size are remembered, and every run that is analysed anew is noted."""
-    monkeypatch.setattr(remembering, "_ROWS", 1)
+    monkeypatch.setattr(analysis_cache, "_ROWS", 1)
     return []
 
 
@@ -139,7 +139,7 @@ def test_other_code_finds_for_itself(
 ) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
     analysed(own, analyse=_noting(counted))
-    monkeypatch.setattr(remembering, "code_state", lambda: "another")
+    monkeypatch.setattr(analysis_cache, "code_state", lambda: "another")
     analysed(own, analyse=_noting(counted))
     assert counted == ["own", "own"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallscope import room
+from stallscope import memory
 from stallscope.errors import UnwritableError, UsageError
-from stallscope.room import (
+from stallscope.memory import (
     BYTES_PER_ROW,
     Room,
     in_memory,
@@ -41,7 +41,7 @@ def test_unless_it_is_said_it_is_what_there_is(monkeypatch: pytest.MonkeyPatch) 
 
 def test_for_a_small_run_nobody_looks_how_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
-    monkeypatch.setattr(room, "memory_to_give", lambda: pytest.fail("it was looked up"))
+    monkeypatch.setattr(memory, "memory_to_give", lambda: pytest.fail("it was looked up"))
     assert room_for(300_000) is in_memory
 
 
@@ -56,7 +56,7 @@ def test_room_is_of_zeros(kind: Room) -> None:
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
     limit, used = tmp_path / "limit", tmp_path / "used"
-    monkeypatch.setattr(room, "_OF_CONTAINERS", ((limit, used),))
+    monkeypatch.setattr(memory, "_OF_CONTAINERS", ((limit, used),))
     whole = memory_to_give()
     limit.write_text("max\n")
     used.write_text("1000000\n")

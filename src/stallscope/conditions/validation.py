@@ -19,7 +19,7 @@ def checked_condition(node: Node) -> Node:
     """The condition, with ``baseline`` alone taken for the figure that it is compared with.
 
     Raises:
-        ValueError: if it means nothing; the message says what is wrong, and in which column.
+        ValueError: if it is invalid; the message gives the error and its column.
     """
     if isinstance(node, Joined):
         left, right = checked_condition(node.left), checked_condition(node.right)
@@ -93,9 +93,7 @@ def _meant(alone: Name, names: list[Name]) -> Name:
     """What ``baseline`` alone stands for."""
     others = {name.path for name in names if name.path}
     if len(others) != 1:
-        raise wrong(
-            alone.column, "which figure of the baseline? Say baseline.step_ms.p50, for example"
-        )
+        raise wrong(alone.column, "which figure of the baseline? For example baseline.step_ms.p50")
     meant = replace(alone, path=others.pop())
     _check_name(meant)
     return meant
