@@ -22,10 +22,10 @@ FAULT_MS = "150"
 Starter = Callable[..., Launch]
 
 
-def trained(start: Starter, logs: Path, fault: str) -> Analysis:
+def trained(start: Starter, logs: Path, fault: str, *options: str) -> Analysis:
     """Train 80 steps of the sample network on two ranks, and take the run apart."""
     words = [str(logs), "--epochs", "2", "--steps-per-epoch", "40"]
-    words += ["--fault", fault, "--fault-ms", FAULT_MS]
+    words += ["--fault", fault, "--fault-ms", FAULT_MS, *options]
     start(TRAIN, *words, ranks=2).succeed(PATIENCE_SECONDS)
     (run,) = read(str(logs))
     assert run.steps.num_rows == 160
@@ -48,5 +48,8 @@ def test_a_slow_rank_is_named_with_its_cause(
 
 
 def test_slow_input_on_all_ranks_is_input(start: Starter, tmp_path: Path) -> None:
-    verdict = trained(start, tmp_path / "logs", "slow-input-all-ranks").bottleneck
+    # Real batches take different times. With sleeps of one length, one rank's queue may stay a batch
+    # ahead for the whole run, and then no log shows that its loader is as slow as the other's.
+    options = ("--loader-spread", "0.5", "--prefetch", "1")
+    verdict = trained(start, tmp_path / "logs", "slow-input-all-ranks", *options).bottleneck
     assert (verdict.kind, verdict.ranks) == ("input", ())

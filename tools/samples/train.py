@@ -1,7 +1,7 @@
 """Trains a small convolutional network with Horovod and the callback, with or without a fault.
 
     horovodrun -np 2 python tools/samples/train.py LOG_DIR [--name NAME] [--synthetic]
-        [--fault FAULT [--fault-ms MS]]
+        [--fault FAULT [--fault-ms MS]] [--loader-spread SHARE] [--prefetch BATCHES]
 
 It records the sample runs in sample_logs/. Every fault is a sleep, so that its size is known.
 """
@@ -29,8 +29,14 @@ FAULTS = {
 }
 
 
-def images(slow_seconds: float) -> tf.data.Dataset:
-    """Random images with light augmentation after a prefetch, as many users have it."""
+def images(slow_seconds: float, spread: float, prefetch: int) -> tf.data.Dataset:
+    """Random images with light augmentation and a prefetch, as many users have it.
+
+    Args:
+        slow_seconds: what each batch takes longer, on average.
+        spread: by which share of that a batch may take longer or shorter.
+        prefetch: how many batches are made ahead.
+    """
     generator = np.random.default_rng(hvd.rank())
     pixels = generator.random((1024, 32, 32, 3), dtype=np.float32)
     labels = generator.integers(0, 10, 1024)
@@ -38,15 +44,16 @@ def images(slow_seconds: float) -> tf.data.Dataset:
     data = data.batch(BATCH, drop_remainder=True)
     data = data.map(lambda x, y: (tf.image.random_flip_left_right(x), y))
     if slow_seconds:
-        data = data.map(lambda x, y: (slept(x, slow_seconds), y))
-    return data.prefetch(2)
+        data = data.map(lambda x, y: (slept(x, slow_seconds, spread), y))
+    return data.prefetch(prefetch)
 
 
-def slept(tensor: tf.Tensor, seconds: float) -> tf.Tensor:
-    """The tensor, so many seconds later."""
+def slept(tensor: tf.Tensor, seconds: float, spread: float = 0.0) -> tf.Tensor:
+    """The tensor, so many seconds later, give or take a share of them."""
+    generator = np.random.default_rng(hvd.rank())
 
     def sleep(value: np.ndarray) -> np.ndarray:
-        time.sleep(seconds)
+        time.sleep(seconds * (1.0 + spread * generator.uniform(-1.0, 1.0)))
         return value
 
     result = tf.numpy_function(sleep, [tensor], tensor.dtype)
@@ -96,6 +103,10 @@ def main() -> None:
     parser.add_argument("--name", help="the run's name")
     parser.add_argument("--fault", choices=FAULTS, default="none")
     parser.add_argument("--fault-ms", type=float, help="what it sleeps per step")
+    parser.add_argument(
+        "--loader-spread", type=float, default=0.0, help="share by which slow batches differ"
+    )
+    parser.add_argument("--prefetch", type=int, default=2, help="batches that are made ahead")
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--steps-per-epoch", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=3)
@@ -110,7 +121,7 @@ def main() -> None:
     fault, rank = options.fault, hvd.rank()
     seconds = (FAULTS[fault] if options.fault_ms is None else options.fault_ms) / 1000
     slow_input = fault == "slow-input-all-ranks" or (fault == "slow-input-one-rank" and rank == 1)
-    data = images(seconds if slow_input else 0.0)
+    data = images(seconds if slow_input else 0.0, options.loader_spread, options.prefetch)
     if options.synthetic:
         data = synthetic_like(data)
     model = network(seconds if fault == "slow-compute-rank" and rank == 1 else 0.0)
