@@ -29,14 +29,14 @@ from large_run import collected, raw_logs
 from rich.console import Console
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.alignment import align
 from stallscope.analysis.analyse import analyse
-from stallscope.analysis.attribution import attribute
-from stallscope.analysis.change_points import change_points
 from stallscope.analysis.findings import find
-from stallscope.analysis.ledger import build_ledger
-from stallscope.analysis.warmup import warm_up_steps
-from stallscope.collector.loading import load_run
+from stallscope.analysis.gains.attribution import attribute
+from stallscope.analysis.ledger.change_points import change_points
+from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.ledger.warmup import warm_up_steps
+from stallscope.analysis.steps.alignment import align
+from stallscope.collector.store.loading import load_run
 from stallscope.reports.terminal import summary
 from stallscope.run import Run
 

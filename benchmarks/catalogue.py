@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from figures import Figure, share_of
+from simulator import Job, simulate, write_logs
 
-from stallscope.collector.catalogue import Baselines, Catalogue, Entry, baseline_for, parse_where
-from stallscope.collector.catalogue.entry import Summary
-from stallscope.collector.store import MANIFEST, save_run
+from stallscope.catalogue import Baselines, Catalogue, Entry, baseline_for, parse_where
+from stallscope.catalogue.entry import Summary
+from stallscope.collector.store.layout import MANIFEST
+from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read
-from stallscope.simulate import Job, simulate, write_logs
 
 _MODELS = [f"model-{number}" for number in range(40)]
 _SIZES = (1, 2, 4, 8)

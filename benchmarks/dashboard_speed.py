@@ -22,17 +22,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 from figures import Figure, at_most, share_of
+from simulator import Clocks, Fault, Job, Noise, simulate
 
-from stallscope.analysis.lanes import Lanes
-from stallscope.collecting import list_runs
-from stallscope.collector.catalogue.entry import ANALYSIS
-from stallscope.collector.store import save_run
+from stallscope.analysis.views.lanes import Lanes
+from stallscope.catalogue.collecting import list_runs
+from stallscope.collector.store.layout import ANALYSIS
+from stallscope.collector.store.runs import save_run
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.store.run_sources import Collected
 from stallscope.dashboard.timeline import lanes_of
 from stallscope.dashboard.timeline.answer import answer
 from stallscope.run import Run
-from stallscope.simulate import Clocks, Fault, Job, Noise, simulate
 
 T = TypeVar("T")
 

@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from simulator import Clocks, Fault, Job, Noise, simulate
 
-from stallscope.collector.catalogue.checking import checksum
-from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.loading import load_run
 from stallscope.collector.recorder.format import COLUMNS, file_name, header
-from stallscope.collector.step_files import write_logs
-from stallscope.collector.store import save_run
+from stallscope.collector.store.layout import MANIFEST, checksum
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.step_files import write_logs
 from stallscope.run import STEPS_SCHEMA, Run
-from stallscope.simulate import Clocks, Fault, Job, Noise, simulate
 
 _MOST_SIMULATED = 5_000_000
 RANKS_PER_HOST = 8

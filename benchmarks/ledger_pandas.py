@@ -23,12 +23,12 @@ import pandas as pd
 from figures import Figure, times_faster
 from large_run import collected
 from ledger_picture import picture
+from simulator import Job, Noise, simulate
 
-from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import Ledger, build_ledger
-from stallscope.collector.loading import load_run
+from stallscope.analysis.ledger.ledger import Ledger, build_ledger
+from stallscope.analysis.steps.alignment import align
+from stallscope.collector.store.loading import load_run
 from stallscope.run import Run
-from stallscope.simulate import Job, Noise, simulate
 
 T = TypeVar("T")
 

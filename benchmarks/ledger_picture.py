@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from stallscope.pictures.charts import Bar, StackedBars
-from stallscope.pictures.svg import WIDE, stylesheet
-from stallscope.pictures.svg.frame import frame, legend
-from stallscope.pictures.svg.markup import coordinate, element, line, text, tooltip
+from stallscope.charts.charts import Bar, StackedBars
+from stallscope.charts.svg import WIDE, stylesheet
+from stallscope.charts.svg.frame import frame, legend
+from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
 
 _LEFT, _TOP, _HEIGHT, _MARGIN = 64.0, 16.0, 240.0, 24.0
 # Attribute of what was timed, label, and colour: a stage's, which means no stage here.

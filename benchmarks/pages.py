@@ -21,7 +21,7 @@ from stallscope.collector.recorder.rate_limits import (
     turn_seconds,
 )
 from stallscope.collector.recorder.sampling import BLOCK
-from stallscope.wording.numbers import percent
+from stallscope.formatting.numbers import percent
 
 DOCS = Path(__file__).parents[1] / "docs"
 SIZES = (64, 512, 4_096, 10_000)

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from figures import Figure, at_most
+from simulator import Job, Ring, simulate, write_logs
 
-from stallscope.collecting import collect
-from stallscope.collector.sources.registry import open_source
-from stallscope.simulate import Job, Ring, simulate, write_logs
+from stallscope.catalogue.collecting import collect
+from stallscope.collector.registry import open_source
 
 # So many times the recorders of all ranks flush.
 _FLUSHES = 8

@@ -21,8 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from figures import Figure, share_of
-
-from stallscope.simulate import Fault, Job, simulate, write_logs
+from simulator import Fault, Job, simulate, write_logs
 
 _SAMPLE_SECONDS = 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TypeVar
 
-from stallscope.analysis.tensors import Tensors, tensors
+from stallscope.analysis.network.tensors import Tensors, tensors
 from stallscope.errors import UnreadableError
 from stallscope.parsers.autotune import AutotuneLog, is_autotune_log, read_autotune
 from stallscope.parsers.horovod_timeline import is_timeline, timeline_reader

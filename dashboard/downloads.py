@@ -14,13 +14,13 @@ from dash import Dash
 from flask import Response, request, send_file
 
 from stallscope.analysis import Analysis
+from stallscope.collector.safe_names import safe_name
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.exports.registry import by_name as export_named
 from stallscope.exports.selection import Selection
 from stallscope.exports.worlds import worlds_of
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.registry import by_name as report_named
-from stallscope.safe_names import safe_name
 
 from .addresses import root, with_baseline
 from .store import RunStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallscope.analysis.result import Finding
+from stallscope.analysis.findings.finding import Finding
 
 #: By the finding's code: a key of ``run_tabs.TABS``. Findings about settings have no page of their own.
 PAGE_OF: dict[str, str] = {

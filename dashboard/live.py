@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.progress import Progress, progress
+from stallscope.analysis.views.progress import Progress, progress
 from stallscope.errors import NotFoundError
 from stallscope.parsers.following import Follower
 from stallscope.run import Run

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.collector.safe_names import safe_name
 from stallscope.errors import NotFoundError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
-from stallscope.safe_names import safe_name
 
 from .base import Parsed
 from .digits import Ints

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from stallscope.deduplicate import last_attempts, recorded_again
+from stallscope.collector.store.deduplicate import last_attempts, recorded_again
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed

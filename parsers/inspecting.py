@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile, lies_beside_logs
-from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
-from stallscope.progress import Watching, unwatched
 from stallscope.run import Event, Log, Problem, Run, Series
 
 from .base import Parsed, Parser
@@ -24,6 +23,7 @@ from .joined import is_joined
 from .launchers import demultiplexed, labels_of
 from .named import by_name
 from .packed import unpacked_up_to
+from .progress import Watching, unwatched
 from .reader import is_long_timeline
 from .reading import Reading, Taken, nothing_in
 from .seen import FileSeen, RunSeen, Seen, Span, Sure

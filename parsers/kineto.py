@@ -24,9 +24,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from stallscope.collector.safe_names import safe_name
 from stallscope.errors import UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Event, Log
-from stallscope.safe_names import safe_name
 
 from .base import Parsed, Parser
 from .epochs_only import rank_in

@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 from stallscope.collector.sources.base import Source, SourceFile, lies_beside_logs
 from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
-from stallscope.progress import Watch, Watching, not_told, unwatched
 from stallscope.run import Run
 
 from .base import Parsed
@@ -20,6 +19,7 @@ from .event_logs import applications, most_bytes, read_event_log
 from .horovod_timeline import is_timeline
 from .named import by_name
 from .packed import ENDING, Unpacked, unpacked_up_to, unpacked_whole
+from .progress import Watch, Watching, not_told, unwatched
 from .reading import Reading
 from .registry import HEAD_BYTES, PARSERS
 from .unpacking import is_packed
@@ -152,7 +152,7 @@ def _opened(source: str | Source) -> Source:
     if isinstance(source, Source):
         return source
     # Machines that only read what others have listed need nothing that opens places.
-    from stallscope.collector.sources.registry import open_source
+    from stallscope.collector.registry import open_source
 
     return open_source(source)
 

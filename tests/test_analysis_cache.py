@@ -11,23 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from simulator import Between, Clocks, Fault, Job, Noise, simulate
 
-from stallscope import analysis_cache
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.recall import found_in, recalled
-from stallscope.analysis.result import ENTRIES
-from stallscope.analysis_cache import Placed, analysed
-from stallscope.collecting import list_runs
-from stallscope.collector.catalogue.checking import check_run
-from stallscope.collector.catalogue.entry import ANALYSIS
-from stallscope.collector.loading import RunOnDisk, load_run
-from stallscope.collector.store import save_run
+from stallscope.analysis.ledger.ledger import ENTRIES, Ledger
+from stallscope.catalogue import analysis_cache
+from stallscope.catalogue.analysis_cache import Placed, analysed
+from stallscope.catalogue.analysis_table import found_in, recalled
+from stallscope.catalogue.checking import check_run
+from stallscope.catalogue.collecting import list_runs
+from stallscope.charts.charts import charts_of
+from stallscope.collector.store.layout import ANALYSIS
+from stallscope.collector.store.loading import RunOnDisk, load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read
-from stallscope.pictures.charts import charts_of
 from stallscope.run import Run, Series
-from stallscope.simulate import Between, Clocks, Fault, Job, Noise, simulate
-from stallscope.wording.machines import evidence
+from stallscope.text.machines import evidence
 
 JOBS = {
     "a late rank on hosts with clocks of their own": Job(

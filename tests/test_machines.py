@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.machines import Quantity, between, over, quantities
+from stallscope.analysis.views.machines import Quantity, between, over, quantities
+from stallscope.charts.over_time import machine_chart
 from stallscope.parsers import read
-from stallscope.pictures.over_time import machine_chart
 from stallscope.run import Run, Series
-from stallscope.wording.machines import evidence, label, of_whom, reading, scale, title
+from stallscope.text.machines import evidence, label, of_whom, reading, scale, title
 
 S = 10**9
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallscope import memory
-from stallscope.errors import UnwritableError, UsageError
-from stallscope.memory import (
+from stallscope.arrays import memory
+from stallscope.arrays.memory import (
     BYTES_PER_ROW,
     Room,
     in_memory,
@@ -19,6 +18,7 @@ from stallscope.memory import (
     room_for,
     share_memory,
 )
+from stallscope.errors import UnwritableError, UsageError
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.baseline import find_baseline
+from stallscope.analysis.gains.baseline import find_baseline
 from stallscope.runs import open_run
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"

@@ -12,16 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
-from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.alignment import align
-from stallscope.analysis.communication import expected_imbalance
-from stallscope.pictures.against_baselines import decomposition_chart
-from stallscope.pictures.charts import Bar, Segment, StackedBars, Waterfall, cause_bar
-from stallscope.pictures.svg import WIDE, draw, stylesheet
-from stallscope.run import Run
-from stallscope.runs import open_run
-from stallscope.simulate import (
+from simulator import (
     Bursts,
     Clocks,
     Fault,
@@ -33,7 +24,16 @@ from stallscope.simulate import (
     Slew,
     simulate,
 )
-from stallscope.wording.step_figures import StepFigures
+
+from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.analysis.network.communication import expected_imbalance
+from stallscope.analysis.steps.alignment import align
+from stallscope.charts.against_baselines import decomposition_chart
+from stallscope.charts.charts import Bar, Segment, StackedBars, Waterfall, cause_bar
+from stallscope.charts.svg import WIDE, draw, stylesheet
+from stallscope.run import Run
+from stallscope.runs import open_run
+from stallscope.text.step_figures import StepFigures
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "attribution"

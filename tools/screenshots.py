@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+from simulator import Job, simulate
 
 from stallscope.dashboard.server import DashboardServer
 from stallscope.dashboard.store import RunStore
 from stallscope.run import Run
 from stallscope.runs import open_run
-from stallscope.simulate import Job, simulate
 
 ROOT = Path(__file__).parents[1]
 # Relative, as the page shows where a run is from.

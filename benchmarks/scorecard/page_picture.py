@@ -7,11 +7,11 @@ from typing import Any
 
 from page_tables import run_share
 
-from stallscope.pictures.charts import Bar, StackedBars
-from stallscope.pictures.svg import WIDE, stylesheet
-from stallscope.pictures.svg.axis import axis_over, vertical
-from stallscope.pictures.svg.frame import frame, legend
-from stallscope.pictures.svg.markup import coordinate, element, line, text, tooltip
+from stallscope.charts.charts import Bar, StackedBars
+from stallscope.charts.svg import WIDE, stylesheet
+from stallscope.charts.svg.axis import axis_over, vertical
+from stallscope.charts.svg.frame import frame, legend
+from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
 
 Cell = dict[str, Any]
 

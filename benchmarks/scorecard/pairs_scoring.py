@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.what_if import WhatIf
-from stallscope.wording.gains import main_gain
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.text.gains import main_gain
 
 Interval = tuple[float, float]
 Score = dict[str, Any]

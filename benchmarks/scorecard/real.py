@@ -39,7 +39,7 @@ from rich.table import Table
 from scoring import Injected, Row, append_score, read_scores, score, table
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.alignment import align
+from stallscope.analysis.steps.alignment import align
 from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 from stallscope.run import Run

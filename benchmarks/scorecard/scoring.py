@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import STAGES, Ledger
-from stallscope.analysis.result import Straggler
+from stallscope.analysis.ledger.ledger import STAGES, Ledger
+from stallscope.analysis.steps.alignment import align
+from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.run import Run
 
 # With two ranks one of them is last in half of the steps by chance: twice that is always.

@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from scoring import Injected
-
-from stallscope.simulate import (
+from simulator import (
     Always,
     Bursts,
     Fault,

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from simulator import Job, Simulated, simulate
+
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.ledger import STAGES
-from stallscope.analysis.what_if import WhatIf
-from stallscope.simulate import Job, Simulated, simulate
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.ledger.ledger import STAGES
 
 Record = dict[str, Any]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from simulated_cells import STAGES, Cell, Who, clean_step_ms
 from simulated_coverage import Configuration
-
-from stallscope.simulate import Bursts, Clocks, Fault, Job, Jump, Noise, Ramp, Slew, simulate
+from simulator import Bursts, Clocks, Fault, Job, Jump, Noise, Ramp, Slew, simulate
 
 PERCENTS = (5, 10, 30, 100, 200)
 CVS = (0.02, 0.05, 0.1, 0.3)

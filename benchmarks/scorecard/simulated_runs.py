@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scoring import score
 from simulated_cells import Cell
+from simulator import Always, Job, Ramp, Simulated, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.result import Straggler
-from stallscope.simulate import Always, Job, Ramp, Simulated, simulate
+from stallscope.analysis.stragglers.straggler import Straggler
 
 Record = dict[str, Any]
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from stallscope.collector.sources.base import SourceFile
-
-from .joined import joined
-from .layout import FOLDER, LOGS
+from ..sources.base import SourceFile
+from ..sources.chunk_names import FOLDER, LOGS
+from ..sources.joined import joined
 
 # Weights and pictures may be large, and are no logs.
 _NO_LOGS = re.compile(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable
 
+from ..sources.chunk_names import ChunkName, chunk_name, fingerprint, length, log_folder
 from .client import MlflowRun
-from .layout import ChunkName, chunk_name, fingerprint, length, log_folder
 
 # Small enough to be sent and read again in seconds.
 _LARGEST_CHUNK = 4 << 20

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import NotFoundError, StallscopeError
 
+from ..sources.base import SourceFile
+from ..sources.chunk_names import FOLDER
 from .client import MlflowRun, sentences
 from .contents import no_logs
-from .layout import FOLDER
 from .system_metrics import PREFIX, Times, histories_of
 
 BEGINNING = b'{"stallscope_mlflow": 1,'

@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from stallscope.collector.sources.base import SourceFile
-from stallscope.collector.sources.files import Files
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError
 
+from ..sources.base import SourceFile
+from ..sources.chunk_names import LOGS
+from ..sources.files import Files
 from .artifacts import logs_among
-from .layout import LOGS
 from .metrics import History, KnownRun, as_file, file_of, worth_reading
 from .system_metrics import histories_of
 

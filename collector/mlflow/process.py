@@ -20,8 +20,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.recorder.format import SUFFIX, header_facts
-from stallscope.collector.recorder.rate_limits import (
+from stallscope.errors import MissingExtraError, StallscopeError
+
+from ..recorder.format import SUFFIX, header_facts
+from ..recorder.rate_limits import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
     LONGEST_LAST_TURN_SECONDS,
@@ -29,9 +31,7 @@ from stallscope.collector.recorder.rate_limits import (
     next_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.recorder.upload import ENDED, OVER, WATCH
-from stallscope.errors import MissingExtraError, StallscopeError
-
+from ..recorder.upload import ENDED, OVER, WATCH
 from .chunks import LogUpload
 from .client import MlflowRun
 

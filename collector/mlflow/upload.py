@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.sources.base import SourceFile, lies_beside_logs
-from stallscope.collector.sources.files import Files
 from stallscope.errors import NotFoundError
 
+from ..sources.base import SourceFile, lies_beside_logs
+from ..sources.files import Files
 from .chunks import LogUpload
 from .client import MlflowRun
 

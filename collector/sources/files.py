@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import fsspec
 from fsspec.core import has_magic, url_to_fs
 
-from stallscope.collector.mlflow.joined import joined
 from stallscope.errors import (
     MissingExtraError,
     NotFoundError,
@@ -24,6 +23,7 @@ from stallscope.errors import (
 )
 
 from .base import Source, SourceFile, reason
+from .joined import joined
 
 # Deep enough for any launcher's folders, and an end where links run in circles.
 _DEEPEST = 12

@@ -8,11 +8,11 @@ from typing import Any
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
 
+from stallscope.charts.plotly_figures.look import TEXT, Look
+from stallscope.formatting.numbers import significant
+from stallscope.formatting.plain import plain
 from stallscope.parsers.autotune import AutotuneLog, Sample
-from stallscope.pictures.plotly_figures.look import TEXT, Look
-from stallscope.wording.numbers import significant
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted
+from stallscope.text.verdicts import counted
 
 from ..companion_files import AutotuneSeen
 from .aria import aria

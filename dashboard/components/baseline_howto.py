@@ -7,7 +7,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.wording.verdicts import counted
+from stallscope.text.verdicts import counted
 
 from ..addresses import run_address
 from ..store import RunInfo

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.baseline import COMPARED
-from stallscope.pictures.charts import TITLES
-from stallscope.pictures.compared_bars import compared_runs
+from stallscope.analysis.gains.baseline import COMPARED
+from stallscope.charts.charts import TITLES
+from stallscope.charts.compared_bars import compared_runs
+from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
 from stallscope.reports.loader_tables import rates_table, stages_table
 from stallscope.reports.tables import NOTHING, Table
 from stallscope.run import Run
-from stallscope.wording.epochs import job_total
-from stallscope.wording.facts import as_text
-from stallscope.wording.job_figures import JOB_PARTS, job_texts
-from stallscope.wording.numbers import NOT_MEASURED, Interval, amount, percent, rate
+from stallscope.text.epochs import job_total
+from stallscope.text.facts import as_text
+from stallscope.text.job_figures import JOB_PARTS, job_texts
 
 from .tables import words_card
 

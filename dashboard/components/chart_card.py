@@ -7,10 +7,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import MATCH, ClientsideFunction, Dash, Input, Output, State
 
-from stallscope.pictures.charts import Chart, StackedArea, StackedBars
-from stallscope.pictures.heat_map import HeatMap
-from stallscope.pictures.plotly_figures import CONFIG, figure
-from stallscope.pictures.rates import RateBars
+from stallscope.charts.charts import Chart, StackedArea, StackedBars
+from stallscope.charts.heat_map import HeatMap
+from stallscope.charts.plotly_figures import CONFIG, figure
+from stallscope.charts.rates import RateBars
 
 from .chart_csv import chart_csv
 from .heat_legend import heat_legend

@@ -10,15 +10,15 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from stallscope.analysis.stats import Mean
-from stallscope.pictures.charts import TITLES, Chart, Segment, StackedArea, StackedBars, Waterfall
-from stallscope.pictures.compared_bars import ComparedBars
-from stallscope.pictures.heat_map import HeatMap
-from stallscope.pictures.over_runs import Level, OverRuns
-from stallscope.pictures.over_time import OverTime
-from stallscope.pictures.rates import EfficiencyLines, RateBars
+from stallscope.arrays.stats import Mean
+from stallscope.charts.charts import TITLES, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.heat_map import HeatMap
+from stallscope.charts.over_runs import Level, OverRuns
+from stallscope.charts.over_time import OverTime
+from stallscope.charts.rates import EfficiencyLines, RateBars
+from stallscope.formatting.numbers import finite
 from stallscope.reports.csv_report import cell
-from stallscope.wording.numbers import finite
 
 Value = str | int | float | None
 Row = Sequence[Value]

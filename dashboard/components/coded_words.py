@@ -6,7 +6,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.wording.code import parts
+from stallscope.text.code import parts
 
 
 def coded_words(text: str) -> list[Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from stallscope.pictures.plotly_figures import CONFIG
-from stallscope.pictures.plotly_figures.look import Look, layout
+from stallscope.charts.plotly_figures import CONFIG
+from stallscope.charts.plotly_figures.look import Look, layout
 
 from .chart_csv import Row, csv_text
 from .picture_card import picture_card

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stallscope.wording.events import NOT_KNOWN, TITLE
-from stallscope.wording.plain import plain
+from stallscope.formatting.plain import plain
+from stallscope.text.events import NOT_KNOWN, TITLE
 
 from ..timeline.marks import MOST_MARKS, Mark
 from .data_table import data_card

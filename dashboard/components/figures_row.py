@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-from stallscope.wording.numbers import NOT_MEASURED, amount, exact, interval, rate, share
+from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
 
 
 def figures_row(analysis: Analysis) -> Any:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.log_health import RankLogs, stamps_measured, unplaced_stamps
 from stallscope.analysis.result import RankSummary
+from stallscope.analysis.views.log_health import RankLogs, stamps_measured, unplaced_stamps
+from stallscope.formatting.numbers import share
 from stallscope.reports.tables import NOTHING, Table, clock
 from stallscope.run import Run
-from stallscope.wording.facts import as_text
-from stallscope.wording.figures import bytes_in_words, clocks
-from stallscope.wording.log_health import late_timestamps
-from stallscope.wording.numbers import share
-from stallscope.wording.verdicts import counted, listed
+from stallscope.text.facts import as_text
+from stallscope.text.figures import bytes_in_words, clocks
+from stallscope.text.log_health import late_timestamps
+from stallscope.text.verdicts import counted, listed
 
 from .data_table import data_card
 from .tables import words_card

@@ -8,9 +8,9 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import html
 
-from stallscope.pictures.heat_map import HeatMap
-from stallscope.pictures.palette import HEAT
-from stallscope.wording.numbers import amount
+from stallscope.charts.heat_map import HeatMap
+from stallscope.charts.palette import HEAT
+from stallscope.formatting.numbers import amount
 
 from .aria import aria
 from .swatch import colours_of

@@ -7,8 +7,9 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.analysis.regression import History
-from stallscope.pictures.history import figure_charts, ledgers_chart
+from stallscope.analysis.history.regression import History
+from stallscope.charts.history import figure_charts, ledgers_chart
+from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.histories import (
     changes_table,
     figures_table,
@@ -17,7 +18,6 @@ from stallscope.reports.comparison.histories import (
     since,
     title,
 )
-from stallscope.wording.plain import plain
 
 from .chart_card import chart_card
 from .notices import warnings_card

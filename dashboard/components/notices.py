@@ -7,7 +7,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.analysis.result import Finding
+from stallscope.analysis.findings.finding import Finding
 
 from ..addresses import run_address
 from ..findings_pages import page_of

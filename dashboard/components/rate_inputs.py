@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, no_update
 
-from stallscope.wording.numbers import Interval, plus_minus
-from stallscope.wording.plain import plain
+from stallscope.formatting.numbers import Interval, plus_minus
+from stallscope.formatting.plain import plain
 
 from ..addresses import ADDRESS, query_of
 

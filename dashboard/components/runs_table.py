@@ -10,13 +10,13 @@ import dash_ag_grid
 from dash import html
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.result import CAUSES
-from stallscope.pictures.charts import TITLES
-from stallscope.pictures.palette import COLOURS
-from stallscope.wording.ages import age
-from stallscope.wording.numbers import amount, finite, percent, significant
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted, short_verdict
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.charts.charts import TITLES
+from stallscope.charts.palette import COLOURS
+from stallscope.formatting.numbers import amount, finite, percent, significant
+from stallscope.formatting.plain import plain
+from stallscope.text.ages import age
+from stallscope.text.verdicts import counted, short_verdict
 
 from ..addresses import run_address
 from ..store import Listed, Listing

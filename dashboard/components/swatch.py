@@ -6,8 +6,8 @@ from typing import Any
 
 from dash import html
 
-from stallscope.pictures.charts import TITLES
-from stallscope.pictures.palette import COLOURS
+from stallscope.charts.charts import TITLES
+from stallscope.charts.palette import COLOURS
 
 
 def colours_of(name: str) -> dict[str, str]:

@@ -10,10 +10,10 @@ from dash import html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import RankSummary
+from stallscope.formatting.numbers import share
 from stallscope.reports.tables import Table, clock, rank_cells, step_unit
-from stallscope.wording.fixes import saved, speedup, speedup_interval
-from stallscope.wording.gains import gains
-from stallscope.wording.numbers import share
+from stallscope.text.fixes import saved, speedup, speedup_interval
+from stallscope.text.gains import gains
 
 from .aria import aria
 from .swatch import labelled_swatch

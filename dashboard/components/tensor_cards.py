@@ -10,15 +10,22 @@ import dash_mantine_components as dmc
 import numpy as np
 import plotly.graph_objects as go
 
-from stallscope.analysis.tensors import SIZES, Fusion, SizeClass, Tensors, TensorTimes, by_size
-from stallscope.pictures.plotly_figures.look import Look
+from stallscope.analysis.network.tensors import (
+    SIZES,
+    Fusion,
+    SizeClass,
+    Tensors,
+    TensorTimes,
+    by_size,
+)
+from stallscope.charts.plotly_figures.look import Look
+from stallscope.formatting.numbers import amount, between, percent, significant
+from stallscope.formatting.plain import plain
 from stallscope.reports.tables import NOTHING, Table
 from stallscope.run import Run
-from stallscope.wording.cells import Cells
-from stallscope.wording.figures import bytes_in_words
-from stallscope.wording.numbers import amount, between, percent, significant
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted
+from stallscope.text.cells import Cells
+from stallscope.text.figures import bytes_in_words
+from stallscope.text.verdicts import counted
 
 from ..companion_files import TimelineReading, TimelineSeen
 from .aria import aria

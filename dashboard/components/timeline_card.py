@@ -8,9 +8,9 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
-from stallscope.analysis.lanes import LANE_STAGES
-from stallscope.analysis.ledger import GAPS
-from stallscope.pictures.palette import HEAT
+from stallscope.analysis.ledger.ledger import GAPS
+from stallscope.analysis.views.lanes import LANE_STAGES
+from stallscope.charts.palette import HEAT
 
 from .aria import aria
 from .save_buttons import save_buttons

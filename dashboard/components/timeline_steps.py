@@ -9,13 +9,13 @@ import numpy as np
 import plotly.graph_objects as go
 from dash import html
 
-from stallscope.analysis.stats import Floats
-from stallscope.analysis.tensors import AllreduceSteps
-from stallscope.pictures.plotly_figures.look import Look
+from stallscope.analysis.network.tensors import AllreduceSteps
+from stallscope.arrays.stats import Floats
+from stallscope.charts.plotly_figures.look import Look
+from stallscope.formatting.numbers import finite
 from stallscope.reports.tables import NOTHING
-from stallscope.wording.cells import Cells
-from stallscope.wording.numbers import finite
-from stallscope.wording.verdicts import counted
+from stallscope.text.cells import Cells
+from stallscope.text.verdicts import counted
 
 from .drawn_card import drawn_card
 from .swatch import labelled_swatch

@@ -7,10 +7,10 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.what_if import WhatIf
-from stallscope.wording.fixes import how_sure, saved, speedup
-from stallscope.wording.gains import main_gain
-from stallscope.wording.verdicts import headline
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.text.fixes import how_sure, saved, speedup
+from stallscope.text.gains import main_gain
+from stallscope.text.verdicts import headline
 
 from .coded_words import coded_words
 from .swatch import colours_of

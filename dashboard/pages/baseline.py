@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from stallscope.pictures.against_baselines import decomposition_chart, jobs_chart
-from stallscope.pictures.charts import Chart, baseline_chart
-from stallscope.pictures.compared_bars import stages_chart
+from stallscope.charts.against_baselines import decomposition_chart, jobs_chart
+from stallscope.charts.charts import Chart, baseline_chart
+from stallscope.charts.compared_bars import stages_chart
 from stallscope.reports.tables import baselines_table
-from stallscope.wording.baselines import against
+from stallscope.text.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card
 from ..components.baseline_tables import facts_card, jobs_card, loader_cards, throughput_card

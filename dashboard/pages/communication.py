@@ -12,13 +12,13 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc
 
 from stallscope.analysis import Analysis
+from stallscope.charts.charts import Chart, step_time_chart
 from stallscope.errors import StallscopeError
-from stallscope.pictures.charts import Chart, step_time_chart
+from stallscope.formatting.numbers import NOT_MEASURED, amount, interval, percent, significant
+from stallscope.formatting.plain import plain
 from stallscope.reports.tables import Table
-from stallscope.wording.figures import bytes_in_words
-from stallscope.wording.numbers import NOT_MEASURED, amount, interval, percent, significant
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted, listed
+from stallscope.text.figures import bytes_in_words
+from stallscope.text.verdicts import counted, listed
 
 from ..companion_files import (
     AutotuneSeen,

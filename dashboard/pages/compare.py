@@ -10,16 +10,16 @@ import dash_mantine_components as dmc
 from dash import html
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.comparison import Comparison, Difference, compare
-from stallscope.analysis.regression import regression
-from stallscope.pictures.charts import Chart
-from stallscope.pictures.comparison import changes_chart, ledgers_chart
+from stallscope.analysis.history.comparison import Comparison, Difference, compare
+from stallscope.analysis.history.regression import regression
+from stallscope.charts.charts import Chart
+from stallscope.charts.comparison import changes_chart, ledgers_chart
+from stallscope.formatting.numbers import rate
+from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.contents import NOTHING_ELSE, changes_table, facts_table
 from stallscope.reports.comparison.sentences import caveats, outcome
 from stallscope.reports.tables import Table
-from stallscope.wording.numbers import rate
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted, short_verdict
+from stallscope.text.verdicts import counted, short_verdict
 
 from ..addresses import Address, root, run_address, runs_address
 from ..components.chart_card import chart_card

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.log_health import rank_logs
-from stallscope.wording.log_health import health, lacks
+from stallscope.analysis.views.log_health import rank_logs
+from stallscope.text.log_health import health, lacks
 
 from ..components.health_tables import (
     clocks_card,

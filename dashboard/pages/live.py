@@ -10,12 +10,12 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.progress import Progress
-from stallscope.analysis.result import CAUSES
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.views.progress import Progress
+from stallscope.charts.charts import StackedArea, step_time_chart
 from stallscope.errors import StallscopeError
-from stallscope.pictures.charts import StackedArea, step_time_chart
-from stallscope.wording.numbers import amount, rate
-from stallscope.wording.verdicts import counted, short_verdict
+from stallscope.formatting.numbers import amount, rate
+from stallscope.text.verdicts import counted, short_verdict
 
 from ..components.aria import aria
 from ..components.chart_card import chart_card, chart_figures

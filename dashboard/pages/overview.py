@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.result import CAUSES
-from stallscope.pictures.charts import (
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.charts.charts import (
     Chart,
     baseline_chart,
     cause_chart,
@@ -22,7 +22,7 @@ from stallscope.reports.tables import (
     ledger_table,
     stragglers_table,
 )
-from stallscope.wording.gains import gains
+from stallscope.text.gains import gains
 
 from ..components.chart_card import chart_card
 from ..components.figures_row import figures_row

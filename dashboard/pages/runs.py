@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from stallscope.analysis.result import CAUSES
+from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.errors import StallscopeError, UsageError
-from stallscope.wording.verdicts import counted
+from stallscope.text.verdicts import counted
 
 from ..addresses import RUNS, Address, run_address, runs_address, scaling_address
 from ..components.aria import aria

@@ -9,7 +9,8 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output
 
 from stallscope.analysis.scaling import FACTS, Series, scaling, untimed
-from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.formatting.plain import plain
 from stallscope.reports.scaling.contents import (
     difference,
     headline,
@@ -19,8 +20,7 @@ from stallscope.reports.scaling.contents import (
     runs_table,
     title,
 )
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted
+from stallscope.text.verdicts import counted
 
 from ..addresses import ADDRESS, SCALING, Address, run_address
 from ..components.aria import aria

@@ -10,15 +10,14 @@ import numpy as np
 from dash import html
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.lanes import LANE_STAGES
-from stallscope.analysis.ledger import STAGES
-from stallscope.analysis.one_step import OneStep, RankInStep, find_step, neighbours
-from stallscope.analysis.result import CAUSES
-from stallscope.pictures.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars, entry_title
-from stallscope.wording.cells import Cells
-from stallscope.wording.numbers import amount, significant
-from stallscope.wording.one_step import OneStepFigures
-from stallscope.wording.verdicts import counted, listed
+from stallscope.analysis.ledger.ledger import CAUSES, STAGES
+from stallscope.analysis.views.lanes import LANE_STAGES
+from stallscope.analysis.views.one_step import OneStep, RankInStep, find_step, neighbours
+from stallscope.charts.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars, entry_title
+from stallscope.formatting.numbers import amount, significant
+from stallscope.text.cells import Cells
+from stallscope.text.one_step import OneStepFigures
+from stallscope.text.verdicts import counted, listed
 
 from ..addresses import run_address
 from ..components.aria import aria

@@ -8,17 +8,17 @@ import dash_mantine_components as dmc
 from dash import Dash
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.host_lateness import HostLateness, host_lateness
-from stallscope.analysis.result import Straggler
-from stallscope.analysis.waiting_cost import rank_hours
-from stallscope.pictures.charts import TITLES
-from stallscope.pictures.heat_map import lateness_chart
+from stallscope.analysis.stragglers.host_lateness import HostLateness, host_lateness
+from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.stragglers.waiting_cost import rank_hours
+from stallscope.charts.charts import TITLES
+from stallscope.charts.heat_map import lateness_chart
+from stallscope.formatting.numbers import percent
 from stallscope.reports.tables import NOTHING, Table
-from stallscope.wording import stragglers
-from stallscope.wording.cells import Cells
-from stallscope.wording.numbers import percent
-from stallscope.wording.verdicts import listed
-from stallscope.wording.waiting import change, costs, waiting
+from stallscope.text import stragglers
+from stallscope.text.cells import Cells
+from stallscope.text.verdicts import listed
+from stallscope.text.waiting import change, costs, waiting
 
 from ..addresses import run_address
 from ..components.cell_choice import cell_choice, wants_latest

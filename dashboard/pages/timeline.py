@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 from dash import Dash
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.lanes import Lanes
-from stallscope.analysis.one_step import late_steps
-from stallscope.pictures.over_time import machine_chart
-from stallscope.wording.numbers import amount, finite
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted, listed
+from stallscope.analysis.views.lanes import Lanes
+from stallscope.analysis.views.one_step import late_steps
+from stallscope.charts.over_time import machine_chart
+from stallscope.formatting.numbers import amount, finite
+from stallscope.formatting.plain import plain
+from stallscope.text.verdicts import counted, listed
 
 from ..components.chart_card import chart_card
 from ..components.events_card import events_card

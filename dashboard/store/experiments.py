@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
-from stallscope.collector.catalogue import Entry, values
-from stallscope.collector.catalogue.entry import CAUSES, SHARES
-from stallscope.collector.catalogue.entry import Summary as Figures
+from stallscope.catalogue import Entry, values
+from stallscope.catalogue.entry import CAUSES, SHARES
+from stallscope.catalogue.entry import Summary as Figures
 from stallscope.collector.mlflow.search import search_runs
-from stallscope.collector.mlflow.summary import NONE, PREFIX
 from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.reports.mlflow_run import NONE, PREFIX
 from stallscope.run import Run
 from stallscope.runs import open_run
 

@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from stallscope.analysis.result import Bottleneck
-from stallscope.collector.catalogue import Baselines, Entry
-from stallscope.collector.catalogue.entry import Summary as Figures
-from stallscope.collector.catalogue.where import fold
-from stallscope.wording.verdicts import short_verdict
+from stallscope.analysis.gains.bottleneck import Bottleneck
+from stallscope.catalogue import Baselines, Entry
+from stallscope.catalogue.entry import Summary as Figures
+from stallscope.catalogue.where import fold
+from stallscope.text.verdicts import short_verdict
 
 from .run_sources import Shelf
 from .searching import Search, began

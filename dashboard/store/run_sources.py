@@ -9,15 +9,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from stallscope.collector.catalogue import Catalogue, Entry, values
-from stallscope.collector.catalogue.entry import Summary as Figures
-from stallscope.collector.catalogue.entry import job_facts, job_of
-from stallscope.collector.catalogue.index import CATALOGUE, folders_of
-from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.loading import RunOnDisk
+from stallscope.catalogue import Catalogue, Entry, values
+from stallscope.catalogue.entry import Summary as Figures
+from stallscope.catalogue.entry import job_facts, job_of
+from stallscope.catalogue.index import folders_of
+from stallscope.collector.safe_names import safe_name
+from stallscope.collector.store.layout import CATALOGUE, MANIFEST
+from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import UnreadableError
 from stallscope.run import Run
-from stallscope.safe_names import safe_name
 
 
 @dataclass(frozen=True)

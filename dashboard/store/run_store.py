@@ -10,11 +10,11 @@ from datetime import datetime
 from threading import Lock, Thread
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.baseline import find_baseline, find_single
-from stallscope.analysis.recalled_ledger import RecalledLedger
-from stallscope.analysis.result import Bottleneck
-from stallscope.analysis_cache import Analyse, Placed, analysed
-from stallscope.collector.catalogue.entry import Summary as Figures
+from stallscope.analysis.gains.baseline import find_baseline, find_single
+from stallscope.analysis.gains.bottleneck import Bottleneck
+from stallscope.analysis.ledger.recalled import RecalledLedger
+from stallscope.catalogue.analysis_cache import Analyse, Placed, analysed
+from stallscope.catalogue.entry import Summary as Figures
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.run import Run
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stallscope.collector.catalogue import Entry, parse_where
-from stallscope.collector.catalogue.where import FIELDS, Condition, fold
+from stallscope.catalogue import Entry, parse_where
+from stallscope.catalogue.where import FIELDS, Condition, fold
 from stallscope.errors import UsageError
 
 _CONDITION = re.compile(

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.blocks import HeldCells
-from stallscope.analysis.recalled_ledger import RecalledLedger
-from stallscope.collector.loading import RunOnDisk
+from stallscope.analysis.ledger.recalled import RecalledLedger
+from stallscope.arrays.blocks import HeldCells
+from stallscope.collector.store.loading import RunOnDisk
 from stallscope.run import STEPS_SCHEMA, Run
 
 # A log's facts as Python keeps them.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.analysis.lanes import Floats, Lanes, View
+from stallscope.analysis.views.lanes import Floats, Lanes, View
 
 from .gauges import Gauge, columns_of
 from .places import names

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.analysis.blocks import Ints
-from stallscope.analysis.lanes import Lanes
+from stallscope.analysis.views.lanes import Lanes
+from stallscope.analysis.views.utc import reduced_at
+from stallscope.arrays.blocks import Ints
 from stallscope.run import Run
-from stallscope.utc import reduced_at
 
 
 @dataclass(frozen=True)

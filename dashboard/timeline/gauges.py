@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.analysis.blocks import Ints
-from stallscope.analysis.lanes import Lanes
-from stallscope.machines import Quantity, over, quantities
+from stallscope.analysis.views.lanes import Lanes
+from stallscope.analysis.views.machines import Quantity, over, quantities
+from stallscope.arrays.blocks import Ints
 from stallscope.run import Run
-from stallscope.wording.machines import label, of_whom, scale, title
+from stallscope.text.machines import label, of_whom, scale, title
 
 from .axis import Axis
 

@@ -9,12 +9,12 @@ from urllib.parse import quote
 import numpy as np
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.lanes import BETWEEN, LANE_STAGES, Lanes
-from stallscope.analysis.one_step import late_steps
-from stallscope.pictures.charts import TITLES
-from stallscope.pictures.palette import COLOURS, HEAT
-from stallscope.wording.numbers import amount, finite
-from stallscope.wording.plain import plain
+from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
+from stallscope.analysis.views.one_step import late_steps
+from stallscope.charts.charts import TITLES
+from stallscope.charts.palette import COLOURS, HEAT
+from stallscope.formatting.numbers import amount, finite
+from stallscope.formatting.plain import plain
 
 from ..addresses import root, run_address, with_baseline
 from .answer import gaps_between

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.lanes import Lanes
+from stallscope.analysis.views.lanes import Lanes
 
 from ..store.cache import Cache
 from .gauges import Gauge, gauges

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.analysis.lanes import Lanes
+from stallscope.analysis.views.lanes import Lanes
+from stallscope.formatting.numbers import amount
 from stallscope.run import Event, Run
-from stallscope.wording.events import NOT_KNOWN, what, who
-from stallscope.wording.numbers import amount
+from stallscope.text.events import NOT_KNOWN, what, who
 
 from .axis import Axis
 

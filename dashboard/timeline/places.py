@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from stallscope.analysis.lanes import Lanes
+from stallscope.analysis.views.lanes import Lanes
 
 _STEP = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?")
 # From so many steps on fractions of them are not visible.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dash import Dash
 from flask import Request, Response, jsonify, request
 
-from stallscope.analysis.lanes import Lanes
+from stallscope.analysis.views.lanes import Lanes
 from stallscope.errors import NotFoundError, StallscopeError, UsageError
 
 from ..store import RunStore

@@ -10,15 +10,15 @@ from os import PathLike, fspath
 import plotly.graph_objects as go
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.pictures.charts import charts_of
-from stallscope.pictures.palette import Colour
-from stallscope.pictures.plotly_figures import figure
+from stallscope.charts.charts import charts_of
+from stallscope.charts.palette import Colour
+from stallscope.charts.plotly_figures import figure
+from stallscope.formatting.plain import plain
 from stallscope.reports import registry
 from stallscope.reports.base import ReportOptions
 from stallscope.run import Run
 from stallscope.runs import open_run
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import headline
+from stallscope.text.verdicts import headline
 
 # Where the notebook lets no handler run, the report scrolls in a frame of this height.
 _HEIGHT = 900

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stallscope.memory import Room, room_for
+from stallscope.arrays.memory import Room, room_for
 
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
 STEPS_SCHEMA = pa.schema(

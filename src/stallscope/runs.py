@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from stallscope.collector.address import where_is
-from stallscope.collector.loading import load_run
-from stallscope.collector.mirror import mirrored, place_for_mirrors
-from stallscope.collector.store import collected_runs, is_collected
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.mirror import mirrored, place_for_mirrors
+from stallscope.collector.store.runs import collected_runs, is_collected
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
-from stallscope.progress import Watching, unwatched
+from stallscope.parsers.progress import Watching, unwatched
 from stallscope.run import Problem, Run
 
 

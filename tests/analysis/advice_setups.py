@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
+from simulator import Job, simulate
+
 from stallscope.analysis import analyse
 from stallscope.analysis.advice import (
     ONE_BROADCAST,
@@ -30,14 +32,13 @@ from stallscope.analysis.advice.cores import for_crowded_cores
 from stallscope.analysis.advice.imbalance import for_imbalance
 from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
 from stallscope.analysis.advice.piece import undone
-from stallscope.analysis.communication import Communication
-from stallscope.analysis.cores import CpuLoad
-from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.result import Straggler
-from stallscope.analysis.setup import AVERAGES, Pool, Setup
-from stallscope.analysis.stats import Mean
+from stallscope.analysis.ledger.ledger import Ledger
+from stallscope.analysis.network.communication import Communication
+from stallscope.analysis.settings.cores import CpuLoad
+from stallscope.analysis.settings.setup import AVERAGES, Pool, Setup
+from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.arrays.stats import Mean
 from stallscope.run import Run
-from stallscope.simulate import Job, simulate
 
 #: Four ranks on one host with CPU cores to spare.
 KERAS = Setup(

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH, every_piece, straggler
+from simulator import Fixed, simulate
+from simulator import Job as SimulatedJob
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
@@ -19,14 +21,12 @@ from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.imbalance import for_imbalance
 from stallscope.analysis.advice.input import InputTimes, for_late_input, for_slower_compute
-from stallscope.analysis.communication import Communication
-from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.setup import Setup
-from stallscope.analysis.stats import Mean
+from stallscope.analysis.ledger.ledger import Ledger
+from stallscope.analysis.network.communication import Communication
+from stallscope.analysis.settings.setup import Setup
+from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.simulate import Fixed, simulate
-from stallscope.simulate import Job as SimulatedJob
 
 CLEAN = Job(ranks=4, steps=300, allreduce_ms=0.5)
 TF_FACTS: dict[str, Any] = {

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH
 from analysis.test_advice import moved, text
+from simulator import Fixed, simulate
+from simulator import Job as SimulatedJob
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.input import for_late_input
-from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.setup import AVERAGES, Pool, Setup
+from stallscope.analysis.ledger.ledger import Ledger
+from stallscope.analysis.settings.setup import AVERAGES, Pool, Setup
 from stallscope.parsers import read
-from stallscope.simulate import Fixed, simulate
-from stallscope.simulate import Job as SimulatedJob
 
 TWO_HOSTS = {"hosts": {"alpha": 2, "beta": 2}}
 

@@ -15,7 +15,7 @@ from analysis.advice_setups import every_piece, pieces_for
 
 from stallscope.analysis import advice
 from stallscope.analysis.advice import Advice
-from stallscope.analysis.setup import Setup
+from stallscope.analysis.settings.setup import Setup
 
 FOLDER = Path(advice.__file__).parent
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from simulator import Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.baseline import find_baseline, find_single, split_baselines
+from stallscope.analysis.gains.baseline import find_baseline, find_single, split_baselines
 from stallscope.run import Run
-from stallscope.simulate import Fault, Fixed, Job, Noise, simulate
 
 JOB = Job(
     ranks=8, steps=500, input_ms=1.0, noise=Noise(cv=0.03), communication=Fixed(25.0), run_id="real"

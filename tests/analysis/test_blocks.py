@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stallscope.analysis import blocks
-from stallscope.analysis.blocks import Array, Block, Bools, Cells, HeldCells, Ints
-from stallscope.memory import Room, in_memory, on_disk
+from stallscope.arrays import blocks
+from stallscope.arrays.blocks import Array, Block, Bools, Cells, HeldCells, Ints
+from stallscope.arrays.memory import Room, in_memory, on_disk
 
 STEPS, RANKS = 103, 11
 RANDOM = np.random.default_rng(1)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from simulator import Bursts, Fault, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.ledger import STAGES, Ledger
-from stallscope.analysis.result import CAUSES
+from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
 from stallscope.parsers import read
-from stallscope.simulate import Bursts, Fault, Job, Noise, simulate
 
 FOLDER = Path(__file__).parents[2] / "sample_logs"
 JOB = Job(ranks=8, steps=300, noise=Noise(cv=0.1))

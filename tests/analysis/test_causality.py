@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulator import Clocks, Job, simulate
 from support.late_timestamps import made_late
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.alignment import AlignedSteps, align
-from stallscope.analysis.blocks import LATEST, NULL
-from stallscope.analysis.causality import Bounds
-from stallscope.analysis.ledger import build_ledger
+from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.steps.alignment import AlignedSteps, align
+from stallscope.analysis.steps.causality import Bounds
+from stallscope.arrays.blocks import LATEST, NULL
 from stallscope.run import Run
-from stallscope.simulate import Clocks, Job, simulate
 
 MS = 1_000_000
 ONE_HOST = Job(ranks=4, ranks_per_host=4, steps=400)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulator import Clocks, Fault, Job, Jump, Simulated, Slew, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import Ledger, build_ledger
+from stallscope.analysis.ledger.ledger import Ledger, build_ledger
+from stallscope.analysis.steps.alignment import align
 from stallscope.run import Run
-from stallscope.simulate import Clocks, Fault, Job, Jump, Simulated, Slew, simulate
 
 APART = Clocks(offset_s=3600, drift_ppm=20)
 TWO_HOSTS = Job(ranks=16, ranks_per_host=8, steps=600, clocks=APART)

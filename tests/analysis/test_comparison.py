@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import simulator
 from support.step_logs import Job, simulated_job
 
-from stallscope import simulate
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.comparison import Change, Comparison, compare
-from stallscope.analysis.stats import Mean
+from stallscope.analysis.history.comparison import Change, Comparison, compare
+from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
 
 PAIRS = 60
@@ -30,8 +30,8 @@ class Repeats:
 
 
 def _analysed(folder: Path, job: Job) -> tuple[Analysis, Mapping[str, float]]:
-    simulated = simulate.simulate(simulated_job(job))
-    simulate.write_logs(simulated, folder)
+    simulated = simulator.simulate(simulated_job(job))
+    simulator.write_logs(simulated, folder)
     return analyse(read(str(folder))[0]), simulated.truth.ledger_means_ms()
 
 
@@ -104,9 +104,9 @@ def _figures(found: Comparison) -> list[Change]:
 @pytest.fixture(scope="module")
 def repeats() -> list[Analysis]:
     """A job whose steps follow each other closely, run 200 times."""
-    job = simulate.Job(ranks=2, steps=120, noise=simulate.Noise(cv=0.05, phi=0.5))
+    job = simulator.Job(ranks=2, steps=120, noise=simulator.Noise(cv=0.05, phi=0.5))
     runs = (replace(job, seed=seed, run_id=f"run-{seed}") for seed in range(200))
-    return [analyse(simulate.simulate(one).run) for one in runs]
+    return [analyse(simulator.simulate(one).run) for one in runs]
 
 
 def test_noise_alone_names_nothing_in_98_of_100_pairs(repeats: list[Analysis]) -> None:
@@ -119,12 +119,12 @@ def test_noise_alone_names_nothing_in_98_of_100_pairs(repeats: list[Analysis]) -
 def test_an_effect_of_10_percent_is_found(repeats: list[Analysis], name: str) -> None:
     slower = {
         "compute": {"compute_ms": 165.0},
-        "allreduce": {"communication": simulate.Fixed(22.0)},
+        "allreduce": {"communication": simulator.Fixed(22.0)},
     }[name]
-    job = simulate.Job(ranks=2, steps=120, noise=simulate.Noise(cv=0.05, phi=0.5), **slower)
+    job = simulator.Job(ranks=2, steps=120, noise=simulator.Noise(cv=0.05, phi=0.5), **slower)
     found = 0
     for seed, first in enumerate(repeats[:40]):
-        second = analyse(simulate.simulate(replace(job, seed=1000 + seed, run_id="b")).run)
+        second = analyse(simulator.simulate(replace(job, seed=1000 + seed, run_id="b")).run)
         changes = {change.name: change for change in _figures(compare(first, second))}
         found += changes[name].is_real is True
         # In a step of 180 ms it takes more than 2 ms to be told from noise.

@@ -10,8 +10,8 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.advice.cores import for_crowded_cores
-from stallscope.analysis.cores import CoreUse, CpuLoad, crowded_cores
-from stallscope.analysis.setup import Setup
+from stallscope.analysis.settings.cores import CoreUse, CpuLoad, crowded_cores
+from stallscope.analysis.settings.setup import Setup
 from stallscope.parsers import read
 from stallscope.run import Run
 

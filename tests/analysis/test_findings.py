@@ -13,7 +13,7 @@ import pytest
 from support.step_logs import MS, Job, write_job
 
 from stallscope.analysis.findings import find
-from stallscope.analysis.result import Finding
+from stallscope.analysis.findings.finding import Finding
 from stallscope.parsers import read
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Run
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from analysis.test_by_cause import sample
+from simulator import Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.what_if import WhatIf
-from stallscope.simulate import Fault, Fixed, Job, Noise, simulate
+from stallscope.analysis.gains.what_if import WhatIf
 
 JOB = Job(ranks=8, steps=500, noise=Noise(cv=0.05), communication=Fixed(20.0))
 # Of these, the baseline has as much.

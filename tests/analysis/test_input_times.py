@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simulator
 from jsonschema import Draft202012Validator
 from support.input_times import measured
 from support.step_logs import Job, simulated_job
 
-from stallscope import simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.input_alone import stage_times
 from stallscope.parsers.input_times import parse_input_times
@@ -25,12 +25,12 @@ SYNTHETIC = replace(LATE, input_ms=1, run_id="base", facts={"synthetic": True})
 
 
 def analysed(job: Job, *changes: dict[str, Any], baseline: Job | None = None) -> Analysis:
-    run = simulate.simulate(simulated_job(job)).run
+    run = simulator.simulate(simulated_job(job)).run
     found = [
         parse_input_times("x.input.json", json.dumps(measured(size=2, **one)).encode())
         for one in changes
     ]
-    base = None if baseline is None else simulate.simulate(simulated_job(baseline)).run
+    base = None if baseline is None else simulator.simulate(simulated_job(baseline)).run
     return analyse(replace(run, input_times=tuple(found)), base)
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulator import Between, Fault, Job, Noise, simulate
 
-from stallscope.analysis.alignment import align
-from stallscope.analysis.lanes import BETWEEN, LANE_STAGES, Lanes, View
-from stallscope.analysis.ledger import Ledger, build_ledger
-from stallscope.simulate import Between, Fault, Job, Noise, simulate
+from stallscope.analysis.ledger.ledger import Ledger, build_ledger
+from stallscope.analysis.steps.alignment import align
+from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes, View
 
 LONGEST_PAUSE = 10**13
 # Sums of float32 over thousands of steps, in parts of the step: a mean of other is a part of that.

@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from simulator import Bursts, Clocks, Fault, Job, Jump, Noise, Ramp, simulate
 
-from stallscope.analysis import analyse, blocks, lateness, pivot
-from stallscope.analysis.baseline import find_baseline
-from stallscope.analysis.recall import found_in
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.analysis import analyse
+from stallscope.analysis.gains.baseline import find_baseline
+from stallscope.analysis.stragglers import lateness
+from stallscope.arrays import blocks, pivot
+from stallscope.catalogue.analysis_table import found_in
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.run import Run
 from stallscope.runs import open_run
-from stallscope.simulate import Bursts, Clocks, Fault, Job, Jump, Noise, Ramp, simulate
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 NAMES = sorted(path.parent.name for path in SAMPLES.glob("*/run.json"))

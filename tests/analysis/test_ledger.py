@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from simulator import Fault, Noise, simulate
+from simulator import Job as Simulation
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import ENTRIES, analyse
-from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import build_ledger, in_order
+from stallscope.analysis.ledger.ledger import build_ledger, in_order
+from stallscope.analysis.steps.alignment import align
 from stallscope.parsers import read
-from stallscope.simulate import Fault, Noise, simulate
-from stallscope.simulate import Job as Simulation
 
 
 def ledger_of(folder: Path, job: Job):

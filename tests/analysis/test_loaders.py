@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulator import Always, Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.blocks import HeldCells
-from stallscope.analysis.lateness import late_cells
-from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.loaders import pace_unseen, with_loaders_at_work
-from stallscope.analysis.what_if import ASSUMED_MS
-from stallscope.simulate import Always, Fault, Fixed, Job, Noise, simulate
+from stallscope.analysis.ledger.ledger import Ledger
+from stallscope.analysis.stragglers.lateness import late_cells
+from stallscope.analysis.stragglers.loaders import pace_unseen, with_loaders_at_work
+from stallscope.analysis.stragglers.replay import ASSUMED_MS
+from stallscope.arrays.blocks import HeldCells
 
 # A batch takes 150 ms to make, and 35 ms to train on.
 STARVING = Job(

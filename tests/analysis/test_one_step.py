@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from simulator import Between, Fault, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.one_step import find_step, late_steps, neighbours
-from stallscope.simulate import Between, Fault, Job, Noise, simulate
+from stallscope.analysis.views.one_step import find_step, late_steps, neighbours
 
 LATE = Fault("input", 80, ranks=(2,), when=Between(150, 150), cv=0)
 SLOW = Fault("compute", 30, ranks=(3,), when=Between(100, 299), cv=0)

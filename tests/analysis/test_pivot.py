@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from simulator import Job, simulate
 
-from stallscope.analysis import pivot as module
-from stallscope.analysis.pivot import SideBySide, side_by_side
-from stallscope.memory import in_memory
-from stallscope.simulate import Job, simulate
+from stallscope.arrays import pivot as module
+from stallscope.arrays.memory import in_memory
+from stallscope.arrays.pivot import SideBySide, side_by_side
 
 NAMES = ("begin", "reduced", "samples")
 STEPS = simulate(Job(ranks=5, steps=60, epochs=3, first_step=7)).run.steps

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from simulator import Job, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.progress import Progress, progress
+from stallscope.analysis.views.progress import Progress, progress
 from stallscope.run import Run
-from stallscope.simulate import Job, simulate
 
 JOB = Job(ranks=2, steps=400, epochs=4, validation_ms=900.0)
 

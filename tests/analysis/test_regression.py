@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simulator
+from simulator import Job, Noise
 
-from stallscope import simulate
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.regression import (
+from stallscope.analysis.history.regression import (
     FEWEST_FOR_A_CHANGE,
     FEWEST_FOR_A_TREND,
     Figure,
@@ -20,7 +21,6 @@ from stallscope.analysis.regression import (
     regression,
 )
 from stallscope.analysis.result import StepTime
-from stallscope.simulate import Job, Noise
 
 JOB = Job(ranks=2, steps=80, noise=Noise(cv=0.05))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def analysed(number: int, compute_ms: float = 150.0, **more: Any) -> Analysis:
     wall = (BEGAN + timedelta(days=number)).timestamp() * 1e9
     facts = {"model": "made", "anchor": {"wall_ns": int(wall), "monotonic_ns": 10**9}}
     job = replace(JOB, seed=number, run_id=f"night-{number}", compute_ms=compute_ms * luck, **more)
-    run = simulate.simulate(job).run
+    run = simulator.simulate(job).run
     logs = tuple(replace(log, facts={**log.facts, **facts}) for log in run.logs)
     return analyse(replace(run, logs=logs))
 

@@ -10,9 +10,9 @@ from support.epoch_logs import WRITERS, EpochJob, write_ehealth, write_keras, wr
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.clean import fault_of, is_clean
-from stallscope.analysis.published import CURVES, Curve
 from stallscope.analysis.scaling import Series, scaling, untimed
+from stallscope.analysis.scaling.clean import fault_of, is_clean
+from stallscope.analysis.scaling.published import CURVES, Curve
 from stallscope.parsers import read
 
 POINT = 0.01

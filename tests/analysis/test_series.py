@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from simulator import Between, EveryNth, Fault, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.result import Finding
-from stallscope.simulate import Between, EveryNth, Fault, Job, Noise, simulate
+from stallscope.analysis.findings.finding import Finding
 
 JOB = Job(ranks=4, steps=600, noise=Noise(cv=0.05))
 

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from stallscope.analysis.stats import (
-    autocorrelation_time,
-    mean_with_interval,
-)
+from stallscope.arrays.stats import autocorrelation_time, mean_with_interval
 
 
 def series(phi: float, n: int, seed: int) -> np.ndarray:

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from stallscope.analysis import Analysis, analyse
-from stallscope.simulate import (
+from simulator import (
     Always,
     Bursts,
     Clocks,
@@ -18,6 +16,8 @@ from stallscope.simulate import (
     Ramp,
     simulate,
 )
+
+from stallscope.analysis import Analysis, analyse
 
 JOB = Job(ranks=16, steps=500, noise=Noise(cv=0.05))
 STAGES = ("input", "compute", "other")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallscope.analysis.tensors import Tensors, by_size, tensors
+from stallscope.analysis.network.tensors import Tensors, by_size, tensors
 from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks, open_timeline
 
 # Per activity: tensor, name, level, begin, end, bytes.

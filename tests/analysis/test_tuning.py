@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from analysis.test_tensors import allreduce, timeline
+from simulator import Between, Fault, Fixed, Job, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.tensors import tensors
+from stallscope.analysis.network.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuned, tune
 from stallscope.analysis.tuning.during import Rounds
 from stallscope.parsers.autotune import AutotuneLog, parse_autotune
 from stallscope.parsers.horovod_timeline import open_timeline
-from stallscope.simulate import Between, Fault, Fixed, Job, simulate
 
 REAL = Path(__file__).parents[1] / "cli" / "tune"
 HEADER = b"hierarchical_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from simulator import Fault, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.result import Straggler
-from stallscope.simulate import Fault, Job, Noise, simulate
+from stallscope.analysis.stragglers.straggler import Straggler
 
 QUIET = Job(ranks=8, steps=500, noise=Noise(cv=0.02, phi=0.0), seed=5)
 

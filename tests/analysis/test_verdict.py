@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from simulator import Job as SimulatedJob
+from simulator import Noise, simulate
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
-from stallscope.simulate import Job as SimulatedJob
-from stallscope.simulate import Noise, simulate
 
 CLEAN = Job(ranks=4, steps=300, allreduce_ms=0.5)
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulator import Bursts, Fault, Fixed, Job, Noise, Ramp, Ring, Tree, simulate
 
 from stallscope.analysis import Analysis, analyse, ask
-from stallscope.analysis.communication import (
+from stallscope.analysis.gains.what_if import WhatIf, saving
+from stallscope.analysis.network.communication import (
     Measured,
     expected_imbalance,
     fit_communication,
 )
-from stallscope.analysis.stats import Mean
-from stallscope.analysis.what_if import WhatIf, saving
-from stallscope.simulate import Bursts, Fault, Fixed, Job, Noise, Ramp, Ring, Tree, simulate
+from stallscope.arrays.stats import Mean
 
 JOB = Job(ranks=8, steps=1000, noise=Noise(cv=0.05))
 

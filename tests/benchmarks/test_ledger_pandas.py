@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from simulator import Fault, Job, Noise, simulate
 from support.benchmarks import benchmark
-
-from stallscope.simulate import Fault, Job, Noise, simulate
 
 ledger_pandas = benchmark("ledger_pandas")
 

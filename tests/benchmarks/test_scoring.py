@@ -11,8 +11,8 @@ from support.benchmarks import benchmark
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.result import Straggler
-from stallscope.analysis.stats import Mean
+from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
 
 CLEAN = Job(ranks=4, steps=300, allreduce_ms=1.0)

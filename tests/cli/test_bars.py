@@ -20,7 +20,7 @@ from support.step_logs import Job, write_job
 from stallscope.cli import bars, compare, tune
 from stallscope.cli.main import main
 from stallscope.parsers import read
-from stallscope.progress import Watching
+from stallscope.parsers.progress import Watching
 from stallscope.runs import open_runs
 
 #: Reads a file when it is told to, so that a test sees what is shown meanwhile.

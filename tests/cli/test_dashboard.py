@@ -14,11 +14,11 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
+from stallscope.catalogue import Catalogue, Entry
 from stallscope.cli.dashboard import opened
 from stallscope.cli.main import main
-from stallscope.collector.catalogue import Catalogue, Entry
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import UsageError
 from stallscope.parsers import read
 

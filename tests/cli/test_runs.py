@@ -16,13 +16,12 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
+from stallscope.catalogue import Catalogue, Entry
 from stallscope.cli import verify
 from stallscope.cli.main import main
-from stallscope.collector.catalogue import Catalogue, Entry
-from stallscope.collector.catalogue.index import CATALOGUE
-from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.collector.store.layout import CATALOGUE, MANIFEST
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read
 
 JOB = Job(ranks=2, steps=200, allreduce_ms=0.5)

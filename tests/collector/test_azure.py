@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from support.stores import SECRET, Bucket
 
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
-from stallscope.collector.sources.registry import open_source
 from stallscope.errors import StallscopeError, UsageError
 
 pytestmark = pytest.mark.services

@@ -13,11 +13,11 @@ from support.services import started
 from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket
 
-from stallscope.collecting import collect
+from stallscope.catalogue.collecting import collect
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.files import Files
-from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import collected_runs
+from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.runs import open_run
 

@@ -20,8 +20,8 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis import result as analysis_result
-from stallscope.analysis.baseline import COMPARED
-from stallscope.collector.catalogue import (
+from stallscope.analysis.gains.baseline import COMPARED
+from stallscope.catalogue import (
     Catalogue,
     Entry,
     baseline_for,
@@ -31,13 +31,12 @@ from stallscope.collector.catalogue import (
     series_of,
     single_rank_for,
 )
-from stallscope.collector.catalogue.entry import CAUSES, SHARES, SUMMARY
-from stallscope.collector.catalogue.index import CATALOGUE
-from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.catalogue.rows import COLUMNS, SCHEMA_VERSION
-from stallscope.collector.catalogue.where import FIELDS
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.catalogue.entry import CAUSES, SHARES
+from stallscope.catalogue.rows import COLUMNS, SCHEMA_VERSION
+from stallscope.catalogue.where import FIELDS
+from stallscope.collector.store.layout import CATALOGUE, MANIFEST, SUMMARY
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import (
     NotFoundError,
     UnknownVersionError,

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from support.step_logs import Job, write_job
 
+from stallscope.catalogue.collecting import Collected, collect
 from stallscope.cli.engine import collecting_engine
 from stallscope.cli.main import main
-from stallscope.collecting import Collected, collect
-from stallscope.collector import fetch as fetching
-from stallscope.collector.loading import load_run
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.files import Files
-from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import collected_runs
+from stallscope.collector.store import fetch as fetching
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import MissingExtraError, UnreadableError, UnwritableError
 from stallscope.parsers import read
 from stallscope.runs import open_run

@@ -13,7 +13,7 @@ import pytest
 from support.databricks import TOKEN, Workspace, workspace
 from support.step_logs import Job, write_job
 
-from stallscope.collecting import collect
+from stallscope.catalogue.collecting import collect
 from stallscope.collector.recorder.records import key_of, records
 from stallscope.collector.sources import databricks as source
 from stallscope.collector.sources.databricks import DatabricksLogs

@@ -12,8 +12,8 @@ import fsspec
 import pytest
 from support.step_logs import Job, write_job
 
-from stallscope.collecting import collect
-from stallscope.collector.sources.registry import open_source
+from stallscope.catalogue.collecting import collect
+from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.runs import open_run
 

@@ -8,8 +8,8 @@ import pytest
 from support.google import ACCOUNT
 from support.stores import Bucket
 
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
-from stallscope.collector.sources.registry import open_source
 from stallscope.errors import StallscopeError
 
 pytestmark = pytest.mark.services

@@ -13,10 +13,10 @@ import pytest
 from support.step_logs import Job, write_job
 from support.webhdfs import Cluster, cluster
 
-from stallscope.collecting import collect
+from stallscope.catalogue.collecting import collect
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.files import Files
-from stallscope.collector.sources.registry import open_source
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.runs import open_run
 

@@ -13,15 +13,15 @@ from support.services import tool
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.collector.catalogue.entry import CAUSES, SHARES
-from stallscope.collector.fetch import fetch
+from stallscope.catalogue.entry import CAUSES, SHARES
 from stallscope.collector.mlflow import search
-from stallscope.collector.mlflow.layout import ChunkName
 from stallscope.collector.mlflow.search import find_runs
-from stallscope.collector.mlflow.summary import write_summary
 from stallscope.collector.mlflow.upload import Uploaded, upload_folder
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
+from stallscope.collector.sources.chunk_names import ChunkName
+from stallscope.collector.store.fetch import fetch
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError, UsageError
+from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
 from stallscope.runs import open_run

@@ -7,9 +7,9 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.collector.mlflow.joined import joined
-from stallscope.collector.mlflow.layout import ChunkName, chunk_name, fingerprint, length
 from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.chunk_names import ChunkName, chunk_name, fingerprint, length
+from stallscope.collector.sources.joined import joined
 
 LOG = bytes(range(200))
 FOLDER = "stallscope/logs/rank-00000.0.0.steps.csv"

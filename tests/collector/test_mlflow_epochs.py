@@ -11,12 +11,12 @@ from jsonschema import Draft202012Validator
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
+from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collecting import collect
-from stallscope.collector.mlflow.summary import write_summary
 from stallscope.collector.mlflow.upload import upload_folder
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
 from stallscope.reports.json_report import document
+from stallscope.reports.mlflow_run import write_summary
 from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulator.recording import WALL_NS
 from support.door import door
 from support.step_logs import Job, write_job
 
+from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collecting import collect
-from stallscope.collector.loading import RunOnDisk
 from stallscope.collector.mlflow import system_metrics
 from stallscope.collector.mlflow.system_metrics import histories_of
 from stallscope.collector.mlflow.upload import upload_folder
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
+from stallscope.collector.store.loading import RunOnDisk
 from stallscope.run import Series
 from stallscope.runs import open_run
-from stallscope.simulate.recording import WALL_NS
 
 PATIENCE_S = 60
 

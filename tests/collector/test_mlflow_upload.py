@@ -18,7 +18,7 @@ from support.uploads import end_uploads, uploaders, wait_until
 
 from stallscope.collector.mlflow import process
 from stallscope.collector.recorder.upload import WATCH
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
 from stallscope.runs import open_run
 
 pytestmark = pytest.mark.services

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from simulator import Job, simulate
 
-from stallscope.collector import reading_steps
-from stallscope.collector.reading_steps import read_steps
-from stallscope.collector.step_files import write_rows
-from stallscope.memory import MEMORY
+from stallscope.arrays.memory import MEMORY
+from stallscope.collector.store import reading_steps
+from stallscope.collector.store.reading_steps import read_steps
+from stallscope.collector.store.step_files import write_rows
 from stallscope.run import STEPS_SCHEMA
-from stallscope.simulate import Job, simulate
 
 STEPS = simulate(Job(ranks=6, steps=700, epochs=3)).run.steps
 

@@ -15,7 +15,7 @@ from support.door import Door, Request, door
 from support.services import tool
 from support.stores import Bucket, Store
 
-from stallscope.collecting import collect
+from stallscope.catalogue.collecting import collect
 from stallscope.collector.recorder.rate_limits import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
@@ -23,7 +23,7 @@ from stallscope.collector.recorder.rate_limits import (
     next_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -8,8 +8,8 @@ import pytest
 from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket
 
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.registry import open_source
 from stallscope.errors import StallscopeError, UnreadableError
 
 pytestmark = pytest.mark.services

@@ -11,12 +11,12 @@ from support.step_logs import Job, write_job
 from support.stores import Bucket
 from tenacity import stop_after_attempt
 
+from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collecting import collect
-from stallscope.collector import fetch as fetching
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
-from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import collected_runs
+from stallscope.collector.store import fetch as fetching
+from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import UnreadableError
 from stallscope.runs import open_run
 

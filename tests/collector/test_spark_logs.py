@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from support.step_logs import Job, write_job
 
+from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collecting import collect
 from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.registry import open_source
 from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
 from stallscope.errors import NotFoundError
 from stallscope.parsers import event_logs, read

@@ -15,10 +15,10 @@ from support.services import Sshd, tool, use_sshd
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
-from stallscope.collector.loading import load_run
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources import ssh
-from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import collected_runs
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import collected_runs
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.runs import open_run
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from simulator import Job as SimulatedJob
+from simulator import simulate
 from support.step_logs import Job, write_job
 
-from stallscope.collector.loading import RunOnDisk, load_run
-from stallscope.collector.store import collected_runs, save_run
+from stallscope.collector.store.loading import RunOnDisk, load_run
+from stallscope.collector.store.runs import collected_runs, save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Event, Series
 from stallscope.runs import open_run, open_runs
-from stallscope.simulate import Job as SimulatedJob
-from stallscope.simulate import simulate
 
 JOB = Job(ranks=3, steps=20, epochs=2)
 

@@ -19,10 +19,10 @@ from support.stores import SECRET, Bucket
 
 from stallscope.cli.dashboard import opened
 from stallscope.cli.main import main
-from stallscope.collector.loading import load_run
-from stallscope.collector.mirror import Mirror, mirrored
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.mirror import Mirror, mirrored
 from stallscope.errors import UnreadableError
 from stallscope.runs import open_run, open_runs
 

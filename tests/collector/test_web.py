@@ -15,9 +15,9 @@ from support.step_logs import Job, write_job
 from support.web import Web, web
 
 from stallscope.cli.main import main
-from stallscope.collector import fetch as fetching
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources import web as web_files
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store import fetch as fetching
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.inspecting import inspect

@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import simulator
+from simulator import Fault, Job, Noise
 
-from stallscope import simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.conditions import Outcome, parse
 from stallscope.parsers import read
-from stallscope.simulate import Fault, Job, Noise
 
 #: Its input takes 44 ms in a step of about 225 ms, the baseline's 1 ms.
 SLOW_INPUT = Job(ranks=2, steps=300, faults=[Fault("input", 40)], noise=Noise(cv=0.05))
@@ -21,13 +21,13 @@ SLOW_INPUT = Job(ranks=2, steps=300, faults=[Fault("input", 40)], noise=Noise(cv
 
 @cache
 def slow_input(baseline: bool = True, baseline_ranks: int = 2) -> Analysis:
-    base = simulate.simulate(SLOW_INPUT.baseline(baseline_ranks)).run if baseline else None
-    return analyse(simulate.simulate(SLOW_INPUT).run, base)
+    base = simulator.simulate(SLOW_INPUT.baseline(baseline_ranks)).run if baseline else None
+    return analyse(simulator.simulate(SLOW_INPUT).run, base)
 
 
 @cache
 def without_stamps() -> Analysis:
-    return analyse(simulate.simulate(replace(SLOW_INPUT, stamps=False)).run)
+    return analyse(simulator.simulate(replace(SLOW_INPUT, stamps=False)).run)
 
 
 def check(text: str, analysis: Analysis | None = None) -> Outcome:
@@ -90,7 +90,7 @@ def test_the_outcome_shows_the_numbers() -> None:
 
 def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None:
     job = Job(ranks=4, steps=300, faults=[Fault("input", 100, ranks=[2])], noise=Noise(cv=0.05))
-    found = analyse(simulate.simulate(job).run, simulate.simulate(job.baseline()).run)
+    found = analyse(simulator.simulate(job).run, simulator.simulate(job.baseline()).run)
     own, reference, waiting = found.cause("input"), found.entry("input"), found.entry("imbalance")
     assert own is not None
     assert reference is not None
@@ -225,13 +225,13 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
     shares, hits = [], 0
     for seed in range(40):
         job = replace(SLOW_INPUT, seed=seed)
-        analysis = analyse(simulate.simulate(job).run, simulate.simulate(job.baseline()).run)
+        analysis = analyse(simulator.simulate(job).run, simulator.simulate(job.baseline()).run)
         entry = analysis.cause("input")
         assert entry is not None
         shares.append(entry.share)
     mean = sum(shares) / len(shares)
     for seed in range(40):
-        analysis = analyse(simulate.simulate(replace(SLOW_INPUT, seed=seed)).run)
+        analysis = analyse(simulator.simulate(replace(SLOW_INPUT, seed=seed)).run)
         low = check(f"surely(input.share<{mean})", analysis).held
         high = check(f"surely(input.share>{mean})", analysis).held
         hits += not low and not high

@@ -6,15 +6,15 @@ import re
 from functools import cache
 from pathlib import Path
 
+import simulator
 from hypothesis import example, given
 from hypothesis import strategies as st
+from simulator import Job
 
-from stallscope import simulate
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.conditions import Condition, parse
 from stallscope.conditions.figures import known_names
 from stallscope.conditions.kinds import UNITS
-from stallscope.simulate import Job
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 _NAMES = [name.replace("FIX", "input") for name in known_names()]
@@ -82,9 +82,9 @@ _conditions = st.recursive(
 @cache
 def analyses() -> list[Analysis]:
     job = Job(ranks=2, steps=60)
-    run = simulate.simulate(job).run
-    bare = simulate.simulate(Job(ranks=1, steps=3, stamps=False)).run
-    return [analyse(run, simulate.simulate(job.baseline()).run), analyse(bare)]
+    run = simulator.simulate(job).run
+    bare = simulator.simulate(Job(ranks=1, steps=3, stamps=False)).run
+    return [analyse(run, simulator.simulate(job.baseline()).run), analyse(bare)]
 
 
 def _checked(text: str) -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from support.step_logs import Job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.lanes import Lanes
+from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.timeline import lanes_of
 from stallscope.run import Run

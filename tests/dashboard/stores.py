@@ -9,11 +9,11 @@ from pathlib import Path
 
 from support.step_logs import Job, write_job
 
-from stallscope.collecting import list_runs
-from stallscope.collector.catalogue import Entry, values
-from stallscope.collector.catalogue.entry import Summary
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.catalogue import Entry, values
+from stallscope.catalogue.collecting import list_runs
+from stallscope.catalogue.entry import Summary
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.dashboard.store import Contents, Shelf
 from stallscope.parsers import read
 from stallscope.run import Run

@@ -19,6 +19,7 @@ from dash import Dash
 from support.step_logs import write_job
 
 from stallscope.analysis import ENTRIES
+from stallscope.charts.charts import TITLES
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.pages import PAGES
 from stallscope.dashboard.pages.runs import analysed_line, lines_of
@@ -26,7 +27,6 @@ from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.security import OwnHosts, answer_only
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
-from stallscope.pictures.charts import TITLES
 from stallscope.run import Run
 
 from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC, run_of

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from stallscope.analysis.result import CAUSES
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.charts.charts import TITLES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
-from stallscope.pictures.charts import TITLES
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open

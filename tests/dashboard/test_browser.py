@@ -11,10 +11,10 @@ from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.result import CAUSES
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.charts.charts import TITLES
+from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
-from stallscope.pictures.charts import TITLES
-from stallscope.pictures.palette import COLOURS
 
 from .browsing import NARROW, WIDE, Open, still, tab_stops
 from .cases import SCRIPT

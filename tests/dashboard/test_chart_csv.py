@@ -9,15 +9,15 @@ import math
 import numpy as np
 import pytest
 
-from stallscope.analysis.stats import Mean
+from stallscope.arrays.stats import Mean
+from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.rates import EfficiencyLines, Line, RateBar, RateBars
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.chart_csv import chart_csv
 from stallscope.dashboard.components.run_tabs import TABS
 from stallscope.dashboard.routing import view_at
-from stallscope.pictures.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
-from stallscope.pictures.compared_bars import ComparedBars
-from stallscope.pictures.rates import EfficiencyLines, Line, RateBar, RateBars
-from stallscope.wording.sums import SumColumn
+from stallscope.formatting.sums import SumColumn
 
 from .content import of_type
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from dash import Dash
+from simulator import Fault, Job, simulate
 
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.run_tabs import TABS
 from stallscope.run import Run
-from stallscope.simulate import Fault, Job, simulate
 
 SLOW = Fault("compute", 60, ranks=(0,))
 MOST_BYTES = 1_000_000

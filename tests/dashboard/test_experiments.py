@@ -18,13 +18,13 @@ from stallscope.analysis import analyse
 from stallscope.cli.dashboard import opened
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.client import MlflowRun
-from stallscope.collector.mlflow.summary import write_summary
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.dashboard.components.runs_table import line_of
 from stallscope.dashboard.pages.runs import lines_of
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.store import Experiment, RunStore
 from stallscope.errors import UnreadableError
+from stallscope.reports.mlflow_run import write_summary
 from stallscope.runs import open_run
 
 from .content import texts

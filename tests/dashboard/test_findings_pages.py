@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stallscope.analysis.result import Finding
+from stallscope.analysis.findings.finding import Finding
 from stallscope.dashboard.components.notices import findings_card
 from stallscope.dashboard.components.run_tabs import TABS
 from stallscope.dashboard.findings_pages import PAGE_OF

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from support.late_timestamps import made_late
 from support.step_logs import write_job
 
-from stallscope.analysis.log_health import rank_logs, stamps_measured, unplaced_stamps
+from stallscope.analysis.views.log_health import rank_logs, stamps_measured, unplaced_stamps
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read

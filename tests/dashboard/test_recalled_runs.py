@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from simulator import Fault, Job, Noise, simulate
 
-from stallscope import analysis_cache
 from stallscope.analysis import Analysis
-from stallscope.collecting import list_runs
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.catalogue import analysis_cache
+from stallscope.catalogue.collecting import list_runs
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.store import Collected
 from stallscope.run import Run
-from stallscope.simulate import Fault, Job, Noise, simulate
 
 from .content import texts
 

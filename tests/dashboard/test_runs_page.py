@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from stallscope.analysis.comparison import compare
-from stallscope.analysis.result import CAUSES
-from stallscope.collector.catalogue.entry import Summary
+from stallscope.analysis.history.comparison import compare
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.catalogue.entry import Summary
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.runs_table import BLOCK, line_of
 from stallscope.dashboard.pages.compare import compare_address
 from stallscope.dashboard.pages.runs import analysed_line, comparison_links, lines_of
 from stallscope.dashboard.routing import view_at
 from stallscope.errors import UnreadableError
+from stallscope.formatting.numbers import percent
 from stallscope.reports.comparison.sentences import outcome
 from stallscope.run import Run
-from stallscope.wording.numbers import percent
 
 from .cases import IMAGE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS, run_of
 from .content import charts, of_type, texts

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
-from stallscope.pictures.palette import COLOURS
 
 from .browsing import NARROW, WIDE, Open, served, tab_stops
 from .cases import HOSTILE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, run_of

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Download, Locator, Page, expect
 
+from stallscope.charts.heat_map import lateness_chart
+from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
-from stallscope.pictures.heat_map import lateness_chart
-from stallscope.pictures.palette import COLOURS
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served, tab_stops

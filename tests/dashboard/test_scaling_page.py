@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.epoch_logs import EpochJob, write_keras
 
-from stallscope.analysis.published import CURVES
+from stallscope.analysis.scaling.published import CURVES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.addresses import scaling_address
 from stallscope.dashboard.routing import view_at

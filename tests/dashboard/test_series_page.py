@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
+from simulator import Job, Noise, simulate
 
-from stallscope.analysis.stats import Mean
+from stallscope.arrays.stats import Mean
+from stallscope.charts.over_runs import Level, OverRuns, RunDot
+from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.chart_csv import chart_csv
 from stallscope.dashboard.pages.compare import compare_address
 from stallscope.dashboard.routing import view_at
-from stallscope.pictures.over_runs import Level, OverRuns, RunDot
-from stallscope.pictures.palette import COLOURS
 from stallscope.run import Run
-from stallscope.simulate import Job, Noise, simulate
 
 from .browsing import NARROW, WIDE, Open, served, tab_stops
 from .cases import SCRIPT

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.collector.catalogue.index import CATALOGUE
-from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.loading import RunOnDisk
+from stallscope.collector.store.layout import CATALOGUE, MANIFEST
+from stallscope.collector.store.loading import RunOnDisk
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.store import Collected, Shelf, run_store
 from stallscope.dashboard.store.searching import parse_search

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simulator
 from dash import no_update
 from playwright.sync_api import expect
 from support.step_logs import write_job
 
-from stallscope import simulate
 from stallscope.analysis import analyse
-from stallscope.analysis.host_lateness import host_lateness
-from stallscope.analysis.lateness_map import lateness_map, rows_of_ranks
+from stallscope.analysis.stragglers.host_lateness import host_lateness
+from stallscope.analysis.views.lateness_map import lateness_map, rows_of_ranks
+from stallscope.charts.heat_map import lateness_chart
+from stallscope.charts.palette import HEAT
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.rate_inputs import read_rate, search_with_rate
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
-from stallscope.pictures.heat_map import lateness_chart
-from stallscope.pictures.palette import HEAT
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, tab_stops
@@ -32,13 +32,13 @@ from .content import charts, components, of_type, texts
 
 _WITHOUT_PICTURE = ("one rank", "without stamps", "no steps")
 
-JUMP = simulate.Job(
+JUMP = simulator.Job(
     ranks=16,
     ranks_per_host=4,
     steps=600,
     faults=[
-        simulate.Fault("compute", 30, ranks=(4, 5, 6, 7), when=simulate.Between(300, 599), cv=0),
-        simulate.Fault("input", 80, ranks=(9,), when=simulate.Bursts(40, 3)),
+        simulator.Fault("compute", 30, ranks=(4, 5, 6, 7), when=simulator.Between(300, 599), cv=0),
+        simulator.Fault("input", 80, ranks=(9,), when=simulator.Bursts(40, 3)),
     ],
     run_id="jump",
 )
@@ -48,7 +48,7 @@ JUMP = simulate.Job(
 def jump(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """A host that becomes slow in the middle, and a rank that is late at times."""
     folder = tmp_path_factory.mktemp("jump")
-    simulate.write_logs(simulate.simulate(JUMP), folder)
+    simulator.write_logs(simulator.simulate(JUMP), folder)
     return RunStore(read(str(folder)))
 
 
@@ -318,7 +318,7 @@ def test_links_keep_the_baseline(tmp_path: Path) -> None:
     jobs = {"jump": tmp_path / "jump", "base": tmp_path / "base"}
     for name, folder in jobs.items():
         job = replace(JUMP, run_id=name, faults=JUMP.faults if name == "jump" else ())
-        simulate.write_logs(simulate.simulate(job), folder)
+        simulator.write_logs(simulator.simulate(job), folder)
     store = RunStore([read(str(folder))[0] for folder in jobs.values()])
     content = view_at(store, "/run/jump/stragglers", "?baseline=base").content
     links = [one.href for one in of_type(content, "Anchor") if one.children == "Step 300"]

@@ -14,7 +14,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from stallscope.analysis import analyse
-from stallscope.analysis.lanes import LANE_STAGES, Lanes
+from stallscope.analysis.views.lanes import LANE_STAGES, Lanes
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.timeline_card import KEYS
 from stallscope.dashboard.routing import view_at

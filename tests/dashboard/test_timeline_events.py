@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from stallscope.analysis import analyse
-from stallscope.analysis.lanes import Lanes
+from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.timeline import head, marks

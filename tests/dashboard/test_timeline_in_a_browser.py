@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
-from stallscope.pictures.palette import COLOURS
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served

@@ -11,9 +11,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from stallscope import simulate
-from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import build_ledger
+import simulator
+
+from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.steps.alignment import align
 from stallscope.exports import registry
 from stallscope.exports.selection import Selection
 from stallscope.exports.worlds import worlds_of
@@ -23,13 +24,13 @@ from stallscope.run import Run
 NAMES = ("Other", "Input", "Compute", "Waiting for slow ranks", "Exposed allreduce")
 
 #: Two hosts whose clocks differ, ends of epochs, and a rank that is slow from the middle on.
-JOB = simulate.Job(
+JOB = simulator.Job(
     ranks=4,
     steps=160,
     epochs=2,
     ranks_per_host=2,
-    clocks=simulate.Clocks(offsets_ms=(0.0, 7000.0)),
-    faults=[simulate.Fault("compute", 60, ranks=(2,), when=simulate.Between(80, 159))],
+    clocks=simulator.Clocks(offsets_ms=(0.0, 7000.0)),
+    faults=[simulator.Fault("compute", 60, ranks=(2,), when=simulator.Between(80, 159))],
     validation_ms=300,
     checkpoint_ms=100,
     epoch_gap_ms=5,

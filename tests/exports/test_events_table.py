@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import simulator
 
-from stallscope import simulate
 from stallscope.exports.selection import Selection
 from stallscope.exports.worlds import worlds_of
 from stallscope.run import Event, Run
@@ -20,7 +20,7 @@ S = 10**9
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return simulate.simulate(JOB).run
+    return simulator.simulate(JOB).run
 
 
 def with_events(run: Run, *events: Event) -> Run:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import simulator
 
-from stallscope import simulate
-from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import build_ledger
+from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.steps.alignment import align
 from stallscope.exports.selection import Selection
 from stallscope.run import Run
 
@@ -34,7 +34,7 @@ STAGES = ("other", "input", "compute", "wait", "allreduce")
 
 
 def simulated(**changes: object) -> Run:
-    return simulate.simulate(replace(JOB, **changes)).run  # type: ignore[arg-type]
+    return simulator.simulate(replace(JOB, **changes)).run  # type: ignore[arg-type]
 
 
 def rows(run: Run, folder: Path, selection: Selection = ALL) -> list[dict[str, object]]:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import simulator
 
-from stallscope import simulate
-from stallscope.analysis.alignment import align
-from stallscope.analysis.ledger import build_ledger
+from stallscope.analysis.ledger.ledger import build_ledger
+from stallscope.analysis.steps.alignment import align
 from stallscope.exports.selection import Selection
 from stallscope.run import Run
 
@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize(
 
 
 def simulated(**changes: object) -> Run:
-    return simulate.simulate(replace(JOB, **changes)).run  # type: ignore[arg-type]
+    return simulator.simulate(replace(JOB, **changes)).run  # type: ignore[arg-type]
 
 
 def stages_of(trace: Decoded) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
@@ -48,9 +48,9 @@ def test_every_slice_is_the_ledgers_to_the_nanosecond(name: str, tmp_path: Path)
 
 @BOTH
 def test_slices_of_a_track_never_overlap(name: str, tmp_path: Path) -> None:
-    job = simulate.Job(ranks=6, steps=120, epochs=3, ranks_per_host=2, validation_ms=50, skew=0.5)
+    job = simulator.Job(ranks=6, steps=120, epochs=3, ranks_per_host=2, validation_ms=50, skew=0.5)
     faults = {"lost_rows": 0.05, "cut_ranks": {5: 60}, "jitter_ms": 5.0}
-    run = simulate.simulate(replace(job, **faults)).run  # type: ignore[arg-type]
+    run = simulator.simulate(replace(job, **faults)).run  # type: ignore[arg-type]
     trace = decoded(run, name, tmp_path)
     for bars in trace.slices.values():
         assert all(begin < end for _, begin, end in bars)
@@ -161,7 +161,7 @@ def test_without_stages_steps_are_shown_on_wall_time(name: str, tmp_path: Path) 
 @BOTH
 def test_generations_follow_each_other_each_with_its_ranks(name: str, tmp_path: Path) -> None:
     first = simulated()
-    one_host = {"ranks": 2, "clocks": simulate.Clocks(), "faults": []}
+    one_host = {"ranks": 2, "clocks": simulator.Clocks(), "faults": []}
     later = simulated(generation=1, first_step=160, **one_host)
     trace = decoded(joined(first, later), name, tmp_path)
     assert stages_of(trace)["host-1", 3] == expected(first)["host-1", 3]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 import pytest
+import simulator
 
-from stallscope import simulate
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
 from stallscope.exports import registry
 from stallscope.exports.base import Export
@@ -18,7 +18,7 @@ from stallscope.exports.write import write_export
 
 @pytest.fixture(scope="module")
 def worlds() -> Worlds:
-    return worlds_of(simulate.simulate(simulate.Job(ranks=2, steps=20)).run, Selection())
+    return worlds_of(simulator.simulate(simulator.Job(ranks=2, steps=20)).run, Selection())
 
 
 class Broken(Export):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.autotune import is_autotune_log, parse_autotune, read_autotune
 from stallscope.parsers.ranges import beginning

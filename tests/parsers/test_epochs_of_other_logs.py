@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stallscope.analysis import analyse
-from stallscope.analysis.epochs import EpochTimes
+from stallscope.analysis.ledger.epochs import EpochTimes
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.parsers import read
 from stallscope.parsers.named import by_name

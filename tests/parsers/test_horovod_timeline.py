@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.horovod_timeline import (
     HEAD_BYTES,

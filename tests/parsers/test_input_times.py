@@ -11,8 +11,8 @@ import pytest
 from support.input_times import measured, write_measured
 from support.step_logs import Job, write_job
 
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.input_times import parse_input_times

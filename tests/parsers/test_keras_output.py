@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.epochs import EpochTimes
-from stallscope.collector.loading import load_run
+from stallscope.analysis.ledger.epochs import EpochTimes
 from stallscope.collector.recorder.records import key_of, records
-from stallscope.collector.store import save_run
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.epochs_only import as_runs

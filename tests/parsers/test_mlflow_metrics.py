@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.analysis import analyse
-from stallscope.analysis.epochs import EpochTimes
+from stallscope.analysis.ledger.epochs import EpochTimes
 from stallscope.collector.mlflow.metrics import KnownRun, as_file, worth_reading
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers.epochs_only import as_runs

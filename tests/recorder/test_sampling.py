@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from stallscope.analysis import analyse
-from stallscope.analysis.sampled import Sampling as Sampled
-from stallscope.analysis.sampled import sampling_of
+from stallscope.analysis.ledger.sampled import Sampling as Sampled
+from stallscope.analysis.ledger.sampled import sampling_of
 from stallscope.collector.recorder import session as session_module
 from stallscope.collector.recorder.format import IntervalRow, StepRow
 from stallscope.collector.recorder.identity import World
@@ -25,8 +25,8 @@ from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.sinks import FileSink
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.wording.figures import coverage
-from stallscope.wording.verdicts import basis
+from stallscope.text.figures import coverage
+from stallscope.text.verdicts import basis
 
 MS = 1_000_000
 SAMPLING = Sampling(full_steps=100, one_in=5)

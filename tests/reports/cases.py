@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import simulator
 from support.step_logs import Job, write_job
 
-from stallscope import simulate
 from stallscope.analysis import Analysis, analyse, ask
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -20,16 +20,16 @@ MANY = replace(TWO, ranks=1000, steps=60, slow={(17, "compute"): 20.0})
 TWO_HOSTS = {"hosts": ("alpha", "beta"), "clock_offset_ms": (0.0, 7000.0)}
 
 #: 100 MB in a ring of 8 ranks: 14 ms at 12.5 GB/s and 14 × 10 µs of latency, nothing hidden.
-RING = simulate.Job(
+RING = simulator.Job(
     ranks=8,
     steps=400,
     ranks_per_host=4,
     input_ms=9.0,
-    communication=simulate.Ring(100_000_000, 12.5),
+    communication=simulator.Ring(100_000_000, 12.5),
     facts={"run_name": "ring"},
 )
-LATE_NOW_AND_THEN = simulate.Fault("compute", 120, ranks=(3,), when=simulate.Bursts(25, 3))
-LATE_IN_TURN = simulate.Fault("compute", 90, rotating=1, when=simulate.EveryNth(2))
+LATE_NOW_AND_THEN = simulator.Fault("compute", 120, ranks=(3,), when=simulator.Bursts(25, 3))
+LATE_IN_TURN = simulator.Fault("compute", 90, rotating=1, when=simulator.EveryNth(2))
 
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
@@ -89,7 +89,7 @@ def _torn_in_a_hostile_file(folder: Path) -> None:
     log.rename(log.with_name("<img src=x onerror=alert(2)>.steps.csv"))
 
 
-AnyJob = Job | simulate.Job | Printed
+AnyJob = Job | simulator.Job | Printed
 
 
 @dataclass(frozen=True)
@@ -141,24 +141,24 @@ CASES = {
     "one rank beside it": Case(RING.baseline(), single=RING.baseline(ranks=1)),
     "a slow host and a slow rank": _simulated(
         faults=[
-            simulate.Fault("compute", 40, hosts=("host-1",)),
-            simulate.Fault("input", 60, ranks=(2,)),
+            simulator.Fault("compute", 40, hosts=("host-1",)),
+            simulator.Fault("input", 60, ranks=(2,)),
         ]
     ),
     "a rank late now and then": _simulated(faults=[LATE_NOW_AND_THEN]),
     "a rank ever slower": _simulated(
-        faults=[simulate.Fault("compute", 40, ranks=(3,), when=simulate.Ramp())]
+        faults=[simulator.Fault("compute", 40, ranks=(3,), when=simulator.Ramp())]
     ),
     "lateness that moves around": _simulated(faults=[LATE_IN_TURN]),
     "a slow rank and lateness that moves around": _simulated(
-        faults=[simulate.Fault("compute", 40, ranks=(2,)), LATE_IN_TURN]
+        faults=[simulator.Fault("compute", 40, ranks=(2,)), LATE_IN_TURN]
     ),
     "uneven work": _simulated(samples_factor={2: 1.5}),
     "compute slower than the baseline's": Case(
-        replace(RING, input_ms=1.0, faults=[simulate.Fault("compute", 30)]), RING.baseline()
+        replace(RING, input_ms=1.0, faults=[simulator.Fault("compute", 30)]), RING.baseline()
     ),
     "slower from a step on": _simulated(
-        faults=[simulate.Fault("compute", 30, when=simulate.Between(200, 399))]
+        faults=[simulator.Fault("compute", 30, when=simulator.Between(200, 399))]
     ),
     "rows lost": _simulated(lost_rows=0.01),
     "epochs only": Case(Printed(_fit(3))),
@@ -170,7 +170,9 @@ CASES = {
     "samples of epochs only": Case(
         Printed(_fit(2, line=f"60000/60000 [{BAR}] - {{}} 70us/sample - loss: 1.9"))
     ),
-    "a clock that was set": _simulated(clocks=simulate.Clocks(jumps=[simulate.Jump(1, 200, 50.0)])),
+    "a clock that was set": _simulated(
+        clocks=simulator.Clocks(jumps=[simulator.Jump(1, 200, 50.0)])
+    ),
 }
 
 
@@ -195,7 +197,7 @@ def run_of(folder: Path, job: AnyJob, damage: Damage | None = None) -> Run:
     elif isinstance(job, Job):
         write_job(folder, job)
     else:
-        simulate.write_logs(simulate.simulate(job), folder)
+        simulator.write_logs(simulator.simulate(job), folder)
     if damage is not None:
         damage(folder)
     return read(str(folder))[0]

@@ -16,23 +16,23 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
+from simulator import Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.comparison import compare
-from stallscope.analysis.regression import regression
+from stallscope.analysis.history.comparison import compare
+from stallscope.analysis.history.regression import regression
+from stallscope.charts.charts import Chart
+from stallscope.charts.comparison import changes_chart
+from stallscope.charts.history import figure_charts, ledgers_chart
+from stallscope.charts.over_runs import Level, OverRuns, RunDot
+from stallscope.charts.plotly_figures import figure
+from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
-from stallscope.pictures.charts import Chart
-from stallscope.pictures.comparison import changes_chart
-from stallscope.pictures.history import figure_charts, ledgers_chart
-from stallscope.pictures.over_runs import Level, OverRuns, RunDot
-from stallscope.pictures.plotly_figures import figure
-from stallscope.pictures.svg import NARROW, WIDE, draw
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison import FORMATS, Compared, render
 from stallscope.reports.comparison.csv_report import COLUMNS
 from stallscope.reports.comparison.json_report import document
 from stallscope.reports.comparison.terminal import comparison_summary
-from stallscope.simulate import Job, Noise, simulate
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "compare.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))

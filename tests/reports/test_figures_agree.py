@@ -14,19 +14,20 @@ from dashboard.content import of_type, texts
 from rich.console import Console
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.comparison import compare
-from stallscope.analysis.one_step import find_step
-from stallscope.analysis.result import CAUSES
+from stallscope.analysis.history.comparison import compare
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.views.one_step import find_step
+from stallscope.charts.against_baselines import decomposition_chart
+from stallscope.charts.charts import TITLES, baseline_chart, cause_chart, entry_title, job_chart
+from stallscope.charts.compared_bars import stages_chart
+from stallscope.charts.comparison import changes_chart
+from stallscope.charts.plotly_figures import figure
+from stallscope.charts.svg import draw
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.pages.overview import OverviewPage
 from stallscope.dashboard.pages.run_page import Shown
 from stallscope.dashboard.pages.step import StepPage, step_chart
-from stallscope.pictures.against_baselines import decomposition_chart
-from stallscope.pictures.charts import TITLES, baseline_chart, cause_chart, entry_title, job_chart
-from stallscope.pictures.compared_bars import stages_chart
-from stallscope.pictures.comparison import changes_chart
-from stallscope.pictures.plotly_figures import figure
-from stallscope.pictures.svg import draw
+from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison.contents import changes_table
 from stallscope.reports.html import HtmlReport
@@ -42,9 +43,8 @@ from stallscope.reports.tables import (
     step_unit,
 )
 from stallscope.reports.terminal import summary
-from stallscope.wording.baselines import decomposed
-from stallscope.wording.one_step import OneStepFigures
-from stallscope.wording.sums import SumColumn
+from stallscope.text.baselines import decomposed
+from stallscope.text.one_step import OneStepFigures
 
 from .cases import CASES
 

@@ -18,7 +18,7 @@ from stallscope.analysis import Analysis
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.index import FORMATS, Index, Line, by_time_lost, line_of, render
 from stallscope.reports.index.trends import trends
-from stallscope.wording.gains import main_gain
+from stallscope.text.gains import main_gain
 
 NAMES = (
     "a slow rank and a baseline",

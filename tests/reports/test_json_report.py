@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from stallscope.analysis import Analysis
-from stallscope.collector.catalogue.entry import Summary
+from stallscope.catalogue.entry import Summary
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.json_report import JsonReport, document
 

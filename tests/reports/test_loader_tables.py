@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from simulator import Job, simulate, write_logs
 from support.input_times import write_measured
 
 from stallscope.analysis import Analysis, analyse
@@ -13,7 +14,6 @@ from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
 from stallscope.reports.loader_tables import rates_table, stages_table
 from stallscope.reports.write import write_reports
-from stallscope.simulate import Job, simulate, write_logs
 
 # 32 samples in 100 ms on a rank; 30 of them are input.
 JOB = Job(ranks=2, steps=200, input_ms=30, compute_ms=60, other_ms=2)

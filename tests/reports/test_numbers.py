@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from stallscope.wording.cells import Cells
-from stallscope.wording.numbers import (
+from stallscope.formatting.numbers import (
     amount,
     between,
     interval,
@@ -18,6 +17,7 @@ from stallscope.wording.numbers import (
     signed,
     significant,
 )
+from stallscope.text.cells import Cells
 
 
 @pytest.mark.parametrize(

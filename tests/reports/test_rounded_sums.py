@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.wording.sums import SumColumn
+from stallscope.formatting.sums import SumColumn
 
 MS = st.floats(-50.0, 500.0).map(lambda ms: round(ms, 4))
 

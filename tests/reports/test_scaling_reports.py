@@ -17,23 +17,23 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
+from simulator import Job, Noise, Ring, simulate
 from support.epoch_logs import EpochJob, write_keras
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Series, scaling
+from stallscope.analysis.scaling.published import CURVES
+from stallscope.charts.charts import TITLES, Chart
+from stallscope.charts.plotly_figures import figure
+from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
-from stallscope.pictures.charts import TITLES, Chart
-from stallscope.pictures.plotly_figures import figure
-from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_chart
-from stallscope.pictures.svg import NARROW, WIDE, draw
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.scaling import FORMATS, render
 from stallscope.reports.scaling.contents import headline, lost_table, percentage
 from stallscope.reports.scaling.csv_report import COLUMNS
 from stallscope.reports.scaling.json_report import document
 from stallscope.reports.scaling.terminal import scaling_summary
-from stallscope.simulate import Job, Noise, Ring, simulate
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))

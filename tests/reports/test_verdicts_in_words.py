@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import Bottleneck, Straggler
-from stallscope.analysis.stats import Mean
-from stallscope.analysis.what_if import WhatIf
+from stallscope.analysis.gains.bottleneck import Bottleneck
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.arrays.stats import Mean
 from stallscope.reports.contents import advice
-from stallscope.wording import stragglers
-from stallscope.wording.fixes import fix_title, how_sure, saved, speedup
-from stallscope.wording.gains import answers, gains, main_gain, other_gains
-from stallscope.wording.verdicts import badge, basis, headline, listed, short_verdict
+from stallscope.text import stragglers
+from stallscope.text.fixes import fix_title, how_sure, saved, speedup
+from stallscope.text.gains import answers, gains, main_gain, other_gains
+from stallscope.text.verdicts import badge, basis, headline, listed, short_verdict
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from support.machines import began_ms, history, write_metrics
 from support.spark import equal, need_spark, run_on_spark
 from support.step_logs import Job, write_job
 
+from stallscope.catalogue import Catalogue
+from stallscope.catalogue.checking import check_run
 from stallscope.cli.main import main
-from stallscope.collector.catalogue import Catalogue
-from stallscope.collector.catalogue.checking import check_run
-from stallscope.collector.loading import load_run
 from stallscope.collector.recorder.records import key_of, records
-from stallscope.collector.store import collected_runs, save_run
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import collected_runs, save_run
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -12,9 +12,9 @@ from support.step_logs import Job, write_job
 
 from stallscope.batch.units import Unit
 from stallscope.cli.main import main
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import save_run
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run

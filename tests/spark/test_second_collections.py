@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from support.step_logs import Job, write_job
 
-from stallscope.collector.step_files import write_rows
-from stallscope.collector.store import save_run
+from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.step_files import write_rows
 from stallscope.parsers import read
 from stallscope.run import STEPS_SCHEMA
 from stallscope.spark.arranging import FarSteps, _rows_of_logs

@@ -14,8 +14,8 @@ from support.step_logs import Job, write_job
 from support.stores import Bucket
 
 from stallscope.cli.main import main
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import collected_runs
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import collected_runs
 
 pytestmark = pytest.mark.services
 

@@ -6,7 +6,7 @@ import os
 import signal
 
 from stallscope.batch.units import Unit
-from stallscope.progress import Watching, unwatched
+from stallscope.parsers.progress import Watching, unwatched
 from stallscope.run import Run
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stallscope import simulate
+import simulator
 
 MS = 1_000_000
 
@@ -45,13 +45,13 @@ class Job:
 
 def write_job(folder: Path, job: Job = Job()) -> list[Path]:
     """Simulate the job and write one log per rank; the paths, by rank."""
-    return simulate.write_logs(simulate.simulate(simulated_job(job)), folder)
+    return simulator.write_logs(simulator.simulate(simulated_job(job)), folder)
 
 
-def simulated_job(job: Job) -> simulate.Job:
-    """The same job as ``stallscope.simulate`` describes it."""
+def simulated_job(job: Job) -> simulator.Job:
+    """The same job as ``simulate`` describes it."""
     ahead = job.clock_offset_ms
-    return simulate.Job(
+    return simulator.Job(
         ranks=job.ranks,
         steps=job.steps,
         epochs=job.epochs,
@@ -59,14 +59,15 @@ def simulated_job(job: Job) -> simulate.Job:
         input_ms=job.input_ms,
         compute_ms=job.compute_ms,
         other_ms=job.other_ms,
-        communication=simulate.Fixed(job.allreduce_ms),
-        noise=simulate.Noise(cv=job.noise, phi=0),
+        communication=simulator.Fixed(job.allreduce_ms),
+        noise=simulator.Noise(cv=job.noise, phi=0),
         jitter_ms=0,
-        clocks=simulate.Clocks(
+        clocks=simulator.Clocks(
             offsets_ms=[ahead[host % len(ahead)] for host in range(len(job.hosts))]
         ),
         faults=[
-            simulate.Fault(stage, ms, ranks=(rank,), cv=0) for (rank, stage), ms in job.slow.items()
+            simulator.Fault(stage, ms, ranks=(rank,), cv=0)
+            for (rank, stage), ms in job.slow.items()
         ],
         batch_size=job.batch_size,
         tracing_ms=job.tracing_ms,

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from stallscope.analysis import analyse
-from stallscope.analysis.alignment import align
+from stallscope.analysis.steps.alignment import align
 from stallscope.parsers import read
 from stallscope.run import Log, Run
 

@@ -11,8 +11,8 @@ import pytest
 from training.launching import launch
 
 from stallscope.analysis import analyse
-from stallscope.collector.loading import load_run
-from stallscope.collector.store import save_run
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.runs import save_run
 from stallscope.parsers import read
 
 pytestmark = pytest.mark.horovod

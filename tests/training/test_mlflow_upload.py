@@ -15,7 +15,7 @@ from support.uploads import end_uploads, uploaders, wait_until
 from training.launching import Launch
 
 from stallscope.collector.mlflow.upload import upload_folder
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError
 from stallscope.runs import open_run
 

@@ -9,44 +9,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays.blocks import NULL, Block, Ints
+from stallscope.arrays.pivot import by_parts
+from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.run import Run
 
 from .advice import advise
-from .alignment import AlignedSteps
-from .attribution import Attribution, attribute
-from .baseline import decompose, match_baseline, match_single
-from .blocks import NULL, Block, Ints
-from .change_points import change_points
-from .communication import Communication, communication
-from .cores import CoreUse
-from .epochs import EpochTimes, epoch_times, samples_of_all_ranks
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
+from .findings.finding import Finding
 from .findings.input_alone import in_a_sentence, input_too_slow_alone, stage_times
 from .findings.loaders import ranks_starve_in_turn
 from .findings.rank_0 import rank_0_extra_work
 from .findings.slow_steps import step_findings
-from .generations import Generations
-from .input_times import InputRates, input_rates
-from .job_time import host_step_times, job_time
-from .ledger import Ledger
-from .ledger_entries import cause_entries, ledger_entries
-from .pivot import by_parts
-from .result import (
-    Analysis,
-    BaselineMatch,
-    Bottleneck,
-    ChangePoint,
-    ClockSummary,
-    Coverage,
-    Finding,
-    RankSummary,
-    StepTime,
-)
-from .sampled import set_aside, skipped_steps, unlike_the_rest
-from .setup import Setup
-from .stats import Mean, mean_with_interval
-from .verdict import Compared, decide, without_steps
+from .gains.attribution import Attribution, attribute
+from .gains.baseline import BaselineMatch, decompose, match_baseline, match_single
+from .gains.bottleneck import Bottleneck
+from .gains.input_times import InputRates, input_rates
+from .gains.verdict import Compared, decide, without_steps
+from .ledger.change_points import ChangePoint, change_points
+from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
+from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
+from .ledger.generations import Generations
+from .ledger.job_time import host_step_times, job_time
+from .ledger.ledger import Ledger
+from .ledger.sampled import set_aside, skipped_steps, unlike_the_rest
+from .network.communication import Communication, communication
+from .result import Analysis, Coverage, RankSummary, StepTime
+from .settings.cores import CoreUse
+from .settings.setup import Setup
+from .steps.alignment import AlignedSteps
+from .steps.clocks import ClockSummary
 
 
 def analyse(
@@ -92,12 +85,13 @@ def analyse(
     verdict = _bottleneck(run, steady, found, compared, moved, rates)
     coverage = _coverage(run, worlds, ledgers)
     waiting_seen = not run.one_log_of_many
+    entries, by_cause = _entries(steady, base, alone, waiting_seen)
     analysis = Analysis(
         run=run,
         job=job_time(run, worlds, ledgers, made.warm),
         step=step,
-        entries=() if steady is None else ledger_entries(steady, base, alone, waiting_seen),
-        by_cause=() if steady is None else cause_entries(steady, base, alone, waiting_seen),
+        entries=entries,
+        by_cause=by_cause,
         ranks=() if world is None else _rank_summaries(world, steady, waiting_seen),
         bottleneck=verdict,
         stragglers=stragglers,
@@ -133,6 +127,21 @@ def analyse(
     )
     known = epoch_times(run)
     return analysis if known is None else _of_epochs(analysis, known)
+
+
+def _entries(
+    steady: Ledger | None, base: Analysis | None, alone: Analysis | None, waiting_seen: bool
+) -> tuple[tuple[LedgerEntry, ...], tuple[CauseEntry, ...]]:
+    """Make the entries of both ledgers, compared with the baseline and the run on one rank."""
+    if steady is None:
+        return (), ()
+    others = (base, alone)
+    of_base, of_single = (() if one is None else one.entries for one in others)
+    causes_of_base, causes_of_single = (() if one is None else one.by_cause for one in others)
+    return (
+        ledger_entries(steady, of_base, of_single, waiting_seen),
+        cause_entries(steady, causes_of_base, causes_of_single, waiting_seen),
+    )
 
 
 def _analysed(other: Run | Analysis | None) -> Analysis | None:

@@ -10,48 +10,19 @@ import numpy.typing as npt
 
 from stallscope.run import Run
 
-from .communication import Communication
-from .epochs import EpochTimes
-from .input_times import InputRates
-from .job_time import JobTime
-from .ledger import Ledger
-from .stats import Mean
-from .what_if import WhatIf
-
-Severity = Literal["info", "warning", "error"]
-
-#: Entries of the ledger, in the order in which a step goes through them.
-ENTRIES = ("input", "compute", "other", "imbalance", "allreduce")
-#: Entries of the ledger by cause.
-CAUSES = ("input", "compute", "other", "allreduce")
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """One entry of the ledger: its mean over the steady steps. Excess is over the baseline's."""
-
-    name: str
-    ms: float
-    #: Fraction of the step time.
-    share: float
-    ci95_ms: tuple[float, float] | None
-    baseline_ms: float | None = None
-    excess_ms: float | None = None
-    excess_ci95_ms: tuple[float, float] | None = None
-    #: The same of the run on one rank.
-    single_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class CauseEntry(LedgerEntry):
-    """One entry of the ledger by cause: the critical rank's own stage, or exposed allreduce.
-
-    ``waiting_ms`` of it are what the critical rank's stage takes longer than the reference rank's:
-    the time that the other ranks wait for it. It is negative where the critical rank's is shorter, and
-    None where a single rank's log of many cannot show it.
-    """
-
-    waiting_ms: float | None = 0.0
+from .findings.finding import Finding
+from .gains.baseline import BaselineMatch, Decomposition
+from .gains.bottleneck import Bottleneck
+from .gains.input_times import InputRates
+from .gains.what_if import WhatIf
+from .ledger.change_points import ChangePoint
+from .ledger.entries import CauseEntry, LedgerEntry
+from .ledger.epochs import EpochTimes
+from .ledger.job_time import JobTime
+from .ledger.ledger import Ledger
+from .network.communication import Communication
+from .steps.clocks import ClockSummary
+from .stragglers.straggler import Straggler
 
 
 @dataclass(frozen=True)
@@ -82,68 +53,6 @@ class RankSummary:
 
 
 @dataclass(frozen=True)
-class Straggler:
-    """A straggler, or lateness that varies from step to step and names no rank.
-
-    ``pattern``: ``persistent``, ``ramp`` (ever slower), ``bursts`` (at times, on these ranks more
-    than chance allows) or ``rotating`` (at times, on any rank: ``ranks`` and ``hosts`` are empty).
-    """
-
-    pattern: str
-    ranks: tuple[int, ...]
-    hosts: tuple[str, ...]
-    stage: str
-    #: By how much the stage takes longer than its peers': over all steps, or over the late ones where
-    #: the rank is late at times.
-    excess_ms: Mean
-    #: The share of steps in which one of them came last, or was late where that is at times.
-    late_share: float
-    #: What it costs per step, on average: what would be saved without it.
-    cost_ms: Mean
-    #: How many times its peers' samples a rank works through per step, where it is more: then it has
-    #: more to do, and is not slower.
-    work: float | None = None
-
-    @property
-    def fixes(self) -> tuple[str, ...]:
-        """The names of the fixes that answer it: ``host:NAME`` or ``rank:3``; none where it rotates."""
-        of_hosts = tuple(f"host:{host}" for host in self.hosts)
-        return of_hosts or tuple(f"rank:{rank}" for rank in self.ranks)
-
-    @property
-    def counts_as_imbalance(self) -> bool:
-        """Whether it has a fix of its own; loaders that stall in turn are fixed as input."""
-        return self.pattern != "rotating" or self.stage == "compute"
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """The verdict. ``ranks`` and ``hosts`` are named only where the lap test names them.
-
-    ``fault`` tells a fault from a healthy run, of which ``kind`` is the largest part that could shrink.
-    """
-
-    kind: str
-    cause: str | None
-    evidence: str
-    ranks: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
-    fault: bool = False
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something about the run that its owner should know."""
-
-    code: str
-    severity: Severity
-    title: str
-    evidence: str
-    advice: str
-
-
-@dataclass(frozen=True)
 class Coverage:
     """Of how many steps the ledger is made."""
 
@@ -158,69 +67,6 @@ class Coverage:
     def unused(self) -> int:
         """Steps that are not in the ledger, and should be."""
         return self.steps - self.complete - self.partial - self.sampled_out
-
-
-@dataclass(frozen=True)
-class ClockSummary:
-    """How the clocks of the hosts were brought together, and how well that held."""
-
-    method: str
-    #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None
-    #: where every host has one rank and it cannot be seen.
-    skew_ms: float | None
-    #: Skew between hosts, which offsets hide, is no larger than this (causality); None on one clock.
-    skew_bound_ms: float | None
-    #: Clocks that were set in the middle of the run: the clock, the step, and by how many ms.
-    jumps: tuple[tuple[str, int, float], ...]
-    #: The share of steps in which a rank was reduced before the last one was ready.
-    violations: float
-    #: The share of steps in which a timestamp came late and was moved to the latest moment that
-    #: causality allows; by how much, milliseconds per step; and per rank, in which share of steps.
-    late: float = 0.0
-    late_ms: float = 0.0
-    late_by_rank: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class ChangePoint:
-    """A step at which step time changed for good, and what changed most."""
-
-    step: int
-    before_ms: float
-    after_ms: float
-    #: The entry of the ledger that changed most, and by how much.
-    entry: str
-    by_ms: float
-    #: The rank that is critical after it where most of it is imbalance; None otherwise.
-    rank: int | None
-
-
-@dataclass(frozen=True)
-class Decomposition:
-    """Where the step goes between one rank, N ranks on synthetic data and N ranks on real data.
-
-    Milliseconds per step, each with its interval. By cause, real − synthetic is exactly the sum of four
-    differences: input stall, compute, other and allreduce. Synthetic − single is what scale costs.
-    """
-
-    #: Real − synthetic.
-    loss: Mean
-    input_stall: Mean
-    compute: Mean
-    other: Mean
-    allreduce: Mean
-    #: Imbalance and exposed allreduce of the synthetic run.
-    communication: Mean
-    #: Synthetic on N ranks − synthetic on one; None without a run on one rank.
-    scale: Mean | None
-
-
-@dataclass(frozen=True)
-class BaselineMatch:
-    """Which facts a run and its baseline share, and which they do not."""
-
-    same: tuple[str, ...]
-    differs: tuple[str, ...]
 
 
 @dataclass(frozen=True)

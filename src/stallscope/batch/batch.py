@@ -11,7 +11,7 @@ from pathlib import Path
 from stallscope.analysis import Analysis
 from stallscope.conditions import Outcome
 from stallscope.errors import StallscopeError
-from stallscope.progress import Watching
+from stallscope.parsers.progress import Watching
 from stallscope.reports import registry
 from stallscope.reports.index import Index, Line, render
 from stallscope.reports.index.index import STEM

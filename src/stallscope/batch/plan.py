@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallscope.analysis.baseline import COMPARED, find_baseline, find_single, split_baselines
-from stallscope.collector.catalogue import Baselines, Catalogue
+from stallscope.analysis.gains.baseline import COMPARED, find_baseline, find_single, split_baselines
+from stallscope.catalogue import Baselines, Catalogue
 from stallscope.run import Run
 
 from .units import Unit

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from stallscope.analysis.baseline import COMPARED
+from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 #: What is kept as JSON.

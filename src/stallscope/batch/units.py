@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallscope.collecting import fingerprint
+from stallscope.catalogue.collecting import fingerprint
 from stallscope.collector.address import where_is
-from stallscope.collector.catalogue.manifests import read_manifest
-from stallscope.collector.loading import load_run
-from stallscope.collector.sources.registry import open_source
-from stallscope.collector.store import collected_runs, is_collected
+from stallscope.collector.registry import open_source
+from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.manifests import read_manifest
+from stallscope.collector.store.runs import collected_runs, is_collected
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.progress import Watching, unwatched
+from stallscope.parsers.progress import Watching, unwatched
 from stallscope.run import Run
 from stallscope.runs import runs_at
 

@@ -15,9 +15,9 @@ from rich.console import RenderableType
 
 from stallscope import conditions
 from stallscope.analysis import Analysis, analyse, ask
-from stallscope.collector.store import save_run
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import StallscopeError
-from stallscope.progress import Watching, unwatched
+from stallscope.parsers.progress import Watching, unwatched
 from stallscope.reports.index.line import Line, line_of
 from stallscope.reports.json_report import document
 from stallscope.reports.markdown import MarkdownReport

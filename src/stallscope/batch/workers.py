@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from stallscope.arrays.memory import share_memory
 from stallscope.errors import StallscopeError
-from stallscope.memory import share_memory
 
 from .settings import Settings
 from .worker import HERE, Reads, Worker

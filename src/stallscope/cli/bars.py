@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn, Progress, Task, TaskID
 from rich.spinner import Spinner
 from rich.text import Text
 
-from stallscope.progress import Watch, not_told
+from stallscope.parsers.progress import Watch, not_told
 
 # What is done sooner needs no bar.
 _PATIENCE_SECONDS = 2.0

@@ -18,15 +18,15 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from stallscope.collecting import Collected, Engine, collect
+from stallscope.catalogue.collecting import Collected, Engine, collect
 from stallscope.collector.address import where_is
-from stallscope.collector.fetch import Progress as Fetching
-from stallscope.collector.mirror import Mirror, place_for_mirrors
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store.fetch import Progress as Fetching
+from stallscope.collector.store.mirror import Mirror, place_for_mirrors
 from stallscope.errors import StallscopeError
+from stallscope.formatting.numbers import amount
 from stallscope.run import Run
-from stallscope.wording.numbers import amount
 
 from .engine import add_engine, collecting_engine
 from .main import FAILED, FINE

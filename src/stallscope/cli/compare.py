@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.comparison import compare
-from stallscope.analysis.regression import regression
+from stallscope.analysis.history.comparison import compare
+from stallscope.analysis.history.regression import regression
 from stallscope.errors import UsageError
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison import Compared, render

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stallscope.collector.catalogue import Catalogue
-from stallscope.collector.catalogue.index import is_store
-from stallscope.collector.mirror import place_for_mirrors
-from stallscope.collector.store import is_collected
+from stallscope.catalogue import Catalogue
+from stallscope.catalogue.index import is_store
+from stallscope.collector.store.mirror import place_for_mirrors
+from stallscope.collector.store.runs import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import Collected, Experiment, RunStore

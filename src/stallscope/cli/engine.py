@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from stallscope.batch.worker import Here as ReadsHere
 from stallscope.batch.worker import Reads
-from stallscope.collecting import Engine, Following, Here
+from stallscope.catalogue.collecting import Engine, Following, Here
 from stallscope.errors import UsageError
 
 from .bars import watching

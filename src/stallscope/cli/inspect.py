@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from stallscope.errors import StallscopeError, UsageError
+from stallscope.formatting.plain import plain
 from stallscope.parsers.inspecting import inspect
 from stallscope.parsers.seen import FileSeen, RunSeen, Seen, Span
-from stallscope.wording.plain import plain
 
 from .bars import watching
 from .main import FAILED, FINE

@@ -97,7 +97,7 @@ def write_back(analysis: Analysis, source: str, target: str) -> str:
     Raises:
         UsageError: if the run did not come from MLflow, and no other one is named.
     """
-    from stallscope.collector.mlflow.summary import write_summary
+    from stallscope.reports.mlflow_run import write_summary
 
     run_id = _run_id(analysis, source, target)
     with tempfile.TemporaryDirectory(prefix="stallscope-") as folder:

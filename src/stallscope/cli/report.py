@@ -19,7 +19,7 @@ from stallscope.batch.since import parse_since
 from stallscope.batch.units import Unit, units_of
 from stallscope.batch.worker import Done
 from stallscope.batch.workers import Workers
-from stallscope.collector.mirror import place_for_mirrors
+from stallscope.collector.store.mirror import place_for_mirrors
 from stallscope.errors import UsageError
 from stallscope.reports import registry
 from stallscope.runs import near_store, store_of

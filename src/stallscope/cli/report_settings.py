@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from stallscope import conditions
-from stallscope.analysis.what_if_queries import parse
+from stallscope.analysis.views.what_if_queries import parse
 from stallscope.batch.settings import Settings
 from stallscope.errors import UsageError
 from stallscope.reports import registry

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
+from stallscope.catalogue.removing import Removable, removable, remove
 from stallscope.collector.address import where_is
-from stallscope.collector.catalogue.removing import Removable, removable, remove
-from stallscope.collector.mirror import Mirror, mirrored, place_for_mirrors
+from stallscope.collector.store.mirror import Mirror, mirrored, place_for_mirrors
 from stallscope.errors import NotFoundError, UsageError
-from stallscope.wording.plain import plain
+from stallscope.formatting.plain import plain
 
 from .main import FAILED, FINE
 

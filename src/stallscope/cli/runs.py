@@ -16,17 +16,17 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from stallscope.catalogue import Baselines, Catalogue, Entry, parse_where
+from stallscope.catalogue.entry import CAUSES, SHARES
+from stallscope.catalogue.index import is_store
+from stallscope.catalogue.where import Condition
+from stallscope.charts.palette import COLOURS
 from stallscope.collector.address import address, where_is
-from stallscope.collector.catalogue import Baselines, Catalogue, Entry, parse_where
-from stallscope.collector.catalogue.entry import CAUSES, SHARES
-from stallscope.collector.catalogue.index import is_store
-from stallscope.collector.catalogue.manifests import MANIFEST
-from stallscope.collector.catalogue.where import Condition
+from stallscope.collector.store.layout import MANIFEST
 from stallscope.errors import NotFoundError, UsageError
-from stallscope.pictures.palette import COLOURS
-from stallscope.wording.ages import age
-from stallscope.wording.numbers import significant
-from stallscope.wording.plain import plain
+from stallscope.formatting.numbers import significant
+from stallscope.formatting.plain import plain
+from stallscope.text.ages import age
 
 from .main import FINE
 
@@ -82,7 +82,7 @@ def _here(place: str) -> Iterator[Path]:
         yield Path(place)
         return
     # What opens URLs takes longer to import than to list a folder.
-    from stallscope.collector.mirror import Mirror, place_for_mirrors
+    from stallscope.collector.store.mirror import Mirror, place_for_mirrors
 
     with place_for_mirrors() as folder:
         mirror = Mirror.made(folder / "store", place)

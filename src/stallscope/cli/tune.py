@@ -12,10 +12,10 @@ from glob import has_magic
 from pathlib import Path, PurePosixPath
 
 from stallscope.analysis import analyse
-from stallscope.analysis.tensors import tensors
+from stallscope.analysis.network.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.registry import open_source
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers.autotune import MOST_BYTES, is_autotune_log, parse_autotune
 from stallscope.parsers.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader

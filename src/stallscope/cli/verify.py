@@ -13,17 +13,11 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from stallscope.collector.catalogue.checking import (
-    Checked,
-    Told,
-    bytes_of,
-    check_run,
-    check_store,
-)
-from stallscope.collector.catalogue.index import folders_of, is_store
-from stallscope.collector.catalogue.manifests import MANIFEST
+from stallscope.catalogue.checking import Checked, bytes_of, check_run, check_store
+from stallscope.catalogue.index import folders_of, is_store
+from stallscope.collector.store.layout import MANIFEST, BytesRead
 from stallscope.errors import NotFoundError, UsageError
-from stallscope.wording.plain import plain
+from stallscope.formatting.plain import plain
 
 from .main import FAILED, FINE
 
@@ -59,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     return FAILED if damaged else FINE
 
 
-def _checked(places: Iterable[Path], told: Told) -> Iterator[Checked]:
+def _checked(places: Iterable[Path], told: BytesRead) -> Iterator[Checked]:
     for place in places:
         if (place / MANIFEST).exists():
             yield check_run(place, told)
@@ -84,7 +78,7 @@ def _say(checked: Checked) -> None:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Told]:
+def _progress(total: int) -> Iterator[BytesRead]:
     """A bar on a terminal's standard error, once it takes a while."""
     console = Console(stderr=True)
     if not console.is_terminal:

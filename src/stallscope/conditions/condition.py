@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
-from stallscope.wording.plain import plain
+from stallscope.formatting.plain import plain
 
 from .evaluation import State, judge
 from .parser import read_parts

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger import Ledger
-from stallscope.analysis.result import CAUSES, LedgerEntry
-from stallscope.analysis.stats import Mean, mean_with_interval
+from stallscope.analysis.ledger.entries import LedgerEntry
+from stallscope.analysis.ledger.ledger import CAUSES, Ledger
+from stallscope.arrays.stats import Mean, mean_with_interval
 
 from .found import NO_BASELINE, Figure, Found, unmeasured
 from .kinds import Kind

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import get_args
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.job_time import JobTime
-from stallscope.analysis.result import Severity
-from stallscope.analysis.stats import Mean
+from stallscope.analysis.findings.finding import Severity
+from stallscope.analysis.ledger.job_time import JobTime
+from stallscope.arrays.stats import Mean
 
 from .entries import ENTRY_FIGURES
 from .found import NO_BASELINE, Figure, Found, Word, count, number, unmeasured

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.stats import Mean
+from stallscope.arrays.stats import Mean
 
 from .kinds import Kind
 from .quantities import Missing, Quantity, estimate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.stats import Mean
-from stallscope.analysis.what_if import WhatIf
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.arrays.stats import Mean
 
 from .found import Figure, Found, number, unmeasured
 from .kinds import Kind

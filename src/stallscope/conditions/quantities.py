@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stallscope.analysis.stats import Mean
+from stallscope.arrays.stats import Mean
 
 from . import kinds
 from .kinds import Kind

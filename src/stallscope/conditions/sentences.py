@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallscope.wording.numbers import amount, between, interval, percent, rate, significant
+from stallscope.formatting.numbers import amount, between, interval, percent, rate, significant
 
 from .kinds import Kind
 from .quantities import Quantity

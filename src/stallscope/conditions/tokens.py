@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from stallscope.wording.plain import plain
+from stallscope.formatting.plain import plain
 
 from .syntax import SIMPLE_PART
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from stallscope import __version__
-from stallscope.wording.plain import plain
+from stallscope.formatting.plain import plain
 
 from .base import Export
 from .trace import Counter, Event, Slice, Trace, Track

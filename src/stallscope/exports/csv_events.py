@@ -20,7 +20,7 @@ from typing import BinaryIO, ClassVar
 
 import numpy as np
 
-from stallscope.analysis.blocks import NULL
+from stallscope.arrays.blocks import NULL
 from stallscope.reports.csv_report import cell
 from stallscope.run import Event
 

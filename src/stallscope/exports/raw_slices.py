@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from stallscope.analysis.blocks import NULL, Bools, Ints
+from stallscope.arrays.blocks import NULL, Bools, Ints
 
 from .selection import Selection
 from .worlds import World

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.analysis.blocks import Bools, Ints
+from stallscope.arrays.blocks import Bools, Ints
 from stallscope.errors import UsageError
-from stallscope.wording.verdicts import listed
+from stallscope.text.verdicts import listed
 
 # Real selections are smaller, and a slip must not fill the memory.
 _MOST = 1_000_000

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stallscope import __version__
-from stallscope.analysis.blocks import NULL, Bools, Ints
-from stallscope.wording.plain import plain
+from stallscope.arrays.blocks import NULL, Bools, Ints
+from stallscope.formatting.plain import plain
 
 from .raw_slices import next_begin
 from .worlds import World, Worlds

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.analysis.blocks import NULL, Ints
-from stallscope.analysis.lane_sums import LANE_STAGES
-from stallscope.analysis.ledger import GAPS, Ledger
-from stallscope.analysis.result import ChangePoint
-from stallscope.pictures.charts import TITLES
-from stallscope.wording.plain import plain
+from stallscope.analysis.ledger.change_points import ChangePoint
+from stallscope.analysis.ledger.ledger import GAPS, Ledger
+from stallscope.analysis.views.lane_sums import LANE_STAGES
+from stallscope.arrays.blocks import NULL, Ints
+from stallscope.charts.charts import TITLES
+from stallscope.formatting.plain import plain
 
 from .raw_slices import KINDS, STEP, RawSlices, raw_slices
 from .worlds import World, Worlds

@@ -14,15 +14,14 @@ from functools import cached_property
 
 import numpy as np
 
-from stallscope.analysis.alignment import AlignedSteps, align
-from stallscope.analysis.blocks import NULL, Ints
-from stallscope.analysis.change_points import change_points
-from stallscope.analysis.ledger import Ledger, build_ledger, concatenated, of_last_world
-from stallscope.analysis.result import ChangePoint
-from stallscope.analysis.warmup import warm_up_steps
+from stallscope.analysis.ledger.change_points import ChangePoint, change_points
+from stallscope.analysis.ledger.ledger import Ledger, build_ledger, concatenated, of_last_world
+from stallscope.analysis.ledger.warmup import warm_up_steps
+from stallscope.analysis.steps.alignment import AlignedSteps, align
+from stallscope.arrays.blocks import NULL, Ints
 from stallscope.errors import NotFoundError
+from stallscope.formatting.plain import plain
 from stallscope.run import Log, Run
-from stallscope.wording.plain import plain
 
 from .selection import Selection
 

@@ -9,10 +9,11 @@ from itertools import chain
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger import STAGES
-from stallscope.analysis.result import LedgerEntry, RankSummary
-from stallscope.wording.numbers import Interval, finite
-from stallscope.wording.plain import plain
+from stallscope.analysis.ledger.entries import LedgerEntry
+from stallscope.analysis.ledger.ledger import STAGES
+from stallscope.analysis.result import RankSummary
+from stallscope.formatting.numbers import Interval, finite
+from stallscope.formatting.plain import plain
 
 from .base import Report, ReportOptions
 

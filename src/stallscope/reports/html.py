@@ -10,11 +10,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stallscope.analysis import Analysis
-from stallscope.pictures.charts import Chart, charts_of
-from stallscope.pictures.svg import NARROW, WIDE, draw, stylesheet
-from stallscope.wording import code, epochs, fixes, gains, machines, verdicts
-from stallscope.wording.numbers import amount
-from stallscope.wording.plain import plain
+from stallscope.charts.charts import Chart, charts_of
+from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
+from stallscope.formatting.numbers import amount
+from stallscope.formatting.plain import plain
+from stallscope.text import code, epochs, fixes, gains, machines, verdicts
 
 from . import contents
 from .base import Report, ReportOptions

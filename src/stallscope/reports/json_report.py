@@ -10,15 +10,17 @@ from dataclasses import asdict, fields
 from typing import Any, ClassVar
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.result import CAUSES, CauseEntry, LedgerEntry, Straggler
-from stallscope.analysis.stats import Mean
-from stallscope.analysis.what_if import WhatIf
-from stallscope.collector.catalogue.values import moment
-from stallscope.machines import between, figures_of
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.views.machines import between, figures_of
+from stallscope.analysis.views.utc import steady_wall
+from stallscope.arrays.stats import Mean
+from stallscope.catalogue.values import moment
 from stallscope.run import Event, MeasuredInput, Run, Series
-from stallscope.utc import steady_wall
-from stallscope.wording.events import since_begin_s, worst
-from stallscope.wording.fixes import is_throughput
+from stallscope.text.events import since_begin_s, worst
+from stallscope.text.fixes import is_throughput
 
 from .base import Report, ReportOptions
 from .contents import job_parts, single_match

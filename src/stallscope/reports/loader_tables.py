@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.input_times import InputRates, alone_of
+from stallscope.analysis.gains.input_times import InputRates, alone_of
+from stallscope.formatting.numbers import NOT_MEASURED, percent, rate
 from stallscope.run import InputStage
-from stallscope.wording.cells import Cells
-from stallscope.wording.numbers import NOT_MEASURED, percent, rate
-from stallscope.wording.verdicts import listed
+from stallscope.text.cells import Cells
+from stallscope.text.verdicts import listed
 
 from .tables import NOTHING, Table
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
-from stallscope.wording.epochs import epoch_figures, ranks_and_hosts, steps_and_epochs
-from stallscope.wording.fixes import how_sure, saving, speedup
-from stallscope.wording.gains import main_gain
-from stallscope.wording.machines import evidence
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import basis, headline
+from stallscope.formatting.plain import plain
+from stallscope.text.epochs import epoch_figures, ranks_and_hosts, steps_and_epochs
+from stallscope.text.fixes import how_sure, saving, speedup
+from stallscope.text.gains import main_gain
+from stallscope.text.machines import evidence
+from stallscope.text.verdicts import basis, headline
 
 from .base import Report, ReportOptions
 from .contents import advice, context, gap, throughput

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger import STAGES
-from stallscope.wording.fixes import is_throughput
-from stallscope.wording.gains import gains
-from stallscope.wording.numbers import finite
-from stallscope.wording.plain import plain
+from stallscope.analysis.ledger.ledger import STAGES
+from stallscope.formatting.numbers import finite
+from stallscope.formatting.plain import plain
+from stallscope.text.fixes import is_throughput
+from stallscope.text.gains import gains
 
 from .base import Report, ReportOptions
 from .contents import job_parts

@@ -7,18 +7,12 @@ from dataclasses import dataclass
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.ledger import STAGES
-from stallscope.analysis.result import CAUSES, Decomposition, RankSummary
-from stallscope.analysis.stats import Mean
-from stallscope.pictures.charts import TITLES, entry_title
-from stallscope.wording import events, stragglers
-from stallscope.wording.baselines import decomposed
-from stallscope.wording.cells import Cells
-from stallscope.wording.epochs import duration, job_total
-from stallscope.wording.fixes import saved, speedup, speedup_interval
-from stallscope.wording.gains import answers, gains
-from stallscope.wording.job_figures import job_texts
-from stallscope.wording.numbers import (
+from stallscope.analysis.gains.baseline import Decomposition
+from stallscope.analysis.ledger.ledger import CAUSES, STAGES
+from stallscope.analysis.result import RankSummary
+from stallscope.arrays.stats import Mean
+from stallscope.charts.charts import TITLES, entry_title
+from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
     finite,
@@ -27,9 +21,16 @@ from stallscope.wording.numbers import (
     share,
     significant,
 )
-from stallscope.wording.step_figures import StepFigures
-from stallscope.wording.sums import SumColumn
-from stallscope.wording.verdicts import counted
+from stallscope.formatting.sums import SumColumn
+from stallscope.text import events, stragglers
+from stallscope.text.baselines import decomposed
+from stallscope.text.cells import Cells
+from stallscope.text.epochs import duration, job_total
+from stallscope.text.fixes import saved, speedup, speedup_interval
+from stallscope.text.gains import answers, gains
+from stallscope.text.job_figures import job_texts
+from stallscope.text.step_figures import StepFigures
+from stallscope.text.verdicts import counted
 
 from .contents import job_parts
 

@@ -11,18 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import CauseEntry
-from stallscope.pictures.charts import TITLES, waiting_part
-from stallscope.pictures.palette import COLOURS
-from stallscope.wording.epochs import epoch_figures, job_total
-from stallscope.wording.figures import communication
-from stallscope.wording.fixes import how_sure, saving, speedup, speedup_interval
-from stallscope.wording.gains import answers, gains, main_gain
-from stallscope.wording.job_figures import job_texts
-from stallscope.wording.numbers import NOT_MEASURED, amount, percent
-from stallscope.wording.plain import plain
-from stallscope.wording.step_figures import StepFigures
-from stallscope.wording.verdicts import badge, basis, counted, headline
+from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.charts.charts import TITLES, waiting_part
+from stallscope.charts.palette import COLOURS
+from stallscope.formatting.numbers import NOT_MEASURED, amount, percent
+from stallscope.formatting.plain import plain
+from stallscope.text.epochs import epoch_figures, job_total
+from stallscope.text.figures import communication
+from stallscope.text.fixes import how_sure, saving, speedup, speedup_interval
+from stallscope.text.gains import answers, gains, main_gain
+from stallscope.text.job_figures import job_texts
+from stallscope.text.step_figures import StepFigures
+from stallscope.text.verdicts import badge, basis, counted, headline
 
 from .contents import advice, job_parts, ranks_that_matter
 from .tables import (

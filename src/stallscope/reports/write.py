@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stallscope.analysis import Analysis
+from stallscope.collector.safe_names import safe_name
 from stallscope.errors import UsageError, WouldOverwriteError
 from stallscope.run import Run
-from stallscope.safe_names import safe_name
 
 from .base import ReportOptions
 from .registry import by_name

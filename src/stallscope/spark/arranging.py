@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.collector.step_files import write_rows
-from stallscope.deduplicate import last_attempts, recorded_again
+from stallscope.collector.store.deduplicate import last_attempts, recorded_again
+from stallscope.collector.store.step_files import write_rows
 from stallscope.run import STEPS_SCHEMA, Log, Run
 
 from .each import each
@@ -25,7 +25,7 @@ from .storage import is_url, metadata_of, new_file, rows_of
 
 if TYPE_CHECKING:
     # Executors import this, and need nothing that stores need.
-    from stallscope.collector.store import Written
+    from stallscope.collector.store.runs import Written
 
 # A file that one task writes, and as many as a run is to have at most.
 _ROWS_PER_FILE = 1 << 20
@@ -51,7 +51,7 @@ class FarSteps:
         self._new = len(self.fragments)
 
     def load(self, folder: Path) -> Run:
-        from stallscope.collector.loading import load_run
+        from stallscope.collector.store.loading import load_run
 
         old, files = load_run(folder, ranks=()), steps_of(folder)
         there = len(self.fragments)
@@ -68,8 +68,8 @@ class FarSteps:
 
     def write(self, run: Run, folder: Path, place: Path) -> Written:
         from stallscope.collector.address import address
-        from stallscope.collector.catalogue.manifests import ListedFile
-        from stallscope.collector.store import Written, listed
+        from stallscope.collector.store.manifests import ListedFile
+        from stallscope.collector.store.runs import Written, listed
 
         # Nothing is moved at a URL: executors write to where it stays.
         far = address(place) if is_url(address(place)) else None
@@ -172,8 +172,8 @@ class Arranged:
 def steps_of(folder: Path) -> tuple[str, ...]:
     """The files with a collected run's rows, as executors see them, in the order of logs."""
     from stallscope.collector.address import address
-    from stallscope.collector.catalogue.manifests import read_manifest
-    from stallscope.collector.loading import STEPS, names_of
+    from stallscope.collector.store.loading import STEPS, names_of
+    from stallscope.collector.store.manifests import read_manifest
 
     names = sorted(names_of(read_manifest(folder).files, STEPS))
     return tuple(f"{address(folder)}/{name}" for name in names)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from stallscope.batch.units import Unit
-from stallscope.collecting import list_runs
+from stallscope.catalogue.collecting import list_runs
 from stallscope.collector.address import address
-from stallscope.collector.fetch import Progress, fetch
-from stallscope.collector.loading import RunOnDisk
-from stallscope.collector.mirror import Mirror
 from stallscope.collector.sources.base import Source
-from stallscope.collector.store import save_run
+from stallscope.collector.store.fetch import Progress, fetch
+from stallscope.collector.store.loading import RunOnDisk
+from stallscope.collector.store.mirror import Mirror
+from stallscope.collector.store.runs import save_run
 from stallscope.errors import UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -28,7 +28,7 @@ from .storage import remove
 
 @dataclass(frozen=True)
 class OnSpark:
-    """Collects with Spark (see ``stallscope.collecting.Engine``).
+    """Collects with Spark (see ``stallscope.catalogue.collecting.Engine``).
 
     Args:
         spark: the session.

@@ -56,7 +56,7 @@ def each(spark: Any, function: Callable[..., R], tasks: Sequence[Any], *shared: 
     version = __version__
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from stallscope.spark.each import done
+        from .each import done
 
         for batch in batches:
             for number in batch.column(0).to_pylist():

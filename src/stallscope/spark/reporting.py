@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from stallscope.batch.units import Unit
 from stallscope.collector.address import address
-from stallscope.collector.fetch import fetch
-from stallscope.collector.loading import load_run
+from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
-from stallscope.collector.sources.registry import open_source
+from stallscope.collector.store.fetch import fetch
+from stallscope.collector.store.loading import load_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from stallscope.collector.fetch import writing
+from stallscope.collector.store.fetch import writing
 
 from .storage import is_url
 

@@ -130,8 +130,8 @@ def remove(folder: str) -> None:
 
 def _opened(path: str) -> tuple[Any, str]:
     # Executors need what opens URLs only where there are URLs.
+    from stallscope.collector.registry import open_source
     from stallscope.collector.sources.files import Files
-    from stallscope.collector.sources.registry import open_source
 
     place = open_source(path)
     if not isinstance(place, Files):

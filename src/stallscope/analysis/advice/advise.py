@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from stallscope.run import Run
 
-from ..attribution import Attribution
-from ..communication import Communication
-from ..cores import crowded_cores
-from ..ledger import Ledger
-from ..result import Bottleneck
-from ..setup import Setup
+from ..gains.attribution import Attribution
+from ..gains.bottleneck import Bottleneck
+from ..ledger.ledger import Ledger
+from ..network.communication import Communication
+from ..settings.cores import crowded_cores
+from ..settings.setup import Setup
 from .communication import for_allreduce
 from .cores import for_crowded_cores
 from .imbalance import for_imbalance

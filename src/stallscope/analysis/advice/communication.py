@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ..communication import Communication, bus_bytes, faster
-from ..ledger import Ledger
-from ..setup import Setup
-from ..what_if import WhatIf
+from ..gains.what_if import WhatIf
+from ..ledger.ledger import Ledger
+from ..network.communication import Communication, bus_bytes, faster
+from ..settings.setup import Setup
 from .piece import Advice, undone
 
 # Bytes for each parameter from which on gradients are no halves.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..cores import CpuLoad
-from ..setup import Setup
+from ..settings.cores import CpuLoad
+from ..settings.setup import Setup
 from .piece import Advice
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from stallscope.run import Log, Run
 
-from ..result import Straggler
-from ..setup import Setup, last_logs, number
+from ..settings.setup import Setup, last_logs, number
+from ..stragglers.straggler import Straggler
 from .piece import Advice, undone
 
 # What can stand in a shell's line as it is.

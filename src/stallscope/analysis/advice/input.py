@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ..setup import Pool, Setup
+from ..settings.setup import Pool, Setup
 from .piece import Advice, undone
 
 # Processors beside the one that trains; with fewer, parallel maps have nothing to run on.

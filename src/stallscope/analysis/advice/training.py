@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..setup import AVERAGES, Setup
+from ..settings.setup import AVERAGES, Setup
 from .imbalance import sampler_line, set_epoch
 from .piece import Advice, undone
 

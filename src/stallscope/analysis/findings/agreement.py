@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from stallscope.formatting.lists import clipped, ranks_in_words
 from stallscope.run import Log
 
 from ..advice import ONE_BROADCAST, averaged_metrics, broadcast_once
-from ..result import Finding
-from ..setup import AVERAGES, callbacks_of
+from ..settings.setup import AVERAGES, callbacks_of
+from .finding import Finding
 from .records import Records
-from .words import clipped, ranks_in_words
 
 # Of the numbers' own size: reducing in another order moves no weight by as much.
 _SAME_WEIGHTS = 1e-3

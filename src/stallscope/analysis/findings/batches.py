@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..advice import even_work, in_words
-from ..result import Finding
+from .finding import Finding
 from .records import Records
 
 # Smaller differences come from last batches, and cost less than can be seen.

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stallscope.arrays.blocks import NULL, Ints
+from stallscope.formatting.lists import counted, ranks_in_words
+
 from ..advice import checkpoints_on_rank_0, in_words, shared_validation, work_alone
-from ..blocks import NULL, Ints
-from ..result import Finding
+from .finding import Finding
 from .records import Records
-from .words import counted, ranks_in_words
 
 # What costs less of the job is not worth a change.
 _WORTHWHILE = 0.02

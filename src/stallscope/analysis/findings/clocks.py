@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..result import ClockSummary, Finding
+from ..steps.clocks import ClockSummary
+from .finding import Finding
 
 # Below this share of steps, timestamps that came late on busy cores are the likelier reason.
 _WORTH_A_FINDING = 0.02

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stallscope.arrays.blocks import NULL
 from stallscope.run import Run
 
 from ..advice import in_words, sharding
-from ..blocks import NULL
-from ..result import Finding
+from .finding import Finding
 from .records import Epochs, Records
 
 # As many steps, give or take a last batch.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from stallscope.formatting.lists import clipped, counted, ranks_in_words
 from stallscope.run import Event
 
 from ..advice import larger_cache
-from ..result import Finding
+from .finding import Finding
 from .records import Records
-from .words import clipped, counted, ranks_in_words
 
 # Up to so many hosts are named.
 _MOST_HOSTS = 5

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from stallscope.formatting.lists import clipped, counted
 from stallscope.run import Event
 
-from ..result import Finding
+from .finding import Finding
 from .records import Records
-from .words import clipped, counted
 
 _BEGINS, _ENDS = "stage_submitted", ("stage_completed", "stage_failed")
 # Up to so many hosts are named.

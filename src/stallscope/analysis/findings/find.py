@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from stallscope.run import Run
 
-from ..result import Finding
 from .agreement import (
     broadcast_in_every_fit,
     learning_rates_differ,
@@ -18,6 +17,7 @@ from .between_steps import checkpoint_on_all_ranks, rank_0_alone, validation_on_
 from .epochs import epochs_of_different_lengths, steps_not_divided, unequal_steps
 from .events import EVENT_CHECKS
 from .executors import executors_lost
+from .finding import Finding
 from .gradients import gradients_not_reduced, learning_rate_not_scaled, sparse_gradients
 from .order import same_order_every_epoch
 from .placement import accelerators_not_pinned, horovod_leaves_databricks

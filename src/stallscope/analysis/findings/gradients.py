@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from stallscope.formatting.lists import clipped, counted
+
 from ..advice import dense_gradients, in_words, scaled_rate
-from ..result import Finding
-from ..setup import number
+from ..settings.setup import number
+from .finding import Finding
 from .records import Records
-from .words import clipped, counted
 
 # Bytes of the number of a row.
 _INDEX_BYTES = 8

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallscope.formatting.lists import clipped
 from stallscope.run import InputStage
 
 from ..advice import InputTimes, for_late_input, in_words
-from ..input_times import InputRates
-from ..result import Bottleneck, Finding
-from ..setup import Setup
-from .words import clipped
+from ..gains.bottleneck import Bottleneck
+from ..gains.input_times import InputRates
+from ..settings.setup import Setup
+from .finding import Finding
 
 _ADVISED = ("read", "decode", "augment", "batch")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ledger import Ledger
-from ..result import Finding
+from ..ledger.ledger import Ledger
+from .finding import Finding
 
 # What is less of the step need not be explained.
 _WORTH = 0.05

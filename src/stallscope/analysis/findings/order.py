@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stallscope.formatting.lists import ranks_in_words
 from stallscope.run import Log
 
 from ..advice import Advice, in_words, shuffled_anew
-from ..result import Finding
+from .finding import Finding
 from .records import Records
-from .words import ranks_in_words
 
 _SHUFFLED_ONCE = "they are shuffled once, and come in that order again"
 _NEVER = "nothing shuffles them before training"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallscope.formatting.lists import ranks_in_words
+
 from ..advice import Advice
-from ..result import Finding
-from ..setup import machines
+from ..settings.setup import machines
+from .finding import Finding
 from .records import Records
-from .words import ranks_in_words
 
 _DATABRICKS = "databricks:"
 

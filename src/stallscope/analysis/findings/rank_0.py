@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..result import Finding, Straggler
+from ..stragglers.straggler import Straggler
+from .finding import Finding
 
 
 def rank_0_extra_work(stragglers: Sequence[Straggler]) -> Iterator[Finding]:

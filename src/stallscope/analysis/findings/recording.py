@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..result import Finding
+from stallscope.formatting.lists import counted, ranks_in_words
+
+from .finding import Finding
 from .records import Records
-from .words import counted, ranks_in_words
 
 
 def missing_ranks(records: Records) -> Iterator[Finding]:

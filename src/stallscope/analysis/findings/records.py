@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays.blocks import LATEST, NULL, Cells, Ints
+from stallscope.arrays.pivot import by_parts, of_generation, side_by_side, without_logs
 from stallscope.run import Log, Run
 
-from ..blocks import LATEST, NULL, Cells, Ints
-from ..pivot import by_parts, of_generation, side_by_side, without_logs
-from ..setup import Setup
+from ..settings.setup import Setup
 
 
 @dataclass(frozen=True)

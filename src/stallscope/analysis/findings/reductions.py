@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from stallscope.arrays.blocks import NULL
+
 from ..advice import Advice, larger_cache
-from ..blocks import NULL
-from ..result import Finding
+from .finding import Finding
 from .records import Records
 from .settings import one_of, settings_found
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from ..result import Finding
+from stallscope.formatting.lists import clipped, ranks_in_words
+
+from .finding import Finding
 from .records import Records
-from .words import clipped, ranks_in_words
 
 
 def _above_zero(value: str) -> bool:

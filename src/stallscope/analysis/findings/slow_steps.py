@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from stallscope.arrays.lazy_scipy import ndimage
+from stallscope.arrays.stats import robust_sd
+
 from ..advice import in_words, slow_first_steps
-from ..lazy_scipy import ndimage
-from ..ledger import Ledger
-from ..result import ChangePoint, Finding
-from ..setup import Setup
-from ..stats import robust_sd
+from ..ledger.change_points import ChangePoint
+from ..ledger.ledger import Ledger
+from ..settings.setup import Setup
+from .finding import Finding
 
 Bools = npt.NDArray[np.bool_]
 

@@ -20,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..blocks import LATEST, NULL, Block, Ints
-from ..lazy_scipy import ndimage
-from ..pivot import by_parts
-from ..result import Finding
+from stallscope.arrays.blocks import LATEST, NULL, Block, Ints
+from stallscope.arrays.lazy_scipy import ndimage
+from stallscope.arrays.pivot import by_parts
+from stallscope.formatting.lists import ranks_in_words
+
+from .finding import Finding
 from .records import Records, Reductions
-from .words import ranks_in_words
 
 # One step would do if no timestamp were ever wrong.
 _SEVERAL_STEPS = 3

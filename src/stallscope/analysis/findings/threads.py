@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallscope.formatting.lists import counted, ranks_in_words
+
 from ..advice import in_words
 from ..advice.cores import for_crowded_cores
-from ..cores import cpu_loads
-from ..result import Finding
+from ..settings.cores import cpu_loads
+from .finding import Finding
 from .records import Records
-from .words import counted, ranks_in_words
 
 # A few threads more than cores fill the gaps in which others wait.
 _TOO_MANY = 1.5

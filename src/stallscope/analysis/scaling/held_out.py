@@ -14,10 +14,11 @@ from math import log2
 
 import numpy as np
 
-from ..communication import Measured, fit_communication
-from ..published import CURVES, Curve
-from ..stats import Mean
+from stallscope.arrays.stats import Mean
+
+from ..network.communication import Measured, fit_communication
 from .projection import model_of_interval
+from .published import CURVES, Curve
 
 # Curves tell ratios only: one rank's step is the unit.
 _ALONE_MS = 1_000.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stallscope.run import Run
 
-from ..epochs import known_size
+from ..ledger.epochs import known_size
 from ..result import Analysis
 from .pace import pace_of
 from .points import Paced

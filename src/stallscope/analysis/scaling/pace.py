@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 import pyarrow.compute as pc
 
+from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-from ..epochs import EpochTime, EpochTimes, known_size, samples_per_epoch, steady_epochs
+from ..ledger.epochs import EpochTime, EpochTimes, known_size, samples_per_epoch, steady_epochs
 from ..result import Analysis
-from ..stats import Mean
 from .repeats import mean_over
 
 #: What work is counted in. An ``epochs`` is one pass of all ranks together over one data set.

@@ -9,8 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..result import ENTRIES, Analysis
-from ..stats import Mean
+from stallscope.arrays.stats import Mean
+
+from ..ledger.ledger import ENTRIES
+from ..result import Analysis
 from .pace import Pace, Unit
 from .repeats import mean_over
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
 
-from ..communication import CommunicationModel, Measured, fit_communication, project
-from ..ledger import Ledger
+from stallscope.arrays.stats import Mean
+
+from ..ledger.ledger import Ledger
+from ..network.communication import CommunicationModel, Measured, fit_communication, project
 from ..result import Analysis
-from ..stats import Mean
 from .points import Point
 
 # Projections go to so many times the largest size, doubling.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..lazy_scipy import scipy_stats
-from ..stats import Mean
+from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.stats import Mean
 
 #: From so many repeats on, their spread gives the uncertainty of their mean.
 FEWEST_REPEATS = 2

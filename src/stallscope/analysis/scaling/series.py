@@ -15,10 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from ..clean import is_clean
-from ..communication import CommunicationModel, fit_communication
-from ..lazy_scipy import scipy_stats
+from stallscope.arrays.lazy_scipy import scipy_stats
+
+from ..network.communication import CommunicationModel, fit_communication
 from ..result import Analysis
+from .clean import is_clean
 from .jobs import alike, jobs_of, value_of
 from .pace import Pace, Unit, pace_of
 from .points import Paced, Point, Scaled, held_against, points_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..clean import fault_of
+from .clean import fault_of
 from .pace import Unit
 from .points import Paced, Point
 from .projection import CONTENTION, slower_compute

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from stallscope.arrays.pivot import of_generation
+from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
-from ..pivot import of_generation
 from ..result import Analysis
-from ..stats import Mean, mean_with_interval
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stallscope.arrays.stats import Floats
+
 from ..advice import Advice
-from ..stats import Floats
-from ..tensors import Tensors
+from ..network.tensors import Tensors
 
 # From so many negotiations of each tensor on, nearly all of them would be answered from the cache.
 _FEWEST_ROUNDS = 5

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
-from ..baseline import match_baseline
+from ..gains.baseline import match_baseline
+from ..network.tensors import Tensors
 from ..result import Analysis
-from ..setup import Setup
-from ..stats import Mean, mean_with_interval
-from ..tensors import Tensors
+from ..settings.setup import Setup
 from .during import Rounds, Tried, after_settling, steps_of
 from .timelines import TimelineSays, timeline_says
 

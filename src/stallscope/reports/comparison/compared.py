@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stallscope.analysis.comparison import Comparison
-from stallscope.analysis.regression import History
+from stallscope.analysis.history.comparison import Comparison
+from stallscope.analysis.history.regression import History
 
 
 @dataclass(frozen=True)

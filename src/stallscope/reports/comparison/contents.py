@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.comparison import Change, Comparison
-from stallscope.pictures.charts import TITLES
-from stallscope.wording.numbers import rate
-from stallscope.wording.step_figures import StepFigures
-from stallscope.wording.sums import SumColumn
-from stallscope.wording.verdicts import short_verdict
+from stallscope.analysis.history.comparison import Change, Comparison
+from stallscope.charts.charts import TITLES
+from stallscope.formatting.numbers import rate
+from stallscope.formatting.sums import SumColumn
+from stallscope.text.step_figures import StepFigures
+from stallscope.text.verdicts import short_verdict
 
 from ..tables import NOTHING, Table
 from .sentences import NOISE, fact_title, fact_value, ranks_of

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import chain
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.comparison import Comparison
-from stallscope.analysis.regression import Figure, History
-from stallscope.analysis.stats import Mean
-from stallscope.wording.numbers import finite
+from stallscope.analysis.history.comparison import Comparison
+from stallscope.analysis.history.regression import Figure, History
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.numbers import finite
 
 from ..base import ReportOptions
 from ..csv_report import cell

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallscope.analysis.comparison import Difference
-from stallscope.analysis.regression import Figure, History, Rerun
-from stallscope.analysis.stats import Mean
-from stallscope.pictures.charts import TITLES
-from stallscope.wording.numbers import amount, percent, plus_minus, rate
-from stallscope.wording.verdicts import counted, joined, short_verdict
+from stallscope.analysis.history.comparison import Difference
+from stallscope.analysis.history.regression import Figure, History, Rerun
+from stallscope.arrays.stats import Mean
+from stallscope.charts.charts import TITLES
+from stallscope.formatting.numbers import amount, percent, plus_minus, rate
+from stallscope.text.verdicts import counted, joined, short_verdict
 
 from ..tables import NOTHING, Table
 from .sentences import fact_title, fact_value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stallscope.analysis.comparison import Comparison
-from stallscope.analysis.regression import History
-from stallscope.pictures import comparison, history
-from stallscope.pictures.charts import Chart
+from stallscope.analysis.history.comparison import Comparison
+from stallscope.analysis.history.regression import History
+from stallscope.charts import comparison, history
+from stallscope.charts.charts import Chart
 
 from ..base import ReportOptions
 from ..html import environment, picture_of

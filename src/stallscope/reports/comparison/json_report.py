@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.comparison import Change, Comparison, Difference
-from stallscope.analysis.regression import Figure, History, LastingChange, Rerun
-from stallscope.analysis.stats import Mean
+from stallscope.analysis.history.comparison import Change, Comparison, Difference
+from stallscope.analysis.history.regression import Figure, History, LastingChange, Rerun
+from stallscope.arrays.stats import Mean
 
 from ..base import ReportOptions
 from ..json_report import document as report_document

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallscope.analysis.comparison import Comparison
-from stallscope.analysis.regression import History
+from stallscope.analysis.history.comparison import Comparison
+from stallscope.analysis.history.regression import History
 
 from ..base import ReportOptions
 from ..markdown import escaped, table_lines

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.comparison import Comparison
-from stallscope.pictures.charts import TITLES
-from stallscope.wording.epochs import epoch_figures
-from stallscope.wording.numbers import Interval, amount, between, exact, percent, significant
-from stallscope.wording.plain import plain
-from stallscope.wording.verdicts import counted
+from stallscope.analysis.history.comparison import Comparison
+from stallscope.charts.charts import TITLES
+from stallscope.formatting.numbers import Interval, amount, between, exact, percent, significant
+from stallscope.formatting.plain import plain
+from stallscope.text.epochs import epoch_figures
+from stallscope.text.verdicts import counted
 
 #: What it takes to be called more than noise; below every table of changes.
 NOISE = (

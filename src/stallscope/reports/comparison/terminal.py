@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from stallscope.analysis.comparison import Comparison
-from stallscope.analysis.regression import History
-from stallscope.wording.plain import plain
+from stallscope.analysis.history.comparison import Comparison
+from stallscope.analysis.history.regression import History
+from stallscope.formatting.plain import plain
 
 from ..tables import Table
 from . import histories

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from stallscope.analysis.result import CAUSES
+from stallscope.analysis.ledger.ledger import CAUSES
 
 from ..base import ReportOptions
 from ..csv_report import cell

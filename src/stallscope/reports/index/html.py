@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from stallscope.analysis.result import CAUSES
-from stallscope.pictures.charts import TITLES
-from stallscope.pictures.svg.markup import element, rectangle, tooltip
-from stallscope.wording.numbers import NOT_MEASURED, amount, percent
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.charts.charts import TITLES
+from stallscope.charts.svg.markup import element, rectangle, tooltip
+from stallscope.formatting.numbers import NOT_MEASURED, amount, percent
 
 from ..base import ReportOptions
 from ..html import environment, picture_of

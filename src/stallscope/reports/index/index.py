@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stallscope.wording.fixes import NO_GAIN
-from stallscope.wording.numbers import (
+from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Scale,
     amount,
@@ -16,7 +15,8 @@ from stallscope.wording.numbers import (
     ratio,
     scale_for,
 )
-from stallscope.wording.verdicts import counted
+from stallscope.text.fixes import NO_GAIN
+from stallscope.text.verdicts import counted
 
 from ..tables import NOTHING
 from .line import Line, by_time_lost

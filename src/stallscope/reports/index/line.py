@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.collector.catalogue.entry import job_facts, job_of
-from stallscope.collector.catalogue.values import moment
-from stallscope.wording.facts import as_text
-from stallscope.wording.gains import gains, main_gain
-from stallscope.wording.numbers import finite
-from stallscope.wording.verdicts import short_verdict
+from stallscope.catalogue.entry import job_facts, job_of
+from stallscope.catalogue.values import moment
+from stallscope.formatting.numbers import finite
+from stallscope.text.facts import as_text
+from stallscope.text.gains import gains, main_gain
+from stallscope.text.verdicts import short_verdict
 
 # Milliseconds of one rank in an hour.
 _HOUR = 3_600_000.0

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
-from stallscope.analysis.result import CAUSES
-from stallscope.pictures.charts import Bar, Segment, StackedBars
-from stallscope.wording.numbers import amount
-from stallscope.wording.verdicts import counted
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.charts.charts import Bar, Segment, StackedBars
+from stallscope.formatting.numbers import amount
+from stallscope.text.verdicts import counted
 
 from .line import Line
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from operator import itemgetter
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.clean import fault_of
-from stallscope.analysis.published import CURVES
 from stallscope.analysis.scaling import Scaled, Series, TrackRecord, track_record
-from stallscope.analysis.stats import Mean
-from stallscope.pictures.charts import TITLES
-from stallscope.wording.numbers import (
+from stallscope.analysis.scaling.clean import fault_of
+from stallscope.analysis.scaling.published import CURVES
+from stallscope.arrays.stats import Mean
+from stallscope.charts.charts import TITLES
+from stallscope.formatting.numbers import (
     Scale,
     decimals_of,
     exact_percent,
@@ -20,8 +20,8 @@ from stallscope.wording.numbers import (
     rate_scale,
     significant,
 )
-from stallscope.wording.sums import SumColumn
-from stallscope.wording.verdicts import counted
+from stallscope.formatting.sums import SumColumn
+from stallscope.text.verdicts import counted
 
 from ..tables import NOTHING, Table
 

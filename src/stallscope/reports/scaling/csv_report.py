@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Scaled, Series
-from stallscope.analysis.stats import Mean
-from stallscope.wording.numbers import finite
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.numbers import finite
 
 from ..base import ReportOptions
 from ..csv_report import cell

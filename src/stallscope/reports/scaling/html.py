@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from stallscope.analysis.scaling import Series
-from stallscope.pictures.charts import Chart
-from stallscope.pictures.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.charts.charts import Chart
+from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 
 from ..base import ReportOptions
 from ..html import environment, picture_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stallscope.analysis.scaling import Point, Projected, Scaled, Series
-from stallscope.analysis.stats import Mean
+from stallscope.arrays.stats import Mean
 
 from ..base import ReportOptions
 from ..json_report import valid

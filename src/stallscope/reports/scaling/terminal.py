@@ -12,9 +12,9 @@ from rich.text import Text
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Series
-from stallscope.pictures.palette import COLOURS
-from stallscope.wording.numbers import percent, rate_scale, significant
-from stallscope.wording.plain import plain
+from stallscope.charts.palette import COLOURS
+from stallscope.formatting.numbers import percent, rate_scale, significant
+from stallscope.formatting.plain import plain
 
 from .contents import (
     difference,

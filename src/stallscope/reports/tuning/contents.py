@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallscope.analysis.stats import Mean
 from stallscope.analysis.tuning import Compared, TimelineSays, Tried, Tuned
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
 from stallscope.parsers.autotune import Sample
-from stallscope.wording.numbers import amount, between, percent, plus_minus, significant
-from stallscope.wording.verdicts import counted, joined
+from stallscope.text.verdicts import counted, joined
 
 from ..tables import NOTHING, Table
 from .passing import rounded

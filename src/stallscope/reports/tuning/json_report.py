@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from stallscope.analysis.stats import Mean
 from stallscope.analysis.tuning import Compared, TimelineSays, Tried, Tuned, Tuning
+from stallscope.arrays.stats import Mean
 from stallscope.parsers.autotune import Sample
 
 from ..base import ReportOptions

@@ -7,7 +7,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from stallscope.analysis.tuning import TimelineSays, Tuned, Tuning
-from stallscope.wording.plain import plain
+from stallscope.formatting.plain import plain
 
 from .contents import headline, sentences, timeline_figures, timeline_headline, tried_table
 from .passing import commands, environment

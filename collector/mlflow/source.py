@@ -1,0 +1,64 @@
+"""The logs of an MLflow run: those that recorders uploaded, otherwise all of its artifacts, and what
+MLflow itself knows of it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+
+from ..sources.base import Source, SourceFile
+from ..sources.chunk_names import LOGS
+from ..sources.copies import Copies
+from .artifacts import logs_among
+from .client import Artifact, MlflowRun
+from .metrics import as_file, known_run, of_machines
+from .old_store import OldStore
+
+# A folder per log, and many logs.
+_AT_ONCE = 8
+# Deep enough for whatever a training logs.
+_DEEPEST = 12
+
+
+class MlflowArtifacts(Source):
+    """The logs of one run, found by MLFLOW_TRACKING_URI and MLflow's own credentials."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self.where = f"mlflow:{run_id}"
+        self._copies = Copies("mlflow")
+
+    def files(self) -> list[SourceFile]:
+        old = OldStore.in_use()
+        if old is not None:
+            return old.run(self._run_id).logs()
+        run = MlflowRun(self._run_id)
+        artifacts = _below(run, LOGS) or _below(run, "")
+        logs = logs_among([self._file(run, artifact) for artifact in artifacts])
+        if any(one.path.startswith(f"{LOGS}/") for one in artifacts):
+            return [*logs, *of_machines(run)]
+        return [*logs, as_file(known_run(run, len(artifacts), len(logs)))]
+
+    def _file(self, run: MlflowRun, artifact: Artifact) -> SourceFile:
+        return SourceFile(
+            name=artifact.path,
+            where=f"{self.where}/{artifact.path}",
+            size=artifact.size,
+            # Artifacts have no times: one that was replaced by one of its size is not noticed.
+            version=str(artifact.size),
+            reads=partial(self._copies.read, artifact.path, partial(run.download, artifact.path)),
+        )
+
+
+def _below(run: MlflowRun, folder: str) -> list[Artifact]:
+    """All files below a folder of artifacts."""
+    files: list[Artifact] = []
+    folders = [folder]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for _ in range(_DEEPEST):
+            found = list(chain.from_iterable(pool.map(run.artifacts, folders)))
+            files += [one for one in found if not one.is_folder]
+            folders = [one.path for one in found if one.is_folder]
+    return files

@@ -1,0 +1,1 @@
+"""Collected runs on disk: fetched, merged, saved, loaded, mirrored."""

@@ -1,0 +1,99 @@
+"""Manifests of collected runs, read without opening their tables."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from stallscope.errors import NotFoundError, UnreadableError
+
+from .layout import MANIFEST
+
+#: What reading bytes says that are no manifest of Stallscope.
+NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file of a run as its manifest describes it."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a collected run says about itself."""
+
+    run_id: str
+    source: str
+    collected_at: str | None
+    #: One object per log, as ``stallscope.run.Log`` has them.
+    logs: Sequence[Mapping[str, Any]]
+    #: By name relative to the run's folder, with ``/`` between folders. Not to be trusted.
+    files: Mapping[str, ListedFile]
+    #: Tells one state of the manifest from another.
+    sha256: str
+
+    @property
+    def bytes(self) -> int:
+        """What the run's files take."""
+        return sum(file.size for file in self.files.values())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a collected run.
+
+    Raises:
+        NotFoundError: if the folder has none.
+        UnreadableError: if it is none that Stallscope has written, or not as it was written.
+    """
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise NotFoundError(f"{folder}: this is no collected run: it has no {MANIFEST}") from None
+    except OSError as error:
+        raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        return parsed(data)
+    except NOT_A_MANIFEST as error:
+        raise UnreadableError(
+            f"{folder}: its {MANIFEST} is damaged, or none of Stallscope; collect the run again"
+        ) from error
+
+
+def parsed(data: bytes) -> Manifest:
+    """A manifest from the bytes of its file.
+
+    Raises:
+        any of ``NOT_A_MANIFEST``: if they are none that Stallscope has written.
+    """
+    return _manifest(json.loads(data), hashlib.sha256(data).hexdigest())
+
+
+def is_inside(name: str) -> bool:
+    """Whether the name of a file stays within the folder that it is relative to."""
+    path = PurePosixPath(name)
+    return name != "" and "\0" not in name and not path.is_absolute() and ".." not in path.parts
+
+
+def _manifest(content: Mapping[str, Any], sha256: str) -> Manifest:
+    if not isinstance(content["stallscope_collected"], int):
+        raise TypeError("not a manifest of Stallscope")
+    collected_at = content.get("collected_at")
+    return Manifest(
+        run_id=str(content["run_id"]),
+        source=str(content.get("source") or ""),
+        collected_at=None if collected_at is None else str(collected_at),
+        logs=[dict(log) for log in content["logs"]],
+        files={
+            str(name): ListedFile(int(file["size"]), str(file["sha256"]))
+            for name, file in content["files"].items()
+        },
+        sha256=sha256,
+    )

@@ -1,0 +1,1 @@
+"""What fixing each fault gains, and the verdict that follows."""

@@ -1,0 +1,307 @@
+"""What each fix gains: predicted from a matching baseline, or else from the run's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stallscope.arrays.blocks import Bools, Ints
+from stallscope.arrays.stats import Mean
+
+from ..ledger.ledger import STAGES, Ledger
+from ..settings.cores import CoreUse
+from ..stragglers.loaders import late_batches
+from ..stragglers.replay import ASSUMED_MS, Replay, with_usual_stage, without_lateness
+from ..stragglers.straggler import Straggler
+from ..stragglers.stragglers import Found
+from ..stragglers.variation import Variation
+from .baseline_replay import BaselineReplay
+from .slowed_peers import sped_up_peers
+from .what_if import WhatIf, saving, what_if, what_if_saved, with_model_error
+
+#: Fixes that take one fault out of the run; the verdict chooses among them.
+FAULTS = ("imbalance", "input", "compute", "other")
+
+# After a pause caches are cold and cores clock low: so much of the pause, or of compute if that is
+# shorter, is what compute on a CPU core loses. The median of single ranks in one half of the pairs of
+# benchmarks/scorecard/pairs.py.
+_SLOWER_AFTER_PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of a run, and what the gains of fixing them are computed from."""
+
+    #: Steady steps, in which ranks that starve are held to their loaders' pace.
+    ledger: Ledger
+    found: Found
+    #: The steps with the slow ranks fixed.
+    fixed: Replay
+    varies: Variation | None
+    #: Whether the named ranks' loaders run ahead, so that the others' limit does not show.
+    pace_unseen: bool
+
+
+def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> list[WhatIf]:
+    """Predict every fix from a baseline of the same job on as many ranks.
+
+    Stages are fixed on all ranks once the named ranks are fixed. The baseline has no workers that load
+    data: where these take CPU cores from compute, fixing input gains at most what is predicted.
+    """
+    ledger = faults.ledger
+    replay = BaselineReplay.of(ledger, baseline, _late_cells(faults), _named_cells(faults), cores)
+    shares = _shares_of_loss(faults, replay)
+    gains = [
+        what_if_saved(fix, ledger, replay.saved(share, replay.side_effects.get(fix, 0.0)))
+        for fix, share in shares.items()
+    ]
+    if cores.busy_loaders:
+        gains = [
+            replace(gain, bound=gain.bound or _speeds_up_input(gain.fix, faults.found))
+            for gain in gains
+        ]
+    return _at_most(gains, faults) + _what_could_shrink(faults)
+
+
+def _speeds_up_input(fix: str, found: Found) -> bool:
+    """Whether a fix makes input faster."""
+    if fix in ("input", "all"):
+        return True
+    slow_in_input = [one for one in found.stragglers if one.stage == "input"]
+    fixes = {fix for one in slow_in_input for fix in one.fixes}
+    return fix in fixes or (fix == "imbalance" and bool(fixes))
+
+
+def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
+    """Return which share of what the run loses against the baseline each fix wins back.
+
+    The larger fault is fixed first: slow ranks, or the stage that costs most on all ranks, and with it
+    what slow ranks have of it.
+    """
+    found, ranks = faults.found, faults.ledger.ranks
+    nothing = np.zeros_like(replay.slower)
+    named = nothing.copy()
+    for one in found.stragglers:
+        named |= replay.cells_of(one.stage, np.isin(ranks, one.ranks))
+    shares = {
+        fix: replay.share(nothing, replay.cells_of(one.stage, np.isin(ranks, one.ranks)))
+        for one in _worth_fixing(found)
+        for fix in one.fixes
+    }
+    slow_ranks = replay.share(nothing, named)
+    stages = {stage: replay.share(named, _all_of(stage, nothing)) for stage in STAGES}
+    largest = max(stages, key=stages.__getitem__)
+    if stages[largest] > slow_ranks:
+        first = _all_of(largest, nothing)
+        stages[largest] = replay.share(nothing, first)
+        slow_ranks = replay.share(first, named)
+        shares = {fix: min(share, slow_ranks) for fix, share in shares.items()}
+    varying = _varying_compute(found, replay, stages["compute"])
+    stages["compute"] -= varying
+    shares |= stages
+    if any(one.counts_as_imbalance for one in found.stragglers):
+        shares["imbalance"] = slow_ranks + varying
+    return _not_twice(shares, replay.share(nothing, ~nothing))
+
+
+def _varying_compute(found: Found, replay: BaselineReplay, compute: float) -> float:
+    """Return the part of compute's share that is variation and no slower compute.
+
+    Compute that is slower on all ranks alike varies by more, too.
+    """
+    varying = min(_share_that_varies(found, replay), max(0.0, compute - replay.slower_compute))
+    own_fault = varying >= replay.own_fault.get("compute", 0.0) * compute
+    return min(varying, compute) if own_fault else 0.0
+
+
+def _all_of(stage: str, cells: Bools) -> Bools:
+    """Stages × ranks: a stage of all ranks."""
+    return np.outer([stage == one for one in STAGES], np.ones(cells.shape[1], bool))
+
+
+def _not_twice(shares: dict[str, float], everything: float) -> dict[str, float]:
+    """Shrink the shares of stages so that all faults together win back no more than everything.
+
+    Each stage is replayed alone, and where two are slow on one rank, either may seem to decide.
+    """
+    stages = sum(shares[stage] for stage in STAGES)
+    left = max(0.0, everything - shares.get("imbalance", 0.0))
+    shrink = min(1.0, left / stages) if stages > 0 else 1.0
+    shrunk = {fix: share * (shrink if fix in STAGES else 1.0) for fix, share in shares.items()}
+    if sum(shrunk.get(fix, 0.0) > 0 for fix in FAULTS) > 1:
+        shrunk["all"] = everything
+    return shrunk
+
+
+def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
+    """The share of the loss that compute costs which varies from step to step on all ranks."""
+    cost = sum(
+        one.cost_ms.value * 1e6
+        for one in found.stragglers
+        if one.counts_as_imbalance and not one.ranks
+    )
+    return float(np.clip(cost / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
+
+
+def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
+    """Predict every fix by replaying the run's own steps.
+
+    Where ranks share CPU cores, compute is slower once no rank waits, by how much the run does not
+    show: gains are bounds.
+    """
+    ledger, found = faults.ledger, faults.found
+    step_ms = float(ledger.total.mean()) / 1e6
+    faster = _faster_peers_ms(faults, cores)
+    gains = []
+    if any(one.counts_as_imbalance for one in found.stragglers):
+        gains.append(_saving_more(_imbalance_alone(faults), list(faster.values()), step_ms))
+    gains += [
+        _saving_more(_gain_of(fix, ledger, one), [faster[one]] if faster else [], step_ms)
+        for one in _worth_fixing(found)
+        for fix in one.fixes
+    ]
+    gains += [_stage_alone(stage, faults, cores) for stage in ("input", "other")]
+    if cores.on_cpu:
+        idle_ms = _idle_loaders_ms(faults, cores)
+        gains = [
+            _with_idle_loaders(with_model_error(gain, step_ms), found, idle_ms, step_ms)
+            for gain in gains
+        ]
+    if cores.shared:
+        gains = [replace(gain, bound=True) for gain in gains]
+    return _at_most(gains, faults) + _what_could_shrink(faults)
+
+
+def _named_cells(faults: Faults) -> Bools:
+    """Stages × ranks in which named ranks are slow."""
+    ranks = np.array(faults.ledger.ranks)
+    named = np.zeros((len(STAGES), len(ranks)), bool)
+    for one in faults.found.stragglers:
+        named[STAGES.index(one.stage)] |= np.isin(ranks, one.ranks)
+    return named
+
+
+def _late_cells(faults: Faults) -> Bools:
+    """Stages × ranks in which lateness varies from step to step, on any rank."""
+    late = [one.stage for one in faults.found.stragglers if not one.ranks]
+    return np.tile(np.isin(STAGES, late)[:, None], len(faults.ledger.ranks))
+
+
+def _worth_fixing(found: Found) -> list[Straggler]:
+    """Stragglers whose fix saves time on its own."""
+    return [one for one in found.stragglers if one.cost_ms.value > 0]
+
+
+def _at_most(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
+    """The gains; fixing ranks is bounded by the others' loaders, whose limit may be unknown."""
+    if not faults.pace_unseen:
+        return list(gains)
+    return [replace(one, bound=True) if _fixes_ranks(one.fix) else one for one in gains]
+
+
+def _fixes_ranks(fix: str) -> bool:
+    return fix in ("imbalance", "all") or fix.startswith(("rank:", "host:"))
+
+
+def _what_could_shrink(faults: Faults) -> list[WhatIf]:
+    """Return the gains of parts that every healthy step has: allreduce, and half the variation."""
+    ledger = faults.ledger
+    if len(ledger.ranks) < 2:
+        return []
+    rest = _usual_last(faults) - (ledger.last - ledger.imbalance)
+    return [
+        what_if("variation", ledger, np.asarray(rest // 2)),
+        replace(what_if("allreduce", ledger, ledger.allreduce), bound=True),
+    ]
+
+
+def _usual_last(faults: Faults) -> Ints:
+    """Per step, when the last rank would be ready if no named rank were slow or late."""
+    last, late = faults.fixed.last, faults.found.named_late
+    if late is None:
+        return last
+    return last - (faults.ledger.last - without_lateness(faults.ledger, late))
+
+
+def _imbalance_alone(faults: Faults) -> WhatIf:
+    ledger, found, varies = faults.ledger, faults.found, faults.varies
+    saved, unsure = faults.fixed.saved(ledger), 0.0
+    if found.late is not None:
+        saved = saved + (ledger.last - without_lateness(ledger, found.late))
+    if varies is not None:
+        saved, unsure = saved + varies.saved, varies.unsure_ns
+    return what_if("imbalance", ledger, saved, faults.fixed.fixed, unsure)
+
+
+def _faster_peers_ms(faults: Faults, cores: CoreUse) -> dict[Straggler, Mean]:
+    """Return the milliseconds per step by which other ranks are faster once each straggler is fixed.
+
+    It is empty where ranks share no cores, or are on several machines.
+    """
+    if cores.machine is None:
+        return {}
+    named = {rank for one in faults.found.stragglers for rank in one.ranks}
+    return {
+        one: sped_up_peers(faults.ledger, one, named, cores.machine).scaled(1e-6)
+        for one in faults.found.stragglers
+    }
+
+
+def _saving_more(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> WhatIf:
+    """The gain that also saves these milliseconds."""
+    saved = gain.saved_ms
+    for more in more_ms:
+        saved = saved.minus(more.scaled(-1.0))
+    return saving(gain, saved, step_ms)
+
+
+def _idle_loaders_ms(faults: Faults, cores: CoreUse) -> float:
+    """Return the most that compute and allreduce gain from idle loaders, milliseconds per step.
+
+    Loaders that work while ranks compute take CPU cores from them if they compute, and none if they
+    wait. The run does not show which.
+    """
+    ledger = faults.ledger
+    if not cores.taken_by_loaders:
+        return 0.0
+    slowed = (ledger.by_cause("compute") + ledger.allreduce)[late_batches(ledger)]
+    return cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
+
+
+def _with_idle_loaders(gain: WhatIf, found: Found, idle_ms: float, step_ms: float) -> WhatIf:
+    """The gain with an interval that contains what is gained from idle loaders."""
+    ci95 = gain.saved_ms.ci95
+    if ci95 is None or not idle_ms or not _speeds_up_input(gain.fix, found):
+        return gain
+    return saving(gain, Mean(gain.saved_ms.value, (ci95[0], ci95[1] + idle_ms)), step_ms)
+
+
+def _stage_alone(stage: str, faults: Faults, cores: CoreUse) -> WhatIf:
+    """The gain of a stage that takes what is assumed, once the named ranks are fixed."""
+    ledger, found = faults.ledger, faults.found
+    saved = faults.fixed.last - with_usual_stage(ledger, stage, faults.fixed.last, found.healthy)
+    if found.late is not None:
+        saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
+    if cores.on_cpu and not cores.shared:
+        saved = saved + _faster_without_pauses(saved, ledger)
+    return what_if(stage, ledger, saved, unsure_ns=_unsure(stage, ledger))
+
+
+def _faster_without_pauses(saved: Ints, ledger: Ledger) -> Ints:
+    """Per step, the nanoseconds by which compute is faster once it follows no pause of that length.
+
+    Where cores are shared, gains are bounds, and ranks that wait leave their cores to the others.
+    """
+    shorter = np.minimum(np.maximum(saved, 0), ledger.by_cause("compute"))
+    return np.asarray(_SLOWER_AFTER_PAUSE * shorter, np.int64)
+
+
+def _unsure(stage: str, ledger: Ledger) -> float:
+    """Return the uncertainty of what the stage needs, nanoseconds: as assumed, at most all of it."""
+    return min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
+
+
+def _gain_of(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
+    return replace(what_if_saved(fix, ledger, one.cost_ms.scaled(1e6)), mostly_ms=0.0)

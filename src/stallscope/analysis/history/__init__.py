@@ -1,0 +1,1 @@
+"""Two runs compared, and a series of runs."""

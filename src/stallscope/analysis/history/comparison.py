@@ -1,0 +1,188 @@
+"""Two runs side by side: what changed in each entry of the ledger, and whether that is more than noise.
+
+A difference of means has the interval of both runs' steps together. Of the step and the five entries
+of two equal runs one would often lie outside of its own 95 % interval: a figure has changed where it
+does so in an interval that all six keep together in 99.8 % of pairs (Bonferroni). What differs from one
+start of a job to the next (another host, a warm cache) is in no interval: only further runs show it
+(regression.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.stats import Mean
+from stallscope.run import Run
+
+from ..gains.baseline import COMPARED
+from ..ledger.ledger import CAUSES, ENTRIES
+from ..result import Analysis
+
+#: Further facts that step times may depend on, beside those that baselines are matched on.
+_FURTHER = (
+    "learning_rate",
+    "gradient_bytes",
+    "loader_workers",
+    "cpus_allowed",
+    "devices",
+    "timeline",
+    "python",
+    "settings",
+)
+# What a launcher sets anew for every process and job.
+_OF_THE_LAUNCH = re.compile(r"_(RANK|SIZE|ADDR|PORT|HOSTNAME|ID|KEY)$")
+# Two in 1,000 pairs of equal ones; where steps are few and follow each other closely, simulations find
+# up to five.
+_BY_CHANCE = 0.002
+# By how much wider than 95 % intervals those are that the step and its entries keep together.
+_TOGETHER = float(
+    scipy_stats.norm.ppf(1 - _BY_CHANCE / 2 / (1 + len(ENTRIES))) / scipy_stats.norm.ppf(0.975)
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mean in both runs, milliseconds: of an entry of the ledger, or of the whole ``step``."""
+
+    name: str
+    first: Mean
+    second: Mean
+
+    @property
+    def by(self) -> Mean:
+        """Second − first, with its 95 % interval."""
+        return self.second.minus(self.first)
+
+    @property
+    def is_real(self) -> bool | None:
+        """Whether it is more than noise from step to step; None where there are too few steps."""
+        by = self.by
+        if by.ci95 is None:
+            return None
+        half = (by.ci95[1] - by.ci95[0]) / 2
+        return abs(by.value) > half * _TOGETHER
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that the runs do not share; None where a run did not record it."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from one run to another."""
+
+    first: Analysis
+    second: Analysis
+    #: None where one of them has no steps.
+    step: Change | None
+    #: One per entry of the ledger by cause, which add up to the step's; empty where one run has no
+    #: stages.
+    by_cause: tuple[Change, ...]
+    #: The same of the ledger with imbalance.
+    entries: tuple[Change, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def largest(self) -> Change | None:
+        """Of the causes that have really changed, the one that did most; None without one."""
+        real = [change for change in self.by_cause if change.is_real]
+        return max(real, key=lambda change: abs(change.by.value), default=None)
+
+    @property
+    def speedup(self) -> Mean | None:
+        """The second run's throughput over the first one's; None where one is not known."""
+        first, second = self.first.samples_per_second, self.second.samples_per_second
+        if not first or second is None:
+            return None
+        ratio = second / first
+        own, other = _relative_half(self.first), _relative_half(self.second)
+        if own is None or other is None:
+            return Mean(ratio, None)
+        half = ratio * float(np.hypot(own, other))
+        return Mean(ratio, (ratio - half, ratio + half))
+
+    @property
+    def same_run(self) -> bool:
+        """Whether a run is held against itself."""
+        return self.first.run.id == self.second.run.id
+
+
+def compare(first: Analysis, second: Analysis) -> Comparison:
+    """Hold the second run against the first."""
+    return Comparison(
+        first,
+        second,
+        _step(first, second),
+        tuple(_changes(first, second, CAUSES, by_cause=True)),
+        tuple(_changes(first, second, ENTRIES, by_cause=False)),
+        tuple(differences(first.run, second.run)),
+    )
+
+
+def _relative_half(analysis: Analysis) -> float | None:
+    """Half the interval of a run's mean step, as a fraction of it; None where there is none."""
+    step = analysis.step
+    if step is None or step.ci95 is None or not step.mean:
+        return None
+    return (step.ci95[1] - step.ci95[0]) / 2 / step.mean
+
+
+def _step(first: Analysis, second: Analysis) -> Change | None:
+    if first.step is None or second.step is None:
+        return None
+    return Change(
+        "step",
+        Mean(first.step.mean, first.step.ci95),
+        Mean(second.step.mean, second.step.ci95),
+    )
+
+
+def _changes(
+    first: Analysis, second: Analysis, names: Sequence[str], *, by_cause: bool
+) -> Iterator[Change]:
+    if first.steady is None or second.steady is None:
+        return
+    for name in names:
+        yield Change(
+            name, first.steady.mean_ms(name, by_cause), second.steady.mean_ms(name, by_cause)
+        )
+
+
+def differences(first: Run, second: Run) -> Iterator[Difference]:
+    """The facts that two runs do not share."""
+    own, other = _facts(first), _facts(second)
+    for name in dict.fromkeys([*own, *other]):
+        if own.get(name) != other.get(name):
+            yield Difference(name, own.get(name), other.get(name))
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Facts by name; those that have parts by part: ``versions.keras``."""
+    facts: dict[str, Any] = {
+        # Logs that know epochs only may not say how many trained.
+        "ranks": run.size if run.steps.num_rows else run.fact("size"),
+        "hosts": len(run.hosts),
+        "synthetic": run.synthetic,
+    }
+    for name in (*COMPARED, *_FURTHER):
+        value = run.fact(name)
+        if isinstance(value, Mapping):
+            facts |= {
+                f"{name}.{part}": one
+                for part, one in value.items()
+                if not _OF_THE_LAUNCH.search(str(part))
+            }
+        else:
+            facts[name] = value
+    return facts

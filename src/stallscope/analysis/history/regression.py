@@ -1,0 +1,364 @@
+"""A job run again and again: since when a figure is another one, and what drifts.
+
+The noise of steps does not show what the next start of the job does; only the spread from run to run
+does. A lasting change is the split of the runs that fits best, by Student's t with the spread within
+both parts, corrected for all splits there are (Bonferroni, half of it for the latest run alone):
+unlike a test of ranks it works with a single run on one side, which is what a nightly job has on the
+day after. A trend is Kendall's τ, exact for few runs and without any assumption about how they
+scatter, with the slope of Theil and Sen. Both are asked of several figures: what is found keeps a
+false discovery rate of 1 % (Benjamini and Hochberg).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.stats import Floats, Mean
+from stallscope.run import Run
+
+from ..ledger.ledger import ENTRIES
+from ..result import Analysis
+from .comparison import Difference, differences
+
+#: A change needs a spread within its parts that is known at all: three differences.
+FEWEST_FOR_A_CHANGE = 5
+#: Of five runs, one order in 60 rises or falls throughout: too many by chance.
+FEWEST_FOR_A_TREND = 6
+_BY_CHANCE = 0.01
+# Less of the step, or of the rate, is not worth a line, however sure it is.
+_WORTH = 0.01
+_MOST_CHANGES = 10
+# What makes two runs the same job: otherwise their steps are not the same work.
+_SAME_JOB = (
+    "framework",
+    "model",
+    "parameters",
+    "optimizer",
+    "batch_size",
+    "backward_passes_per_step",
+    "steps_per_execution",
+)
+
+Status = Literal["change", "trend", "steady", "insufficient_data"]
+
+
+@dataclass(frozen=True)
+class LastingChange:
+    """From one run on, a figure is another one. ``run`` is the first of the new level, from 0."""
+
+    run: int
+    before: float
+    after: float
+    #: After − before, with its interval from run to run.
+    by: Mean
+    p: float
+
+
+@dataclass(frozen=True)
+class Trend:
+    """By how much a figure grows from one run to the next (Theil and Sen), and Kendall's p."""
+
+    #: Where its line is at the first run.
+    begin: float
+    per_run: Mean
+    p: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure over the runs: ``step`` or an entry in milliseconds, or ``samples_per_second``."""
+
+    name: str
+    #: Per run; None where it was not measured.
+    values: tuple[Mean | None, ...]
+    status: Status
+    #: Why there is too little data, where there is.
+    why: str
+    changes: tuple[LastingChange, ...]
+    trend: Trend | None
+    #: Standard deviation from run to run beside changes and trend; None with fewer than three runs.
+    spread: Mean | None
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """One run of the job, and which facts it does not share with the run before."""
+
+    analysis: Analysis
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """All runs of one job, the oldest first."""
+
+    name: str
+    runs: tuple[Rerun, ...]
+    figures: tuple[Figure, ...]
+    warnings: tuple[str, ...]
+
+    def figure(self, name: str) -> Figure:
+        return next(one for one in self.figures if one.name == name)
+
+
+def regression(analyses: Iterable[Analysis]) -> list[History]:
+    """Bring runs of the same jobs together, in the order in which they began; the longest history first.
+
+    Where a start is not known, the order is the one given.
+    """
+    jobs: dict[tuple[str, ...], list[Analysis]] = defaultdict(list)
+    dropped: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for analysis in analyses:
+        job = _job(analysis.run)
+        if analysis.step is None:
+            dropped[job].append(f"{analysis.run.name} is left out: it has no step with a length")
+        elif any(one.run.id == analysis.run.id for one in jobs[job]):
+            dropped[job].append(f"{analysis.run.name} is left out: it is there twice")
+        else:
+            jobs[job].append(_without_steps(analysis))
+    found = sorted((job for job in jobs if jobs[job]), key=lambda job: -len(jobs[job]))
+    return [_history(jobs[job], [*_unlike(job, found[0]), *dropped[job]]) for job in found]
+
+
+def _job(run: Run) -> tuple[str, ...]:
+    return (str(run.size), str(run.synthetic), *(str(run.fact(name)) for name in _SAME_JOB))
+
+
+def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
+    """Why a job is not the one with the most runs."""
+    names = ("number of ranks", "kind of data", *(name.replace("_", " ") for name in _SAME_JOB))
+    others = [name for name, own, one in zip(names, job, first, strict=True) if own != one]
+    return [f"not the same job as the first one here: another {', '.join(others)}"] * bool(others)
+
+
+def _without_steps(analysis: Analysis) -> Analysis:
+    """The figures alone: a store may have more runs than fit into memory with their steps."""
+    run = analysis.run
+    bare = replace(run, steps=run.steps.slice(0, 0), intervals=run.intervals.slice(0, 0))
+    return replace(analysis, run=bare, ledger=None, steady=None)
+
+
+def _history(runs: Sequence[Analysis], warnings: Sequence[str]) -> History:
+    starts = [one.run.started_at for one in runs]
+    known = [start.timestamp() for start in starts if start is not None]
+    said = list(warnings)
+    if len(known) == len(runs):
+        runs = [runs[at] for at in np.argsort(known, kind="stable")]
+    else:
+        said.append(
+            "not every run has a start time: they are in the order in which they were given"
+        )
+    reruns = tuple(_reruns(runs))
+    return History(_name(runs[0].run), reruns, tuple(_figures(runs)), tuple(said))
+
+
+def _reruns(runs: Sequence[Analysis]) -> Iterator[Rerun]:
+    yield Rerun(runs[0], ())
+    for before, after in pairwise(runs):
+        yield Rerun(after, tuple(differences(before.run, after.run)))
+
+
+def _name(run: Run) -> str:
+    return str(run.fact("model") or run.fact("framework") or "one job")
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """A figure's values that are known, the runs that they are of, and what tests say of them."""
+
+    name: str
+    means: tuple[Mean | None, ...]
+    values: Floats
+    runs: list[int]
+    worth: float
+    #: 1 where there are too few runs.
+    p_change: float
+    p_trend: float
+
+
+def _figures(runs: Sequence[Analysis]) -> Iterator[Figure]:
+    tested = [_tested(name, means, runs) for name, means in _means(runs)]
+    several = [p for one in tested for p in (one.p_change, one.p_trend)]
+    kept = scipy_stats.false_discovery_control(several) if several else np.zeros(0)
+    for one, (change, trend) in zip(tested, kept.reshape(-1, 2).tolist(), strict=True):
+        yield _figure(one, change <= _BY_CHANCE, trend <= _BY_CHANCE)
+
+
+def _means(runs: Sequence[Analysis]) -> Iterator[tuple[str, list[Mean | None]]]:
+    """Every figure that any run has."""
+    yield "step", [None if one.step is None else Mean(one.step.mean, one.step.ci95) for one in runs]
+    rates = [_rate(one) for one in runs]
+    if any(rates):
+        yield "samples_per_second", rates
+    for name in ENTRIES:
+        entries = [one.entry(name) for one in runs]
+        if any(entries):
+            yield name, [None if one is None else Mean(one.ms, one.ci95_ms) for one in entries]
+
+
+def _rate(analysis: Analysis) -> Mean | None:
+    rate, step = analysis.samples_per_second, analysis.step
+    if rate is None:
+        return None
+    if step is None or step.ci95 is None or step.ci95[0] <= 0:
+        return Mean(rate, None)
+    work = rate * step.mean
+    return Mean(rate, (work / step.ci95[1], work / step.ci95[0]))
+
+
+def _tested(name: str, means: Sequence[Mean | None], runs: Sequence[Analysis]) -> _Tested:
+    at = [index for index, mean in enumerate(means) if mean is not None]
+    values = np.array([mean.value for mean in means if mean is not None])
+    steps = [one.step.mean for one in runs if one.step is not None]
+    whole = float(np.mean(values if name == "samples_per_second" else steps))
+    n = len(values)
+    return _Tested(
+        name,
+        tuple(means),
+        values,
+        at,
+        _WORTH * whole,
+        _best_split(values)[1] if n >= FEWEST_FOR_A_CHANGE else 1.0,
+        _kendall(values) if n >= FEWEST_FOR_A_TREND else 1.0,
+    )
+
+
+def _kendall(values: Floats) -> float:
+    p = float(scipy_stats.kendalltau(np.arange(len(values)), values).pvalue)
+    return p if np.isfinite(p) else 1.0
+
+
+def _best_split(values: Floats) -> tuple[int, float]:
+    """Where the second part begins that differs most from the first, and p over all splits.
+
+    Half of what may be found by chance is kept for the latest run alone: that is asked every morning.
+    """
+    n = len(values)
+    left = np.arange(1, n)
+    sums = np.cumsum(values)
+    difference = (sums[-1] - sums[:-1]) / (n - left) - sums[:-1] / left
+    explained = difference**2 * left * (n - left) / n
+    rest = ((values - values.mean()) ** 2).sum() - explained
+    # Rounding is no spread.
+    scatter = np.maximum(rest, 1e-18 * float(values @ values) or 1.0)
+    t = np.sqrt(explained * (n - 2) / scatter)
+    splits = np.full(n - 1, 2 * (n - 2))
+    splits[-1] = 2
+    p = np.minimum(2 * scipy_stats.t.sf(t, n - 2) * splits, 1.0)
+    best = int(np.argmax(explained))
+    if p[best] > _BY_CHANCE >= p[-1]:
+        best = n - 2
+    return best + 1, float(p[best])
+
+
+def _figure(one: _Tested, changed: bool, drifts: bool) -> Figure:
+    n = len(one.values)
+    found = dict(sorted(_splits(one))) if changed else {}
+    line = scipy_stats.theilslopes(one.values, one.runs) if n >= FEWEST_FOR_A_TREND else None
+    drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
+    rest = _around_levels(one.values, list(found))
+    if drifts:
+        # A step looks like a drift, and a drift like steps: what fits better with its parameters.
+        along = _around_line(one, line)
+        drifts = not found or _bic(along, 2) < _bic(rest, 2 * len(found) + 1)
+        found, rest = ({}, along) if drifts else (found, rest)
+    return Figure(
+        one.name,
+        one.means,
+        _status(n, bool(found), drifts),
+        _too_few(n),
+        tuple(_changes(one, found)),
+        None if line is None else _trend(line, one.p_trend),
+        _spread(rest, n - (2 if drifts else 1 + len(found))),
+    )
+
+
+def _status(n: int, changed: bool, drifts: bool) -> Status:
+    if drifts:
+        return "trend"
+    if changed:
+        return "change"
+    return "insufficient_data" if n < FEWEST_FOR_A_CHANGE else "steady"
+
+
+def _too_few(n: int) -> str:
+    if n >= FEWEST_FOR_A_CHANGE:
+        return ""
+    have = "1 run has it" if n == 1 else f"{n} runs have it"
+    return f"{have}, and {FEWEST_FOR_A_CHANGE} are needed to tell a change from chance"
+
+
+def _splits(one: _Tested) -> Iterator[tuple[int, float]]:
+    """Where levels begin, with p: found one after the other in ever shorter parts."""
+    parts = [(0, len(one.values))]
+    found = 0
+    while parts and found < _MOST_CHANGES:
+        begin, end = parts.pop()
+        values = one.values[begin:end]
+        if len(values) < FEWEST_FOR_A_CHANGE:
+            continue
+        at, p = _best_split(values)
+        # The whole series was tested together with the other figures.
+        whole = len(values) == len(one.values)
+        if not whole and p > _BY_CHANCE / (2 + len(ENTRIES)):
+            continue
+        if abs(values[at:].mean() - values[:at].mean()) < one.worth:
+            continue
+        found += 1
+        yield begin + at, p
+        parts += [(begin, begin + at), (begin + at, end)]
+
+
+def _changes(one: _Tested, found: Mapping[int, float]) -> Iterator[LastingChange]:
+    edges = [0, *found, len(one.values)]
+    rest = _around_levels(one.values, list(found))
+    free = len(rest) - len(found) - 1
+    for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False):
+        before, after = one.values[begin:at], one.values[at:end]
+        error = np.sqrt(float(rest @ rest) / free * (1 / len(before) + 1 / len(after)))
+        by = float(after.mean() - before.mean())
+        half = float(scipy_stats.t.ppf(0.975, free) * error)
+        yield LastingChange(
+            one.runs[at],
+            float(before.mean()),
+            float(after.mean()),
+            Mean(by, (by - half, by + half)),
+            found[at],
+        )
+
+
+def _trend(line: Any, p: float) -> Trend:
+    ends = (float(line.low_slope), float(line.high_slope))
+    return Trend(float(line.intercept), Mean(float(line.slope), ends), p)
+
+
+def _around_line(one: _Tested, line: Any) -> Floats:
+    return np.asarray(one.values - line.intercept - line.slope * np.array(one.runs))
+
+
+def _around_levels(values: Floats, splits: Sequence[int]) -> Floats:
+    parts = np.split(values, splits)
+    return np.concatenate([part - part.mean() for part in parts])
+
+
+def _bic(rest: Floats, parameters: int) -> float:
+    """The criterion of Schwarz (1978): less is better."""
+    n = len(rest)
+    return float(n * np.log(max(float(rest @ rest), 1e-300) / n) + parameters * np.log(n))
+
+
+def _spread(rest: Floats, free: int) -> Mean | None:
+    """The standard deviation of runs, with its interval."""
+    if free < 2:
+        return None
+    squares = float(rest @ rest)
+    ends = scipy_stats.chi2.ppf((0.975, 0.025), free)
+    low, high = np.sqrt(squares / ends).tolist()
+    return Mean(float(np.sqrt(squares / free)), (low, high))

@@ -1,0 +1,80 @@
+"""A ledger whose figures per step are known already; those per rank are made on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from stallscope.arrays.blocks import Ints
+
+from .ledger import CAUSES, ENTRIES, Ledger
+
+#: Fields of a ledger that have a number per step and rank.
+PER_RANK = ("cells",)
+_BYTES_PER_RANK = 4 * 8 + 1
+
+
+class RecalledLedger(Ledger):
+    """A ledger that was made before."""
+
+    @classmethod
+    def recalled(
+        cls,
+        per_step: Mapping[str, Any],
+        entries: Mapping[str, Ints],
+        causes: Mapping[str, Ints],
+        make: Callable[[], Ledger | None],
+    ) -> RecalledLedger:
+        """A ledger of what is known of each step.
+
+        Args:
+            per_step: all fields but those per rank.
+            entries: of each entry of the ledger its nanoseconds per step.
+            causes: the same of the ledger by cause.
+            make: makes the ledger from the run's steps.
+        """
+        ledger = cls.__new__(cls)
+        # The fields of a frozen dataclass; those that are missing are asked of __getattr__.
+        vars(ledger).update(per_step, _make=make, _making=Lock())
+        vars(ledger).update(_entries=dict(entries), _causes=dict(causes))
+        vars(ledger)["last"] = ledger.total - ledger.allreduce
+        return ledger
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in PER_RANK:
+            raise AttributeError(name)
+        with self._making:
+            if name not in vars(self):
+                made = self._make()
+                vars(self).update({one: getattr(made, one) for one in PER_RANK})
+        return vars(self)[name]
+
+    @property
+    def to_come(self) -> int:
+        """Bytes of what is made on demand."""
+        return len(self.steps) * len(self.ranks) * _BYTES_PER_RANK
+
+    @property
+    def imbalance(self) -> Ints:
+        return self.entry("imbalance") if "_entries" in vars(self) else super().imbalance
+
+    def entry(self, name: str) -> Ints:
+        known: Mapping[str, Ints] | None = vars(self).get("_entries")
+        return super().entry(name) if known is None else known[name]
+
+    def by_cause(self, name: str) -> Ints:
+        known: Mapping[str, Ints] | None = vars(self).get("_causes")
+        return super().by_cause(name) if known is None else known[name]
+
+
+def entries_of(ledger: Ledger) -> dict[str, Ints]:
+    """Of each entry of a ledger its nanoseconds per step."""
+    return {name: np.asarray(ledger.entry(name)) for name in ENTRIES}
+
+
+def causes_of(ledger: Ledger) -> dict[str, Ints]:
+    """Of each entry of a ledger by cause its nanoseconds per step."""
+    return {name: np.asarray(ledger.by_cause(name)) for name in CAUSES}

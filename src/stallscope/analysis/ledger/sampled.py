@@ -1,0 +1,152 @@
+"""Runs of which some steps were recorded in full, and the others as sums (docs/step-log.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from stallscope.arrays.blocks import NULL, Block, Bools, Ints
+from stallscope.arrays.stats import mean_with_interval
+from stallscope.run import Run
+
+from ..steps.alignment import AlignedSteps
+from .ledger import Ledger, earliest, mean_over_ranks
+
+#: The kind of rows that stand for steps that were not recorded one by one.
+SKIPPED = "skipped"
+_PAUSES = ("validation", "checkpoint")
+# What is kept stands for all if its mean lies no further from theirs than this many half intervals, or
+# than this share of it.
+_INTERVALS = 2.0
+_NEGLIGIBLE = 0.02
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which steps were recorded in full: the first ones, and from then on one block in so many."""
+
+    full_steps: int
+    one_in: int
+    block: int
+    seed: int
+
+    def keeps(self, steps: Ints) -> Bools:
+        """Per step whether it is one of those that stand for all; as the recorder decides it."""
+        golden, first, second = (
+            np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+        )
+        offset = np.uint64((self.seed + 1) * int(golden) % 2**64)
+        x = (steps // self.block).astype(np.uint64) + offset
+        x = (x ^ (x >> np.uint64(30))) * first
+        x = (x ^ (x >> np.uint64(27))) * second
+        kept = (x ^ (x >> np.uint64(31))) % np.uint64(self.one_in) == 0
+        return np.asarray(kept | (steps < self.full_steps))
+
+
+def sampling_of(run: Run) -> Sampling | None:
+    """How the run was sampled; None where every step was recorded."""
+    fact = run.fact("sampling")
+    if not isinstance(fact, Mapping):
+        return None
+    values = {name: fact.get(name) for name in ("full_steps", "one_in", "block", "seed")}
+    known = {name: value for name, value in values.items() if type(value) is int and value >= 0}
+    if len(known) < len(values) or not known["one_in"] or not known["block"]:
+        return None
+    return Sampling(**known)
+
+
+def skipped_steps(run: Run) -> int:
+    """Steps that are in the logs as sums only: of each generation as many as the rank with most has."""
+    table = run.intervals.filter(pc.equal(run.intervals["kind"], SKIPPED))
+    if not table.num_rows:
+        return 0
+    per_rank = table.group_by(["generation", "rank"]).aggregate([("steps", "sum")])
+    most = per_rank.group_by("generation").aggregate([("steps_sum", "max")])
+    return int(pc.sum(most["steps_sum_max"]).as_py() or 0)
+
+
+def set_aside(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> int:
+    """Steps that are recorded only for when the next one begins, and are in no ledger."""
+    sampling = sampling_of(run)
+    if sampling is None:
+        return 0
+    count = 0
+    for world, ledger in zip(worlds, ledgers, strict=True):
+        outside = ~np.isin(world.steps, ledger.steps, assume_unique=True)
+        count += int((outside & ~sampling.keeps(world.steps)).sum())
+    return count
+
+
+def skipped_time(run: Run, world: AlignedSteps) -> tuple[int, int, int]:
+    """Nanoseconds that a generation spent on steps that are not in the ledger because of sampling, and
+    on validation and on checkpoints before the last one that is."""
+    if sampling_of(run) is None or not len(world.steps):
+        return 0, 0, 0
+    ended = world.cells.per_step(_reduced_first)
+    known = (ended[1:] != NULL) & (ended[:-1] != NULL) & ~world.session_start[1:]
+    at = np.flatnonzero((np.diff(world.steps) > 1) & known)
+    begin, end = ended[at], ended[at + 1]
+    between = [_within(world, kind, begin, end) for kind in _PAUSES]
+    steps = int((end - begin).sum()) - sum(between) + _behind_the_last(run, world, int(ended[-1]))
+    return steps, between[0], between[1]
+
+
+def _reduced_first(block: Block) -> Ints:
+    return earliest(block["reduced"])
+
+
+def _behind_the_last(run: Run, world: AlignedSteps, last: int) -> int:
+    """Nanoseconds of steps after the last one that is recorded, on the first rank's clock."""
+    table = run.intervals
+    own = pc.and_(pc.equal(table["kind"], SKIPPED), pc.equal(table["rank"], world.ranks[0]))
+    own = pc.and_(own, pc.equal(table["generation"], world.generation))
+    table = table.filter(pc.and_(own, pc.greater(table["step"], int(world.steps[-1]) + 1)))
+    end = pc.max(table["end"]).as_py()
+    if end is None or last == NULL or end <= last:
+        return 0
+    stretch = np.array([last]), np.array([end])
+    return int(end - last - sum(_within(world, kind, *stretch) for kind in _PAUSES))
+
+
+def _within(world: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
+    """What the rank that spent most on them spent on intervals of a kind within stretches of time."""
+    own = world.intervals.kind == kind
+    low, high = world.intervals.begin[own], world.intervals.end[own]
+    at = np.searchsorted(begin, low, side="right") - 1
+    inside = (at >= 0) & (len(begin) > 0)
+    clipped = np.maximum(np.minimum(high, end[at]) - low, 0) if len(begin) else np.zeros(0)
+    spent = np.zeros(len(world.ranks), np.int64)
+    np.add.at(spent, world.intervals.rank_index[own][inside], clipped[inside].astype(np.int64))
+    return int(spent.max(initial=0))
+
+
+def unlike_the_rest(run: Run, steady: Ledger) -> str | None:
+    """In which stage the steps that were kept differ from the others by more than chance, if in any.
+
+    The sums of the others are in the logs, so the mean over all steps is known exactly.
+    """
+    sampling = sampling_of(run)
+    table = run.intervals.filter(pc.equal(run.intervals["kind"], SKIPPED))
+    if sampling is None or not table.num_rows:
+        return None
+    kept = steady.take(sampling.keeps(steady.steps) & (steady.steps >= sampling.full_steps))
+    sums = {name: pc.sum(table[name]).as_py() for name in ("steps", "data", "ready")}
+    if not len(kept) or any(table[name].null_count for name in sums) or not sums["steps"]:
+        return None
+    stages = {"input": sums["data"], "compute": sums["ready"] - sums["data"]}
+    for name, skipped in stages.items():
+        mean = mean_with_interval(kept.cells.per_step(mean_over_ranks, name))
+        rest = skipped / sums["steps"]
+        if mean.ci95 is None:
+            continue
+        far = _INTERVALS * (mean.ci95[1] - mean.ci95[0]) / 2
+        if abs(mean.value - rest) > max(far, _NEGLIGIBLE * rest):
+            return (
+                f"{name} took {mean.value / 1e6:.3g} ms on average in the steps that were recorded in "
+                f"full and {rest / 1e6:.3g} ms in the others: what is said of the former may not hold "
+                "of all"
+            )
+    return None

@@ -1,0 +1,224 @@
+"""What the allreduce moves, how fast, and what it would cost with more bandwidth or on more ranks.
+
+A ring of N ranks sends 2(N−1)/N times the gradients' bytes over every link, in 2(N−1) messages one
+after the other; a tree sends them in 2·log₂N messages. Bus bandwidth is 2(N−1)/N × bytes / time, as
+nccl-tests defines it: comparable between any number of ranks, and to the hardware's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.arrays.lazy_scipy import optimize, scipy_stats
+from stallscope.arrays.stats import Floats, Mean, mean_with_interval
+
+from ..gains.what_if import WhatIf, what_if
+from ..ledger.ledger import Ledger
+
+# Blom's expected normal order statistics.
+_BLOM = 0.375
+
+
+@dataclass(frozen=True)
+class Communication:
+    """The communication of a steady step, in one run. None where it is not known.
+
+    ``bus_bandwidth`` (GB/s) is bytes over *exposed* time: the network's own where nothing is hidden, and
+    more than it can do where backward hides a part. ``hidden_ms`` needs the network's own bandwidth.
+    """
+
+    gradient_bytes: int
+    exposed_ms: Mean
+    bus_bandwidth: float | None
+    network_bandwidth: float | None
+    whole_ms: float | None
+    hidden_ms: float | None
+
+
+def communication(
+    ledger: Ledger, size: int, gradient_bytes: object, network_bandwidth: float | None
+) -> Communication | None:
+    """What is known of a run's communication; None for one rank or unknown gradients.
+
+    Args:
+        ledger: steady steps.
+        size: ranks that trained.
+        gradient_bytes: what every rank reduces in a step, as the recorder saw it.
+        network_bandwidth: GB/s of bus bandwidth that the network is known to give.
+    """
+    if size < 2 or not isinstance(gradient_bytes, int) or gradient_bytes <= 0:
+        return None
+    exposed = ledger.mean_ms("allreduce")
+    moved = bus_bytes(size, gradient_bytes)
+    whole = None if network_bandwidth is None else moved / network_bandwidth / 1e6
+    return Communication(
+        gradient_bytes,
+        exposed,
+        moved / exposed.value / 1e6 if exposed.value > 0 else None,
+        network_bandwidth,
+        whole,
+        None if whole is None else max(0.0, whole - exposed.value),
+    )
+
+
+def bus_bytes(ranks: int, gradient_bytes: int) -> float:
+    """Bytes that go over every link of a ring."""
+    return 2 * (ranks - 1) / ranks * gradient_bytes
+
+
+def faster(ledger: Ledger, factor: float) -> WhatIf:
+    """The gain of so many times the bandwidth, if latency were nothing and nothing is hidden now.
+
+    What is hidden now stays hidden, and shrinks, too: then it gains more.
+    """
+    saved = (ledger.allreduce * (1 - 1 / factor)).astype(np.int64)
+    return what_if(f"bandwidth:{factor:g}", ledger, saved)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run's exposed allreduce: what a model of the communication is fitted to."""
+
+    ranks: int
+    gradient_bytes: int
+    exposed_ms: Mean
+
+
+@dataclass(frozen=True)
+class CommunicationModel:
+    """Exposed allreduce over ranks: latency × messages + bytes / bandwidth, fitted to runs.
+
+    ``kind`` is ``ring`` or ``tree``, whichever fits better. With runs of one size only, latency and
+    bandwidth cannot be distinguished: then all is bandwidth, and ``latency_ms`` is None.
+    """
+
+    kind: str
+    latency_ms: float | None
+    #: Milliseconds per byte on the bus.
+    ms_per_byte: float
+    gradient_bytes: int
+    #: Covariance of latency and milliseconds per byte; None where the runs cannot tell.
+    covariance: Floats | None
+    freedom: int
+    #: The one size that was measured, and its time, where there is only one.
+    only: Measured | None
+
+    def at(self, ranks: int) -> Mean:
+        """Exposed milliseconds on so many ranks, with the 95 % interval of the fit.
+
+        From one size the interval goes from all bandwidth to all latency.
+        """
+        if ranks < 2:
+            return Mean(0.0, (0.0, 0.0))
+        if self.only is not None:
+            factor = bus_bytes(ranks, 1) / bus_bytes(self.only.ranks, 1)
+            latency = _messages(self.kind, ranks) / _messages(self.kind, self.only.ranks)
+            low, high = sorted((factor, latency))
+            own = self.only.exposed_ms
+            ends = own.ci95 or (own.value, own.value)
+            return Mean(own.value * factor, (ends[0] * low, ends[1] * high))
+        row = np.array([_messages(self.kind, ranks), bus_bytes(ranks, self.gradient_bytes)])
+        value = float(row @ np.array([self.latency_ms or 0.0, self.ms_per_byte]))
+        if self.covariance is None:
+            return Mean(value, None)
+        half = float(scipy_stats.t.ppf(0.975, self.freedom) * np.sqrt(row @ self.covariance @ row))
+        return Mean(value, (max(0.0, value - half), value + half))
+
+
+def fit_communication(runs: Sequence[Measured]) -> CommunicationModel | None:
+    """The model that fits runs of one job on different numbers of ranks; None without communication."""
+    several = [run for run in runs if run.ranks > 1]
+    if not several:
+        return None
+    gradient_bytes = several[-1].gradient_bytes
+    if len({run.ranks for run in several}) == 1:
+        value = float(np.mean([run.exposed_ms.value for run in several]))
+        per_byte = value / bus_bytes(several[0].ranks, gradient_bytes)
+        return CommunicationModel("ring", None, per_byte, gradient_bytes, None, 0, several[0])
+    fits = [_fitted(kind, several, gradient_bytes) for kind in ("ring", "tree")]
+    return min(fits, key=lambda fit: fit[0])[1]
+
+
+def _fitted(
+    kind: str, runs: Sequence[Measured], gradient_bytes: int
+) -> tuple[float, CommunicationModel]:
+    rows = np.array(
+        [[_messages(kind, r.ranks), bus_bytes(r.ranks, r.gradient_bytes)] for r in runs]
+    )
+    times = np.array([run.exposed_ms.value for run in runs])
+    # Steps say how well a run's mean is known, not how alike two launches are: relative weights.
+    weights = 1 / np.maximum(times, 1e-9)
+    scale = np.linalg.norm(rows * weights[:, None], axis=0)
+    found, residual = optimize.nnls(rows * weights[:, None] / scale, times * weights)
+    latency, per_byte = found / scale
+    freedom = len(runs) - 2
+    covariance = None
+    if freedom > 0:
+        design = rows * weights[:, None]
+        covariance = np.linalg.pinv(design.T @ design) * residual**2 / freedom
+    return float(residual), CommunicationModel(
+        kind, float(latency), float(per_byte), gradient_bytes, covariance, freedom, None
+    )
+
+
+def _messages(kind: str, ranks: int) -> float:
+    return 2.0 * (ranks - 1) if kind == "ring" else 2.0 * float(np.ceil(np.log2(ranks)))
+
+
+def expected_imbalance(ranks: int) -> float:
+    """How much later than the lower median the last of so many equal ranks is ready, in SDs."""
+    order = (np.array([ranks, (ranks + 1) // 2]) - _BLOM) / (ranks + 0.25)
+    last, reference = scipy_stats.norm.ppf(order)
+    return float(last - reference)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A job on another number of ranks. ``extrapolated`` outside of the sizes that were measured."""
+
+    ranks: int
+    step_ms: Mean
+    #: Samples per second against the run it starts from.
+    speedup: float
+    ci95: tuple[float, float] | None
+    extrapolated: bool
+
+
+def project(
+    ranks: int,
+    size: int,
+    ledger: Ledger,
+    model: CommunicationModel,
+    measured_sizes: Sequence[int],
+) -> Projection:
+    """A run of ``size`` ranks on ``ranks`` of them, every rank with as much to do as now.
+
+    The reference rank's work stays, imbalance grows as the maximum of more ranks does, and the exposed
+    allreduce follows the model.
+    """
+    work = mean_with_interval(ledger.total - ledger.allreduce - ledger.imbalance).scaled(1e-6)
+    growth = expected_imbalance(ranks) / expected_imbalance(size) if size > 1 else 0.0
+    imbalance = ledger.mean_ms("imbalance").scaled(growth)
+    allreduce = model.at(ranks)
+    value = work.value + imbalance.value + allreduce.value
+    step = Mean(value, _sum_of(value, (work, imbalance, allreduce)))
+    now = float(ledger.total.mean()) / 1e6
+
+    def speedup(ms: float) -> float:
+        return ranks / size * now / ms
+
+    ci95 = None if step.ci95 is None else (speedup(step.ci95[1]), speedup(step.ci95[0]))
+    inside = min(measured_sizes) <= ranks <= max(measured_sizes)
+    return Projection(ranks, step, speedup(value), ci95, extrapolated=not inside)
+
+
+def _sum_of(value: float, parts: Sequence[Mean]) -> tuple[float, float] | None:
+    if any(part.ci95 is None for part in parts):
+        return None
+    ends = [part.ci95 for part in parts if part.ci95 is not None]
+    below = np.sqrt(sum((p.value - e[0]) ** 2 for p, e in zip(parts, ends, strict=True)))
+    above = np.sqrt(sum((e[1] - p.value) ** 2 for p, e in zip(parts, ends, strict=True)))
+    return value - float(below), value + float(above)

@@ -1,0 +1,75 @@
+"""Which tensors were reduced together, and what each such reduction took."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallscope.arrays.stats import Floats
+
+from .figures import Fusion
+from .piece import Ints, Piece, added_us, latest_before
+
+
+class FusionTally:
+    """The allreduces, one entry for all tensors that were fused into it."""
+
+    def __init__(self) -> None:
+        self._found: list[Fusion] = []
+
+    def add(self, piece: Piece) -> None:
+        if len(piece.allreduces):
+            self._found.append(_fusion(piece))
+
+    def found(self) -> Fusion:
+        none = np.zeros(0, np.int64)
+        nothing = Fusion(none, *([np.zeros(0)] * 5))
+        all_of_them = [nothing, *self._found]
+        return Fusion(
+            np.concatenate([one.tensors for one in all_of_them]),
+            np.concatenate([one.bytes for one in all_of_them]),
+            np.concatenate([one.transfer_ms for one in all_of_them]),
+            np.concatenate([one.negotiation_ms for one in all_of_them]),
+            np.concatenate([one.wait_ms for one in all_of_them]),
+            np.concatenate([one.copy_ms for one in all_of_them]),
+        )
+
+
+def _fusion(piece: Piece) -> Fusion:
+    operations = piece.allreduces
+    parts, mine = piece.allreduce_parts
+    group = piece.reductions
+    count = int(group[-1]) + 1
+    own = group[mine]
+    kinds = piece.kinds(parts)
+    transfers = kinds["transfer"]
+    first, last = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(first, own[transfers], parts.begin[transfers])
+    np.maximum.at(last, own[transfers], parts.end[transfers])
+    took = [
+        _covered(parts.begin[kinds[kind]], parts.end[kinds[kind]], own[kinds[kind]], count)
+        for kind in ("wait", "copy")
+    ]
+    return Fusion(
+        np.bincount(group).astype(np.int64),
+        np.bincount(group, np.where(operations.size < 0, np.nan, operations.size)).astype(float),
+        np.where(np.isfinite(first), last - first, np.nan) / 1e3,
+        _negotiated(piece, group, count),
+        *took,
+    )
+
+
+def _negotiated(piece: Piece, group: Ints, count: int) -> Floats:
+    """Milliseconds in which tensors of each reduction were negotiated; NaN if none is known."""
+    negotiated, operations = piece.negotiated_allreduces, piece.allreduces
+    latest = latest_before(negotiated, operations.tensor, operations.begin)
+    known = latest >= 0
+    rows, own = negotiated.at(latest[known]), group[known]
+    order = np.argsort(rows.begin, kind="stable")
+    found = _covered(rows.begin[order], rows.end[order], own[order], count)
+    found[np.bincount(own, minlength=count) == 0] = np.nan
+    return found
+
+
+def _covered(begin: Ints, end: Ints, group: Ints, count: int) -> Floats:
+    added = added_us(begin, end, group)
+    return np.bincount(group, added, minlength=count).astype(np.float64) / 1e3

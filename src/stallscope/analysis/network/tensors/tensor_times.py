@@ -1,0 +1,127 @@
+"""What every tensor's negotiations, operations and their parts took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.arrays.stats import Floats
+from stallscope.parsers.horovod_timeline import Activities
+
+from .figures import TensorTimes
+from .piece import Ints, Piece
+
+# What is summed; names of activities follow.
+_NEGOTIATED, _OPERATED, _PARTS = 0, 1, 2
+
+
+class TensorTally:
+    """Counts and sums by tensor and kind."""
+
+    def __init__(self) -> None:
+        self._tables: list[_Table] = []
+        # Activities and sizes of the last operation of each tensor.
+        self._kind: dict[int, int] = {}
+        self._size: dict[int, int] = {}
+
+    def add(self, piece: Piece) -> None:
+        negotiated, operations, parts = piece.negotiated, piece.operations, piece.parts
+        self._tables += [
+            _Table.of(negotiated, np.full(len(negotiated), _NEGOTIATED)),
+            _Table.of(operations, np.full(len(operations), _OPERATED)),
+            _Table.of(parts, parts.name + _PARTS),
+        ]
+        self._kind.update(zip(operations.tensor.tolist(), operations.name.tolist(), strict=True))
+        told = operations.only(operations.size >= 0)
+        self._size.update(zip(told.tensor.tolist(), told.size.tolist(), strict=True))
+        # Joined when they have doubled: that costs little, and keeps them short.
+        if sum(map(len, self._tables[1:])) > len(self._tables[0]):
+            self._tables = [_Table.joined(self._tables)]
+
+    def found(
+        self, names: Mapping[int, str], activities: Sequence[str], unions: Mapping[str, int]
+    ) -> tuple[tuple[TensorTimes, ...], tuple[str, ...]]:
+        """The tensors, the busiest first, and the names of parts, those that take longest first."""
+        whole = _Table.joined(self._tables)
+        parts = tuple(sorted(unions, key=lambda name: (-unions[name], name)))
+        # A damaged timeline may have parts of tensors that have nothing else.
+        keys = np.unique(whole.tensor[whole.kind < _PARTS])
+        waits, waited = whole.of_kind(keys, _NEGOTIATED)
+        runs, took = whole.of_kind(keys, _OPERATED)
+        in_parts = {name: whole.of_kind(keys, activities.index(name) + _PARTS)[1] for name in parts}
+        found = [
+            TensorTimes(
+                name=names.get(key, f"tensor {key}"),
+                operation=activities[self._kind[key]] if key in self._kind else "",
+                size=self._size.get(key),
+                operations=int(runs[at]),
+                negotiation_ms=float(waited[at] / waits[at] / 1e3) if waits[at] else None,
+                operation_ms=float(took[at] / runs[at] / 1e3) if runs[at] else None,
+                parts_ms={
+                    name: float(sums[at] / runs[at] / 1e3)
+                    for name, sums in in_parts.items()
+                    if runs[at] and sums[at]
+                },
+                busy_ms=float(took[at] / 1e3),
+            )
+            for at, key in enumerate(keys.tolist())
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.busy_ms, one.name))), parts
+
+
+class _Table:
+    """One row for each tensor and kind, ascending."""
+
+    def __init__(self, tensor: Ints, kind: Ints, count: Ints, took: Floats) -> None:
+        key, index = _keys(tensor, kind)
+        self.tensor, self.kind = key >> _KIND_BITS, key & ((1 << _KIND_BITS) - 1)
+        self.count = _summed(index, count, len(key)).astype(np.int64)
+        self.took = _summed(index, took, len(key))
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    @classmethod
+    def of(cls, rows: Activities, kind: Ints) -> _Table:
+        took = (rows.end - rows.begin).astype(np.float64)
+        return cls(rows.tensor, kind, np.ones(len(rows), np.int64), took)
+
+    @classmethod
+    def joined(cls, tables: Sequence[_Table]) -> _Table:
+        return cls(
+            np.concatenate([one.tensor for one in tables]),
+            np.concatenate([one.kind for one in tables]),
+            np.concatenate([one.count for one in tables]),
+            np.concatenate([one.took for one in tables]),
+        )
+
+    def of_kind(self, keys: Ints, kind: int) -> tuple[Ints, Floats]:
+        """Counts, and microseconds, by tensor."""
+        own = np.flatnonzero((self.kind == kind) & np.isin(self.tensor, keys))
+        at = np.searchsorted(keys, self.tensor[own])
+        counts, sums = np.zeros(len(keys), np.int64), np.zeros(len(keys))
+        counts[at], sums[at] = self.count[own], self.took[own]
+        return counts, sums
+
+
+_KIND_BITS = 20
+_MOST_COUNTED = 1 << 16
+
+
+def _keys(tensor: Ints, kind: Ints) -> tuple[Ints, Ints]:
+    """The different pairs as keys, ascending, and which of them each one is."""
+    kinds = int(kind.max(initial=0)) + 1
+    dense = tensor * kinds + kind
+    # Tensors are numbered in turn, and there are few kinds: counting is quicker than sorting.
+    if int(tensor.max(initial=0)) * kinds < _MOST_COUNTED:
+        there = np.bincount(dense) > 0
+        found, index = np.flatnonzero(there), (np.cumsum(there) - 1)[dense]
+    else:
+        found, index = np.unique(dense, return_inverse=True)
+    return found // kinds << _KIND_BITS | found % kinds, index
+
+
+def _summed(index: Ints, values: npt.NDArray[np.generic], length: int) -> Floats:
+    return np.bincount(index, values, minlength=length).astype(np.float64)

@@ -1,0 +1,1 @@
+"""What the ranks recorded of their settings and CPU cores."""

@@ -1,0 +1,1 @@
+"""Steps on one time axis: the hosts' clocks, and when each step was reduced."""

@@ -1,0 +1,175 @@
+"""Ranks side by side: the table of steps as arrays of step × rank, on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.arrays.blocks import NULL, Array, Block, Bools, Cells, Ints
+from stallscope.arrays.pivot import of_generation, side_by_side
+from stallscope.run import Run
+
+from .causality import LateTimestamps, bounded
+from .clocks import Clocks, align_clocks
+
+#: Timestamps of a step, in their order.
+STAMPS = ("begin", "data", "ready", "reduced", "end")
+
+_BETWEEN_STEPS = pa.array(["validation", "checkpoint"])
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Validation and checkpoints of every rank: one entry each, on the rank's aligned clock."""
+
+    kind: npt.NDArray[np.str_]
+    rank_index: Ints
+    #: The step that came next.
+    step: Ints
+    begin: Ints
+    end: Ints
+
+
+@dataclass(frozen=True)
+class AlignedSteps:
+    """One generation of a run: S steps × R ranks, int64 nanoseconds on one clock, NULL where missing."""
+
+    generation: int
+    steps: Ints
+    #: Per step, -1 where the recorder did not know.
+    epochs: Ints
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    #: The timestamps; ``samples`` that a rank worked through, NULL where not known; and ``measured``:
+    #: whether the rank has all five timestamps.
+    cells: Cells
+    #: Whether a new training session began with this step (a process, or a further fit).
+    session_start: Bools
+    intervals: Intervals
+    clocks: Clocks
+    #: Where *ready* was moved to the latest moment that causality allows.
+    late: LateTimestamps
+
+    @property
+    def begin(self) -> Ints:
+        return self.cells.whole("begin")
+
+    @property
+    def data(self) -> Ints:
+        return self.cells.whole("data")
+
+    @property
+    def ready(self) -> Ints:
+        return self.cells.whole("ready")
+
+    @property
+    def reduced(self) -> Ints:
+        return self.cells.whole("reduced")
+
+    @property
+    def end(self) -> Ints:
+        return self.cells.whole("end")
+
+    @property
+    def samples(self) -> Ints:
+        return self.cells.whole("samples")
+
+    @property
+    def measured(self) -> Bools:
+        return self.cells.whole("measured")
+
+
+def align(run: Run, generation: int) -> AlignedSteps:
+    """One generation's steps, with the hosts' clocks brought together."""
+    table = of_generation(run.steps, generation)
+    sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
+    dense = side_by_side(table, (*STAMPS, "samples"), run.room, sessions)
+    last_log = {log.rank: log for log in run.logs if log.generation == generation}
+    logs = [last_log[rank] for rank in dense.ranks]
+    clocks = align_clocks(dense.cells, [log.clock_domain for log in logs])
+    intervals = _intervals(run, generation, np.array(dense.ranks))
+    if len(clocks.names) > 1:
+        intervals = _intervals_shifted(intervals, clocks, dense.steps)
+    cells = on_one_clock(dense.cells, clocks, dense.complete)
+    cells, late = bounded(cells, clocks.causality, clocks.of_rank)
+    return AlignedSteps(
+        generation=generation,
+        steps=dense.steps,
+        epochs=dense.epochs,
+        ranks=dense.ranks,
+        hosts=tuple(log.host for log in logs),
+        cells=cells,
+        session_start=dense.session_start,
+        intervals=intervals,
+        clocks=clocks,
+        late=late,
+    )
+
+
+def on_one_clock(cells: Cells, clocks: Clocks, complete: bool = False) -> Cells:
+    """Timestamps and samples with the timestamps on one clock, and whether all of them were measured.
+
+    Args:
+        cells: timestamps, each on its rank's own clock, and samples.
+        clocks: brings them together.
+        complete: whether it is known that no timestamp is missing.
+    """
+    made, _ = cells.made_by_steps(_measured, clocks, () if complete else STAMPS)
+    cells = cells.beside(made)
+    return cells.seen_as(STAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
+
+
+def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:
+    """Whether each of these timestamps is there, and the clock was not set meanwhile."""
+    measured = np.ones(block.shape[::-1], bool).T
+    for name in stamps:
+        measured &= block[name] != NULL
+    for jump in clocks.jumps:
+        # Within this step the clock was set: its stages hold the jump.
+        if block.steps.start <= jump.at < block.steps.stop:
+            measured[jump.at - block.steps.start, clocks.jumped(jump)] = False
+    return {"measured": measured}, None
+
+
+def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
+    """A timestamp without its clock's offset."""
+    stamp = block[name]
+    shifted = clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
+    np.subtract(stamp, shifted, out=shifted)
+    if stamp.size and stamp.min() == NULL:
+        shifted[stamp == NULL] = NULL
+    return shifted
+
+
+def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
+    table = run.intervals.select(["generation", "kind", "rank", "step", "begin", "end"])
+    # Most rows are about something else.
+    table = table.filter(pc.is_in(table["kind"], _BETWEEN_STEPS))
+    table = table.filter(table["generation"].to_numpy() == generation)
+    rank = table["rank"].to_numpy().astype(np.int64)
+    wanted = np.isin(rank, ranks)
+    return Intervals(
+        kind=table["kind"].to_numpy(zero_copy_only=False).astype(str)[wanted],
+        rank_index=np.searchsorted(ranks, rank[wanted]),
+        step=table["step"].to_numpy()[wanted],
+        begin=table["begin"].to_numpy()[wanted],
+        end=table["end"].to_numpy()[wanted],
+    )
+
+
+def _intervals_shifted(intervals: Intervals, clocks: Clocks, steps: Ints) -> Intervals:
+    """The intervals on one clock."""
+    at = np.clip(np.searchsorted(steps, intervals.step), 0, max(0, len(steps) - 1))
+    known = len(steps) > 0
+    shift = clocks.offset[at, clocks.of_rank[intervals.rank_index]] if known else 0
+    return replace(intervals, begin=intervals.begin - shift, end=intervals.end - shift)
+
+
+def hosts_in_order(hosts: Sequence[str]) -> list[str]:
+    """The different hosts, each once, in the order of their lowest ranks."""
+    return list(dict.fromkeys(hosts))

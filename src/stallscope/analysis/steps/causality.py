@@ -1,0 +1,135 @@
+"""Bound timestamps that come late, by causality.
+
+No rank is reduced before every rank is ready. A timestamp is taken by a thread that may wait for a CPU
+core, so *ready* can be recorded after another rank's *reduced*. The true moment was no later than the
+first *reduced* of the step: exactly on one clock, and within the clocks' uncertainty between several.
+*Data* comes before *ready*, so the same bound holds for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.arrays.blocks import LATEST, Array, Block, Bools, Cells, Ints
+
+_BOUNDED = ("data", "ready")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Steps in which a rank's *ready* breaks causality, and the latest moment that it allows."""
+
+    #: Positions of the steps, ascending.
+    at: Ints
+    #: As many × C clocks: nanoseconds on the reference clock, ``LATEST`` where nothing is known.
+    latest: Ints
+
+    @classmethod
+    def of(
+        cls,
+        ready: Ints,
+        reduced: Ints,
+        uncertainty: npt.NDArray[np.float64],
+        jumps: Sequence[int] = (),
+    ) -> Bounds:
+        """Find the steps that break causality.
+
+        Args:
+            ready: S × C aligned nanoseconds, the latest of each clock's ranks, ``NULL`` where missing.
+            reduced: S × C, the earliest of each clock's ranks, ``LATEST`` where missing.
+            uncertainty: per clock, nanoseconds; infinite where a clock could not be compared.
+            jumps: positions of steps in which a clock was set: they bound nothing.
+        """
+        latest = reduced
+        if reduced.shape[1] > 1:
+            latest = np.minimum(reduced, _by_other_clocks(reduced, uncertainty))
+        broken: Bools = np.asarray((ready > latest).any(axis=1))
+        broken[list(jumps)] = False
+        at = np.flatnonzero(broken)
+        return cls(at, latest[at])
+
+
+#: Causality holds in every step.
+UNBROKEN = Bounds(np.zeros(0, np.int64), np.zeros((0, 1), np.int64))
+
+
+@dataclass(frozen=True)
+class LateTimestamps:
+    """Every *ready* that came late, one entry each."""
+
+    #: Positions of the step and of the rank, and by how many nanoseconds at least it was late.
+    steps: Ints
+    ranks: Ints
+    ns: Ints
+
+    def per_step(self, steps: int) -> Ints:
+        """Nanoseconds in each of so many steps, of the rank that was latest."""
+        found = np.zeros(steps, np.int64)
+        np.maximum.at(found, self.steps, self.ns)
+        return found
+
+    def per_rank(self, ranks: int) -> Ints:
+        """In how many steps each of so many ranks was late."""
+        return np.asarray(np.bincount(self.ranks, minlength=ranks))
+
+
+def bounded(cells: Cells, bounds: Bounds, clock_of_rank: Ints) -> tuple[Cells, LateTimestamps]:
+    """Move late timestamps to the latest moment that causality allows.
+
+    Args:
+        cells: ``begin``, ``data`` and ``ready`` on the reference clock.
+        bounds: the moments.
+        clock_of_rank: per rank, the index of its clock.
+    """
+    if not len(bounds.at):
+        nothing = np.zeros(0, np.int64)
+        return cells, LateTimestamps(nothing, nothing, nothing)
+    found = zip(*cells.by_steps(_late, bounds, clock_of_rank), strict=True)
+    late = LateTimestamps(*(np.concatenate(parts) for parts in found))
+    return cells.seen_as(_BOUNDED, _bounded, bounds, clock_of_rank), late
+
+
+def _by_other_clocks(reduced: Ints, uncertainty: npt.NDArray[np.float64]) -> Ints:
+    """Per step and clock, the first *reduced* on any clock and what that may be off by."""
+    known = np.isfinite(uncertainty)
+    margin = np.where(known, uncertainty, 0.0).astype(np.int64)
+    there = known & (reduced != LATEST)
+    first = np.where(there, reduced + margin, LATEST).min(axis=1, keepdims=True)
+    return np.where(known & (first != LATEST), first + margin, LATEST)
+
+
+def _late(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, Ints, Ints]:
+    """Step, rank and nanoseconds of every late *ready*."""
+    rows, latest = _of_block(block, bounds, clock_of_rank)
+    if not len(rows):
+        return rows, rows, rows
+    ready = block["ready"][rows]
+    steps, ranks = np.nonzero(ready > latest)
+    ns = ready[steps, ranks] - latest[steps, ranks]
+    return rows[steps] + block.steps.start, ranks, ns
+
+
+def _bounded(block: Block, name: str, bounds: Bounds, clock_of_rank: Ints) -> Array:
+    """A timestamp, no later than its bound."""
+    rows, latest = _of_block(block, bounds, clock_of_rank)
+    timestamp = block[name]
+    if not len(rows):
+        return timestamp
+    result = timestamp.copy(order="K")
+    result[rows] = np.minimum(timestamp[rows], latest)
+    return result
+
+
+def _of_block(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, Ints]:
+    """Rows of a block with a bound, and the bound of each rank there."""
+    own = block.within(bounds.at)
+    rows = bounds.at[own] - block.steps.start
+    if not len(rows):
+        return rows, np.zeros((0, len(block.ranks)), np.int64)
+    latest = bounds.latest[own][:, clock_of_rank[block.ranks]]
+    # The host timestamps a step's begin itself: what comes before it does not bound the step.
+    return rows, np.maximum(latest, block["begin"][rows])

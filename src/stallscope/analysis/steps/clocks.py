@@ -1,0 +1,337 @@
+"""One clock for all hosts, from the completions of collectives.
+
+Ranks of one host share its monotonic clock; hosts do not. An allreduce completes on all ranks nearly
+together, so the offset of a host at a step is the median over its ranks of ``reduced`` minus the
+same of the reference host, smoothed by a running median: a single fit over the whole run fails under
+slewed and stepped clocks. Arrivals are never used: late arrival is what is looked for.
+
+Completions are not simultaneous. What scatters from step to step averages out; what is always there
+(a ring whose last link is slow) goes into the offset and cannot be seen between hosts, only among
+the ranks of one host. Both parts are carried in the uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.arrays.blocks import LATEST, NULL, Cells, on_all_cores
+from stallscope.arrays.lazy_scipy import ndimage
+
+from .causality import UNBROKEN, Bounds
+from .completions import OfClocks
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+# Long enough to average over completion jitter, short enough to follow slewed clocks.
+_WINDOW = 51
+# The median of n normal values scatters √(π/2) more than their mean.
+_MEDIAN_LOSS = np.sqrt(np.pi / 2)
+_MAD_TO_SD = 1.4826
+# A clock that moves by this many SDs of the usual change from one step to the next, and stays there,
+# was set; a fast clock moves 0.1 ms in a second.
+_JUMP_SDS = 10.0
+_SMALLEST_JUMP = 500_000
+_BEFORE_AND_AFTER = 12
+# Timestamps have microseconds, and are rounded on both sides.
+_ROUNDING = 5_000
+# With more broken causality than this, offsets from completions are worse than none.
+_BROKEN = 0.05
+
+
+@dataclass(frozen=True)
+class ClockJump:
+    """A clock that was set in the middle of the run, between two steps or within one."""
+
+    clock: str
+    #: Position of the step after which, or in which, it happened.
+    at: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """C clocks and what must be subtracted from their times to get the reference's, the first's.
+
+    ``method`` is ``one clock``, ``completions`` (a running median of the differences between the
+    completions of collectives), or ``every step`` (every rank's completion taken as the same moment,
+    which needs no clock at all: the fall-back where clocks are too unsteady to be followed).
+    """
+
+    method: str
+    names: tuple[str, ...]
+    #: Per rank, the index of its clock.
+    of_rank: Ints
+    #: S × C nanoseconds.
+    offset: Ints
+    #: Per clock, nanoseconds: what the running median may be off by chance, and the completion skew
+    #: that does not shrink with steps; infinite where a clock could not be compared.
+    statistical: Floats
+    systematic: Floats
+    #: Whether skew could be seen: it shows only among ranks that share a clock.
+    skew_seen: bool
+    #: The most by which any clock could be shifted before a rank would be reduced before the last one
+    #: is ready (in 99 of 100 steps), nanoseconds: skew between hosts cannot be larger than that.
+    bound: float | None = None
+    jumps: tuple[ClockJump, ...] = ()
+    #: Per step: whether a rank was reduced before the last rank was ready, beyond the uncertainty.
+    violated: Bools | None = None
+    #: Where a timestamp came late, and how late it can have been at most.
+    causality: Bounds = UNBROKEN
+    #: Per rank, the clock of its host, whose name jumps have.
+    domains: tuple[str, ...] = ()
+
+    @property
+    def uncertainty(self) -> Floats:
+        """Per rank, nanoseconds by which its times may be shifted against the reference's."""
+        return np.asarray((self.statistical + self.systematic)[self.of_rank])
+
+    @property
+    def mean_offset(self) -> Floats:
+        """Per rank, nanoseconds."""
+        if not len(self.offset):
+            return np.zeros(len(self.of_rank))
+        # Whole nanoseconds of days of uptime do not fit into the digits of a float's sum.
+        first = self.offset[0]
+        return np.asarray((first + (self.offset - first).mean(axis=0))[self.of_rank])
+
+    @property
+    def skew(self) -> float:
+        """The completion skew seen among ranks that share a clock, nanoseconds."""
+        finite = self.systematic[np.isfinite(self.systematic)]
+        return float(finite.max(initial=0.0)) if self.skew_seen else 0.0
+
+    @property
+    def by_chance(self) -> float:
+        """What the running median of any clock may be off by chance, nanoseconds (one SD)."""
+        finite = self.statistical[np.isfinite(self.statistical)]
+        return float(finite.max(initial=0.0))
+
+    def jumped(self, jump: ClockJump) -> Bools:
+        """Per rank, whether it is on the clock that was set."""
+        return np.array([domain == jump.clock for domain in self.domains])
+
+    @property
+    def violations(self) -> float:
+        """The share of steps in which causality is broken."""
+        return 0.0 if self.violated is None or not len(self.violated) else self.violated.mean()
+
+
+@dataclass(frozen=True)
+class ClockSummary:
+    """How the clocks of the hosts were brought together, and how well that held."""
+
+    method: str
+    #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None
+    #: where every host has one rank and it cannot be seen.
+    skew_ms: float | None
+    #: Skew between hosts, which offsets hide, is no larger than this (causality); None on one clock.
+    skew_bound_ms: float | None
+    #: Clocks that were set in the middle of the run: the clock, the step, and by how many ms.
+    jumps: tuple[tuple[str, int, float], ...]
+    #: The share of steps in which a rank was reduced before the last one was ready.
+    violations: float
+    #: The share of steps in which a timestamp came late and was moved to the latest moment that
+    #: causality allows; by how much, milliseconds per step; and per rank, in which share of steps.
+    late: float = 0.0
+    late_ms: float = 0.0
+    late_by_rank: tuple[float, ...] = ()
+
+
+def align_clocks(stamps: Cells, domains: Sequence[str]) -> Clocks:
+    """Bring the clocks of a job's ranks together.
+
+    Args:
+        stamps: ``ready`` and ``reduced``, nanoseconds, each rank on its own clock, ``NULL`` where not
+            measured.
+        domains: per rank, the name of its clock.
+    """
+    names = tuple(dict.fromkeys(domains))
+    index = {name: at for at, name in enumerate(names)}
+    of_rank = np.array([index[name] for name in domains])
+    seen = OfClocks.of(stamps, of_rank, len(names))
+    skew = seen.skew(of_rank)
+    if len(names) == 1:
+        clocks = Clocks(
+            "one clock",
+            names,
+            of_rank,
+            np.zeros((stamps.shape[0], 1), np.int64),
+            np.zeros(1),
+            np.zeros(1),
+            bool(np.isfinite(skew).any()),
+        )
+    else:
+        clocks = _from_completions(seen.completion, names, of_rank, skew)
+    clocks = replace(_checked(clocks, seen.ready, seen.reduced), domains=tuple(domains))
+    if clocks.method == "completions" and clocks.violations > _BROKEN:
+        # Here every rank is a clock, and all of their completions are needed at once.
+        ready, reduced = (stamps.whole(name) for name in ("ready", "reduced"))
+        earliest = np.where(reduced == NULL, LATEST, reduced)
+        return _checked(_every_step(clocks, reduced), ready, earliest)
+    return clocks
+
+
+def _from_completions(
+    completion: Ints, names: tuple[str, ...], of_rank: Ints, skew: Floats
+) -> Clocks:
+    steps = len(completion)
+    offset = np.zeros((len(names), steps), np.int64).T
+    statistical = np.zeros(len(names))
+
+    def follow(c: int) -> list[ClockJump]:
+        known = np.flatnonzero((completion[:, 0] != NULL) & (completion[:, c] != NULL))
+        if not len(known):
+            statistical[c] = np.inf
+            return []
+        difference = completion[known, c] - completion[known, 0]
+        set_at = _jumps(difference)
+        smooth = _running_median(difference, set_at)
+        nearest = np.clip(np.searchsorted(known, np.arange(steps)), 0, len(known) - 1)
+        offset[:, c] = smooth[nearest]
+        scatter = _MAD_TO_SD * float(np.median(np.abs(difference - smooth)))
+        statistical[c] = scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
+        return [
+            ClockJump(names[c], int(known[at]), float(difference[at] - difference[at - 1]) / 1e6)
+            for at in set_at
+        ]
+
+    jumps = [jump for found in on_all_cores(follow, range(1, len(names))) for jump in found]
+    # Skew cannot be seen where every clock has one rank: then the most that any host shows counts.
+    widest = float(skew[np.isfinite(skew)].max(initial=0.0))
+    systematic = np.where(np.isfinite(skew), np.maximum(skew, skew[0]), widest)
+    systematic = np.where(np.isfinite(systematic), systematic, widest)
+    systematic[0] = 0.0
+    return Clocks(
+        "completions",
+        names,
+        of_rank,
+        offset,
+        statistical,
+        systematic,
+        bool(np.isfinite(skew).any()),
+        jumps=_whose(jumps, completion, names),
+    )
+
+
+def _jumps(difference: Ints) -> list[int]:
+    """Positions at which one of the two clocks was set."""
+    change = np.diff(difference)
+    if len(change) < 2 * _BEFORE_AND_AFTER:
+        return []
+    usual = np.median(change)
+    spread = _MAD_TO_SD * float(np.median(np.abs(change - usual)))
+    limit = max(_JUMP_SDS * spread, _SMALLEST_JUMP)
+    found: list[int] = []
+    for at in np.flatnonzero(np.abs(change - usual) > limit) + 1:
+        low = found[-1] if found else 0
+        before = difference[max(low, at - _BEFORE_AND_AFTER) : at]
+        after = difference[at : at + _BEFORE_AND_AFTER]
+        moved = np.median(after) - np.median(before)
+        # One late completion goes back at once; a clock that was set stays.
+        if abs(moved) > 0.5 * abs(change[at - 1]) and np.sign(moved) == np.sign(change[at - 1]):
+            found.append(int(at))
+    return found
+
+
+def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
+    """The difference without its scatter, cut at jumps."""
+    smooth = np.empty_like(difference)
+    edges = [0, *jumps, len(difference)]
+    for begin, end in zip(edges, edges[1:], strict=False):
+        own = difference[begin:end]
+        # Around the middle value, so that the filter's own type holds every digit.
+        middle = own[len(own) // 2]
+        size = min(_WINDOW, len(own))
+        smooth[begin:end] = middle + ndimage.median_filter(own - middle, size=size, mode="nearest")
+    return smooth
+
+
+def _whose(
+    jumps: list[ClockJump], completion: Ints, names: tuple[str, ...]
+) -> tuple[ClockJump, ...]:
+    """Puts a jump down to the reference's clock where that one's own time moved."""
+    found: dict[tuple[str, int], ClockJump] = {}
+    for jump in jumps:
+        if jump.at == 0:
+            continue
+        own = _own_change(completion[:, names.index(jump.clock)], jump.at)
+        reference = _own_change(completion[:, 0], jump.at)
+        if reference is not None and own is not None and abs(reference) > abs(own):
+            jump = replace(jump, clock=names[0], ms=-jump.ms)
+        found.setdefault((jump.clock, jump.at), jump)
+    return tuple(sorted(found.values(), key=lambda jump: (jump.at, jump.clock)))
+
+
+def _own_change(completion: Ints, at: int) -> float | None:
+    """By how much a step on a clock was longer or shorter than its neighbours."""
+    near = completion[max(0, at - _BEFORE_AND_AFTER) : at + _BEFORE_AND_AFTER]
+    if (near == NULL).any() or completion[at - 1] == NULL or completion[at] == NULL:
+        return None
+    return float(completion[at] - completion[at - 1] - np.median(np.diff(near)))
+
+
+def _every_step(clocks: Clocks, reduced: Ints) -> Clocks:
+    """Every rank a clock of its own, set anew by every completion."""
+    ranks = reduced.shape[1]
+    base = reduced[:, 0]
+    known = (reduced != NULL) & (base != NULL)[:, None]
+    offset = np.where(known, reduced - base[:, None], 0)
+    for rank in range(ranks):
+        at = np.flatnonzero(known[:, rank])
+        if len(at):
+            nearest = np.clip(np.searchsorted(at, np.arange(len(reduced))), 0, len(at) - 1)
+            offset[:, rank] = offset[at[nearest], rank]
+    scatter = np.array([_step_scatter(offset[:, rank]) for rank in range(ranks)])
+    return replace(
+        clocks,
+        method="every step",
+        names=tuple(f"rank {rank} on {clocks.names[c]}" for rank, c in enumerate(clocks.of_rank)),
+        of_rank=np.arange(ranks),
+        offset=offset,
+        statistical=scatter,
+        systematic=clocks.systematic[clocks.of_rank],
+    )
+
+
+def _step_scatter(offset: Ints) -> float:
+    change = np.diff(offset)
+    return _MAD_TO_SD * float(np.median(np.abs(change))) if len(change) else 0.0
+
+
+def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
+    """Adds what causality implies: no rank is reduced before the last one is ready.
+
+    Args:
+        clocks: the clocks.
+        ready: S × C, the latest of each clock's ranks, ``NULL`` where none was.
+        reduced: S × C, the earliest of each clock's ranks, ``LATEST`` where none was.
+    """
+    last = np.where(ready == NULL, NULL, ready - clocks.offset)
+    first = np.where(reduced == LATEST, LATEST, reduced - clocks.offset)
+    everybody, earliest = last.max(axis=1, initial=NULL), first.min(axis=1, initial=LATEST)
+    known = (everybody != NULL) & (earliest != LATEST)
+    uncertainty = 2 * clocks.statistical + clocks.systematic
+    widest = uncertainty[np.isfinite(uncertainty)].max(initial=0.0)
+    violated = known & (earliest < everybody - int(_ROUNDING + widest))
+    several = len(clocks.names) > 1 and known.any()
+    bound = _bound(first, last, everybody, earliest) if several else None
+    causality = Bounds.of(last, first, uncertainty, [jump.at for jump in clocks.jumps])
+    return replace(clocks, violated=violated, bound=bound, causality=causality)
+
+
+def _bound(first: Ints, last: Ints, everybody: Ints, earliest: Ints) -> float:
+    """The room that causality leaves to the clock that has most of it, nanoseconds."""
+    most = 0.0
+    for c in range(first.shape[1]):
+        known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (everybody != NULL)
+        if known.any():
+            later = np.quantile(earliest[known] - last[known, c], 0.01)
+            sooner = np.quantile(first[known, c] - everybody[known], 0.01)
+            most = max(most, float(later), float(sooner))
+    return most

@@ -1,0 +1,119 @@
+"""When the ranks of each clock were ready and reduced: all that clocks are brought together by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Bools, Cells, Ints
+from stallscope.arrays.partial_sort import smallest_of_few
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OfClocks:
+    """S steps × C clocks, nanoseconds on each clock."""
+
+    #: The last of a clock's ranks to be ready, ``NULL`` where none was.
+    ready: Ints
+    #: The first of its ranks to be reduced, ``LATEST`` where none was.
+    reduced: Ints
+    #: The median of its ranks' completions, ``NULL`` where none was; empty when all ranks share a clock.
+    completion: Ints
+    #: How far they lie apart, ``NULL`` where one of them is missing.
+    apart: Ints
+
+    @classmethod
+    def of(cls, stamps: Cells, of_rank: Ints, clocks: int) -> OfClocks:
+        """From ``ready`` and ``reduced`` of all ranks.
+
+        Args:
+            stamps: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
+            of_rank: per rank, the index of its clock.
+            clocks: how many there are.
+        """
+        found = stamps.by_steps(_of_clocks, of_rank, clocks)
+        return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*found, strict=True)))
+
+    def skew(self, of_rank: Ints) -> Floats:
+        """Per clock, how far its ranks' completions typically lie apart; NaN with a single rank."""
+        ranks = np.bincount(of_rank, minlength=self.apart.shape[1])
+        return np.array(
+            [
+                _median(self.apart[:, clock]) if ranks[clock] > 1 else np.nan
+                for clock in range(len(ranks))
+            ]
+        )
+
+
+def _median(apart: Ints) -> float:
+    known = apart[apart != NULL]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _of_clocks(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """C × steps each; see OfClocks."""
+    order = np.argsort(of_rank, kind="stable")
+    starts = np.searchsorted(of_rank[order], np.arange(clocks))
+    ready, reduced = (_in_order(block[name].T, order) for name in ("ready", "reduced"))
+    last = _of_each(np.maximum, ready, starts)
+    first, latest = (_of_each(join, reduced, starts) for join in (np.minimum, np.maximum))
+    whole = first != NULL
+    apart = np.where(whole, latest - first, NULL)
+    if not whole.all():
+        there = np.where(reduced == NULL, LATEST, reduced)
+        first = _of_each(np.minimum, there, starts)
+    completion = np.empty((0, reduced.shape[1]), np.int64)
+    if clocks > 1:
+        completion = _medians(reduced, starts, whole)
+    return last, first, completion, apart
+
+
+def _of_each(join: np.ufunc, values: Ints, starts: Ints) -> Ints:
+    """C × steps: the values of each clock's ranks joined."""
+    if len(starts) == 1:
+        # Several times as fast.
+        return np.asarray(join.reduce(values, axis=0, keepdims=True))
+    return np.asarray(join.reduceat(values, starts, axis=0))
+
+
+def _in_order(array: Array, order: Ints) -> Array:
+    return array if (np.diff(order) == 1).all() else array[order]
+
+
+def _medians(reduced: Ints, starts: Ints, whole: Bools) -> Ints:
+    """C × steps: the median over each clock's ranks that measured it; NULL where none did."""
+    sizes = np.diff(starts, append=len(reduced))
+    result = np.empty(whole.shape, np.int64)
+    for size in np.unique(sizes).tolist():
+        # Clocks of as many ranks at once.
+        own = np.flatnonzero(sizes == size)
+        ranks = (starts[own][:, None] + np.arange(size)).ravel()
+        values = _in_order(reduced, ranks) if len(own) == len(sizes) else reduced[ranks]
+        result[own] = _middle(values.reshape(len(own), size, -1))
+    for clock in np.flatnonzero(~whole.all(axis=1)).tolist():
+        partly = np.flatnonzero(~whole[clock])
+        own = reduced[starts[clock] : starts[clock] + sizes[clock]].T[partly]
+        result[clock, partly] = _middle_of_measured(own)
+    return result
+
+
+def _middle(values: Ints) -> Ints:
+    """Clocks × ranks × steps; the mean of the two middle ranks as int64: floats would lose digits."""
+    ranks = values.shape[1]
+    if ranks == 1:
+        return values[:, 0]
+    low, high = smallest_of_few(values, ((ranks - 1) // 2, ranks // 2))
+    return np.asarray(low + (high - low) // 2)
+
+
+def _middle_of_measured(reduced: Ints) -> Ints:
+    """Steps × ranks of one clock; the lower median."""
+    measured = reduced != NULL
+    there = measured.sum(axis=1)
+    ordered = np.sort(np.where(measured, reduced, LATEST), axis=1)
+    middle = ordered[np.arange(len(ordered)), np.maximum(there - 1, 0) // 2]
+    return np.where(there > 0, middle, NULL)

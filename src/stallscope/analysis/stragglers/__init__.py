@@ -1,0 +1,1 @@
+"""Which ranks and hosts are slow, and in which stage."""

@@ -1,0 +1,57 @@
+"""Hosts side by side: how late their ranks are, and how often the critical rank is one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.arrays.stats import Mean, mean_with_interval
+
+from ..ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class HostLateness:
+    """One host's ranks over the steady steps."""
+
+    host: str
+    ranks: tuple[int, ...]
+    #: Behind the reference rank, ms: the mean of its ranks; below zero where they are earlier.
+    late_ms: Mean
+    #: The share of steps in which the critical rank is on it, and what chance alone would give it.
+    critical_share: float
+    chance_share: float
+
+
+def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, ...]:
+    """Every host, in the order of its lowest rank.
+
+    Args:
+        ledger: steady steps.
+        hosts: per rank of the ledger, its host.
+    """
+    reference = ledger.last - ledger.imbalance
+    critical = np.bincount(ledger.critical, minlength=len(ledger.ranks)) / max(len(ledger), 1)
+    on: dict[str, list[int]] = {}
+    for position, host in enumerate(hosts):
+        on.setdefault(host, []).append(position)
+    return tuple(
+        HostLateness(
+            host,
+            tuple(ledger.ranks[position] for position in own),
+            _late(ledger, own, reference),
+            float(critical[own].sum()),
+            len(own) / len(ledger.ranks),
+        )
+        for host, own in on.items()
+    )
+
+
+def _late(ledger: Ledger, own: list[int], reference: np.ndarray) -> Mean:
+    """Over the steps that any of its ranks measured; what they did not measure is left out."""
+    there = ledger.measured.T[own]
+    late = np.where(there, ledger.arrival.T[own] - reference, 0).sum(axis=0)
+    known = there.sum(axis=0)
+    return mean_with_interval(late[known > 0] / known[known > 0]).scaled(1e-6)

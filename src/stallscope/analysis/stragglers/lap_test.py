@@ -1,0 +1,283 @@
+"""Is a rank or host slow, or is the slowest of many only the slowest by chance?
+
+The share of steps in which a rank is critical cannot tell: tests on it raise false alarms in up to
+half of all clean runs. The laps can: lap = the time from the reduction before to a rank's gradients
+being ready. A rank is named where its laps exceed its peers' beyond what their noise (autocorrelated
+over steps) and their own spread (across ranks) explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.arrays.blocks import Block, Bools, Cells, HeldCells, Ints, added
+from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.partial_sort import smallest_of_few
+from stallscope.arrays.stats import Floats, autocorrelation_time, robust_sd
+
+from ..ledger.ledger import Ledger
+
+#: Rank, host and burst tests share a false-alarm rate of 2 %.
+ALPHA = 0.02 / 3
+#: Excesses below 2 % are the speed differences of any healthy fleet; of a few ranks, whose own spread
+#: carries no information, those below 4 %.
+INDIFFERENCE = 0.02
+_INDIFFERENCE_OF_FEW = 0.04
+#: With fewer independent steps τ itself is uncertain, and only a rank is named whose fast laps are so
+#: many times the others' slow ones.
+FEWEST_INDEPENDENT = 20
+_GLARING = 1.5
+# From this many ranks on their spread is known; from the second on, robustly.
+_SPREAD_RANKS = 8
+_ROBUST_RANKS = 32
+# A host is slow if so many of its ranks are.
+_MOST_OF_A_HOST = 0.75
+# τ is the median over this many ranks at most: more do not change it, they only take time.
+_RANKS_FOR_TAU = 64
+
+
+@dataclass(frozen=True)
+class SlowOnes:
+    """Positions of the slow ones among the tested; ``too_few_steps`` if none can be named."""
+
+    named: tuple[int, ...]
+    #: Steps after which a lap has forgotten the one before.
+    tau: float
+    too_few_steps: bool
+
+
+def indifference(ranks: int) -> float:
+    """By which fraction healthy ranks differ in speed, when there are so many."""
+    return INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
+
+
+def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> SlowOnes:
+    """Ranks that are persistently slow among those at the positions ``tested``.
+
+    Args:
+        ledger: steady steps.
+        blind_ns: no rank is named for less; the completion skew where clocks were aligned by it.
+    """
+    ranks = np.array(tested, np.int64)
+    measured = ledger.cells.summed(_measured, ranks)
+    shares = measured / len(ledger) if len(ledger) else np.ones(len(ranks))
+    return _slow(ledger.cells, ranks, shares, blind_ns)
+
+
+def _measured(block: Block, ranks: Ints) -> Ints:
+    return np.asarray(block.of("measured", ranks).sum(axis=0))
+
+
+def slow_hosts(
+    ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
+) -> tuple[tuple[str, ...], SlowOnes | None]:
+    """Hosts that are persistently slow: the same test on the medians over each host's ranks."""
+    names = list(dict.fromkeys(hosts))
+    # A host with one rank is that rank: nothing is added by naming it twice.
+    if len(names) < 2 or len(names) == len(hosts) or not len(ledger):
+        return (), None
+    own = np.array(hosts)
+    columns = [np.flatnonzero(own == name) for name in names]
+    found = _slow_medians(ledger.cells, columns, blind_ns)
+    if not found.named:
+        return (), found
+    # One very slow rank lifts its host's median a little: every host is tested without its slowest, too.
+    means = ledger.cells.summed(_logarithms) / len(ledger)
+    fewer = [_without_slowest(ranks, means) for ranks in columns]
+    again = _slow_medians(ledger.cells, fewer, blind_ns)
+    slow = tuple(
+        names[index]
+        for index in found.named
+        if index in again.named and _most_are_slow(means, own == names[index])
+    )
+    return slow, found
+
+
+def _slow_medians(cells: Cells, columns: Sequence[Ints], blind_ns: float) -> SlowOnes:
+    """The test on the medians over each host's ranks."""
+    medians = np.concatenate(cells.by_steps(_medians, columns), axis=1)
+    of_hosts = HeldCells.of({"arrival": medians.T})
+    return _slow(of_hosts, np.arange(len(columns)), np.ones(len(columns)), blind_ns)
+
+
+def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
+    """Hosts × steps: per step the lower median over each host's ranks."""
+    arrival = block["arrival"].T
+    medians = np.empty((len(columns), arrival.shape[1]), np.int64)
+    sizes = np.array([len(ranks) for ranks in columns])
+    for size in np.unique(sizes).tolist():
+        # Hosts of as many ranks at once.
+        own = np.flatnonzero(sizes == size).tolist()
+        laps = arrival[np.concatenate([columns[host] for host in own])]
+        # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
+        laps = laps.reshape(len(own), size, arrival.shape[1])
+        (medians[own],) = smallest_of_few(laps, ((size - 1) // 2,))
+    return medians
+
+
+def _logarithms(block: Block) -> Floats:
+    """Per rank the sum of its laps' logarithms."""
+    return np.asarray(_log(block["arrival"]).sum(axis=0, dtype=np.float64))
+
+
+def _log(laps: Ints) -> npt.NDArray[np.float32]:
+    # Single precision: a millionth of a lap is all that is lost.
+    return np.log(np.maximum(laps, 1), dtype=np.float32)
+
+
+def _without_slowest(ranks: Ints, means: Floats) -> Ints:
+    return ranks if len(ranks) < 2 else np.delete(ranks, means[ranks].argmax())
+
+
+def _most_are_slow(means: Floats, own: Bools) -> bool:
+    """Whether a host's ranks are slow; two slow ones of eight lift its median, too."""
+    over = means[own] - np.median(means[~own])
+    return bool((over > np.log1p(INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
+
+
+def _slow(cells: Cells, tested: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
+    """The test.
+
+    Args:
+        cells: ``arrival`` are the laps, nanoseconds.
+        tested: positions of the ranks that are tested.
+        shares: per rank the share of its steps that were measured; in the others peers stand in.
+    """
+    n, ranks = cells.shape[0], len(tested)
+    if ranks < 2 or n < FEWEST_INDEPENDENT:
+        return SlowOnes((), 1.0, too_few_steps=True)
+    of_steps, of_ranks = zip(*cells.by_steps(_moments, tested), strict=True)
+    step_mean, (sums, squares) = np.concatenate(of_steps), added(of_ranks)
+    means = sums / n / shares
+    chosen = np.unique(np.linspace(0, ranks - 1, min(ranks, _RANKS_FOR_TAU)).astype(int))
+    some = _log(cells.columns("arrival", tested[chosen]))
+    tau = _tau(some)
+    sigma = _sigma(np.sqrt((squares - sums**2 / n) / (n - 1)))
+    if ranks == 2:
+        sigma = _sigma(_detrended(some - step_mean.astype(np.float32)[:, None]).std(axis=0, ddof=1))
+    independent = n / tau
+    if independent < FEWEST_INDEPENDENT:
+        glaring = _glaring(cells, tested, means)
+        return SlowOnes(glaring, tau, too_few_steps=not glaring)
+    excess = means - _median_of_others(means)
+    scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
+    freedom = 0.6 * (ranks - 1) * (independent - 1)
+    limit = scipy_stats.t.ppf(1 - ALPHA / ranks, freedom)
+    indifferent = np.log1p(max(indifference(ranks), blind_ns / float(np.exp(step_mean.mean()))))
+    slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
+    slow &= _stand_out(means)
+    named = tuple(np.flatnonzero(slow).tolist())
+    return SlowOnes(named, tau, too_few_steps=False)
+
+
+def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
+    """Of laps' logarithms per step the mean; (the sum of what is above it, of its squares) × ranks."""
+    x = _log(block.of("arrival", tested))
+    step_mean = x.mean(axis=1, dtype=np.float64)
+    x -= step_mean.astype(np.float32)[:, None]
+    squares = np.square(x, dtype=np.float64).sum(axis=0)
+    return step_mean, np.array([x.sum(axis=0, dtype=np.float64), squares])
+
+
+def _glaring(cells: Cells, tested: Ints, means: Floats) -> tuple[int, ...]:
+    """Ranks whose fast laps are far slower than the others' slow ones: no test is needed for that."""
+    candidates = np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2)
+    if not len(candidates):
+        return ()
+    own, others = cells.gathered(_own_and_others, tested, candidates)
+    fast, slow = np.quantile(own, 0.05, axis=1), np.quantile(others, 0.95, axis=1)
+    return tuple(candidates[fast > _GLARING * slow].tolist())
+
+
+def _own_and_others(block: Block, tested: Ints, candidates: Ints) -> tuple[Ints, Floats]:
+    """Candidates × steps: their laps, and the median of all others'."""
+    laps = block.of("arrival", tested)
+    others = [np.median(np.delete(laps, rank, axis=1), axis=1) for rank in candidates]
+    return laps[:, candidates].T, np.array(others)
+
+
+def _tau(some: npt.NDArray[np.float32]) -> float:
+    """Steps after which a median rank's laps, less what all ranks share, forget themselves.
+
+    Args:
+        some: logarithms of the laps of some ranks, n × ranks.
+    """
+    x = some.astype(np.float64)
+    ranks = x.shape[1]
+    # A rank that becomes ever slower moves the mean of a few ranks, and would pass for everybody's
+    # long memory; their median it does not move.
+    shared = np.median(x, axis=1) if ranks > 2 else x.mean(axis=1)
+    own = x - shared[:, None]
+    own -= own.mean(axis=0)
+    if ranks == 2:
+        # With two ranks the difference of the pair is all there is; a drift would inflate τ.
+        own = _detrended(own)
+    return float(np.median([autocorrelation_time(series) for series in own.T]))
+
+
+def _detrended(own: npt.NDArray[Any]) -> Floats:
+    n = len(own)
+    trend = np.arange(n) - (n - 1) / 2
+    return np.asarray(own - np.outer(trend, trend @ own / (trend @ trend)), np.float64)
+
+
+def _sigma(sigmas: Floats) -> float:
+    """The standard deviation of the median rank's laps, without what all ranks share."""
+    ranks = len(sigmas)
+    return float(np.median(sigmas)) * float(np.sqrt(ranks / (ranks - 1)))
+
+
+def _median_of_others(means: Floats) -> Floats:
+    """Per rank the median of all other ranks' means."""
+    order = np.argsort(means)
+    ordered = means[order]
+    others = len(means) - 1
+
+    def at(k: int) -> Floats:
+        # The k-th of the others: one further on from the rank's own place.
+        after = ordered[min(k + 1, others)]
+        return np.asarray(np.where(np.arange(len(means)) <= k, after, ordered[k]))
+
+    result = np.empty_like(means)
+    result[order] = (at((others - 1) // 2) + at(others // 2)) / 2
+    return result
+
+
+def _median_loss(ranks: int) -> float:
+    """How much more the median of the other ranks' means scatters than their mean would."""
+    return {2: 1.0, 3: 1.0, 4: 1.35}.get(ranks, float(np.pi / 2))
+
+
+def _stand_out(means: Floats) -> Bools:
+    """Whether each rank lies outside its peers' own spread; with few ranks there is none to see."""
+    ranks = len(means)
+    if ranks < _SPREAD_RANKS:
+        return np.ones(ranks, bool)
+    if ranks >= _ROBUST_RANKS:
+        # A median deviation knows the spread as well as a standard deviation of 0.37 times as many.
+        limit = scipy_stats.t.ppf(1 - ALPHA / ranks, 0.37 * (ranks - 1))
+        return np.asarray(means - np.median(means) > limit * robust_sd(means))
+    return _outliers(means)
+
+
+def _outliers(means: Floats) -> Bools:
+    """Values above the rest of a small sample (generalised extreme Studentised deviate, one-sided).
+
+    The largest is taken out again and again, and the last one that still stands out decides: two slow
+    ranks that widen each other's spread are found together (Rosner 1983).
+    """
+    order = np.argsort(means)[::-1]
+    result = np.zeros(len(means), bool)
+    for taken in range(len(means) // 3):
+        rest = means[order[taken:]]
+        n = len(rest)
+        deviation = (rest[0] - rest.mean()) / max(rest.std(ddof=1), 1e-12)
+        t = scipy_stats.t.ppf(1 - ALPHA / n, n - 2)
+        if deviation > (n - 1) * t / np.sqrt(n * (n - 2 + t * t)):
+            result[order[: taken + 1]] = True
+    return result

@@ -1,0 +1,207 @@
+"""The run's own steps, replayed without a fault.
+
+Nothing is assumed about distributions: a faulty rank's arrivals are replaced by what its healthy
+peers needed in the same part of the run, and the maximum over the ranks is taken again. "Step time −
+imbalance" would promise far too much: the slowest of healthy ranks is late, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.arrays.blocks import NULL, Array, Block
+from stallscope.arrays.stats import Mean, mean_with_interval
+
+from ..ledger.ledger import Ledger
+from .lateness import LateCells
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: Without a baseline, dispatching a step and a plain optimizer update are taken to need 1 ± 1 ms each.
+ASSUMED_MS = 1.0
+
+# Slow drifts that all ranks share must not be taken for a rank's own: map in parts of the run.
+_WINDOWS = 10
+_FEWEST_STEPS_PER_WINDOW = 100
+# The healthy ranks' distribution is taken from this many of them at most.
+_PEERS = 64
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The steps without a fault, n of them.
+
+    ``last`` is when the last rank would be ready, nanoseconds. Mapping one sample to another fixes its
+    mean, although n other steps would have had another one by chance: that error does not show in
+    ``last``. ``fixed`` brings it back: per step what was put in, above what it was taken from,
+    weighted by how often it decides who is last.
+    """
+
+    last: Ints
+    fixed: Floats
+
+    def saved(self, ledger: Ledger) -> Ints:
+        """Per step, what the replay is ahead of the run."""
+        return np.asarray(ledger.last - self.last)
+
+
+def mean_saved(saved: Ints, fixed: Floats | None = None, unsure_ns: float = 0.0) -> Mean:
+    """What a replay saves per step, nanoseconds.
+
+    Args:
+        saved: per step.
+        fixed: see Replay.
+        unsure_ns: half an interval of what it is held against, a baseline's mean.
+    """
+    value = float(saved.mean()) if len(saved) else float("nan")
+    scatter = mean_with_interval(saved if fixed is None else saved + fixed)
+    if scatter.ci95 is None:
+        return Mean(value, None)
+    below, above = scatter.value - scatter.ci95[0], scatter.ci95[1] - scatter.value
+    about = Mean(value, (value - below, value + above))
+    return about.minus(Mean(0.0, (-unsure_ns, unsure_ns))) if unsure_ns else about
+
+
+def windows(steps: int) -> list[int]:
+    """Where the parts begin into which a run is cut for its replay, and where the last one ends."""
+    parts = max(1, min(_WINDOWS, steps // _FEWEST_STEPS_PER_WINDOW))
+    sizes = [len(part) for part in np.array_split(np.zeros(steps, bool), parts)]
+    return [0, *np.cumsum(sizes).tolist()]
+
+
+def last_without(ledger: Ledger, ranks: Sequence[int]) -> Ints:
+    """Per step, when the last of the other ranks is ready; the earliest there is, if none is left."""
+    chosen = list(ranks)
+    if not chosen:
+        return ledger.last
+    if len(chosen) == 1 and len(ledger.ranks) > 1:
+        next_to_last = ledger.of("arrival", ledger.second)
+        without = np.where(ledger.critical == chosen[0], next_to_last, ledger.last)
+        return np.asarray(without, np.int64)
+    return ledger.cells.per_step(_last_of, np.array(others(ledger, ranks), np.int64))
+
+
+def others(ledger: Ledger, ranks: Sequence[int]) -> list[int]:
+    """Positions of all other ranks."""
+    return [rank for rank in range(len(ledger.ranks)) if rank not in set(ranks)]
+
+
+def _last_of(block: Block, ranks: Ints) -> Ints:
+    return np.asarray(block.of("arrival", ranks).max(axis=1, initial=NULL))
+
+
+def _quantiles(of: Ints, count: int) -> Ints:
+    """So many quantiles of all values, ascending."""
+    ordered = np.sort(of, axis=None)
+    return np.asarray(ordered[((np.arange(count) + 0.5) / count * len(ordered)).astype(int)])
+
+
+def _mapped(values: Ints, quantiles: Ints, edges: Sequence[int]) -> Ints:
+    """In every part, every column's k-th smallest value replaced by the k-th of the part's quantiles.
+
+    In place, so that what is common to all ranks in a step stays. Subtracting the mean excess instead
+    fails on bursts.
+    """
+    result = np.empty(values.shape[::-1], np.int64).T
+    for begin, end in pairwise(edges):
+        for column, target in zip(values[begin:end].T, result[begin:end].T, strict=True):
+            target[np.argsort(column)] = quantiles[begin:end]
+    return result
+
+
+def some_of(ranks: Sequence[int]) -> list[int]:
+    """As many of these ranks as a distribution or a mean needs, evenly spread."""
+    at = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))
+    return [ranks[index] for index in at]
+
+
+def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Replay:
+    """The steps as they would be if the faulty ranks were like their peers.
+
+    Quantile mapping: a faulty rank's k-th smallest arrival becomes the matching quantile of the
+    healthy ranks' pooled ones.
+    """
+    healthy = some_of(others(ledger, faulty))
+    if not len(faulty) or not healthy:
+        return Replay(ledger.last, np.zeros(len(ledger)))
+    edges, peers = windows(len(ledger)), ledger.cells.columns("arrival", healthy)
+    quantiles = np.concatenate(
+        [_quantiles(peers[begin:end], end - begin) for begin, end in pairwise(edges)]
+    )
+    as_healthy = ledger.cells.made_by_ranks(_as_healthy, quantiles, edges, ranks=list(faulty))
+    latest, who = as_healthy.gathered(_latest, "arrival")
+    last = np.maximum(last_without(ledger, faulty), latest)
+    decides = _shares(who[latest == last], len(faulty), len(ledger))
+    fixed = as_healthy.per_step(_put_in, "arrival", decides, peers.mean(axis=1))
+    return Replay(np.asarray(last, np.int64), fixed)
+
+
+def _as_healthy(block: Block, quantiles: Ints, edges: Sequence[int]) -> dict[str, Array]:
+    return {"arrival": _mapped(block["arrival"], quantiles, edges)}
+
+
+def _latest(block: Block, name: str) -> tuple[Ints, Ints]:
+    """Per step the greatest value, and the position of the first rank that has it."""
+    values = block[name]
+    return values.max(axis=1, initial=NULL), np.asarray(np.argmax(values, axis=1))
+
+
+def _put_in(block: Block, name: str, decides: Floats, instead_of: Floats) -> Floats:
+    """What was put in, above what it was taken from, weighted by how often it decides who is last."""
+    return np.asarray((block[name] - instead_of[block.steps, None]) @ decides)
+
+
+def _shares(who: Ints, ranks: int, steps: int) -> Floats:
+    """Per rank, in which share of the steps it is the last one."""
+    return np.bincount(who, minlength=ranks) / max(steps, 1)
+
+
+def without_lateness(ledger: Ledger, cells: LateCells) -> Ints:
+    """Per step, when the last rank would be ready if these cells had not been late."""
+    last = ledger.last.copy()
+    order = np.argsort(cells.step, kind="stable")
+    late = (cells.step[order], cells.rank[order], cells.by[order])
+    at, without = ledger.cells.gathered(_not_late, *late)
+    last[at] = without
+    return last
+
+
+def _not_late(block: Block, step: Ints, rank: Ints, by: Ints) -> tuple[Ints, Ints]:
+    """Steps with late cells, and when the last rank would be ready without."""
+    own = block.within(step)
+    at, row = np.unique(step[own], return_inverse=True)
+    if not len(at):
+        return at, at
+    arrival = block["arrival"][at - block.steps.start]
+    np.subtract.at(arrival, (row, rank[own]), by[own])
+    return at, arrival.max(axis=1)
+
+
+def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequence[int]) -> Ints:
+    """Per step, when the last rank would be ready if a stage took no more than ASSUMED_MS.
+
+    Args:
+        ledger: steady steps.
+        stage: ``input`` or ``other``.
+        fixed_last: when the last rank would be ready if the slow ranks were fixed.
+        healthy: positions of all other ranks. A fixed rank arrives with them and gains what they do.
+    """
+    chosen = np.array(healthy, np.int64)
+    better = ledger.cells.per_step(_without_excess, stage, chosen)
+    if len(chosen) == len(ledger.ranks):
+        return better
+    gained = ledger.cells.per_step(_last_of, chosen) - better
+    return np.asarray(fixed_last - gained)
+
+
+def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:
+    """When the last of these ranks would be ready if the stage took no more than is assumed."""
+    arrival, own = (block.of(name, ranks) for name in ("arrival", stage))
+    better = arrival - np.maximum(own - int(ASSUMED_MS * 1e6), 0)
+    return np.asarray(better.max(axis=1, initial=NULL))

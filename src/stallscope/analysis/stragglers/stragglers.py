@@ -1,0 +1,332 @@
+"""Ranks and hosts that make the others wait, and lateness that varies from step to step.
+
+Slow hosts are looked for first, then slow ranks among the rest, then ranks and hosts that are late now
+and then, then lateness that varies from step to step. Each is tested without those found before, so
+that one fault neither hides another nor is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.arrays.blocks import NULL, Block, Bools, Ints
+from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.stats import Floats, mean_with_interval
+
+from ..ledger.ledger import STAGES, Ledger
+from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks
+from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
+from .replay import mean_saved, others, some_of, without_faulty, without_lateness
+from .straggler import Straggler
+
+# Lateness that costs less of a step is not worth a name; lateness that varies from step to step, a
+# mention.
+_BURSTS_WORTH = 0.01
+_ROTATION_WORTH = 0.005
+# A rank has more work, not less speed, where it gets so many more samples.
+_MORE_WORK = 1.01
+_RAMP_WINDOWS = 10
+_FEWEST_STEPS_FOR_RAMP = 100
+_TREND = 0.01
+# Where the median step knows so little of the mean excess, it comes from few steps.
+_FEW_LATE_STEPS = 0.25
+
+
+@dataclass(frozen=True)
+class Found:
+    """All stragglers of a run, the costliest first."""
+
+    stragglers: tuple[Straggler, ...]
+    #: Positions of the ranks that are slow all the time, and of all others.
+    slow: tuple[int, ...]
+    healthy: tuple[int, ...]
+    #: Lateness at times that healing ranks would mend, and the named ones' part of it.
+    late: LateCells | None
+    named_late: LateCells | None
+    #: Whether no rank can be named because there are too few independent steps.
+    too_few_steps: bool
+
+
+def find_stragglers(
+    ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
+) -> Found:
+    """Test for stragglers of every kind.
+
+    Args:
+        ledger: steady steps.
+        replayed: the same with starving ranks at their loaders' pace, to find what fixing a rank
+            gains; the same ledger where that is not in question.
+        hosts: per rank, its host.
+        blind_ns: no rank is named for less: the completion skew, where clocks were aligned by it.
+    """
+    everyone = range(len(ledger.ranks))
+    both = (ledger, replayed)
+    tested_hosts, host_test = _slow_hosts(*both, hosts, blind_ns)
+    names = [name for name in tested_hosts if not _now_and_then(ledger, _of(hosts, name))]
+    rest = [rank for rank in everyone if hosts[rank] not in names]
+    named, test = _slow_ranks(*both, rest, blind_ns)
+    slow = [rank for rank in named if not _now_and_then(ledger, [rank])]
+    faulty = sorted({*everyone} - {*rest} | {*slow})
+    healthy = [rank for rank in everyone if rank not in set(faulty)] or list(everyone)
+
+    stragglers = [_persistent(*both, _of(hosts, name), healthy, (name,)) for name in names]
+    stragglers += [_persistent(*both, [rank], healthy, ()) for rank in slow]
+    late = named_late = None
+    if len(healthy) > 1:
+        bursting = _Bursting(
+            tuple(rank for rank in named if rank not in slow),
+            tuple(name for name in tested_hosts if name not in names),
+        )
+        found, late, named_late = _late(*both, healthy, bursting, hosts, test.tau)
+        stragglers += found
+    too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
+    return Found(
+        tuple(sorted(stragglers, key=lambda one: one.cost_ms.value, reverse=True)),
+        tuple(faulty),
+        tuple(healthy),
+        late,
+        named_late,
+        too_few and not names,
+    )
+
+
+def _slow_hosts(
+    ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float
+) -> tuple[list[str], SlowOnes | None]:
+    """Hosts that the lap test names and whose slowness is their own."""
+    named, test = slow_hosts(ledger, hosts, blind_ns)
+    own = _their_own(ledger, replayed, [_of(hosts, name) for name in named])
+    return [named[index] for index in own], test
+
+
+def _slow_ranks(
+    ledger: Ledger, replayed: Ledger, tested: Sequence[int], blind_ns: float
+) -> tuple[list[int], SlowOnes]:
+    """Ranks that the lap test names and whose slowness is their own."""
+    test = slow_ranks(ledger, tested, blind_ns)
+    named = [tested[index] for index in test.named]
+    return [
+        named[index] for index in _their_own(ledger, replayed, [[rank] for rank in named])
+    ], test
+
+
+def _their_own(ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]) -> list[int]:
+    """Which of these (groups of) ranks the others wait for, and would not for their own loaders instead.
+
+    With all of them healed but one, that one still costs something.
+    """
+    if replayed is ledger:
+        return list(range(len(slow)))
+    least = _worthwhile(ledger, replayed, 0.0) * float(ledger.total.mean())
+    healed = float(without_faulty(replayed, [rank for own in slow for rank in own]).last.mean())
+    result = []
+    for index in range(len(slow)):
+        rest = [rank for other, own in enumerate(slow) if other != index for rank in own]
+        if float(without_faulty(replayed, rest).last.mean()) - healed >= least:
+            result.append(index)
+    return result
+
+
+def _worthwhile(ledger: Ledger, replayed: Ledger, share: float) -> float:
+    """The share of a step that a straggler has to cost; more where loaders hide each other's pace."""
+    return share if replayed is ledger else max(share, indifference(len(ledger.ranks)))
+
+
+def _persistent(
+    ledger: Ledger,
+    replayed: Ledger,
+    ranks: Sequence[int],
+    healthy: Sequence[int],
+    hosts: tuple[str, ...],
+) -> Straggler:
+    """A rank (or a host's ranks) that is slow all the time, or ever more."""
+    own = set(ranks)
+    peers = some_of([rank for rank in healthy if rank not in own] or others(ledger, ranks))
+    there, excess = _excess(ledger, ranks, peers)
+    stage = max(excess, key=lambda name: float(excess[name].mean()))
+    healed = without_faulty(replayed, ranks)
+    return Straggler(
+        pattern="ramp" if _ramps(excess[stage]) else "persistent",
+        ranks=tuple(ledger.ranks[rank] for rank in ranks),
+        hosts=hosts,
+        stage=stage,
+        excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
+        late_share=float(np.isin(ledger.critical, list(ranks))[there].mean()),
+        cost_ms=mean_saved(healed.saved(replayed), healed.fixed).scaled(1e-6),
+        work=_work(ledger, ranks, peers),
+    )
+
+
+def _excess(
+    ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]
+) -> tuple[Bools, dict[str, Floats]]:
+    """Per step whether these ranks' own figures are there, and no stand-ins; and in those steps, by how
+    much each stage of theirs takes longer than their peers'.
+    """
+    own = np.array(ranks, np.int64), np.array(peers, np.int64)
+    there, excess = ledger.cells.gathered(_beside_peers, *own)
+    there = there if there.any() else ~there
+    return there, {stage: one[there] for stage, one in zip(STAGES, excess, strict=True)}
+
+
+def _beside_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
+    """Per step whether most of the ranks measured it, and stages × steps of their excess."""
+    means = [[block.of(stage, own).mean(axis=1) for stage in STAGES] for own in (ranks, peers)]
+    there = block.of("measured", ranks).mean(axis=1) > 0.5
+    return there, np.array(means[0]) - np.array(means[1])
+
+
+def _of(hosts: Sequence[str], name: str) -> list[int]:
+    return [rank for rank, host in enumerate(hosts) if host == name]
+
+
+def _now_and_then(ledger: Ledger, ranks: Sequence[int]) -> bool:
+    """Whether these are slow on average for a few late steps, and in most steps like the others."""
+    _, stages = _excess(ledger, ranks, some_of(others(ledger, ranks)))
+    excess = max(stages.values(), key=lambda series: float(series.mean()))
+    return bool(np.median(excess) < _FEW_LATE_STEPS * excess.mean()) and not _ramps(excess)
+
+
+def _ramps(excess: Floats) -> bool:
+    """Whether an excess grows steadily from next to nothing, as throttling and leaks make it."""
+    if len(excess) < _FEWEST_STEPS_FOR_RAMP:
+        return False
+    parts = np.array([part.mean() for part in np.array_split(excess, _RAMP_WINDOWS)])
+    trend = scipy_stats.linregress(np.arange(_RAMP_WINDOWS), parts)
+    grown = trend.slope * (_RAMP_WINDOWS - 1)
+    return bool(trend.pvalue < _TREND and grown > parts.mean())
+
+
+def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
+    """How many times its peers' samples a rank works through in a step, where it is more."""
+    samples = [np.array(own, np.int64) for own in (ranks, peers)]
+    missing, *sums = ledger.cells.summed(_samples, *samples)
+    if missing or not sums[1]:
+        return None
+    ratio = float(sums[0] / len(ranks) / (sums[1] / len(peers)))
+    return ratio if ratio > _MORE_WORK else None
+
+
+def _samples(block: Block, *groups: Ints) -> Ints:
+    """In how many cells they are missing, and the sums of each group of ranks."""
+    own = [block.of("samples", ranks) for ranks in groups]
+    missing = sum(int((samples == NULL).sum()) for samples in own)
+    return np.array([missing, *(samples.sum() for samples in own)])
+
+
+@dataclass(frozen=True)
+class _Bursting:
+    """Ranks (positions) and hosts that the lap test named, for a few late steps."""
+
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+
+
+def _late(
+    ledger: Ledger,
+    replayed: Ledger,
+    healthy: Sequence[int],
+    bursting: _Bursting,
+    hosts: Sequence[str],
+    tau: float,
+) -> tuple[list[Straggler], LateCells, LateCells]:
+    """Late cells by who they pile up on, those that healing ranks would mend, and the named ones'.
+
+    Two looks: at cells beyond doubt, and at all that are hardly chance.
+    """
+    cells = late_cells(ledger, healthy)
+    looks = (episodes(cells.take(cells.sure), tau), episodes(cells, tau))
+    stragglers: list[Straggler] = []
+    named_hosts = [name for found in looks for name in _bursting_hosts(found, hosts)]
+    for name in dict.fromkeys([*bursting.hosts, *named_hosts]):
+        own = [rank for rank in healthy if hosts[rank] == name]
+        stragglers += _bursts(ledger, replayed, cells.of_ranks(own), own, (name,))
+    left = _not_named(ledger, healthy, stragglers)
+    known = [rank for rank in left if rank in bursting.ranks]
+    rest = [rank for rank in left if rank not in known]
+    named = [rest[at] for found in looks for at in piled_up(found.per_rank(rest), len(looks))]
+    for rank in dict.fromkeys([*known, *named]):
+        stragglers += _bursts(ledger, replayed, cells.of_ranks([rank]), [rank], ())
+    left = _not_named(ledger, healthy, stragglers)
+    moves = np.isin(cells.rank, left)
+    mended = [cells.take(~moves)]
+    for one in _rotating(ledger, replayed, cells.take(moves)):
+        stragglers.append(one)
+        # Input and other that come late on any rank are won back with those stages' own fixes.
+        if one.counts_as_imbalance:
+            mended.append(cells.take(moves).of_stage(one.stage))
+    return stragglers, joined(mended), mended[0]
+
+
+def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Straggler]) -> list[int]:
+    named = {rank for one in stragglers for rank in one.ranks}
+    return [rank for rank in ranks if ledger.ranks[rank] not in named]
+
+
+def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
+    """Hosts most of whose ranks are late together, more often than other hosts'."""
+    names = list(dict.fromkeys(hosts))
+    if len(names) < 2 or len(names) == len(hosts):
+        return []
+    together = found.per_host([_of(hosts, name) for name in names])
+    return [names[index] for index in piled_up(together, 2)]
+
+
+def _bursts(
+    ledger: Ledger,
+    replayed: Ledger,
+    cells: LateCells,
+    ranks: Sequence[int],
+    hosts: tuple[str, ...],
+) -> list[Straggler]:
+    """The straggler that these cells make, where it costs enough to be named."""
+    if not len(cells):
+        return []
+    one = _late_straggler("bursts", ledger, replayed, cells, ranks, hosts)
+    return [one] if _worth(one, ledger, _worthwhile(ledger, replayed, _BURSTS_WORTH)) else []
+
+
+def _rotating(ledger: Ledger, replayed: Ledger, cells: LateCells) -> list[Straggler]:
+    """Lateness that varies from step to step, by stage."""
+    by_stage = [cells.of_stage(stage) for stage in STAGES]
+    made = [
+        _late_straggler("rotating", ledger, replayed, own, (), ())
+        for own in by_stage
+        if own.sure.any()
+    ]
+    return [one for one in made if _worth(one, ledger, _ROTATION_WORTH)]
+
+
+def _worth(found: Straggler, ledger: Ledger, share: float) -> bool:
+    return found.cost_ms.value >= share * float(ledger.total.mean()) / 1e6
+
+
+def _late_straggler(
+    pattern: str,
+    ledger: Ledger,
+    replayed: Ledger,
+    cells: LateCells,
+    ranks: Sequence[int],
+    hosts: tuple[str, ...],
+) -> Straggler:
+    saved = ledger.last - without_lateness(replayed, cells)
+    own = cells.of_stage(cells.worst_stage)
+    # One value per late step: lateness of several ranks in one step is one event.
+    worst = np.zeros(len(ledger), np.int64)
+    np.maximum.at(worst, own.step, own.by)
+    late = worst > 0
+    typical, seen = own.typical()
+    excess = mean_with_interval(worst[late])
+    return Straggler(
+        pattern=pattern,
+        ranks=tuple(ledger.ranks[rank] for rank in ranks),
+        hosts=hosts,
+        stage=cells.worst_stage,
+        excess_ms=excess.scaled(1e-6 * typical / float(own.by.mean())),
+        late_share=min(1.0, float(late.mean()) / seen),
+        cost_ms=mean_saved(saved).scaled(1e-6),
+        work=None,
+    )

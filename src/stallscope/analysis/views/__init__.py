@@ -1,0 +1,1 @@
+"""Figures that single pages and reports ask for."""

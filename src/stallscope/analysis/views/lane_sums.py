@@ -1,0 +1,237 @@
+"""Sums of ranks' stages over blocks of steps, level by level, as maps keep their pictures.
+
+A level has blocks of four times as many steps as the one below it. Of many ranks there are sums of
+groups of neighbours, too, so that a picture of a thousand ranks is made of a hundred lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.arrays.blocks import Ints
+
+from ..ledger.ledger import Ledger
+
+Floats = npt.NDArray[np.float32]
+
+#: A rank's own stages in the order in which a step goes through them; exposed allreduce follows.
+LANE_STAGES = ("other", "input", "compute", "wait")
+
+_MS = 1e-6
+_FAN = 4
+# A level of so few blocks is added up faster than a further one is found.
+_FEWEST_BLOCKS = 64
+# Cells that are worked on at a time: they fit into the processor's cache.
+_AT_A_TIME = 2**18
+# Sums of groups that are smaller would save nothing that is worth their memory.
+_RANKS_PER_GROUP = 8
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Lines × blocks of steps; float32 milliseconds over the steps that were measured."""
+
+    #: 5 × lines × blocks: the stages, then by how much later than the reference rank.
+    values: Floats
+    #: The greatest lateness; -inf where nothing was measured.
+    latest: Floats
+    #: Steps that were measured, summed over ranks; a single line, that of one rank, where it is
+    #: ``alike`` for all: every rank has measured every step.
+    count: Floats
+    alike: bool
+
+    def by(self, fan: int) -> Sums:
+        """The same in blocks of ``fan`` of these blocks; the last one may hold fewer."""
+        if fan == 1:
+            return self
+        return Sums(
+            _joined(self.values, fan, np.add),
+            _joined(self.latest, fan, np.maximum),
+            _joined(self.count, fan, np.add),
+            self.alike,
+        )
+
+    def take(self, lines: slice, blocks: slice) -> Sums:
+        """Some of the lines and blocks."""
+        count = self.count if self.alike else self.count[lines]
+        values, latest = self.values[:, lines, blocks], self.latest[lines, blocks]
+        return Sums(values, latest, count[:, blocks], self.alike)
+
+    def grouped(self, sizes: Ints) -> Sums:
+        """The same with so many neighbouring lines each added up."""
+        if len(sizes) == self.latest.shape[0]:
+            return self
+        starts = np.cumsum(sizes) - sizes
+        return Sums(
+            np.add.reduceat(self.values, starts, axis=1),
+            np.maximum.reduceat(self.latest, starts, axis=0),
+            self.count if self.alike else np.add.reduceat(self.count, starts, axis=0),
+            self.alike,
+        )
+
+    def means(self, ranks: Ints) -> Floats:
+        """5 × lines × blocks, for lines of so many ranks; NaN where nothing was measured."""
+        count = self.count * ranks[:, None] if self.alike else self.count
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.values / np.where(count > 0, count, np.nan), np.float32)
+
+    def put(self, lines: slice, first: int, part: Sums) -> None:
+        """Write a part into its place."""
+        blocks = slice(first, first + part.latest.shape[1])
+        self.values[:, lines, blocks] = part.values
+        self.latest[lines, blocks] = part.latest
+        self.count[slice(None) if self.alike else lines, blocks] = part.count
+
+
+class LaneSums:
+    """Sums over a ledger's steps, of every rank and of groups of them.
+
+    Args:
+        ledger: with at least one step and one rank.
+        rows: the order of the ranks, as positions in the ledger.
+        groupings: rows at which groups of neighbours begin, from the smallest groups on.
+    """
+
+    def __init__(self, ledger: Ledger, rows: Ints, groupings: Sequence[Ints]) -> None:
+        self._ledger, self._rows = ledger, rows
+        self._alike = bool(ledger.measured.all())
+        count = len(rows)
+        few = [starts for starts in groupings if len(starts) * _RANKS_PER_GROUP <= count]
+        self._groups = few[0] if few and len(few[0]) > 1 else np.zeros(0, np.int64)
+        # Levels of 1, 4, 16, … steps; single steps of every rank are in the ledger.
+        self._of_ranks: list[Sums] = [_empty(0, 0, self._alike)]
+        self._of_groups: list[Sums] = []
+        self._read()
+        for levels in (self._of_ranks, self._of_groups):
+            while levels and levels[-1].latest.shape[1] > _FEWEST_BLOCKS:
+                levels.append(levels[-1].by(_FAN))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return sum(
+            array.nbytes
+            for level in (*self._of_ranks, *self._of_groups)
+            for array in (level.values, level.latest, level.count)
+        )
+
+    def over(self, edges: Ints, steps: slice, per_block: int) -> Sums:
+        """Sums of lines between some rows over blocks of steps, from the coarsest level that has them.
+
+        Args:
+            edges: rows at which the lines begin, and the one after the last.
+            steps: begins with a whole block.
+            per_block: a power of two.
+        """
+        lines, levels = edges, self._of_ranks
+        if np.isin(edges[:-1], self._groups).all():
+            lines = np.searchsorted(self._groups, edges)
+            levels = self._of_groups
+        level, fan = 0, per_block
+        while fan % _FAN == 0 and level + 1 < len(levels):
+            level, fan = level + 1, fan // _FAN
+        size = per_block // fan
+        own = slice(int(lines[0]), int(lines[-1]))
+        blocks = slice(steps.start // size, -(-steps.stop // size))
+        if level == 0 and levels is self._of_ranks:
+            return self._single_steps(own, steps, np.diff(edges), fan)
+        return levels[level].take(own, blocks).grouped(np.diff(lines)).by(fan)
+
+    def _single_steps(self, rows: slice, steps: slice, sizes: Ints, fan: int) -> Sums:
+        starts = rows.start + np.cumsum(sizes) - sizes
+        parts = []
+        for own, _ in _parts(np.append(starts, rows.stop), steps.stop - steps.start):
+            at = np.searchsorted(starts, (own.start, own.stop))
+            parts.append(self._exact(own, steps).grouped(sizes[slice(*at)]).by(fan))
+        return _below_each_other(parts)
+
+    def _read(self) -> None:
+        """Read the ledger once: of every rank blocks of steps, of groups single steps."""
+        rows, steps = len(self._rows), len(self._ledger)
+        blocks = _empty(rows, -(-steps // _FAN), self._alike)
+        single = _empty(len(self._groups), steps, self._alike)
+        starts = self._groups if len(self._groups) else np.arange(rows)
+        sizes = np.diff(starts, append=rows)
+        for own, at in _parts(np.append(starts, rows), steps):
+            part = self._exact(own, at)
+            blocks.put(own, at.start // _FAN, part.by(_FAN))
+            if len(self._groups):
+                lines = slice(*np.searchsorted(starts, (own.start, own.stop)).tolist())
+                single.put(lines, at.start, part.grouped(sizes[lines]))
+        self._of_ranks.append(blocks)
+        if len(self._groups):
+            self._of_groups.append(single)
+
+    def _exact(self, rows: slice, steps: slice) -> Sums:
+        """Single steps of some rows, from the ledger."""
+        ledger, chosen = self._ledger, self._rows[rows]
+        fetch, compute, arrival, measured = (
+            _lines(array, chosen, steps)
+            for array in (ledger.input, ledger.compute, ledger.arrival, ledger.measured)
+        )
+        at = np.arange(steps.start, steps.stop)
+        late = arrival - ledger.arrival[at, ledger.reference[steps]]
+        values = np.empty((5, *arrival.shape), np.float32)
+        stages = (arrival - fetch - compute, fetch, compute, ledger.last[steps] - arrival, late)
+        for index, stage in enumerate(stages):
+            np.multiply(stage, _MS, out=values[index], casting="same_kind")
+        if self._alike:
+            return Sums(values, values[4], np.ones((1, arrival.shape[1]), np.float32), True)
+        latest = np.where(measured, values[4], np.float32(-np.inf))
+        values[:, ~measured] = 0
+        return Sums(values, latest, measured.astype(np.float32), False)
+
+
+def _parts(edges: Ints, steps: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and steps that fit into the cache; what lies between two edges stays together."""
+    wide = min(steps, _AT_A_TIME)
+    low = 0
+    while low < len(edges) - 1:
+        high = int(np.searchsorted(edges, edges[low] + _AT_A_TIME // wide, "right")) - 1
+        high = max(high, low + 1)
+        for step in range(0, steps, wide):
+            yield slice(int(edges[low]), int(edges[high])), slice(step, min(step + wide, steps))
+        low = high
+
+
+def _empty(lines: int, blocks: int, alike: bool) -> Sums:
+    return Sums(
+        np.empty((5, lines, blocks), np.float32),
+        np.empty((lines, blocks), np.float32),
+        np.empty((1 if alike else lines, blocks), np.float32),
+        alike,
+    )
+
+
+def _lines(array: npt.NDArray[Any], chosen: Ints, steps: slice) -> npt.NDArray[Any]:
+    """Rows × steps of an n × R array."""
+    first, last = int(chosen[0]), int(chosen[-1])
+    if (np.diff(chosen) == 1).all():
+        return array.T[first : last + 1, steps]
+    return np.asarray(array.T[chosen, steps])
+
+
+def _below_each_other(parts: Sequence[Sums]) -> Sums:
+    if len(parts) == 1:
+        return parts[0]
+    return Sums(
+        np.concatenate([part.values for part in parts], axis=1),
+        np.concatenate([part.latest for part in parts]),
+        parts[0].count if parts[0].alike else np.concatenate([part.count for part in parts]),
+        parts[0].alike,
+    )
+
+
+def _joined(array: Floats, fan: int, join: Callable[..., Any]) -> Floats:
+    """Blocks of ``fan`` neighbours along the last axis; the last block may be shorter."""
+    result = array[..., ::fan].copy()
+    for offset in range(1, fan):
+        part = array[..., offset::fan]
+        own = result[..., : part.shape[-1]]
+        join(own, part, out=own)
+    return result

@@ -1,0 +1,257 @@
+"""A run's steps as lanes: one per rank, on one axis of time, as quick from afar as from near.
+
+Every step ends for all ranks at R(i), so that all lanes share its begin and end. From afar a lane is
+cut into cells of 2^k steps; a cell holds the means of its rank's stages, and by how much the rank was
+later than the reference rank on average and at most. Close up, a cell is one step.
+
+Where there are more ranks than lanes, neighbours share one: ranks of one host, then whole hosts. A
+cell that no rank of its lane has measured is NaN, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.arrays.blocks import Ints
+from stallscope.arrays.stats import robust_sd
+
+from ..ledger.ledger import GAPS, Ledger
+from .lane_sums import LANE_STAGES, Floats, LaneSums
+
+__all__ = ["BETWEEN", "LANE_STAGES", "Floats", "Gap", "Lanes", "View"]
+
+#: What lies between steps: time of which nothing was recorded, then as in the ledger.
+BETWEEN = ("pause", *GAPS)
+
+_MS = 1e-6
+# Chance makes a rank late by more than this in less than one of a million cells.
+_LATE_SDS = 6.0
+_SMALLEST_SHARE = 0.05
+# The usual is taken over so many ranks and steps at most: more do not change it.
+_RANKS_FOR_USUAL = 64
+_STEPS_FOR_USUAL = 2000
+# Gaps that one picture can show side by side; where there are more, the longest are shown.
+_MOST_GAPS = 500
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Time between two steps: where it begins, and the nanoseconds of each kind of BETWEEN."""
+
+    begin: int
+    parts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """Lanes × cells of a part of a run; milliseconds, NaN where no rank of a lane has measured."""
+
+    steps_per_cell: int
+    #: Per cell: positions of its first and its last step.
+    first_step: Ints
+    last_step: Ints
+    #: L + 1 rows: lane i holds those from ``edges[i]`` up to ``edges[i + 1]``.
+    edges: Ints
+    #: 4 × lanes × cells, in the order of LANE_STAGES.
+    stages: Floats
+    #: Lanes × cells: how much later than the reference rank, on average and at most.
+    late: Floats
+    latest: Floats
+    #: Per cell: means of the whole step and of exposed allreduce.
+    total: Floats
+    allreduce: Floats
+    #: Per cell: the row that came last most often, and in how many of its steps.
+    last: Ints
+    last_count: Ints
+
+
+class Lanes:
+    """A ledger on one axis of time, from its first step's begin on, and at every zoom.
+
+    Args:
+        ledger: with at least one step and one rank.
+        hosts: the ranks' hosts, in the ledger's order.
+        longest_pause: nanoseconds; sessions that lie further apart, or come before those before
+            them, were recorded on clocks that have nothing in common, and follow each other at once.
+    """
+
+    def __init__(self, ledger: Ledger, hosts: Sequence[str], longest_pause: int) -> None:
+        self.ledger = ledger
+        #: Per row, the position of its rank in the ledger: ranks of one host are neighbours.
+        self.rows = _by_host(hosts)
+        #: Per step, nanoseconds: where the gap before it begins, where it begins itself and ends.
+        self.gap_begin, self.begin, self.end = _axis(ledger, longest_pause)
+        #: Lateness from which on a cell deserves a mark, ms.
+        self.late_from = _late_from(ledger)
+        self._row_of = np.argsort(self.rows)
+        self._groupings = _groupings([hosts[row] for row in self.rows])
+        self._sums = LaneSums(ledger, self.rows, self._groupings)
+        self._pause = np.zeros(len(ledger), np.int64)
+        self._pause[1:] = self.gap_begin[1:] - self.end[:-1]
+        self._with_gap = np.flatnonzero(self.begin - self.gap_begin + self._pause > 0)
+
+    def __len__(self) -> int:
+        return len(self.ledger)
+
+    @property
+    def span(self) -> int:
+        """Nanoseconds from the first step's begin to the last one's end."""
+        return int(self.end[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, the ledger's own not counted."""
+        return self._sums.nbytes
+
+    def row_of(self, rank: int) -> int | None:
+        """The row of a rank; None where it is not in the ledger."""
+        ranks = self.ledger.ranks
+        return int(self._row_of[ranks.index(rank)]) if rank in ranks else None
+
+    def rows_of(self, positions: Ints) -> Ints:
+        """The rows of ranks at these positions in the ledger; -1 stays -1."""
+        return np.where(positions < 0, -1, self._row_of[positions])
+
+    def at(self, time: int) -> int:
+        """Position of the step at a time, or of the one that comes next; of the last one after it."""
+        return min(int(np.searchsorted(self.end, time, "right")), len(self) - 1)
+
+    def view(
+        self, begin: int, end: int, rows: tuple[int, int], most_lanes: int, most_cells: int
+    ) -> View:
+        """What lies between two times on some rows.
+
+        Args:
+            begin: nanoseconds.
+            end: nanoseconds, after ``begin``.
+            rows: the first one and the one after the last.
+            most_lanes: lanes that these rows may take.
+            most_cells: cells side by side; one more where cells are cut.
+        """
+        edges = self._edges(rows, most_lanes)
+        steps, per_cell = self._cells(begin, end, most_cells)
+        sums = self._sums.over(edges, steps, per_cell)
+        means = sums.means(np.diff(edges))
+        first_step = np.arange(steps.start, steps.stop, per_cell)
+        last, last_count = self._last(steps, per_cell)
+        return View(
+            steps_per_cell=per_cell,
+            first_step=first_step,
+            last_step=np.minimum(first_step + per_cell, steps.stop) - 1,
+            edges=edges,
+            stages=means[:4],
+            late=means[4],
+            latest=np.where(np.isfinite(sums.latest), sums.latest, np.float32(np.nan)),
+            total=_mean_ms(self.ledger.total[steps], per_cell),
+            allreduce=_mean_ms(self.ledger.allreduce[steps], per_cell),
+            last=last,
+            last_count=last_count,
+        )
+
+    def gaps(self, begin: int, end: int, shortest: int = 0) -> list[Gap]:
+        """What lies between steps within a part of the run, leaving out what is short."""
+        low, high = np.searchsorted(self._with_gap, (self.at(begin), self.at(end) + 1))
+        at = self._with_gap[low:high]
+        length = self.begin[at] - self.gap_begin[at] + self._pause[at]
+        at, length = at[length >= shortest], length[length >= shortest]
+        if len(at) > _MOST_GAPS:
+            at = np.sort(at[np.argpartition(length, -_MOST_GAPS)[-_MOST_GAPS:]])
+        return [self._gap(int(step)) for step in at]
+
+    def _gap(self, step: int) -> Gap:
+        pause = int(self._pause[step])
+        own = (
+            self.ledger.gaps[step] if self.begin[step] > self.gap_begin[step] else (0,) * len(GAPS)
+        )
+        return Gap(int(self.gap_begin[step]) - pause, (pause, *(int(part) for part in own)))
+
+    def _edges(self, rows: tuple[int, int], most: int) -> Ints:
+        """The rows at which lanes begin and end: the smallest groups that fit."""
+        for starts in self._groupings:
+            low = int(np.searchsorted(starts, rows[0], "right")) - 1
+            high = int(np.searchsorted(starts, rows[1], "left"))
+            if high - low <= most:
+                break
+        return np.append(starts, len(self.rows))[low : high + 1]
+
+    def _cells(self, begin: int, end: int, most: int) -> tuple[slice, int]:
+        """Steps in whole cells (the run's last one may be shorter), and how many a cell has."""
+        first = self.at(begin)
+        behind = max(int(np.searchsorted(self.gap_begin, end, "left")), first + 1)
+        per_cell = 1
+        while -(-(behind - first) // per_cell) > most:
+            per_cell *= 2
+        return slice(
+            first - first % per_cell, min(-(-behind // per_cell) * per_cell, len(self))
+        ), per_cell
+
+    def _last(self, steps: slice, per_cell: int) -> tuple[Ints, Ints]:
+        critical = self.rows_of(self.ledger.critical[steps])
+        if per_cell == 1:
+            return critical, np.ones(len(critical), np.int64)
+        cells, rows = -(-len(critical) // per_cell), len(self.rows)
+        cell = np.arange(len(critical)) // per_cell
+        often = np.bincount(cell * rows + critical, minlength=cells * rows).reshape(cells, rows)
+        return often.argmax(axis=1), often.max(axis=1)
+
+
+def _by_host(hosts: Sequence[str]) -> Ints:
+    """Positions of ranks, host by host, hosts in the order of their lowest ranks."""
+    number = {host: index for index, host in enumerate(dict.fromkeys(hosts))}
+    return np.argsort([number[host] for host in hosts], kind="stable")
+
+
+def _axis(ledger: Ledger, longest_pause: int) -> tuple[Ints, Ints, Ints]:
+    gap_begin = ledger.reduced - ledger.total - ledger.gaps.sum(axis=1)
+    pause = gap_begin[1:] - ledger.reduced[:-1]
+    foreign = (pause < 0) | (pause > longest_pause)
+    shift = np.full(len(ledger), int(ledger.reduced[0] - ledger.total[0]))
+    shift[1:] += np.cumsum(np.where(foreign, pause, 0))
+    end = ledger.reduced - shift
+    begin = end - ledger.total
+    gap_begin -= shift
+    # The axis begins with a step, not with what lies before it.
+    gap_begin[0] = begin[0]
+    return gap_begin, begin, end
+
+
+def _late_from(ledger: Ledger) -> float:
+    steps = _evenly(len(ledger), _STEPS_FOR_USUAL)
+    ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
+    reference = ledger.arrival[steps, ledger.reference[steps]]
+    late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
+    # Around zero, where the reference rank itself always is.
+    others = late[ranks != ledger.reference[steps][:, None]]
+    scatter = robust_sd(np.concatenate([others, -others]))
+    smallest = _SMALLEST_SHARE * float(np.median(ledger.total))
+    return max(_LATE_SDS * scatter, smallest) * _MS
+
+
+def _evenly(number: int, most: int) -> Ints:
+    return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))
+
+
+def _groupings(hosts: Sequence[str]) -> list[Ints]:
+    """Rows at which lanes begin: 1, 2, 4, … neighbours of a host in one, then 1, 2, 4, … hosts."""
+    count = len(hosts)
+    host_starts = np.array([row for row in range(count) if not row or hosts[row] != hosts[row - 1]])
+    sizes = np.diff(host_starts, append=count)
+    found, size = [], 1
+    while size < sizes.max():
+        parts = zip(host_starts, sizes, strict=True)
+        found.append(np.concatenate([start + np.arange(0, own, size) for start, own in parts]))
+        size *= 2
+    size = 1
+    while not found or len(found[-1]) > 1:
+        found.append(host_starts[::size])
+        size *= 2
+    return found
+
+
+def _mean_ms(array: Ints, per_cell: int) -> Floats:
+    starts = np.arange(0, len(array), per_cell)
+    count = np.diff(starts, append=len(array))
+    return np.asarray(np.add.reduceat(array, starts) / count * _MS, np.float32)

@@ -1,0 +1,122 @@
+"""How late every rank is over the run, in so many cells as a screen can show.
+
+Lateness is the rank's arrival less the reference rank's: below zero where it was earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallscope.arrays.blocks import LATEST, NULL, Block, Ints
+from stallscope.arrays.stats import Floats
+
+from ..ledger.ledger import Ledger
+
+#: Cells along the run, and ranks above each other, that can be distinguished.
+MOST_COLUMNS = 400
+MOST_ROWS = 200
+# Of many rows fewer columns: what is sent of a map stays below a megabyte.
+_MOST_CELLS = 36_000
+# More rows than this by so much are better than hosts that share one.
+_TOLERATED = 1.5
+# More of them would leave no room for the others.
+_MOST_ALONE = 40
+
+
+@dataclass(frozen=True)
+class LatenessMap:
+    """Rows of ranks × columns of steps; milliseconds, NaN where no rank of the row was measured."""
+
+    #: Positions of the ranks in the ledger, row by row.
+    rows: tuple[tuple[int, ...], ...]
+    #: Positions of the steps at which columns begin, and one after the last step.
+    edges: Ints
+    mean: Floats
+    #: The same of that rank of the row alone that is latest.
+    latest: Floats
+    #: The latest single step of a cell, at which position it is, and the position of its rank.
+    most: Floats
+    most_step: Ints
+    most_rank: Ints
+
+
+def lateness_map(ledger: Ledger, rows: Sequence[Sequence[int]]) -> LatenessMap:
+    """The lateness of rows of ranks, averaged over as many steps as a column has to hold."""
+    n = len(ledger)
+    columns = min(n, MOST_COLUMNS, max(_MOST_CELLS // max(len(rows), 1), 1))
+    edges = np.unique(np.linspace(0, n, columns + 1).astype(np.int64))
+    reference = ledger.of("arrival", ledger.reference)
+    parts = ledger.cells.by_ranks(_of_ranks, reference, edges)
+    of_ranks = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    cells = [_row(*(part[list(row)] for part in of_ranks)) for row in rows]
+    mean, latest, most, step, position = (np.array(part) for part in zip(*cells, strict=True))
+    rank = np.array([np.asarray(row)[at] for row, at in zip(rows, position, strict=True)])
+    return LatenessMap(tuple(map(tuple, rows)), edges, mean, latest, most, step, rank)
+
+
+def rows_of_ranks(
+    hosts: Sequence[str], alone: Collection[int] = (), most: int = MOST_ROWS
+) -> list[list[int]]:
+    """Positions of ranks in rows: host by host, neighbours together where there are too many.
+
+    Args:
+        hosts: per rank, its host.
+        alone: positions of ranks that get rows of their own: among neighbours they would vanish.
+        most: how many rows there should be.
+    """
+    first = {host: hosts.index(host) for host in set(hosts)}
+    order = sorted(range(len(hosts)), key=lambda rank: (first[hosts[rank]], rank))
+    together = max(1, -(-len(hosts) // most))
+    per_host = [hosts.count(host) for host in first]
+    split_hosts = sum(-(-count // together) for count in per_host) <= _TOLERATED * most
+    single = frozenset(alone) if len(alone) <= _MOST_ALONE else frozenset()
+    rows: list[list[int]] = []
+    for rank in order:
+        last = rows[-1] if rows else None
+        joins = (
+            last is not None
+            and len(last) < together
+            and not {rank, last[-1]} & single
+            and not (split_hosts and hosts[rank] != hosts[last[-1]])
+        )
+        if last is not None and joins:
+            last.append(rank)
+        else:
+            rows.append([rank])
+    return rows
+
+
+def _of_ranks(block: Block, reference: Ints, edges: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Ranks × columns: how many steps are known, by how much the rank was late in all of them and in
+    its latest one, and the position of that.
+    """
+    # Rank by rank, as it lies in memory.
+    late, there = block["arrival"].T - reference, block["measured"].T
+    begin, counts = edges[:-1], np.diff(edges)
+    known = np.add.reduceat(there.astype(np.int64), begin, axis=1)
+    total = np.add.reduceat(np.where(there, late, 0), begin, axis=1)
+    late = np.where(there, late, NULL)
+    most = np.maximum.reduceat(late, begin, axis=1)
+    # The first of a column's steps that are as late.
+    as_late = late == np.repeat(most, counts, axis=1)
+    steps = np.where(as_late, np.arange(late.shape[1]), LATEST)
+    return known, total, most, np.minimum.reduceat(steps, begin, axis=1)
+
+
+def _row(
+    known: Ints, total: Ints, most: Ints, step: Ints
+) -> tuple[Floats, Floats, Floats, Ints, Ints]:
+    """A row's cells, from those of its ranks: the mean, that of the latest rank, and the maximum with
+    its step's and rank's positions.
+    """
+    of_ranks = np.where(known > 0, total / np.maximum(known, 1) / 1e6, -np.inf).max(axis=0)
+    known, total, latest = known.sum(axis=0), total.sum(axis=0), most.max(axis=0)
+    step = np.where(most == latest, step, LATEST)
+    rank = step.argmin(axis=0)
+    nothing = known == 0
+    mean = np.where(nothing, np.nan, total / np.maximum(known, 1) / 1e6)
+    latest_rank = np.where(nothing, np.nan, of_ranks)
+    return mean, latest_rank, np.where(nothing, np.nan, latest / 1e6), step.min(axis=0), rank

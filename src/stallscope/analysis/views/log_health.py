@@ -1,0 +1,141 @@
+"""What a run's logs hold, rank by rank, and what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.arrays.pivot import in_parts, of_generation
+from stallscope.run import Log, Run
+
+from ..settings.setup import number
+
+Ints = npt.NDArray[np.int64]
+
+#: Timestamps within a step, in the order in which they are taken.
+STAMPS = ("data", "ready", "reduced")
+# Numbers further apart, as in a log with a damaged one, must not cost memory.
+_FURTHEST_APART = 10_000_000
+
+
+@dataclass(frozen=True)
+class RankLogs:
+    """What one rank left; nothing at all where ``files`` is 0."""
+
+    rank: int
+    #: The host on which it ran last; None where it left no log.
+    host: str | None
+    files: int
+    size: int
+    steps: int
+    #: Steps that some other rank recorded in the same generations and this one did not.
+    missing_steps: int
+    torn: int
+    #: Whether its last log has an end.
+    ended: bool
+    #: What recording cost: microseconds of the training thread per turn of its loop (the median of the
+    #: last turns), and bytes that were written. None where its last log does not tell.
+    cost_us: float | None = None
+    written: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.files) and self.ended and not self.torn and not self.missing_steps
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """Why timestamps are not where they could be, and on which ranks."""
+
+    reason: str
+    ranks: tuple[int, ...]
+
+
+def rank_logs(run: Run) -> tuple[RankLogs, ...]:
+    """Every rank that trained, by its number."""
+    counts = np.zeros(len(run.logs), np.int64)
+    for part in in_parts(run.steps):
+        counts += np.bincount(part["log"].to_numpy(), minlength=len(run.logs))
+    recorded = _steps_by_generation(run)
+    costs = run.recorder_cost
+    own: dict[int, list[int]] = {rank: [] for rank in range(run.size)}
+    for index, log in enumerate(run.logs):
+        own.setdefault(log.rank, []).append(index)
+    return tuple(
+        replace(
+            _of_rank(rank, own[rank], run, counts, recorded),
+            cost_us=_amount(costs.get(rank, {}).get("host_us_median")),
+            written=number(costs.get(rank, {}).get("bytes")),
+        )
+        for rank in sorted(own)
+    )
+
+
+def stamps_measured(run: Run) -> dict[str, float | None]:
+    """Per timestamp, in which share of the recorded steps it was taken; None without steps."""
+    rows = run.steps.num_rows
+    return {name: 1 - run.steps[name].null_count / rows if rows else None for name in STAMPS}
+
+
+def unplaced_stamps(run: Run) -> tuple[Unplaced, ...]:
+    """The reasons that recorders give for timestamps that they could not place."""
+    ranks: dict[str, set[int]] = {}
+    for log in run.logs:
+        reason = _reason(log)
+        if reason:
+            ranks.setdefault(reason, set()).add(log.rank)
+    return tuple(Unplaced(reason, tuple(sorted(own))) for reason, own in ranks.items())
+
+
+def _amount(value: object) -> float | None:
+    """Return a number from a log, if it is one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        return None
+    return float(value)
+
+
+def _reason(log: Log) -> str:
+    stamps = log.facts.get("stamps")
+    return str(stamps.get("reason") or "") if isinstance(stamps, Mapping) else ""
+
+
+def _of_rank(
+    rank: int, indices: list[int], run: Run, counts: Ints, recorded: Mapping[int, int]
+) -> RankLogs:
+    if not indices:
+        return RankLogs(rank, None, 0, 0, 0, sum(recorded.values()), 0, ended=False)
+    logs = [run.logs[index] for index in indices]
+    last = max(logs, key=lambda log: (log.generation, log.part))
+    steps = int(counts[indices].sum())
+    expected = sum(recorded.get(generation, 0) for generation in {log.generation for log in logs})
+    return RankLogs(
+        rank,
+        last.host,
+        len(logs),
+        sum(log.size for log in logs),
+        steps,
+        max(0, expected - steps),
+        sum(log.torn for log in logs),
+        last.ended,
+    )
+
+
+def _steps_by_generation(run: Run) -> dict[int, int]:
+    """How many different steps the ranks of each generation recorded together."""
+    numbers = pc.unique(run.steps["generation"]).to_pylist()
+    return {one: _different(of_generation(run.steps, one)["step"]) for one in sorted(numbers)}
+
+
+def _different(step: pa.ChunkedArray) -> int:
+    span = pc.min_max(step).as_py()
+    if span["max"] - span["min"] > _FURTHEST_APART:
+        return int(pc.count_distinct(step).as_py())
+    seen = np.zeros(span["max"] - span["min"] + 1, bool)
+    for chunk in step.chunks:
+        seen[chunk.to_numpy() - span["min"]] = True
+    return int(seen.sum())

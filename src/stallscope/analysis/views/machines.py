@@ -1,0 +1,165 @@
+"""What machines measured of themselves, sorted for people: quantities, and their values over time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.run import Run, Series
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_DEVICE = re.compile(r"^gpu_[0-9]+_")
+# What tells most of where time went comes first.
+_FIRST = ("gpu_utilization", "cpu_utilization", "gpu_memory_usage", "system_memory_usage")
+# A value is about the time since the one before it. Further apart than so many times the usual
+# distance, nothing was measured between them.
+_LONGEST_DISTANCES = 2.0
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One kind of measurement, of all machines and devices together or of one of them."""
+
+    #: As its log calls it; without the number of a device where it is of several.
+    name: str
+    unit: str
+    series: tuple[Series, ...]
+    #: Whether it is of all that measured it.
+    whole: bool
+
+    @property
+    def key(self) -> str:
+        """Its own among the quantities of a run; for addresses."""
+        node = "" if self.whole else self.series[0].node or ""
+        return "/".join(part for part in (node, self.name, self.unit) if part)
+
+    @property
+    def top(self) -> float:
+        """What an axis from zero goes to."""
+        highest = max(float(series.value.max()) for series in self.series)
+        return max(highest, 100.0) if self.unit == "%" else max(highest, 0.0) or 1.0
+
+    @property
+    def devices(self) -> int:
+        """How many GPUs it is of; 0 where it is of none."""
+        return sum(_DEVICE.match(series.name) is not None for series in self.series)
+
+    @property
+    def nodes(self) -> int:
+        return len({series.node for series in self.series})
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Values side by side; NaN where nothing was measured."""
+
+    low: Floats
+    mean: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Values between two moments: their mean, and from which to which single ones go."""
+
+    mean: float
+    low: float
+    high: float
+    #: How many there are.
+    values: int
+
+
+def quantities(run: Run) -> list[Quantity]:
+    """What was measured, the most telling first: of all together, then of each of several."""
+    groups: dict[tuple[str, str], list[Series]] = {}
+    for series in run.series:
+        groups.setdefault((_DEVICE.sub("gpu_", series.name), series.unit), []).append(series)
+    ordered = sorted(groups.items(), key=lambda group: _worth(*group[0]))
+    together, alone = [], []
+    for (name, unit), own in ordered:
+        if len(own) == 1:
+            together.append(Quantity(own[0].name, unit, tuple(own), False))
+        else:
+            together.append(Quantity(name, unit, tuple(own), True))
+            alone += [Quantity(series.name, unit, (series,), False) for series in own]
+    return [*together, *alone]
+
+
+def over(
+    times: Sequence[Ints], values: Sequence[Floats], begin: int, end: int, columns: int
+) -> Columns:
+    """Series side by side as columns of equal width, for one picture.
+
+    A column holds the least, the mean and the greatest of its values, where it has none the value that
+    its time is about. The mean over several series counts each of them once.
+
+    Args:
+        times: of the values of each series, ascending, in any nanoseconds.
+        values: as many of each.
+        begin: where the first column begins, in the same nanoseconds.
+        end: where the last one ends.
+        columns: how many there are.
+    """
+    edges = np.linspace(begin, end, columns + 1).astype(np.int64)
+    low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
+    total, members = np.zeros(columns), np.zeros(columns)
+    for at, value in zip(times, values, strict=True):
+        own = _columns(at, value, edges)
+        known = ~np.isnan(own.mean)
+        low[known] = np.minimum(low[known], own.low[known])
+        high[known] = np.maximum(high[known], own.high[known])
+        total[known] += own.mean[known]
+        members += known
+    there = members > 0
+    none = np.full(columns, np.nan)
+    return Columns(
+        np.where(there, low, none),
+        np.divide(total, members, out=none.copy(), where=there),
+        np.where(there, high, none),
+    )
+
+
+def between(series: Sequence[Series], begin: int, end: int) -> Figures | None:
+    """All values from one wall time to another, nanoseconds since 1970; None where there are none."""
+    parts = []
+    for one in series:
+        first, last = np.searchsorted(one.wall_ns, (begin, end + 1))
+        parts.append(one.value[first:last])
+    found = np.concatenate(parts) if parts else np.zeros(0)
+    return figures_of(found) if len(found) else None
+
+
+def figures_of(values: Floats) -> Figures:
+    """Of one value at least."""
+    return Figures(float(values.mean()), float(values.min()), float(values.max()), len(values))
+
+
+def _columns(at: Ints, value: Floats, edges: Ints) -> Columns:
+    bounds = np.searchsorted(at, edges, "right")
+    counts = np.diff(bounds)
+    low, mean, high = (np.full(len(counts), np.nan) for _ in range(3))
+    inside = np.flatnonzero(counts)
+    if len(inside):
+        part, starts = value[bounds[0] : bounds[-1]], bounds[inside] - bounds[0]
+        low[inside] = np.minimum.reduceat(part, starts)
+        high[inside] = np.maximum.reduceat(part, starts)
+        mean[inside] = np.add.reduceat(part, starts) / counts[inside]
+    reach = _LONGEST_DISTANCES * float(np.median(np.diff(at))) if len(at) > 1 else 0.0
+    empty = np.flatnonzero((counts == 0) & (bounds[1:] < len(at)))
+    following = bounds[1:][empty]
+    near = at[following] - edges[1:][empty] < reach
+    for array in (low, mean, high):
+        array[empty[near]] = value[following[near]]
+    return Columns(low, mean, high)
+
+
+def _worth(name: str, unit: str) -> tuple[int, str, str]:
+    # A share says more than a size.
+    first = _FIRST.index(name) if name in _FIRST and unit == "%" else len(_FIRST)
+    return first, name, unit

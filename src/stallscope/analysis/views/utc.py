@@ -1,0 +1,35 @@
+"""When the steps of a ledger were, by the wall clock of the rank that their axis is counted on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallscope.arrays.blocks import Ints
+from stallscope.run import Run
+
+from .. import Analysis
+from ..ledger.ledger import Ledger
+
+
+def reduced_at(run: Run, ledger: Ledger) -> Ints | None:
+    """Wall time at which each step was reduced, nanoseconds since 1970 in UTC.
+
+    None where no wall clock ties the ledger to UTC, or several do that have nothing in common.
+    """
+    rank = ledger.ranks[0]
+    logs = [log for log in run.logs if log.rank == rank and log.wall_minus_monotonic]
+    if not logs or len({log.clock_domain for log in logs}) > 1:
+        return None
+    logs.sort(key=lambda log: log.anchor)
+    own = np.searchsorted([log.anchor for log in logs], ledger.reduced, "right") - 1
+    offset = np.array([log.wall_minus_monotonic for log in logs], np.int64)[np.maximum(own, 0)]
+    return np.asarray(ledger.reduced + offset)
+
+
+def steady_wall(analysis: Analysis) -> tuple[int, int] | None:
+    """From when to when the steady steps were, nanoseconds since 1970; None where that is not known."""
+    ledger = analysis.steady
+    if ledger is None or not ledger.ranks or not len(ledger):
+        return None
+    walls = reduced_at(analysis.run, ledger)
+    return None if walls is None else (int(walls[0]) - int(ledger.total[0]), int(walls[-1]))

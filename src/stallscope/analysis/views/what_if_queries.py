@@ -1,0 +1,83 @@
+"""What-if questions that a user asks: so many times the bandwidth, so many ranks.
+
+``bandwidth:4`` is answered from the run alone. ``ranks:64`` needs a model of the communication, fitted
+to the run and to others of the same job on other numbers of ranks; beyond them it is extrapolated, and
+from one size it goes from all bandwidth to all latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stallscope.arrays.stats import Mean
+
+from ..gains.baseline import match_single
+from ..gains.what_if import WhatIf
+from ..ledger.ledger import Ledger
+from ..network.communication import faster, fit_communication, project
+from ..result import Analysis
+from ..scaling.projection import communication_of
+
+_MOST_RANKS = 1_000_000
+
+
+def ask(fix: str, analysis: Analysis, others: Sequence[Analysis] = ()) -> WhatIf | None:
+    """The answer; None where the run has no ledger to replay.
+
+    Args:
+        fix: ``bandwidth:FACTOR`` or ``ranks:NUMBER``.
+        analysis: the run that is asked about.
+        others: further runs; those of the same job on other numbers of ranks are used.
+
+    Raises:
+        ValueError: if that is no such question.
+    """
+    kind, number = parse(fix)
+    ledger = analysis.steady
+    if ledger is None:
+        return None
+    if kind == "bandwidth":
+        # Whatever the run shows, the network with more bandwidth was not measured.
+        return replace(faster(ledger, number), extrapolated=True)
+    return _on_ranks(int(number), analysis, ledger, others)
+
+
+def parse(fix: str) -> tuple[str, float]:
+    """The kind of question and its number.
+
+    Raises:
+        ValueError: if that is no such question.
+    """
+    kind, _, text = fix.partition(":")
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if kind == "bandwidth" and 0 < number < float("inf"):
+        return kind, number
+    if kind == "ranks" and 1 <= number <= _MOST_RANKS and number == int(number):
+        return kind, number
+    raise ValueError(f"{fix!r} is not a what-if question: use bandwidth:4 or ranks:64")
+
+
+def _on_ranks(
+    ranks: int, analysis: Analysis, ledger: Ledger, others: Sequence[Analysis]
+) -> WhatIf | None:
+    same = [
+        other
+        for other in others
+        if other.run.id != analysis.run.id
+        and other.run.size != analysis.run.size
+        and other.run.synthetic == analysis.run.synthetic
+        and not match_single(analysis.run, other.run).differs
+    ]
+    measured = [one for one in map(communication_of, [analysis, *same]) if one is not None]
+    model = fit_communication(measured)
+    if model is None:
+        return None
+    sizes = [one.run.size for one in [analysis, *same]]
+    found = project(ranks, analysis.run.size, ledger, model, sizes)
+    now = float(ledger.total.mean()) / 1e6
+    saved = Mean(now - found.step_ms.value, None)
+    return WhatIf(f"ranks:{ranks}", saved, found.speedup, found.ci95, found.extrapolated)

@@ -1,0 +1,313 @@
+"""Rows of a table of steps as arrays of step × rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .blocks import NULL, Array, Bools, Cells, HeldCells, Ints, on_all_cores
+from .memory import Room
+from .remote_table import AwayTable
+
+T = TypeVar("T")
+
+#: Rows that are looked at together.
+ROWS = 2**20
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """One generation's rows: S steps × R ranks."""
+
+    steps: Ints
+    ranks: tuple[int, ...]
+    #: Per step the epoch that a rank put it in, the latest where they differ; -1 where none did.
+    epochs: Ints
+    #: Per step whether it is the first of all, or a rank's first one in another session.
+    session_start: Bools
+    #: Columns by name, NULL where missing.
+    cells: Cells
+    #: Whether it is known that nothing is missing in any of them.
+    complete: bool = False
+
+
+def side_by_side(
+    table: pa.Table, names: Sequence[str], room: Room, sessions: Ints | None = None
+) -> SideBySide:
+    """Some columns of a generation's steps, rank by rank.
+
+    Args:
+        table: its rows.
+        names: the columns.
+        room: where arrays may lie that are not the table's own memory.
+        sessions: per log the training session that it was recorded in; None where each has its own.
+    """
+    if isinstance(table, AwayTable):
+        return table.side_by_side(names, sessions)
+    laid_out = _LaidOut.of(table)
+    if laid_out is None:
+        rows = _Rows(table, _Numbers.of(table["step"]), _Numbers.of(table["rank"]))
+        facts, steps, ranks = rows.read(sessions), rows.steps.numbers, rows.ranks.numbers
+        arrays = rows.scattered(names, room)
+    else:
+        facts, steps, ranks = laid_out.read(sessions), laid_out.steps, laid_out.ranks
+        shape = (len(steps), len(ranks))
+        arrays = {name: _as_it_lies(table[name], shape, room) for name in names}
+    return SideBySide(
+        steps,
+        tuple(ranks.tolist()),
+        facts.epochs,
+        facts.session_start,
+        # They may be the table's own memory, which is not written to.
+        HeldCells.of(arrays, room),
+        laid_out is not None and not any(table[name].null_count for name in names),
+    )
+
+
+def by_parts(table: pa.Table | AwayTable, kernel: Callable[..., T], *args: Any) -> list[T]:
+    """What a kernel finds in parts of a table, log by log and with at least a row each.
+
+    Args:
+        table: steps that come log by log.
+        kernel: a function of a module over a part and ``args``.
+    """
+    if isinstance(table, AwayTable):
+        return table.by_parts(kernel, *args)
+    return [kernel(part, *args) for part in in_parts(table)]
+
+
+def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
+    """The rows of other logs than these."""
+    if isinstance(table, AwayTable):
+        return table.without_logs(logs)
+    if not logs:
+        return table
+    return table.filter(pc.invert(pc.is_in(table["log"], pa.array(logs, pa.int32()))))
+
+
+def in_parts(table: pa.Table) -> Iterator[pa.Table]:
+    """A table's rows, so many at a time that what is made of them stays small."""
+    return (table.slice(begin, ROWS) for begin in range(0, table.num_rows, ROWS))
+
+
+def of_generation(table: pa.Table, generation: int) -> pa.Table:
+    """The rows of one generation; the table itself, or a part of it, where they follow each other."""
+    if isinstance(table, AwayTable):
+        return table.of_generation(generation)
+    numbers = (part["generation"].to_numpy() for part in in_parts(table))
+    counts = [np.count_nonzero(own == generation) for own in numbers]
+    if sum(counts) == table.num_rows:
+        return table
+    first = pc.index(table["generation"], pa.scalar(generation, pa.int32())).as_py()
+    own = table.slice(first, sum(counts))
+    if pc.min_max(own["generation"]).as_py() == {"min": generation, "max": generation}:
+        return own
+    return table.filter(pc.equal(table["generation"], generation))
+
+
+def _as_it_lies(column: pa.ChunkedArray, shape: tuple[int, int], room: Room) -> Array:
+    """A column of which every rank has all steps, in order."""
+    if not column.null_count:
+        return np.asarray(column.to_numpy().reshape(shape[::-1]).T)
+    array = room(shape, np.int64)
+    flat = array.T.reshape(-1)
+    for begin in range(0, len(column), ROWS):
+        part = _filled(column.slice(begin, ROWS))
+        flat[begin : begin + len(part)] = part
+    return array
+
+
+class _Numbers:
+    """The different numbers of a column, ascending."""
+
+    # Counting is ten times faster than sorting; gaps in the numbers may cost it some memory.
+    _GAPS = 1000
+
+    def __init__(self, numbers: Ints, place: Ints | None) -> None:
+        self.numbers, self._place = numbers, place
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> _Numbers:
+        if not len(column):
+            return cls(np.zeros(0, np.int64), None)
+        span = pc.min_max(column).as_py()
+        first, last = span["min"], span["max"]
+        if last - first >= 2 * len(column) + cls._GAPS:
+            return cls(np.sort(pc.unique(column).to_numpy()).astype(np.int64), None)
+        present = np.zeros(last - first + 1, bool)
+        for begin in range(0, len(column), ROWS):
+            present[column.slice(begin, ROWS).to_numpy() - first] = True
+        return cls(np.flatnonzero(present) + first, np.cumsum(present) - 1)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def positions(self, values: Ints) -> Ints:
+        if self._place is None:
+            return np.searchsorted(self.numbers, values)
+        if len(self._place) == len(self.numbers):
+            return np.asarray(values - self.numbers[0])
+        return np.asarray(self._place[values - self.numbers[0]])
+
+
+@dataclass(frozen=True)
+class _Facts:
+    epochs: Ints
+    session_start: Bools
+
+    @classmethod
+    def joined(cls, steps: int, parts: Iterable[_PartFacts]) -> _Facts:
+        epochs = np.full(steps, -1, np.int64)
+        starts = np.zeros(steps, bool)
+        starts[:1] = True
+        for part in parts:
+            own = epochs[part.first : part.first + len(part.epochs)]
+            np.maximum(own, part.epochs, out=own)
+            starts[part.starts] = True
+        return cls(epochs, starts)
+
+
+@dataclass(frozen=True)
+class _PartFacts:
+    #: Position of the first step that the rows are about, and from there on the latest epoch.
+    first: int
+    epochs: Ints
+    starts: Ints
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """A table in which every rank has all steps, rank by rank and in order, as most have it."""
+
+    table: pa.Table
+    steps: Ints
+    ranks: Ints
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _LaidOut | None:
+        """The table, if it is one of these."""
+        count = _rows_of_first(table["rank"])
+        if not count or table.num_rows % count:
+            return None
+        steps = table["step"].slice(0, count).to_numpy()
+        begins = pa.array(np.arange(0, table.num_rows, count))
+        ranks = table["rank"].take(begins).to_numpy().astype(np.int64)
+        if (np.diff(steps) <= 0).any() or (np.diff(ranks) <= 0).any():
+            return None
+        laid_out = cls(table, steps, ranks)
+        return laid_out if all(on_all_cores(laid_out._as_told, laid_out._parts())) else None
+
+    def read(self, sessions: Ints | None) -> _Facts:
+        """What the rows tell of steps."""
+        parts = on_all_cores(partial(self._read_part, sessions), self._parts())
+        return _Facts.joined(len(self.steps), parts)
+
+    def _parts(self) -> list[tuple[slice, slice]]:
+        """Ranks and steps that are looked at together: whole ranks, or a part of a long one's steps."""
+        ranks, steps = len(self.ranks), len(self.steps)
+        many = max(1, ROWS // steps)
+        return [
+            (slice(rank, min(rank + many, ranks)), slice(step, min(step + ROWS, steps)))
+            for rank in range(0, ranks, many)
+            for step in range(0, steps, ROWS)
+        ]
+
+    def _column(self, name: str, ranks: slice, steps: slice) -> Array:
+        """Ranks × steps."""
+        first = ranks.start * len(self.steps) + steps.start
+        shape = (ranks.stop - ranks.start, steps.stop - steps.start)
+        column = self.table[name].slice(first, shape[0] * shape[1])
+        column = column.fill_null(-1) if column.null_count else column
+        return np.asarray(column.to_numpy().reshape(shape))
+
+    def _as_told(self, part: tuple[slice, slice]) -> bool:
+        ranks, steps = part
+        alike = (self._column("rank", *part) == self.ranks[ranks, None].astype(np.int32)).all()
+        return bool(alike and (self._column("step", *part) == self.steps[steps]).all())
+
+    def _read_part(self, sessions: Ints | None, part: tuple[slice, slice]) -> _PartFacts:
+        ranks, steps = part
+        before = min(steps.start, 1)
+        session = self._column("log", ranks, slice(steps.start - before, steps.stop))
+        starts = np.zeros(0, np.int64)
+        if (session != session[:, :1]).any():
+            session = session if sessions is None else sessions[session]
+            changes = (session[:, 1:] != session[:, :-1]).any(axis=0)
+            starts = np.flatnonzero(changes) + steps.start + 1 - before
+        return _PartFacts(steps.start, self._column("epoch", *part).max(axis=0), starts)
+
+
+def _rows_of_first(rank: pa.ChunkedArray) -> int:
+    """How many rows there are before another rank's begin."""
+    for begin in range(0, len(rank), ROWS):
+        others = rank.slice(begin, ROWS).to_numpy() != rank[0].as_py()
+        if others.any():
+            return begin + int(others.argmax())
+    return len(rank)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A table's rows, some of them at a time: what is made of them on the way stays small."""
+
+    table: pa.Table
+    steps: _Numbers
+    ranks: _Numbers
+
+    def read(self, sessions: Ints | None) -> _Facts:
+        """What the rows tell of steps."""
+        parts = on_all_cores(partial(self._read_part, sessions), self._begins())
+        return _Facts.joined(len(self.steps), parts)
+
+    def scattered(self, names: Sequence[str], room: Room) -> dict[str, Array]:
+        """Columns as arrays of step × rank, wherever their rows are."""
+        shape = (len(self.steps), len(self.ranks))
+        arrays = {name: room(shape, np.int64) for name in names}
+        for array in arrays.values():
+            array.fill(NULL)
+        flat = {name: array.T.reshape(-1) for name, array in arrays.items()}
+
+        def put(begin: int) -> None:
+            part = self.table.slice(begin, ROWS)
+            rank, row = self._position(part)
+            position = rank * len(self.steps) + row
+            for name, array in flat.items():
+                array[position] = _filled(part[name])
+
+        on_all_cores(put, self._begins())
+        return arrays
+
+    def _begins(self) -> range:
+        return range(0, self.table.num_rows, ROWS)
+
+    def _position(self, part: pa.Table) -> tuple[Ints, Ints]:
+        """Per row the position of its rank and of its step."""
+        rank = self.ranks.positions(part["rank"].to_numpy().astype(np.int64))
+        return rank, self.steps.positions(part["step"].to_numpy())
+
+    def _read_part(self, sessions: Ints | None, begin: int) -> _PartFacts:
+        # With the row before it, which tells whether a session begins with its first one.
+        before = min(begin, 1)
+        part = self.table.slice(begin - before, ROWS + before)
+        rank, row = self._position(part)
+        session = part["log"].to_numpy()
+        if sessions is not None:
+            session = sessions[session]
+        changes = (session[1:] != session[:-1]) & (rank[1:] == rank[:-1])
+        first = int(row.min())
+        epochs = np.full(int(row.max()) - first + 1, -1, np.int64)
+        known = part["epoch"].fill_null(-1).to_numpy().astype(np.int64)
+        np.maximum.at(epochs, row - first, known)
+        return _PartFacts(first, epochs, row[1:][changes])
+
+
+def _filled(column: pa.ChunkedArray) -> Ints:
+    if column.null_count:
+        column = column.cast(pa.int64()).fill_null(NULL)
+    return np.asarray(column.to_numpy(), np.int64)

@@ -1,0 +1,251 @@
+"""One run in the catalogue: what it is, and in short what its analysis found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stallscope.collector.store.layout import SUMMARY, written_whole
+from stallscope.collector.store.manifests import Manifest, read_manifest
+from stallscope.errors import UnreadableError
+
+from . import values
+
+if TYPE_CHECKING:
+    # Listing runs needs neither tables nor analyses, and importing those takes a second.
+    from stallscope.analysis import Analysis
+    from stallscope.run import Run
+
+#: The parts of a step by cause, which add up to it.
+CAUSES = ("input", "compute", "other", "allreduce")
+#: What is kept of a step: its parts, and what of them is waiting for a slow rank.
+SHARES = (*CAUSES, "imbalance")
+#: Of what baselines are matched on, what does not make another job of a run.
+_CIRCUMSTANCES = ("versions", "threads")
+_SUMMARY_VERSION = 2
+# Shares of its step were those of the ledger with imbalance, which are other figures.
+_WITHOUT_CAUSES = 1
+# Errors of reading a file of another program.
+_NOT_AS_WRITTEN = (
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an analysis found, in short; None where it was not made or could not tell."""
+
+    steps: int | None = None
+    epochs: int | None = None
+    samples_per_second: float | None = None
+    #: Mean over the steady steps.
+    step_ms: float | None = None
+    #: The kind of the bottleneck and its cause, and who is named for it.
+    verdict: str | None = None
+    cause: str | None = None
+    #: Whether something is wrong; None where an older version did not write it.
+    fault: bool | None = None
+    named_ranks: tuple[int, ...] = ()
+    named_hosts: tuple[str, ...] = ()
+    #: Fractions of the step time by name of ``SHARES``; empty where stages were not measured.
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, analysis: Analysis) -> Summary:
+        """Return what an analysis found, in short."""
+        found = analysis.bottleneck
+        entries = (*analysis.by_cause, analysis.entry("imbalance"))
+        return cls(
+            steps=analysis.steps,
+            epochs=analysis.epochs,
+            samples_per_second=values.number(analysis.samples_per_second),
+            step_ms=None if analysis.step is None else values.number(analysis.step.mean),
+            verdict=found.kind,
+            cause=found.cause,
+            fault=found.fault,
+            named_ranks=tuple(found.ranks),
+            named_hosts=_texts(found.hosts),
+            shares=_finite({entry.name: entry.share for entry in entries if entry is not None}),
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A collected run in one line."""
+
+    #: The name of its folder in the store.
+    folder: str
+    id: str
+    name: str
+    source: str
+    framework: str | None
+    model: str | None
+    #: How many ranks trained.
+    ranks: int
+    hosts: tuple[str, ...]
+    batch_size: int | None
+    synthetic: bool
+    status: str
+    #: Times in UTC.
+    started_at: str | None
+    collected_at: str | None
+    #: What its files take.
+    bytes: int
+    #: What baselines are matched on, by name of the fact.
+    facts: Mapping[str, Any]
+    #: The same for runs that do the same work, on whatever ranks, hosts and data.
+    job: str
+    summary: Summary
+    #: The manifest that this is about.
+    manifest: str
+
+    @classmethod
+    def of(cls, run: Run, analysis: Analysis | None, folder: Path) -> Entry:
+        """The entry of a run that was saved in a folder of a store.
+
+        Raises:
+            NotFoundError, UnreadableError: if the folder holds no collected run.
+        """
+        summary = _counted(run) if analysis is None else Summary.of(analysis)
+        return _entry(run, summary, folder, read_manifest(folder))
+
+    @classmethod
+    def read(cls, folder: Path) -> Entry:
+        """The entry of a collected run from its folder alone; its tables are not read.
+
+        Raises:
+            NotFoundError, UnreadableError: if the folder holds no collected run.
+        """
+        manifest = read_manifest(folder)
+        try:
+            return _entry(_logs_only(manifest), _read_summary(folder, manifest), folder, manifest)
+        except _NOT_AS_WRITTEN as error:
+            raise UnreadableError(f"{folder}: its manifest is damaged; collect it again") from error
+
+    def write_summary(self, folder: Path) -> None:
+        """Leave beside the manifest what making the catalogue anew would otherwise lose."""
+        summary = self.summary
+        content = {"stallscope_summary": _SUMMARY_VERSION, "manifest": self.manifest}
+        content |= {name: getattr(summary, name) for name in summary.__dataclass_fields__}
+        with written_whole(folder, SUMMARY) as beside:
+            beside.write_text(json.dumps(content, indent=1))
+
+
+def job_facts(run: Run) -> dict[str, Any]:
+    """What baselines are matched on, as the analysis does it."""
+    from stallscope.analysis.gains.baseline import COMPARED
+
+    return {name: run.fact(name) for name in COMPARED}
+
+
+def job_of(facts: Mapping[str, Any]) -> str:
+    """The same text for the same job."""
+    own = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
+    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """In what runs of one job on as many ranks may differ and still be compared."""
+    return (str(hosts), *(json.dumps(facts.get(name), sort_keys=True) for name in _CIRCUMSTANCES))
+
+
+def _entry(run: Run, summary: Summary, folder: Path, manifest: Manifest) -> Entry:
+    facts = job_facts(run)
+    return Entry(
+        folder=folder.name,
+        id=values.text(run.id) or "",
+        name=values.text(run.name) or "",
+        source=values.text(run.source) or "",
+        framework=values.text(facts.get("framework")),
+        model=values.text(facts.get("model")),
+        ranks=values.whole(run.size) or 0,
+        hosts=_texts(run.hosts),
+        batch_size=values.whole(facts.get("batch_size")),
+        synthetic=run.synthetic,
+        status=run.status,
+        started_at=values.moment(run.started_at),
+        collected_at=values.moment(manifest.collected_at),
+        bytes=values.whole(manifest.bytes) or 0,
+        facts=facts,
+        job=job_of(facts),
+        summary=summary,
+        manifest=manifest.sha256,
+    )
+
+
+def _counted(run: Run) -> Summary:
+    """Return what is known of a run that was not analysed."""
+    import pyarrow.compute as pc
+
+    epochs = run.steps["epoch"]
+    return Summary(
+        steps=pc.count_distinct(run.steps["step"]).as_py(),
+        epochs=pc.count_distinct(epochs.filter(pc.greater_equal(epochs, 0))).as_py(),
+    )
+
+
+def _logs_only(manifest: Manifest) -> Run:
+    """A run whose facts can be asked for; its tables are empty."""
+    from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
+
+    return Run(
+        id=manifest.run_id,
+        source=manifest.source,
+        logs=tuple(Log(**log) for log in manifest.logs),
+        steps=STEPS_SCHEMA.empty_table(),
+        intervals=INTERVALS_SCHEMA.empty_table(),
+    )
+
+
+def _read_summary(folder: Path, manifest: Manifest) -> Summary:
+    """What an analysis left beside the manifest; nothing, if it was of another state of the run."""
+    try:
+        content = json.loads((folder / SUMMARY).read_bytes())
+        current = content["manifest"] == manifest.sha256
+        version = content["stallscope_summary"]
+        if not current or version not in (_WITHOUT_CAUSES, _SUMMARY_VERSION):
+            return Summary()
+        found = summary_of(content)
+        return replace(found, shares={}) if version == _WITHOUT_CAUSES else found
+    except _NOT_AS_WRITTEN:
+        return Summary()
+
+
+def summary_of(content: Mapping[str, Any]) -> Summary:
+    """A summary from what was written of it."""
+    ranks = (values.whole(rank) for rank in content["named_ranks"])
+    return Summary(
+        steps=values.whole(content["steps"]),
+        epochs=values.whole(content["epochs"]),
+        samples_per_second=values.number(content["samples_per_second"]),
+        step_ms=values.number(content["step_ms"]),
+        verdict=values.text(content["verdict"]),
+        cause=values.text(content["cause"]),
+        fault=_known_bool(content.get("fault")),
+        named_ranks=tuple(rank for rank in ranks if rank is not None),
+        named_hosts=_texts(content["named_hosts"]),
+        shares=_finite(content["shares"]),
+    )
+
+
+def _known_bool(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _finite(shares: Mapping[str, Any]) -> dict[str, float]:
+    known = {name: values.number(shares.get(name)) for name in SHARES}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _texts(items: Iterable[object]) -> tuple[str, ...]:
+    return tuple(values.text(item) or "" for item in items)

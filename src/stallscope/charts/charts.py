@@ -1,0 +1,394 @@
+"""What is drawn: plain descriptions of charts, made from an Analysis.
+
+Every chart has a sentence that says what it shows; it is the picture's text for screen readers, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.change_points import ChangePoint
+from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
+from stallscope.analysis.result import RankSummary
+from stallscope.formatting.numbers import amount, finite, percent
+from stallscope.formatting.sums import SumColumn
+from stallscope.text.baselines import against
+from stallscope.text.job_figures import JOB_PARTS, job_column
+from stallscope.text.step_figures import RANK_PARTS, StepFigures
+
+from .compared_bars import ComparedBars
+from .heat_map import HeatMap
+from .over_runs import OverRuns
+from .over_time import OverTime, machine_chart
+from .rates import EfficiencyLines, RateBars
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+#: Points along the run that a picture shows at most; more cannot be distinguished on a screen.
+MOST_POINTS = 400
+#: Bars side by side that can be read; beyond that, the ranks that matter are chosen.
+MOST_RANKS = 32
+_MOST_MARKS = 200
+# Gaps of the ledger that people have put there.
+_PAUSES = ("validation", "checkpoint")
+
+TITLES = {
+    "input": "Input",
+    "compute": "Compute",
+    "other": "Other",
+    "imbalance": "Imbalance",
+    "wait": "Waiting for slow ranks",
+    "allreduce": "Exposed allreduce",
+    "waiting_or_allreduce": "Waiting + allreduce",
+    "startup": "Start-up",
+    "warmup": "Warm-up",
+    "steps": "Steps",
+    "validation": "Validation",
+    "checkpoint": "Checkpoints",
+    "epoch_gap": "Between epochs",
+    "input_waiting": "Waiting for slow input",
+    "compute_waiting": "Waiting for slow compute",
+    "other_waiting": "Waiting for work between steps",
+    "input_stall": "Input stall",
+    "scale": "Scale",
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a bar. ``name`` is a key of TITLES and of the palette."""
+
+    name: str
+    value: float
+    ci95: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    segments: tuple[Segment, ...]
+    #: Drawn with emphasis: a rank that is named, say.
+    emphasised: bool = False
+    #: The segments and their total as printed, where a table has the same figures.
+    printed: SumColumn | None = None
+
+    @property
+    def total(self) -> float:
+        return sum(segment.value for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class StackedBars:
+    """Horizontal bars made of segments."""
+
+    title: str
+    sentence: str
+    unit: str
+    bars: tuple[Bar, ...]
+
+    @cached_property
+    def printed(self) -> list[SumColumn]:
+        """Every bar's segments as printed; those that no table has get the longest bar's digits."""
+        values = [[finite(one.value) or 0.0 for one in bar.segments] for bar in self.bars]
+        longest = max(values, key=sum, default=[])
+        usual = SumColumn.of(longest, sum(longest), unit=self.unit)
+        return [
+            bar.printed or usual.beside(own) for bar, own in zip(self.bars, values, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class StackedArea:
+    """Ledger entries over the run, stacked. Marks, changes and pauses are steps with words to them."""
+
+    title: str
+    sentence: str
+    unit: str
+    x_label: str
+    x: Floats
+    layers: tuple[tuple[str, Floats], ...]
+    #: Where epochs begin.
+    marks: tuple[tuple[float, str], ...] = ()
+    #: Where step time changed for good.
+    changes: tuple[tuple[float, str], ...] = ()
+    #: What lies before a step and is no part of it: validation, checkpoints.
+    pauses: tuple[tuple[float, str], ...] = ()
+    #: Samples per second at every point; None where samples are not known.
+    rates: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """From one total to another by what each entry adds or takes."""
+
+    title: str
+    sentence: str
+    unit: str
+    start: tuple[str, float]
+    changes: tuple[Segment, ...]
+    end: tuple[str, float]
+    #: The changes as printed, and the start; the end is their sum.
+    printed: SumColumn
+    printed_start: float
+
+    @property
+    def printed_end(self) -> float:
+        return round(self.printed_start + self.printed.total, self.printed.decimals)
+
+
+Chart = (
+    StackedBars
+    | StackedArea
+    | Waterfall
+    | HeatMap
+    | ComparedBars
+    | RateBars
+    | EfficiencyLines
+    | OverRuns
+    | OverTime
+)
+
+
+def cause_chart(analysis: Analysis) -> StackedBars | None:
+    """The step by cause: one bar, and the baseline's below it. None without stages.
+
+    The pale part of a stage is the time that other ranks wait for the slowest one's.
+    """
+    step = analysis.step
+    figures = StepFigures.of(analysis)
+    if step is None or figures is None:
+        return None
+    bars = [cause_bar("this run", analysis, figures)]
+    base = figures.beside(analysis.baseline)
+    if analysis.baseline is not None and base is not None:
+        bars.append(cause_bar("baseline", analysis.baseline, base))
+    largest = max(analysis.by_cause, key=lambda entry: entry.ms)
+    name = entry_title(largest.name, analysis).lower()
+    own = figures.causes.amount(figures.part(largest.name), largest.ci95_ms)
+    waiting = ""
+    if figures.waiting(largest.name):
+        waits = figures.causes.amount(figures.waiting(largest.name))
+        waiting = f", {waits} of it waiting for slow ranks"
+    return StackedBars(
+        f"Step time: {figures.causes.amount(figures.causes.total, step.ci95)}",
+        f"The largest part is {name} with {own}{waiting}.",
+        "ms",
+        tuple(bars),
+    )
+
+
+def entry_name(name: str, analysis: Analysis) -> str:
+    """The name under which an entry is drawn: allreduce may be waiting for ranks that left no log."""
+    hidden = name == "allreduce" and analysis.waiting_unseen
+    return "waiting_or_allreduce" if hidden else name
+
+
+def entry_title(name: str, analysis: Analysis) -> str:
+    """The title of an entry of either ledger."""
+    return TITLES[entry_name(name, analysis)]
+
+
+def waiting_part(entry: CauseEntry) -> float:
+    """Milliseconds of a stage that other ranks wait for; none where the slowest rank's is shorter."""
+    return min(max(entry.waiting_ms or 0.0, 0.0), max(entry.ms, 0.0))
+
+
+def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:
+    """The step by cause as a bar; what others wait for is a segment of its own."""
+    segments, printed = [], []
+    for entry in analysis.by_cause:
+        waiting, waits = waiting_part(entry), figures.waiting(entry.name)
+        own = entry.ci95_ms if not waiting else None
+        segments.append(Segment(entry_name(entry.name, analysis), entry.ms - waiting, own))
+        printed.append(figures.part(entry.name) - waits)
+        if waiting:
+            segments.append(Segment(f"{entry.name}_waiting", waiting))
+            printed.append(waits)
+    return Bar(label, tuple(segments), printed=figures.causes.of_rounded(printed))
+
+
+def ranks_chart(analysis: Analysis) -> StackedBars | None:
+    """Every rank's own step side by side: its work, then its wait. None without stages.
+
+    The named ones come first, then host by host; of many ranks the latest, and the mean of the others.
+    """
+    ranks = [rank for rank in analysis.ranks if rank.wait_ms is not None]
+    if not ranks:
+        return None
+    named = set(analysis.bottleneck.ranks)
+    shown, others = ranks, []
+    if len(ranks) > MOST_RANKS:
+        # Those that wait least are the late ones.
+        by_lateness = sorted(ranks, key=lambda one: (one.rank not in named, one.wait_ms or 0.0))
+        shown, others = by_lateness[:MOST_RANKS], by_lateness[MOST_RANKS:]
+    hosts = list(dict.fromkeys(rank.host for rank in ranks))
+    shown = sorted(shown, key=lambda one: (one.rank not in named, hosts.index(one.host), one.rank))
+    figures = StepFigures.of(analysis)
+    bars = [
+        _rank_bar(_rank_label(one, len(hosts)), [one], figures, emphasised=one.rank in named)
+        for one in shown
+    ]
+    if others:
+        bars.append(_rank_bar(f"mean of the other {len(others):,}", others, figures))
+    what = f"The {len(shown)} latest of {len(ranks):,} ranks" if others else "All ranks"
+    order = "those that are named first, then host by host" if len(hosts) > 1 else ""
+    return StackedBars(
+        "Ranks side by side",
+        f"{what}{', ' if order else ''}{order}: what each did in a step, and how long it waited for the "
+        "last one.",
+        "ms",
+        tuple(bars),
+    )
+
+
+def _rank_label(rank: RankSummary, hosts: int) -> str:
+    return f"rank {rank.rank}" if hosts == 1 else f"rank {rank.rank} · {rank.host}"
+
+
+def _rank_bar(
+    label: str,
+    ranks: Sequence[RankSummary],
+    figures: StepFigures | None,
+    *,
+    emphasised: bool = False,
+) -> Bar:
+    """The mean step of some ranks."""
+    means = [
+        float(np.mean([getattr(rank, f"{name}_ms") or 0.0 for rank in ranks]))
+        for name in RANK_PARTS
+    ]
+    return Bar(
+        label,
+        tuple(map(Segment, RANK_PARTS, means)),
+        emphasised,
+        None if figures is None else figures.of_parts(means),
+    )
+
+
+def step_time_chart(analysis: Analysis) -> StackedArea | None:
+    """The ledger by cause over the run, without warm-up, averaged to what a screen can show."""
+    ledger = analysis.steady
+    if ledger is None:
+        return None
+    n = len(ledger)
+    edges = np.unique(np.linspace(0, n, min(n, MOST_POINTS) + 1).astype(np.int64))
+    counts = np.diff(edges)
+    layers = tuple(
+        (name, np.add.reduceat(values, edges[:-1]) / counts / 1e6)
+        for name, values in _layers(ledger, analysis)
+    )
+    begins = np.flatnonzero(np.diff(ledger.epochs, prepend=ledger.epochs[0] - 1))
+    marks = tuple(
+        (float(ledger.steps[at]), f"epoch {ledger.epochs[at]}") for at in begins[:_MOST_MARKS]
+    )
+    mean = "" if counts.max() == 1 else f", each point the mean of {int(counts.max())} steps"
+    return StackedArea(
+        "Step time over the run",
+        f"{n} steady steps{mean}.",
+        "ms",
+        "step",
+        ledger.steps[edges[:-1]].astype(np.float64),
+        layers,
+        marks,
+        tuple((float(one.step), _change(one)) for one in analysis.changes),
+        tuple(_pauses(ledger)),
+        _rates(analysis, sum((values for _, values in layers), np.zeros(len(counts)))),
+    )
+
+
+def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
+    """Every cause per step; the part of a stage that others wait for is a layer of its own."""
+    for name in CAUSES:
+        whole = np.asarray(ledger.by_cause(name))
+        if name not in STAGES or len(ledger.ranks) == 1:
+            yield entry_name(name, analysis), whole
+            continue
+        waiting = np.clip(ledger.excess(name), 0, np.maximum(whole, 0))
+        yield name, whole - waiting
+        yield f"{name}_waiting", waiting
+
+
+def _change(change: ChangePoint) -> str:
+    rank = "" if change.rank is None else f" of rank {change.rank}"
+    by = f"{change.by_ms:+.1f}".replace("-", "−")
+    return f"{by} ms {TITLES[change.entry].lower()}{rank}"
+
+
+def _pauses(ledger: Ledger) -> Iterator[tuple[float, str]]:
+    """Validation and checkpoints, before the steps that they delayed."""
+    own = ledger.gaps[:, : len(_PAUSES)]
+    for at in np.flatnonzero(own.sum(axis=1) > 0)[:_MOST_MARKS]:
+        pairs = zip(_PAUSES, own[at].tolist(), strict=True)
+        said = " and ".join(
+            f"{TITLES[name].lower()} {amount(ns / 1e6, 'ms')}" for name, ns in pairs if ns
+        )
+        yield float(ledger.steps[at]), said
+
+
+def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
+    if analysis.samples_per_second is None or analysis.step is None:
+        return None
+    per_step = analysis.samples_per_second * analysis.step.mean
+    return np.divide(per_step, step_ms, out=np.zeros(len(step_ms)), where=step_ms > 0)
+
+
+def baseline_chart(analysis: Analysis) -> Waterfall | None:
+    """From the baseline's step to this run's. None without a baseline, or without stages in either."""
+    base = analysis.baseline
+    figures = StepFigures.of_both(analysis, base)
+    if base is None or base.step is None or analysis.step is None or figures is None:
+        return None
+    own, usual = figures
+    changes = tuple(
+        Segment(entry.name, entry.excess_ms, entry.excess_ci95_ms)
+        for entry in analysis.by_cause
+        if entry.excess_ms is not None
+    )
+    title, sentence = against(analysis)
+    return Waterfall(
+        "Against the synthetic baseline",
+        f"{title}. {sentence}",
+        "ms",
+        ("baseline", base.step.mean),
+        changes,
+        ("this run", analysis.step.mean),
+        own.causes.less(usual.causes),
+        usual.causes.total,
+    )
+
+
+def job_chart(analysis: Analysis) -> StackedBars | None:
+    """Where the whole job's time went. None without stages: nothing tells steps from the rest."""
+    if analysis.ledger is None:
+        return None
+    job = analysis.job
+    segments = tuple(Segment(name, getattr(job, name)) for name in JOB_PARTS)
+    printed = job_column(analysis)
+    share = job.steps / job.total if job.total else 0.0
+    return StackedBars(
+        "Where the job's time went",
+        f"{percent(share)} of {printed.amount(printed.total)} was spent in steady steps.",
+        "s",
+        (Bar("job", segments, printed=printed),),
+    )
+
+
+def charts_of(analysis: Analysis) -> Sequence[Chart]:
+    """All charts of a run, in the order in which a reader wants them."""
+    made = (
+        cause_chart(analysis),
+        baseline_chart(analysis),
+        ranks_chart(analysis),
+        step_time_chart(analysis),
+        machine_chart(analysis),
+        job_chart(analysis),
+    )
+    return [chart for chart in made if chart is not None]

@@ -1,0 +1,76 @@
+"""The same stages of several runs beside each other, with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.numbers import NOT_MEASURED, amount
+from stallscope.formatting.sums import SumColumn
+from stallscope.text.step_figures import StepFigures
+
+
+@dataclass(frozen=True)
+class ComparedBars:
+    """Groups of bars with whiskers: one bar per series in every group.
+
+    A group's name is a key of TITLES and of the palette; None is what was not measured.
+    """
+
+    title: str
+    sentence: str
+    unit: str
+    series: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[Mean | None, ...]], ...]
+    #: Per series its groups as printed, where a table has the same figures.
+    printed: tuple[SumColumn | None, ...] = ()
+
+    def text(self, group: int, series: int) -> str:
+        """What a bar says of itself."""
+        mean = self.groups[group][1][series]
+        column = self.printed[series] if self.printed else None
+        if mean is None:
+            return NOT_MEASURED
+        if column is None:
+            return amount(mean.value, self.unit, mean.ci95)
+        return column.amount(column.parts[group], mean.ci95)
+
+
+def stages_chart(analysis: Analysis) -> ComparedBars | None:
+    """A step by cause in this run, its baseline and the run on one rank. None without two of them."""
+    runs, figures = compared_runs(analysis), StepFigures.of(analysis)
+    if len(runs) < 2 or not any(run.by_cause for _, run in runs):
+        return None
+    names = [name for name, _ in runs]
+    return ComparedBars(
+        "Stage by stage",
+        f"What a step's time is spent on in {', '.join(names[:-1])} and {names[-1]}; whiskers are "
+        "95% intervals of the means. Stages contain the imbalance, which is shown last.",
+        "ms",
+        tuple(names),
+        tuple(
+            (name, tuple(_mean(run, name) for _, run in runs)) for name in (*CAUSES, "imbalance")
+        ),
+        tuple(_printed(run, figures) for _, run in runs),
+    )
+
+
+def _printed(run: Analysis, figures: StepFigures | None) -> SumColumn | None:
+    own = None if figures is None else figures.beside(run)
+    return None if own is None else own.causes.of_rounded([*own.causes.parts, own.waits.total])
+
+
+def compared_runs(analysis: Analysis) -> list[tuple[str, Analysis]]:
+    """The run and those that it is held against, by what they are called beside each other."""
+    runs = (("this run", analysis), ("baseline", analysis.baseline), ("one rank", analysis.single))
+    return [(name, run) for name, run in runs if run is not None]
+
+
+def _mean(analysis: Analysis, name: str) -> Mean | None:
+    entry = analysis.cause(name) or analysis.entry(name)
+    if entry is None:
+        return None
+    # What one rank has none of is no estimate.
+    return Mean(entry.ms, None if entry.ci95_ms == (0.0, 0.0) else entry.ci95_ms)

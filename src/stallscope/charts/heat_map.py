@@ -1,0 +1,146 @@
+"""Heat maps: rows over the run, coloured by a value; and that of lateness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.views.lateness_map import LatenessMap, lateness_map, rows_of_ranks
+from stallscope.text.verdicts import counted, joined, listed
+
+Floats = npt.NDArray[np.float64]
+
+# So much of a step is full colour at least: otherwise chance would look like a fault.
+_FULL_SHARE = 0.1
+# Single freak cells must not wash out all others; a straggler's own cells decide.
+_NEARLY_ALL = 99.5
+_MOST_OF_A_STRAGGLER = 75
+
+
+@dataclass(frozen=True)
+class HeatMapRow:
+    label: str
+    #: Neighbours of one group belong together: ranks of a host.
+    group: str
+    #: Marked: a rank that is named, say.
+    emphasised: bool = False
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Rows × columns of values, coloured from zero up; NaN is what was not measured."""
+
+    title: str
+    sentence: str
+    unit: str
+    x_label: str
+    rows: tuple[HeatMapRow, ...]
+    #: Where on the x axis columns begin, and where the last one ends.
+    edges: Floats
+    values: Floats
+    #: The largest single value of each cell, where on the x axis it is, and whose it is.
+    most: Floats
+    most_at: Floats
+    most_of: Floats
+    #: From here on colours are the strongest.
+    full: float
+    #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one of one.
+    cell: str = ""
+    #: Whether values are means of the latest rank of a row, not of all of them.
+    of_latest: bool = False
+
+
+def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | None:
+    """How late every rank is over the run. None without stages, or on one rank.
+
+    Args:
+        analysis: of the run.
+        of_latest: where ranks share rows, whether a cell is about its latest rank alone: in the mean of
+            all of them a late one would vanish.
+    """
+    ledger = analysis.steady
+    if ledger is None or analysis.step is None or len(ledger.ranks) < 2:
+        return None
+    host_of = {rank.rank: rank.host for rank in analysis.ranks}
+    hosts = [host_of[rank] for rank in ledger.ranks]
+    named = {rank for one in analysis.stragglers for rank in one.ranks}
+    positions = [at for at, rank in enumerate(ledger.ranks) if rank in named]
+    found = lateness_map(ledger, rows_of_ranks(hosts, positions))
+    rows = tuple(
+        HeatMapRow(
+            _label([ledger.ranks[at] for at in row]),
+            hosts[row[0]] if hosts[row[0]] == hosts[row[-1]] else "",
+            any(at in positions for at in row),
+        )
+        for row in found.rows
+    )
+    of_latest = of_latest and _together(found) > 1
+    values = found.latest if of_latest else found.mean
+    cell = _cell(found, of_latest)
+    ranks = np.asarray(ledger.ranks, np.float64)
+    steps = ledger.steps.astype(np.float64)
+    return HeatMap(
+        "Who is late, and when",
+        _sentence(analysis, found, cell),
+        "ms",
+        "step",
+        rows,
+        np.append(steps[found.edges[:-1]], steps[-1] + 1) - 0.5,
+        values,
+        found.most,
+        steps[found.most_step],
+        ranks[found.most_rank],
+        _full(values, [row.emphasised for row in rows], analysis.step.mean),
+        cell,
+        of_latest,
+    )
+
+
+def _label(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}–{ranks[-1]}"
+
+
+def _full(values: Floats, emphasised: Sequence[bool], step_ms: float) -> float:
+    known = values[~np.isnan(values)]
+    nearly_all = float(np.percentile(known, _NEARLY_ALL)) if len(known) else 0.0
+    own = [row[~np.isnan(row)] for row in values[np.array(emphasised)]]
+    named = [float(np.percentile(row, _MOST_OF_A_STRAGGLER)) for row in own if len(row)]
+    return max(_FULL_SHARE * step_ms, nearly_all, *named)
+
+
+def _together(found: LatenessMap) -> int:
+    """How many ranks share a row at most."""
+    return max(map(len, found.rows))
+
+
+def _cell(found: LatenessMap, of_latest: bool) -> str:
+    """What a cell stands for; nothing where it is one step of one rank."""
+    steps, ranks = int(np.diff(found.edges).max()), _together(found)
+    of_steps = "" if steps == 1 else counted(steps, "step")
+    if of_latest:
+        mean = f", its mean over {of_steps}" if of_steps else ""
+        return f"the latest of up to {ranks} ranks{mean}"
+    parts = [*filter(None, [of_steps]), *([] if ranks == 1 else [f"up to {ranks} ranks"])]
+    return f"the mean of {' and '.join(parts)}" if parts else ""
+
+
+def _sentence(analysis: Analysis, found: LatenessMap, cell: str) -> str:
+    ranks = sum(map(len, found.rows))
+    stands_for = f"; each cell is {cell}" if cell else ""
+    return (
+        f"How much later than the reference rank each of {ranks:,} ranks was ready, over "
+        f"{counted(int(found.edges[-1]), 'steady step')}{stands_for}. {_marked(analysis)}"
+    )
+
+
+def _marked(analysis: Analysis) -> str:
+    hosts = [host for one in analysis.stragglers for host in one.hosts]
+    ranks = [rank for one in analysis.stragglers if not one.hosts for rank in one.ranks]
+    named = [listed(noun, own) for noun, own in (("host", hosts), ("rank", ranks)) if own]
+    if named:
+        return f"Marked: {joined(named)}."
+    return "No rank is later than chance explains."

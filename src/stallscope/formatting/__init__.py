@@ -1,0 +1,1 @@
+"""How numbers, sums and lists are written; knows nothing of runs."""

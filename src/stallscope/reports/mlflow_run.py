@@ -1,0 +1,94 @@
+"""What was found, on the MLflow run's own page: to search for, to chart, and to read."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from stallscope import __version__
+from stallscope.analysis import Analysis
+from stallscope.catalogue.entry import Summary
+from stallscope.collector.mlflow.client import MlflowRun, sentences
+from stallscope.collector.sources.chunk_names import FOLDER
+
+#: The name of the HTML report among the artifacts.
+REPORT = "report.html"
+#: What the names of tags and metrics begin with.
+PREFIX = "stallscope."
+#: What a tag says where there is nothing to say: an older value must not stay.
+NONE = "none"
+
+
+def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None) -> None:
+    """Put the verdict onto a run as tags, the figures as metrics, and the report as an artifact.
+
+    Doing it again replaces tags and report, and adds a later value to each metric.
+
+    Args:
+        analysis: of the run's logs.
+        run_id: the MLflow run.
+        report: the HTML report, which MLflow shows among the run's artifacts.
+
+    Raises:
+        MissingExtraError: without mlflow.
+        NotFoundError: if there is no such run.
+        UnreadableError: if the server cannot be reached, or does not take it.
+    """
+    run = MlflowRun(run_id)
+    from mlflow.entities import Metric, RunTag
+
+    if report is not None:
+        _upload_report(run, report)
+    now = round(time.time() * 1000)
+    figures = {name: value for name, value in metrics(analysis).items() if math.isfinite(value)}
+    words = tags(analysis) | ({"report": f"{FOLDER}/{REPORT}"} if report is not None else {})
+    with sentences(run.where):
+        run.client.log_batch(
+            run_id,
+            metrics=[Metric(PREFIX + name, value, now, 0) for name, value in figures.items()],
+            tags=[RunTag(PREFIX + name, value) for name, value in words.items()],
+        )
+
+
+def tags(analysis: Analysis) -> dict[str, str]:
+    """What is searched for by words, without the prefix."""
+    found = analysis.bottleneck
+    return {
+        "bottleneck": found.kind,
+        "cause": found.cause or NONE,
+        "fault": _yes(found.fault),
+        "ranks": ",".join(map(str, found.ranks)) or NONE,
+        "hosts": ",".join(found.hosts) or NONE,
+        "evidence": found.evidence or NONE,
+        "run": analysis.run.id,
+        "synthetic": _yes(analysis.run.synthetic),
+        "version": __version__,
+    }
+
+
+def metrics(analysis: Analysis) -> dict[str, float]:
+    """What is charted and compared, without the prefix; what was not measured is left out."""
+    figures: dict[str, float | None] = {
+        "size": analysis.run.size,
+        "samples_per_second": analysis.samples_per_second,
+        "gap": analysis.gap,
+    }
+    figures |= {f"{name}_share": share for name, share in Summary.of(analysis).shares.items()}
+    if analysis.step is not None:
+        figures["step_ms_mean"] = analysis.step.mean
+        figures["step_ms_p95"] = analysis.step.p95
+    return {name: float(value) for name, value in figures.items() if value is not None}
+
+
+def _yes(known: bool) -> str:
+    return "true" if known else "false"
+
+
+def _upload_report(run: MlflowRun, report: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="stallscope-") as folder:
+        named = Path(folder) / REPORT
+        shutil.copy(report, named)
+        run.upload(named, FOLDER)

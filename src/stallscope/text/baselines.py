@@ -1,0 +1,101 @@
+"""A run against its baselines, in sentences."""
+
+from __future__ import annotations
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.settings.cores import CoreUse
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.numbers import finite, percent
+from stallscope.formatting.sums import SumColumn
+
+from .step_figures import StepFigures
+from .verdicts import joined
+
+_PARTS = {"compute": "compute", "other": "work between steps", "allreduce": "exposed allreduce"}
+
+
+def against(analysis: Analysis) -> tuple[str, str]:
+    """By how much a run is slower than its baseline, and how sure that is."""
+    base, own = analysis.baseline, analysis.step
+    if base is None or base.step is None or own is None:
+        return "These logs cannot be compared", "Step times were not measured in both runs."
+    loss = Mean(own.mean, own.ci95).minus(Mean(base.step.mean, base.step.ci95))
+    here = SumColumn.of([own.mean], own.mean, own.ci95)
+    there = here.beside([base.step.mean])
+    steps = (
+        f"A step takes {here.amount(here.total, own.ci95)} here and "
+        f"{there.amount(there.total, base.step.ci95)} in the baseline."
+    )
+    by = here.less(there)
+    title = _title(analysis, loss, by.amount(abs(by.total), loss.ci95))
+    return title, f"{steps} {_throughput(analysis)}"
+
+
+def decomposed(analysis: Analysis) -> str:
+    """What the difference consists of; empty without stages in both runs."""
+    parts, both = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
+    if parts is None or both is None:
+        return ""
+    figures, base = both
+    by = figures.causes.less(base.causes)
+    stall, *others = by.parts
+    more, less = [f"{by.amount(stall, parts.input_stall.ci95)} are input stall"], []
+    means = (parts.compute, parts.other, parts.allreduce)
+    for name, mean, part in zip(_PARTS, means, others, strict=True):
+        said = by.amount(abs(part), mean.ci95)
+        if part >= 0:
+            more.append(f"{said} {_PARTS[name]}")
+        else:
+            less.append(_faster_stage(name, said, analysis))
+    sentences = [f"Of the {by.amount(by.total, parts.loss.ci95)} difference, {joined(more)}", *less]
+    scale = figures.scale_loss(analysis)
+    if parts.scale is not None and scale is not None:
+        longer = by.amount(scale, parts.scale.ci95)
+        sentences.append(f"The baseline's step is {longer} longer than on one rank")
+    return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def _faster_stage(name: str, by: str, analysis: Analysis) -> str:
+    """Say that a stage takes less than in the baseline, and why where ranks share cores."""
+    sentence = f"{_PARTS[name].capitalize()} is {by} faster than in the baseline"
+    if name != "compute" or not _waits_longer(analysis):
+        return sentence
+    cores = CoreUse.of(analysis.run)
+    if cores.waiting_is_busy or not cores.shared:
+        return sentence
+    return f"{sentence}: waiting ranks leave their cores to the others"
+
+
+def _waits_longer(analysis: Analysis) -> bool:
+    """Whether ranks wait for each other longer than in the baseline."""
+    entry = analysis.entry("imbalance")
+    return entry is not None and (entry.excess_ms or 0.0) > 0
+
+
+def _title(analysis: Analysis, loss: Mean, by: str) -> str:
+    name = "the synthetic baseline" if _synthetic(analysis) else "the baseline"
+    if loss.ci95 is not None and loss.ci95[0] <= 0 <= loss.ci95[1]:
+        return f"This run is as fast as {name}, as far as the steps can tell"
+    word = "longer" if loss.value > 0 else "shorter"
+    return f"A step takes {by} {word} than in {name}"
+
+
+def _throughput(analysis: Analysis) -> str:
+    gap = finite(analysis.gap)
+    if gap is None:
+        return (
+            "The throughput loss is unknown: the runs have different numbers of ranks, or "
+            "their samples were not recorded."
+        )
+    low_high = analysis.gap_ci95
+    sure = (
+        ""
+        if low_high is None
+        else f" (95% interval: {percent(low_high[0])} to {percent(low_high[1])})"
+    )
+    verb = "lost" if gap >= 0 else "gained"
+    return f"{percent(abs(gap))} of the baseline's throughput is {verb}{sure if gap >= 0 else ''}."
+
+
+def _synthetic(analysis: Analysis) -> bool:
+    return analysis.baseline is not None and analysis.baseline.run.synthetic

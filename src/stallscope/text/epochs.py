@@ -1,0 +1,71 @@
+"""What logs of epochs tell, in figures with their precision."""
+
+from __future__ import annotations
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.epochs import EpochTime
+from stallscope.formatting.numbers import Interval, amount, rate
+
+from .job_figures import job_column
+from .verdicts import counted
+
+
+def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:
+    """Means and throughput, with their names; nothing for a run with steps."""
+    known = analysis.epoch_times
+    if known is None:
+        return []
+    written = [
+        ("Mean epoch", _mean(known.mean_s, known.precision_s, "s")),
+        ("Mean step", _mean(known.step_ms, known.step_precision_ms, "ms")),
+        ("Between steps of the metric", _mean(known.metric_step_ms, None, "ms")),
+        (
+            "Throughput per rank",
+            ""
+            if known.samples_per_second_per_rank is None
+            else rate(known.samples_per_second_per_rank),
+        ),
+        ("Precision", known.precision),
+    ]
+    return [(title, text) for title, text in written if text]
+
+
+def duration(epoch: EpochTime) -> str:
+    """17.0 ± 0.5 s"""
+    return amount(epoch.s, "s", _around(epoch.s, epoch.precision_s))
+
+
+def job_total(analysis: Analysis) -> str:
+    """The whole job's time; what logs of epochs alone know of it is not all of it."""
+    job = job_column(analysis)
+    total = job.amount(job.total)
+    known = analysis.epoch_times
+    if known is None or "end" in analysis.run.intervals["kind"].to_pylist():
+        return total
+    return f"at least {total}" if known.epochs else "not known"
+
+
+def ranks_and_hosts(analysis: Analysis) -> str:
+    """``4 ranks on 2 hosts``; logs of epochs do not say which hosts, and seldom how many ranks."""
+    run = analysis.run
+    if analysis.epoch_times is None:
+        return f"{counted(run.size, 'rank')} on {counted(len(run.hosts), 'host')}"
+    return "ranks not known" if run.fact("size") is None else counted(run.size, "rank")
+
+
+def steps_and_epochs(analysis: Analysis) -> str:
+    """``200 steps in 2 epochs``; ``2 epochs`` where nothing is known of their steps."""
+    epochs = counted(analysis.epochs, "epoch")
+    if analysis.epoch_times is not None:
+        return epochs if analysis.epochs else "no separate epochs"
+    return f"{counted(analysis.steps, 'step')} in {epochs}"
+
+
+def _mean(value: float | None, half: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return amount(value, unit, None if half is None else _around(value, half))
+
+
+def _around(value: float, half: float) -> Interval:
+    return value - half, value + half

@@ -1,0 +1,71 @@
+"""Events from other logs, in words: what happened, of whom it is, and when that was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallscope.formatting.numbers import amount
+from stallscope.formatting.plain import plain
+from stallscope.run import Event, Run
+
+from .verdicts import listed
+
+#: Above a list of events.
+TITLE = "Events from other logs"
+#: The time of an event without a known time.
+NOT_KNOWN = "not known"
+
+# What stops a job or takes ranks from it, and what slows it; all else only happened.
+_TROUBLE = (
+    {"stall_shutdown", "resets_exceeded", "rank_exited", "stage_failed"},
+    {"stall", "host_blacklisted", "workers_reset", "executor_lost", "task_failed"},
+    {"cache_eviction"},
+)
+_LONGEST_WORDS = 300
+_MOST_HOSTS = 4
+
+
+def what(event: Event) -> str:
+    """What happened, on one line."""
+    return plain(event.what)[:_LONGEST_WORDS]
+
+
+def who(event: Event) -> str:
+    """The ranks and hosts that it is about; empty if none is named."""
+    ranks = listed("rank", event.ranks) if event.ranks else ""
+    hosts = ", ".join(plain(host) for host in event.hosts[:_MOST_HOSTS])
+    return ", ".join(one for one in (ranks, hosts) if one)
+
+
+def since_begin_s(event: Event, run: Run) -> float | None:
+    """Seconds from the first log's begin, by wall clocks; None where that is not known."""
+    if event.wall_ns is None or run.started_at is None:
+        return None
+    return event.wall_ns / 1e9 - run.started_at.timestamp()
+
+
+def when(event: Event, run: Run) -> str:
+    """How long after the run's begin it was, and how sure that is."""
+    seconds = since_begin_s(event, run)
+    if seconds is None:
+        return NOT_KNOWN
+    side = "after" if seconds >= 0 else "before"
+    at = f"{amount(abs(seconds) * 1e3, 'ms')} {side} the begin"
+    if not event.uncertainty_ns:
+        return at
+    return f"{at}, or up to {amount(event.uncertainty_ns / 1e6, 'ms')} later"
+
+
+def worst(events: Sequence[Event], most: int) -> list[Event]:
+    """So many events at most, trouble before all else, in the order of time; unknown times last."""
+    by_trouble = sorted(range(len(events)), key=lambda at: (_trouble(events[at]), _at(events[at])))
+    kept = [events[at] for at in by_trouble[:most]]
+    return sorted(kept, key=_at)
+
+
+def _trouble(event: Event) -> int:
+    return next((at for at, kinds in enumerate(_TROUBLE) if event.kind in kinds), len(_TROUBLE))
+
+
+def _at(event: Event) -> tuple[bool, int]:
+    return event.wall_ns is None, event.wall_ns or 0

@@ -1,0 +1,93 @@
+"""What figures rest on, in sentences: communication, clocks, and which steps are counted."""
+
+from __future__ import annotations
+
+from stallscope.analysis import Analysis
+from stallscope.formatting.numbers import amount, finite, percent, significant
+
+from .verdicts import counted, joined
+
+_METHODS = {
+    "one clock": "one for all ranks",
+    "completions": "the hosts' are aligned by the completions of allreduces",
+    "every step": (
+        "they could not be followed; the end of every allreduce is taken for the same moment on all "
+        "ranks"
+    ),
+}
+_SIZES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
+
+
+def communication(analysis: Analysis) -> str:
+    """Gradients, what of their reduction is exposed, and the bandwidth; empty where not known."""
+    found = analysis.communication
+    if found is None:
+        return ""
+    parts = [
+        f"{bytes_in_words(found.gradient_bytes)} of gradients, "
+        f"{amount(found.exposed_ms.value, 'ms', found.exposed_ms.ci95)} exposed"
+    ]
+    if found.bus_bandwidth is not None:
+        parts.append(
+            f"effective bus bandwidth {significant(found.bus_bandwidth)} GB/s if that is all of it, "
+            "less where backward hides a part"
+        )
+    if found.network_bandwidth is not None:
+        parts.append(
+            f"at {significant(found.network_bandwidth)} GB/s all of it takes "
+            f"{amount(found.whole_ms, 'ms')}, {amount(found.hidden_ms, 'ms')} of it hidden"
+        )
+    return "; ".join(parts)
+
+
+def clocks(analysis: Analysis) -> str:
+    """How the clocks were brought together, and how well that held; empty without steps."""
+    found = analysis.clocks
+    if found is None:
+        return ""
+    parts = [_METHODS.get(found.method, found.method)]
+    uncertain = [finite(rank.clock_uncertainty_ms) for rank in analysis.ranks]
+    if None in uncertain:
+        parts.append("some could not be compared")
+    elif found.method != "one clock":
+        most = max((value or 0.0 for value in uncertain), default=0.0)
+        parts.append(f"uncertain by {amount(most, 'ms')} at most")
+    if found.skew_ms is not None:
+        parts.append(f"ranks of a host complete {amount(found.skew_ms, 'ms')} apart")
+    if finite(found.skew_bound_ms) is not None:
+        parts.append(f"hosts no more than {amount(found.skew_bound_ms, 'ms')}, by causality")
+    parts += [
+        f"that of {_whose(clock, analysis)} was set by {amount(ms, 'ms')} at step {step:,}"
+        for clock, step, ms in found.jumps
+    ]
+    if found.late:
+        parts.append(f"a timestamp came late in {percent(found.late)} of steps")
+    if found.violations:
+        parts.append(f"timestamps contradict each other in {percent(found.violations)} of steps")
+    return "; ".join(parts)
+
+
+def coverage(analysis: Analysis) -> str:
+    """How many steps the ledger has; empty where it has all of them, measured by every rank."""
+    found = analysis.coverage
+    if not found.partial and not found.unused and not found.sampled_out:
+        return ""
+    parts = [f"{found.complete + found.partial:,} of {counted(found.steps, 'step')}"]
+    if found.sampled_out:
+        parts.append(f"{found.sampled_out:,} recorded as sums, or to tell when the next one began")
+    if found.partial:
+        parts.append(f"{found.partial:,} of them without some ranks")
+    return ", ".join(parts)
+
+
+def _whose(clock: str, analysis: Analysis) -> str:
+    """The hosts that a clock belongs to; its own name where that is not known."""
+    logs = analysis.run.logs
+    hosts = dict.fromkeys(log.host for log in logs if log.clock_domain == clock)
+    return joined(list(hosts)) if hosts else clock
+
+
+def bytes_in_words(number: int) -> str:
+    """Bytes in the unit that reads well."""
+    name, length = next((size for size in reversed(_SIZES) if number >= size[1]), ("bytes", 1.0))
+    return f"{significant(number / length)} {name}"

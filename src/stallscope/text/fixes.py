@@ -1,0 +1,93 @@
+"""Fixes in words: under which condition something is gained, how much, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.formatting.numbers import amount, between, exact, ratio, significant
+
+from .verdicts import counted, joined
+
+_TITLES = {
+    "input": "Without input stalls",
+    "compute": "With compute as in the baseline",
+    "other": "Without extra work between steps",
+    "allreduce": "If allreduce cost nothing",
+    "variation": "With half the variation between ranks",
+    "all": "With all of these fixed",
+}
+#: Where steps would be no faster.
+NO_GAIN = "no gain"
+_NOBODY_LATE = "no rank late at times"
+
+
+def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
+    """The condition under which a gain is had: ``With rank 3 as fast as the others``.
+
+    Args:
+        fix: the name of the fix.
+        slow: fixes of single ranks and hosts, which the fix ``imbalance`` brings together.
+        in_turn: whether that fix ends lateness that varies from step to step, too.
+    """
+    kind, _, value = fix.partition(":")
+    if fix in _TITLES:
+        return _TITLES[fix]
+    if kind == "bandwidth":
+        return f"With {value}× the bandwidth"
+    if kind == "ranks":
+        return f"On {counted(int(value), 'rank')}"
+    if fix != "imbalance":
+        return f"With {kind} {value} as fast as the others"
+    if not slow:
+        return f"With {_NOBODY_LATE}"
+    fixed = joined([one.replace(":", " ", 1) for one in slow])
+    return f"With {fixed} as fast as the others" + (f", and {_NOBODY_LATE}" if in_turn else "")
+
+
+def is_throughput(gain: WhatIf) -> bool:
+    """Whether it is a ratio of throughputs: on other ranks, every one with as much to do as now."""
+    return gain.fix.startswith("ranks:")
+
+
+def at_most(gain: WhatIf) -> str:
+    """``at most `` before a gain that is a bound; otherwise empty."""
+    return "at most " if gain.bound else ""
+
+
+def speedup(gain: WhatIf) -> str:
+    """1.25×, at most 1.25× where the gain is a bound, or that nothing is gained."""
+    if is_throughput(gain):
+        return f"{significant(gain.speedup)}× throughput"
+    if gain.saved_ms.value <= 0:
+        return NO_GAIN
+    return f"{at_most(gain)}{ratio(gain.speedup, gain.ci95)}×"
+
+
+def speedup_interval(gain: WhatIf) -> str:
+    """1.24–1.26×, or why there is none."""
+    if gain.ci95 is None:
+        few = "runs or steps" if is_throughput(gain) else "independent steps"
+        return f"no interval: too few {few}"
+    return f"{between(*gain.ci95)}×"
+
+
+def how_sure(gain: WhatIf) -> str:
+    """95% interval: 1.24–1.26×; or why there is none."""
+    interval = speedup_interval(gain)
+    return interval if gain.ci95 is None else f"95% interval: {interval}"
+
+
+def saved(gain: WhatIf) -> str | None:
+    """10.9 ± 0.1 ms; None for a ratio of throughputs, which saves no time."""
+    if is_throughput(gain):
+        return None
+    return f"{at_most(gain)}{amount(gain.saved_ms.value, 'ms', gain.saved_ms.ci95)}"
+
+
+def saving(gain: WhatIf, analysis: Analysis) -> str:
+    """10.9 ± 0.1 ms of the step's 54.1 ms"""
+    time = saved(gain) or ""
+    step = analysis.step
+    return time if step is None else f"{time} of the step's {exact(step.mean, 'ms', step.ci95)}"

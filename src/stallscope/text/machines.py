@@ -1,0 +1,91 @@
+"""What machines measured, in words."""
+
+from __future__ import annotations
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.views.machines import Figures, Quantity, between, quantities
+from stallscope.analysis.views.utc import steady_wall
+from stallscope.formatting.numbers import Scale, significant
+from stallscope.formatting.plain import plain
+
+from .verdicts import counted
+
+_TITLES = {
+    "network_receive": "Network, received",
+    "network_transmit": "Network, sent",
+}
+_SHORT = {"gpu": "GPU", "cpu": "CPU"}
+_BYTES = {"MB": 1e6, "GB": 1e9}
+_SIZES = (("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
+
+
+def title(quantity: Quantity) -> str:
+    """``GPU utilization``; with its place where it is of one of several."""
+    known = _TITLES.get(quantity.name)
+    words = [_SHORT.get(word, word) for word in plain(quantity.name).split("_") if word]
+    text = known or " ".join(words) or "?"
+    return text[0].upper() + text[1:]
+
+
+def of_whom(quantity: Quantity) -> str:
+    """``8 GPUs on 2 nodes``; empty where nothing tells."""
+    if not quantity.whole:
+        node = quantity.series[0].node
+        return "" if node is None else plain(node)
+    nodes = counted(quantity.nodes, "node") if quantity.nodes > 1 else ""
+    if not quantity.devices:
+        return nodes
+    return " on ".join(part for part in (counted(quantity.devices, "GPU"), nodes) if part)
+
+
+def label(quantity: Quantity) -> str:
+    """What it is and of whom, in one line."""
+    of = of_whom(quantity)
+    unit = f", {quantity.unit}" if quantity.unit else ""
+    return f"{title(quantity)}{unit}{f' ({of})' if of else ''}"
+
+
+def scale(quantity: Quantity) -> Scale:
+    """The unit in which its values read well."""
+    size, _, second = quantity.unit.partition("/")
+    length = _BYTES.get(size)
+    if length is None:
+        return Scale(quantity.unit, 1.0)
+    most = quantity.top * length
+    name, own = next((size for size in reversed(_SIZES) if most >= size[1]), _SIZES[0])
+    return Scale(f"{name}/{second}" if second else name, length / own)
+
+
+def reading(value: float, unit: Scale) -> str:
+    """A value with its unit: ``41.3%``, ``12.5 GB``."""
+    number = significant(value * unit.factor)
+    return f"{number}%" if unit.unit == "%" else f"{number} {unit.unit}".strip()
+
+
+def evidence(analysis: Analysis) -> str:
+    """How busy machines were over the steady steps, in one sentence; empty if it was not measured."""
+    found = _busy(analysis)
+    if found is None:
+        return ""
+    quantity, figures, meanwhile = found
+    of, unit = of_whom(quantity), scale(quantity)
+    return (
+        f"{title(quantity)}{f' of {of}' if of else ''} was {reading(figures.mean, unit)} on average "
+        f"{meanwhile}: {counted(figures.values, 'value')} from {reading(figures.low, unit)} to "
+        f"{reading(figures.high, unit)}. The verdict does not rest on it."
+    )
+
+
+def _busy(analysis: Analysis) -> tuple[Quantity, Figures, str] | None:
+    known = next((one for one in quantities(analysis.run) if one.unit == "%"), None)
+    if known is None or not known.name.endswith("utilization"):
+        return None
+    span, meanwhile = steady_wall(analysis), "over the steady steps"
+    if span is None:
+        meanwhile = "while the run was under way"
+        span = (
+            min(int(one.wall_ns[0]) for one in known.series),
+            max(int(one.wall_ns[-1]) for one in known.series),
+        )
+    figures = between(known.series, *span)
+    return None if figures is None else (known, figures, meanwhile)

@@ -1,0 +1,116 @@
+"""A step's parts as printed, the same in tables, charts and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.ledger.ledger import CAUSES, STAGES
+from stallscope.analysis.result import RankSummary
+from stallscope.formatting.numbers import Interval, finite
+from stallscope.formatting.sums import SumColumn
+
+#: What a rank's own step consists of, in the order in which charts stack it.
+RANK_PARTS = ("other", "input", "compute", "wait", "allreduce")
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """Both ledgers of a run in one unit and with the same digits.
+
+    Both are rounded together, so that they agree as printed, and both add up to the step.
+    """
+
+    #: One part per entry of CAUSES; the total is the step.
+    causes: SumColumn
+    #: What others wait for, per entry of STAGES; the total is the imbalance.
+    waits: SumColumn
+
+    @classmethod
+    def of(cls, analysis: Analysis) -> StepFigures | None:
+        """Round a run's ledgers to the digits of its step. None without stages."""
+        step = analysis.step
+        if step is None or not analysis.by_cause:
+            return None
+        digits = SumColumn.of(_causes(analysis), step.mean, step.ci95)
+        return cls(*digits.with_shares(_causes(analysis), _waits(analysis)))
+
+    def beside(self, other: Analysis | None) -> StepFigures | None:
+        """Round another run's ledgers to these digits. None without its stages."""
+        if other is None or other.step is None or not other.by_cause:
+            return None
+        return StepFigures(*self.causes.with_shares(_causes(other), _waits(other)))
+
+    @classmethod
+    def of_both(
+        cls, first: Analysis, second: Analysis | None
+    ) -> tuple[StepFigures, StepFigures] | None:
+        """Round two runs' ledgers to the digits of the first one's step. None without both."""
+        own = cls.of(first)
+        other = None if own is None else own.beside(second)
+        return None if own is None or other is None else (own, other)
+
+    @property
+    def entries(self) -> SumColumn:
+        """The ledger with imbalance: one part per entry of ENTRIES."""
+        waits = dict(zip(STAGES, self.waits.parts, strict=True))
+        rounded = {
+            name: ms - waits.get(name, 0.0)
+            for name, ms in zip(CAUSES, self.causes.parts, strict=True)
+        }
+        rounded["imbalance"] = self.waits.total
+        return self.causes.of_rounded([rounded[name] for name in ENTRIES])
+
+    def part(self, name: str) -> float:
+        """An entry of the ledger by cause."""
+        return self.causes.parts[CAUSES.index(name)]
+
+    def waiting(self, name: str) -> float:
+        """How much of a cause others wait for; none where the critical rank's stage is shorter."""
+        if name not in STAGES:
+            return 0.0
+        return min(max(self.waits.parts[STAGES.index(name)], 0.0), max(self.part(name), 0.0))
+
+    def rounded(self, ms: float) -> float:
+        """Round any other milliseconds, such as another run's step, to these digits."""
+        return self.causes.beside([ms]).total
+
+    def scale_loss(self, analysis: Analysis) -> float | None:
+        """By how much the baseline's step is longer than on one rank. None without both."""
+        base, single = analysis.baseline, analysis.single
+        if base is None or base.step is None or single is None or single.step is None:
+            return None
+        steps = self.rounded(base.step.mean), self.rounded(single.step.mean)
+        return round(steps[0] - steps[1], self.causes.decimals)
+
+    def of_rank(self, rank: RankSummary) -> dict[str, float]:
+        """Round what is known of a rank's own step, by name of RANK_PARTS; empty without its stages."""
+        known = [finite(getattr(rank, f"{name}_ms")) for name in RANK_PARTS]
+        parts = [ms for ms in known if ms is not None]
+        if len(parts) == len(RANK_PARTS):
+            return dict(zip(RANK_PARTS, self.of_parts(parts).parts, strict=True))
+        # A single rank's log of many: its stages are the step's.
+        return {name: self.part(name) for name in STAGES} if parts else {}
+
+    def of_parts(self, parts: Sequence[float]) -> SumColumn:
+        """Round milliseconds per name of RANK_PARTS, the last of which all ranks share."""
+        allreduce = self.part("allreduce")
+        own = self.causes.beside([*parts[:-1], allreduce / self.causes.scale.factor])
+        return self.causes.of_rounded([*own.parts[:-1], allreduce])
+
+    def text(self, value: float, ci95: Interval | None = None) -> str:
+        """A part as text, without its unit."""
+        return self.causes.text(value, ci95)
+
+    @property
+    def unit(self) -> str:
+        return self.causes.scale.unit
+
+
+def _causes(analysis: Analysis) -> list[float]:
+    return [entry.ms for entry in analysis.by_cause]
+
+
+def _waits(analysis: Analysis) -> list[float]:
+    return [entry.waiting_ms or 0.0 for entry in analysis.by_cause if entry.name in STAGES]

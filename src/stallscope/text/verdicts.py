@@ -1,0 +1,140 @@
+"""Verdicts in sentences: who and what holds a run back, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.gains.bottleneck import Bottleneck
+from stallscope.analysis.stragglers.straggler import Straggler
+
+_MOST_NAMED = 4
+
+_KINDS = {
+    "input": "Input",
+    "compute": "Compute",
+    "other": "Between steps",
+    "imbalance": "Slow ranks",
+    "allreduce": "Exposed allreduce",
+    "balanced": "Balanced",
+    "insufficient_data": "Insufficient data",
+}
+
+_HEADLINES = {
+    "input": "Input holds this run back: batches come late",
+    "compute": "Compute is slower than in the baseline",
+    "other": "Work between steps holds this run back",
+    "allreduce": "Exposed allreduce holds this run back",
+    "balanced": "Two faults cost about the same",
+    "insufficient_data": "These logs cannot show what holds the run back",
+}
+_NO_FAULT = "No fault found"
+
+_CAUSES = {"input": "input", "compute": "compute", "other": "work between steps"}
+
+_SLOW = {"bursts": "is slow at times", "ramp": "gets slower and slower"}
+
+
+def badge(bottleneck: Bottleneck) -> str:
+    """The verdict in two words."""
+    if _is_healthy(bottleneck):
+        return "No fault"
+    if bottleneck.cause == "cores":
+        return "Too few cores"
+    if bottleneck.kind == "imbalance" and not bottleneck.ranks:
+        return f"Varying {_cause(bottleneck.cause)}"
+    return _KINDS.get(bottleneck.kind, bottleneck.kind)
+
+
+def short_verdict(bottleneck: Bottleneck) -> str:
+    """The verdict in a few words, with the ranks that it names."""
+    if bottleneck.kind == "imbalance" and bottleneck.ranks:
+        return f"Slow {listed('rank', bottleneck.ranks)}"
+    return badge(bottleneck)
+
+
+def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
+    """The verdict as a sentence; ``stragglers`` are those of the same analysis."""
+    if _is_healthy(bottleneck):
+        return _NO_FAULT
+    if bottleneck.cause == "cores":
+        return "The ranks of a host share too few CPU cores"
+    if bottleneck.kind != "imbalance":
+        return _HEADLINES.get(bottleneck.kind, bottleneck.kind)
+    if not bottleneck.ranks:
+        return _capital(
+            f"{_cause(bottleneck.cause)} varies from rank to rank and from step to step"
+        )
+    verb = "holds" if len(bottleneck.ranks) == 1 else "hold"
+    return f"{_capital(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
+        bottleneck, stragglers
+    )
+
+
+def _is_healthy(bottleneck: Bottleneck) -> bool:
+    return not bottleneck.fault and bottleneck.kind != "insufficient_data"
+
+
+def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
+    """``ranks 4, 5 and 6 of host b and rank 1``"""
+    of_hosts = sorted({rank for one in stragglers if one.hosts for rank in one.ranks})
+    alone = [rank for rank in bottleneck.ranks if rank not in of_hosts]
+    parts = []
+    if of_hosts:
+        parts.append(f"{listed('rank', of_hosts)} of {listed('host', bottleneck.hosts)}")
+    if alone:
+        parts.append(listed("rank", alone))
+    return joined(parts)
+
+
+def _fault(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
+    """``their compute is slow``"""
+    named = [one for one in stragglers if one.ranks]
+    it = len(bottleneck.ranks) == 1
+    if named and all(one.work is not None for one in named):
+        return f"{'it has' if it else 'they have'} more to do than the others"
+    patterns = {one.pattern for one in named}
+    stages: set[str | None] = {one.stage for one in named} or {bottleneck.cause}
+    what = _cause(stages.pop()) if len(stages) == 1 else "work"
+    slow = _SLOW.get(patterns.pop(), "is slow") if len(patterns) == 1 else "is slow"
+    return f"{'its' if it else 'their'} {what} {slow}"
+
+
+def _cause(stage: str | None) -> str:
+    return _CAUSES.get(stage or "", "work")
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def listed(noun: str, names: Sequence[object]) -> str:
+    """``rank 3``, ``ranks 3 and 5``, ``ranks 3, 5, 7, 9 and 12 more``."""
+    return f"{noun if len(names) == 1 else noun + 's'} {joined([str(name) for name in names])}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b, c, d and 12 more``."""
+    if len(words) > _MOST_NAMED:
+        words = [*words[:_MOST_NAMED], f"{len(words) - _MOST_NAMED} more"]
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def basis(analysis: Analysis) -> str:
+    """What the figures rest on: 299 steady steps of 4 ranks"""
+    known = analysis.epoch_times
+    if known is not None:
+        epochs = f"{counted(analysis.epochs, 'epoch')}: " if analysis.epochs else ""
+        return f"{epochs}{known.known_from}"
+    steady = analysis.steady
+    steps = counted(len(steady), "steady step") if steady else f"{analysis.steps:,} unstamped steps"
+    recorded, size = len(analysis.run.ranks), analysis.run.size
+    ranks = counted(size, "rank") if recorded == size else f"{recorded} of {size} ranks"
+    for_all = f", standing for {analysis.steps:,}" if analysis.coverage.sampled_out else ""
+    return f"{steps} of {ranks}{for_all}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 rank, 1,000 ranks"""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,284 @@
+"""Charts as Plotly figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallscope.analysis.views.machines import Columns
+from stallscope.arrays.stats import Mean
+from stallscope.charts.charts import (
+    Bar,
+    Chart,
+    Segment,
+    StackedArea,
+    StackedBars,
+    Waterfall,
+)
+from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.heat_map import HeatMap, HeatMapRow
+from stallscope.charts.over_time import OverTime
+from stallscope.charts.palette import COLOURS
+from stallscope.charts.plotly_figures import CONFIG, figure
+from stallscope.formatting.sums import SumColumn
+
+HOSTILE = "<img src=x onerror=alert(1)> & %{x}"
+
+BARS = StackedBars(
+    "Ranks",
+    "Two ranks.",
+    "ms",
+    (
+        Bar("rank 0", (Segment("input", 4.0, (3.5, 4.5)), Segment("compute", 16.0))),
+        Bar("rank 1", (Segment("compute", 30.0),), emphasised=True),
+    ),
+)
+WATERFALL = Waterfall(
+    "Against the baseline",
+    "Slower.",
+    "ms",
+    ("baseline", 20.0),
+    (Segment("input", 8.0, (7.0, 9.0)), Segment("compute", -3.0), Segment("other", 0.01)),
+    ("this run", 25.01),
+    SumColumn.of([8.0, -3.0, 0.01], 25.01),
+    20.0,
+)
+AREA = StackedArea(
+    "Over the run",
+    "Steady.",
+    "ms",
+    "step",
+    np.arange(5.0),
+    (("input", np.ones(5)), ("compute", np.full(5, 3.0))),
+    marks=tuple((float(step), f"epoch {step}") for step in range(5)),
+)
+CHARTS = (BARS, WATERFALL, AREA)
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: type(chart).__name__)
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_figure_takes_the_palette_and_lets_the_page_show_through(
+    chart: Chart, dark: bool
+) -> None:
+    drawn = figure(chart, dark=dark)
+    text = drawn.to_json()
+    for name in ("input", "compute"):
+        colour = COLOURS[name]
+        assert (colour.dark if dark else colour.light) in text
+    assert drawn.layout.paper_bgcolor == drawn.layout.plot_bgcolor == "rgba(0,0,0,0)"
+    assert drawn.layout.height > 0
+    assert drawn.layout.width is None
+
+
+def test_under_the_pointer_stand_name_amount_share_interval_and_bar() -> None:
+    first, second = figure(BARS, dark=False).data
+    assert first.hovertext[0] == (
+        "<b>Input</b><br>4.0 ms, 20.0% of 20.0 ms<br>95% interval: 3.50–4.50 ms<br>rank 0"
+    )
+    assert second.hovertext[1] == "<b>Compute</b><br>30.0 ms, 100% of 30.0 ms<br>rank 1"
+
+
+def test_a_segment_that_a_bar_has_not_is_no_nought() -> None:
+    first, _ = figure(BARS, dark=False).data
+    assert first.x[1] is None
+
+
+def test_an_emphasised_bar_is_bold_on_a_band() -> None:
+    drawn = figure(BARS, dark=False)
+    assert list(drawn.layout.yaxis.ticktext) == ["rank 0", "<b>rank 1</b>"]
+    (band,) = drawn.layout.shapes
+    assert (band.y0, band.y1) == (0.5, 1.5)
+
+
+def test_bars_of_the_same_label_stay_apart() -> None:
+    twins = replace(BARS, bars=(BARS.bars[0], BARS.bars[0]))
+    drawn = figure(twins, dark=False)
+    assert list(drawn.data[0].y) == [0, 1]
+    assert list(drawn.layout.yaxis.ticktext) == ["rank 0", "rank 0"]
+
+
+def test_many_bars_are_thinner_and_carry_no_text() -> None:
+    few, many = (
+        figure(replace(BARS, bars=BARS.bars[:1] * number), dark=False) for number in (2, 32)
+    )
+    assert few.data[0].text[0] == "4.0 ms"
+    assert many.data[0].text is None
+    assert many.layout.height < 16 * few.layout.height
+    assert many.layout.height < 800
+
+
+def test_a_waterfall_goes_from_one_total_to_the_other() -> None:
+    rows = figure(WATERFALL, dark=False).data
+    ends = [row.base[0] + row.x[0] for row in rows]
+    assert ends == pytest.approx([20.0, 28.0, 25.0, 25.01, 25.01])
+    assert [row.base[0] for row in rows] == pytest.approx([0.0, 20.0, 28.0, 25.0, 0.0])
+
+
+def test_a_waterfall_says_every_amount_with_its_sign() -> None:
+    drawn = figure(WATERFALL, dark=False)
+    amounts = [note.text for note in drawn.layout.annotations]
+    assert amounts == ["20.0 ms", "+8.0 ms", "−3.0 ms", "0.0 ms", "25.0 ms"]
+    assert [row.marker.pattern.shape for row in drawn.data] == ["", "", "/", "", ""]
+    assert drawn.data[1].hovertext == ("<b>Input</b><br>+8.0 ms<br>95% interval: 7.00–9.00 ms",)
+
+
+def test_layers_are_stacked_and_named_by_unit() -> None:
+    drawn = figure(AREA, dark=False)
+    assert [layer.stackgroup for layer in drawn.data] == ["entries", "entries"]
+    assert drawn.data[0].hovertemplate == "Input: %{y:.2f} ms<extra></extra>"
+
+
+def test_every_epoch_has_a_line_and_some_have_a_label() -> None:
+    many = replace(AREA, marks=tuple((float(step), f"epoch {step}") for step in range(100)))
+    drawn = figure(many, dark=False)
+    assert len(drawn.layout.shapes) == 100
+    assert 2 <= len(drawn.layout.annotations) <= 6
+
+
+def test_text_from_logs_is_escaped() -> None:
+    escaped = "&lt;img src=x onerror=alert(1)&gt; &amp; %{x}"
+    bars = replace(BARS, bars=(replace(BARS.bars[0], label=HOSTILE),))
+    waterfall = replace(WATERFALL, start=(HOSTILE, 20.0))
+    area = replace(AREA, x_label=HOSTILE, marks=((0.0, HOSTILE),))
+    for chart in (bars, waterfall, area):
+        drawn = figure(chart, dark=False)
+        texts = [
+            *(text for trace in drawn.data for text in (trace.hovertext or ())),
+            *(note.text for note in drawn.layout.annotations),
+            *(drawn.layout.yaxis.ticktext or ()),
+            drawn.layout.xaxis.tickprefix or "",
+        ]
+        assert any(escaped in text for text in texts)
+        assert not any("<img" in text for text in texts)
+
+
+def test_names_are_never_taken_for_templates() -> None:
+    bars = replace(BARS, bars=(replace(BARS.bars[0], label=HOSTILE),))
+    assert all(trace.hovertemplate is None for trace in figure(bars, dark=False).data)
+
+
+@pytest.mark.parametrize("chart", [BARS, AREA], ids=["bars", "area"])
+def test_the_legend_can_be_left_to_the_page(chart: Chart) -> None:
+    own, without = figure(chart, dark=False), figure(chart, dark=False, legend=False)
+    assert without.layout.showlegend is False
+    assert without.layout.height < own.layout.height
+
+
+def test_no_button_sends_anything_anywhere() -> None:
+    assert CONFIG["displaylogo"] is False
+    assert CONFIG["showSendToCloud"] is False
+    assert CONFIG["showEditInChartStudio"] is False
+    assert CONFIG["plotlyServerURL"] == ""
+
+
+def test_what_is_no_chart_is_refused() -> None:
+    with pytest.raises(TypeError, match="no way to draw a str"):
+        figure("chart", dark=False)  # type: ignore[arg-type]
+
+
+HEAT_MAP = HeatMap(
+    "Late",
+    "Who is.",
+    "ms",
+    "step",
+    tuple(HeatMapRow(f"rank {row}", HOSTILE, row == 1) for row in range(4)),
+    np.arange(6.0),
+    np.array([[0.0, 1, 2, 3, 4], [5.0, 5, 5, 5, 5], [np.nan, np.nan, 0, 0, np.nan], [0.0] * 5]),
+    np.full((4, 5), 7.0),
+    np.tile(np.arange(5.0), (4, 1)),
+    np.full((4, 5), 3.0),
+    5.0,
+)
+COMPARED = ComparedBars(
+    "Stages",
+    "Beside each other.",
+    "ms",
+    (HOSTILE, "baseline"),
+    (("input", (Mean(10.0, (8.0, 13.0)), None)), ("compute", (Mean(20.0, None), Mean(19.0, None)))),
+)
+
+
+OVER_TIME = OverTime(
+    "Busy",
+    "How busy.",
+    HOSTILE,
+    100.0,
+    np.arange(4.0),
+    Columns(*(np.array([5.0, np.nan, 7.0, 8.0]) + more for more in (-1.0, 0.0, 2.0))),
+)
+
+
+@pytest.mark.parametrize(
+    "chart", [HEAT_MAP, COMPARED, OVER_TIME], ids=lambda chart: type(chart).__name__
+)
+@pytest.mark.parametrize("dark", [False, True])
+def test_further_kinds_let_the_page_show_through_and_escape_what_logs_say(
+    chart: Chart, dark: bool
+) -> None:
+    drawn = figure(chart, dark=dark)
+    assert drawn.layout.paper_bgcolor == drawn.layout.plot_bgcolor == "rgba(0,0,0,0)"
+    assert drawn.layout.height > 0
+    # As it goes to the browser; a dash escapes < and & there once more.
+    assert "<img" not in drawn.to_json()
+
+
+def test_a_heat_map_has_a_row_per_rank_and_the_latest_step_under_the_pointer() -> None:
+    drawn = figure(HEAT_MAP, dark=False)
+    cells = drawn.data[0]
+    assert cells.z.shape == (4, 5)
+    assert len(cells.x) == 6
+    assert cells.customdata[1, 2].tolist() == [7.0, 2.0, 3.0]
+    assert "at most: rank %{customdata[2]:d} in step %{customdata[1]:,d}" in cells.hovertemplate
+    assert list(drawn.layout.yaxis.ticktext) == ["rank 0", "<b>rank 1</b>", "rank 2", "rank 3"]
+    assert (drawn.layout.coloraxis.cmin, drawn.layout.coloraxis.cmax) == (0, 5)
+    assert [note.text for note in drawn.layout.annotations] == ["◀"]
+
+
+def test_what_was_not_measured_is_a_line_and_no_colour() -> None:
+    _, holes = figure(HEAT_MAP, dark=False).data
+    assert list(holes.x) == [0.0, 2.0, None, 4.0, 5.0, None]
+    assert figure(HEAT_MAP, dark=False).data[0].hoverongaps is False
+
+
+def test_the_colours_of_a_heat_map_are_all_that_light_and_dark_differ_in() -> None:
+    light, dark = (figure(HEAT_MAP, dark=dark, legend=False) for dark in (False, True))
+    assert [trace.to_json() for trace in light.data] == [trace.to_json() for trace in dark.data]
+    assert light.layout.coloraxis.colorscale != dark.layout.coloraxis.colorscale
+    assert light.layout.coloraxis.showscale is False
+    assert figure(HEAT_MAP, dark=False).layout.coloraxis.showscale is True
+
+
+def test_of_many_rows_the_named_ones_keep_their_labels() -> None:
+    many = replace(
+        HEAT_MAP,
+        rows=tuple(HeatMapRow(f"rank {row}", f"host {row // 8}", row == 77) for row in range(200)),
+        **{name: np.zeros((200, 5)) for name in ("values", "most", "most_at", "most_of")},
+    )
+    drawn = figure(many, dark=False)
+    assert "<b>rank 77</b>" in drawn.layout.yaxis.ticktext
+    assert len(drawn.layout.yaxis.ticktext) < 20
+    assert drawn.layout.height < 800
+
+
+def test_compared_bars_have_whiskers_and_what_was_not_measured_has_no_bar() -> None:
+    drawn = figure(COMPARED, dark=False)
+    assert len(drawn.data) == 3
+    whiskers = drawn.data[0].error_x
+    assert (whiskers.array[0], whiskers.arrayminus[0]) == (3.0, 2.0)
+    assert [note.text for note in drawn.layout.annotations] == [
+        "10 ± 2 ms",
+        "not measured",
+        "20.0 ms",
+        "19.0 ms",
+    ]
+    assert drawn.layout.yaxis.ticktext[0] == "<b>Input</b>"
+
+
+def test_a_mean_lies_within_its_range_and_breaks_off_where_nothing_was_measured() -> None:
+    high, low, mean = figure(OVER_TIME, dark=False).data
+    assert (list(high.y[2:]), list(mean.y[2:]), list(low.y[2:])) == ([9, 10], [7, 8], [6, 7])
+    assert np.isnan(mean.y[1])
+    assert not mean.connectgaps
+    assert low.fill == "tonexty"

@@ -1,0 +1,425 @@
+"""Pictures in reports: right lengths, nothing outside the frame, readable without scripts."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from stallscope.analysis.views.machines import Columns
+from stallscope.arrays.stats import Mean
+from stallscope.charts.charts import Bar, Chart, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.heat_map import HeatMap, HeatMapRow
+from stallscope.charts.over_time import OverTime
+from stallscope.charts.palette import COLOURS, HEAT
+from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
+from stallscope.charts.svg.axis import axis_over
+from stallscope.charts.svg.style import contrast
+from stallscope.formatting.sums import SumColumn
+
+NS = "{http://www.w3.org/2000/svg}"
+STAGES = ("input", "compute", "other", "imbalance", "allreduce")
+
+
+def bars(*values: tuple[float, ...], unit: str = "ms") -> StackedBars:
+    made = tuple(
+        Bar(f"rank {index}", tuple(map(Segment, STAGES, own)), emphasised=index == 1)
+        for index, own in enumerate(values)
+    )
+    return StackedBars("Ranks", "What ranks do.", unit, made)
+
+
+def area(steps: int, *means: float) -> StackedArea:
+    layers = tuple((name, np.full(steps, mean)) for name, mean in zip(STAGES, means, strict=False))
+    marks = ((0.0, "epoch 0"), (1.0, "epoch 1"), (steps / 2, "epoch 2"))
+    return StackedArea(
+        "Steps", "Over the run.", "ms", "step", np.arange(steps, dtype=np.float64), layers, marks
+    )
+
+
+def waterfall(start: float, *changes: float) -> Waterfall:
+    return Waterfall(
+        "Against the baseline",
+        "Slower.",
+        "ms",
+        ("baseline", start),
+        tuple(map(Segment, STAGES, changes)),
+        ("this run", start + sum(changes)),
+        SumColumn.of(changes, start + sum(changes)),
+        start,
+    )
+
+
+def over_time(level: float, hole: bool = False) -> OverTime:
+    """A mean that stays within a range of ten; a hole in the middle where asked."""
+    mean = np.full(100, level)
+    if hole:
+        mean[40:60] = np.nan
+    columns = Columns(mean - 5, mean, mean + 5)
+    return OverTime("Busy", "How busy.", "%", 100.0, np.linspace(-5.0, 700.0, 100), columns)
+
+
+def heat(rows: int, columns: int, full: float = 10.0, hole: bool = False) -> HeatMap:
+    """Lateness that grows from the first row to the last; a hole in the first row where asked."""
+    values = np.repeat(np.linspace(0.0, full, rows)[:, None], columns, axis=1)
+    if hole:
+        values[0, columns // 2 :] = np.nan
+    named = tuple(
+        HeatMapRow(f"rank {row}", f"host {row // 8}", row == rows - 1) for row in range(rows)
+    )
+    zeros = np.zeros_like(values)
+    edges = np.arange(columns + 1.0) - 0.5
+    return HeatMap(
+        "Late", "Who is.", "ms", "step", named, edges, values, values, zeros, zeros, full
+    )
+
+
+def compared(*groups: tuple[Mean | None, ...]) -> ComparedBars:
+    series = ("this run", "baseline", "one rank")[: len(groups[0])] if groups else ()
+    named = tuple(zip(STAGES, groups, strict=False))
+    return ComparedBars("Stages", "Beside each other.", "ms", series, named)
+
+
+CHARTS = {
+    "one bar": bars((1.0, 30.0, 2.0, 3.0, 6.0)),
+    "two bars": bars((1.0, 30.0, 2.0, 3.0, 6.0), (1.0, 20.0, 0.0, 0.0, 6.0)),
+    "four bars": bars(*[(1.0, 30.0, 2.0, 3.0, 6.0)] * 4),
+    "32 bars": bars(*[(1.0, 30.0, 2.0, 3.0, 6.0)] * 32),
+    "bars of nothing": bars((0.0, 0.0, 0.0, 0.0, 0.0), ()),
+    "no bars": bars(),
+    "microseconds": bars((1e-6, 2e-6, 0.0, 0.0, 3e-6), (0.0, 0.0, 0.0, 0.0, 0.0)),
+    "days": bars((1e9, 2e9, 1.0, 1e-3, 3e9)),
+    "a bar with NaN": bars((float("nan"), 30.0, float("inf"), -2.0, 6.0)),
+    "area": area(300, 1.0, 30.0, 2.0, 3.0, 6.0),
+    "area of one point": area(1, 1.0, 30.0),
+    "area of nothing": area(5, 0.0, 0.0),
+    "area without points": area(0, 1.0, 2.0),
+    "area without layers": area(5),
+    "waterfall": waterfall(41.0, 3.0, -0.6, 0.0, 10.6, 1e-5),
+    "waterfall below zero": waterfall(10.0, -4.0, -9.0, 0.0, 12.0, 0.5),
+    "waterfall of nothing": waterfall(0.0, 0.0, 0.0),
+    "waterfall without changes": waterfall(5.0),
+    "heat map": heat(8, 50),
+    "heat map of two ranks": heat(2, 1),
+    "heat map of many ranks": heat(250, 400),
+    "heat map with a hole": heat(4, 20, hole=True),
+    "heat map of nothing": heat(4, 20, full=0.0),
+    "compared": compared(
+        (Mean(9.0, (8.5, 9.5)), Mean(0.4, None)), (Mean(20.0, (19.0, 21.0)), None)
+    ),
+    "compared below zero": compared((Mean(-1.0, (-3.0, 1.0)), Mean(float("nan"), None))),
+    "compared with nothing": compared((None, None, None)),
+    "nothing compared": compared(),
+    "over time": over_time(80.0),
+    "over time with a hole": over_time(80.0, hole=True),
+    "over time, nothing at all": over_time(float("nan")),
+}
+
+everywhere = pytest.mark.parametrize("width", [WIDE, NARROW])
+every_chart = pytest.mark.parametrize("chart", CHARTS.values(), ids=CHARTS.keys())
+
+
+def drawn(chart: Chart, width: int = WIDE) -> ElementTree.Element:
+    return ElementTree.fromstring(draw(chart, "key", width))
+
+
+def boxes(picture: ElementTree.Element, stage: str) -> list[ElementTree.Element]:
+    """The rectangles of a stage, those of the legend left out."""
+    return [
+        box
+        for box in picture.iter(f"{NS}rect")
+        if f"fill-{stage}" in box.get("class", "").split() and box.find(f"{NS}title") is not None
+    ]
+
+
+def tips(picture: ElementTree.Element) -> list[str]:
+    return [title.text or "" for title in picture.iter(f"{NS}title")][1:]
+
+
+def texts(picture: ElementTree.Element) -> list[str]:
+    return [text.text or "" for text in picture.iter(f"{NS}text")]
+
+
+def span(box: ElementTree.Element) -> tuple[float, float]:
+    x = float(box.get("x", "nan"))
+    return x, x + float(box.get("width", "nan"))
+
+
+@everywhere
+@every_chart
+def test_a_screen_reader_hears_title_and_sentence(chart: Chart, width: int) -> None:
+    picture = drawn(chart, width)
+    assert picture.get("role") == "img"
+    named = {element.get("id"): element.text for element in picture if element.get("id")}
+    heard = [named[key] for key in picture.get("aria-labelledby", "").split()]
+    assert heard == [chart.title, chart.sentence]
+
+
+@everywhere
+@every_chart
+def test_nothing_is_drawn_outside_the_picture(chart: Chart, width: int) -> None:
+    picture = drawn(chart, width)
+    _, _, right, bottom = map(float, picture.get("viewBox", "").split())
+    assert right == width
+    for box in picture.iter(f"{NS}rect"):
+        x, end = span(box)
+        assert 0 <= x <= end <= right
+        assert 0 <= float(box.get("y", "nan")) + float(box.get("height", "nan")) <= bottom
+    for text in picture.iter(f"{NS}text"):
+        assert 0 <= float(text.get("x", "nan")) <= right
+        assert 0 <= float(text.get("y", "nan")) <= bottom
+    for path in picture.iter(f"{NS}path"):
+        numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]
+        assert all(0 <= x <= right for x in numbers[::2])
+        assert all(0 <= y <= bottom for y in numbers[1::2])
+
+
+@everywhere
+@every_chart
+def test_pictures_need_neither_scripts_nor_the_network(chart: Chart, width: int) -> None:
+    drawn_with = {element.tag.removeprefix(NS) for element in drawn(chart, width).iter()}
+    assert drawn_with <= {"svg", "title", "desc", "g", "rect", "line", "path", "text"}
+    attributes = {name for element in drawn(chart, width).iter() for name in element.attrib}
+    assert not {name for name in attributes if "href" in name or name.startswith(("on", "style"))}
+
+
+@everywhere
+@every_chart
+def test_no_number_is_nan_or_endless(chart: Chart, width: int) -> None:
+    assert not re.search(r"nan|inf\b|e[+-]\d", draw(chart, "key", width), re.IGNORECASE)
+
+
+@every_chart
+def test_every_class_has_a_rule(chart: Chart) -> None:
+    rules = stylesheet()
+    used = {word for element in drawn(chart).iter() for word in element.get("class", "").split()}
+    assert {word for word in used if f".{word}" not in rules} == set()
+
+
+def test_segments_are_as_long_as_their_values() -> None:
+    picture = drawn(bars((1.0, 30.0, 2.0, 3.0, 6.0), (10.0, 20.0, 0.0, 0.0, 6.0)))
+    (first, second) = (span(box) for box in boxes(picture, "compute"))
+    # A gap of one pixel is left between segments.
+    assert (first[1] - first[0] + 1) / 30 == pytest.approx(
+        (second[1] - second[0] + 1) / 20, rel=1e-3
+    )
+    (start, end) = span(boxes(picture, "input")[1])
+    assert end + 1 == pytest.approx(second[0], abs=0.02)
+    assert start < end
+
+
+def test_a_segment_tells_name_value_interval_and_share() -> None:
+    chart = StackedBars(
+        "t",
+        "s",
+        "ms",
+        (Bar("this run", (Segment("input", 10.0, (9.4, 10.6)), Segment("other", 30.0))),),
+    )
+    assert tips(drawn(chart)) == [
+        "this run: Input 10.0 ± 0.6 ms, 25.0%",
+        "this run: Other 30.0 ms, 75.0%",
+    ]
+
+
+def test_what_is_zero_is_not_drawn_but_stands_in_the_legend() -> None:
+    picture = drawn(bars((1.0, 30.0, 0.0, 3.0, 6.0)))
+    assert boxes(picture, "other") == []
+    assert "Other 0.0 ms" in texts(picture)
+
+
+def test_values_stand_inside_segments_only_where_they_fit() -> None:
+    wide, narrow = (
+        drawn(bars(*[(1.0, 30.0, 2.0, 3.0, 6.0)] * 2)),
+        drawn(bars(*[(1.0, 30.0, 2.0, 3.0, 6.0)] * 2), NARROW),
+    )
+    assert texts(wide).count("30.0 ms") == texts(narrow).count("30.0 ms") == 2
+    assert "6.0 ms" not in texts(narrow)
+    assert "6.0" in texts(wide)
+    assert "1.00" not in texts(wide)
+
+
+def test_a_named_rank_stands_out() -> None:
+    picture = drawn(bars(*[(1.0, 30.0, 2.0, 3.0, 6.0)] * 4))
+    strong = [text.text for text in picture.iter(f"{NS}text") if text.get("class") == "strong"]
+    assert strong == ["rank 1", "42.0 ms"]
+    assert [box.get("class") for box in picture.iter(f"{NS}rect")].count("band") == 1
+
+
+def test_labels_are_text_and_no_markup() -> None:
+    label = '<script>alert(1)</script>"&'
+    picture = drawn(StackedBars(label, label, "ms", (Bar(label, (Segment("input", 1.0),)),) * 2))
+    assert picture[0].text == label
+    assert tips(picture)[0].startswith(label)
+
+
+def test_a_long_label_is_cut_and_the_bars_stay() -> None:
+    picture = drawn(StackedBars("t", "s", "ms", (Bar("x" * 500, (Segment("input", 1.0),)),) * 2))
+    assert [text.endswith("x…") for text in texts(picture)].count(True) == 2
+    start, end = span(boxes(picture, "input")[0])
+    assert end - start > WIDE / 2
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "shown"),
+    [(2e-5, "ms", "µs"), (20.0, "ms", "ms"), (2e4, "ms", "s"), (1e4, "s", "min"), (1e6, "s", "d")],
+)
+def test_the_axis_is_in_the_unit_that_reads_well(largest: float, unit: str, shown: str) -> None:
+    ticks = [
+        text.text or ""
+        for text in drawn(bars((largest, 0.0), unit=unit)).iter(f"{NS}text")
+        if text.get("class") == "tick"
+    ]
+    assert ticks[0] == "0"
+    assert ticks[-1].endswith(f" {shown}")
+
+
+@pytest.mark.parametrize("high", [1e-9, 0.003, 1.0, 7.3, 54.1, 99.9, 123456.0])
+@pytest.mark.parametrize("most", [3, 6, 10])
+def test_ticks_are_round_and_few(high: float, most: int) -> None:
+    ticks = axis_over(0.0, high, 0.0, 100.0).ticks(most)
+    assert 2 <= len(ticks) <= most + 1
+    assert ticks[0] == 0
+    assert ticks[-1] <= high * 1.0001
+    assert f"{ticks[1]:.1e}"[:3] in {"1.0", "2.0", "2.5", "5.0"}
+
+
+def test_a_saving_goes_back_and_says_minus() -> None:
+    picture = drawn(waterfall(10.0, -4.0, -9.0, 0.0, 12.0))
+    (start,) = boxes(picture, "total")[:1]
+    (saved,) = boxes(picture, "input")
+    assert span(saved)[1] == pytest.approx(span(start)[1], abs=0.02)
+    assert "saved" in saved.get("class", "")
+    assert "−4.00 ms" in texts(picture)
+    assert "+12.00 ms" in texts(picture)
+    assert "saved" not in boxes(picture, "imbalance")[0].get("class", "")
+
+
+def test_a_waterfall_that_dips_below_zero_keeps_zero_in_view() -> None:
+    picture = drawn(waterfall(10.0, -4.0, -9.0, 0.0, 12.0))
+    zero = next(line for line in picture.iter(f"{NS}line") if line.get("class") == "zero")
+    (dipping,) = boxes(picture, "compute")
+    assert span(dipping)[0] < float(zero.get("x1", "nan")) < span(dipping)[1]
+
+
+def test_every_change_begins_where_the_one_before_ended() -> None:
+    picture = drawn(waterfall(40.0, 3.0, 5.0, 2.0, 10.0))
+    spans = [span(boxes(picture, name)[0]) for name in ("total", "input", "compute", "other")]
+    for before, after in zip(spans, spans[1:], strict=False):
+        assert after[0] == pytest.approx(before[1], abs=0.02)
+
+
+def test_a_single_step_is_drawn_as_wide_as_the_picture() -> None:
+    (path, _) = drawn(area(1, 10.0, 30.0)).iter(f"{NS}path")
+    xs = [float(x) for x in re.findall(r"[ML](-?[\d.]+) ", path.get("d", ""))]
+    assert max(xs) - min(xs) > WIDE * 0.8
+
+
+def test_layers_lie_on_top_of_each_other() -> None:
+    lower, upper = drawn(area(300, 10.0, 30.0)).iter(f"{NS}path")
+    heights = [
+        sorted({float(y) for y in re.findall(r" (-?[\d.]+)", path.get("d", ""))})
+        for path in (lower, upper)
+    ]
+    assert heights[0][0] == heights[1][-1]
+    (thin, thick) = (ys[-1] - ys[0] for ys in heights)
+    assert thick / thin == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_layer_tells_its_mean_and_share() -> None:
+    assert tips(drawn(area(300, 10.0, 30.0))) == [
+        "Input: 10.0 ms on average, 25.0%",
+        "Compute: 30.0 ms on average, 75.0%",
+    ]
+
+
+def test_a_freak_step_does_not_flatten_all_others_and_is_marked() -> None:
+    chart = area(300, 10.0)
+    chart.layers[0][1][150] = 5000.0
+    picture = drawn(chart)
+    (marked,) = [path for path in picture.iter(f"{NS}path") if path.get("class") == "beyond"]
+    assert marked[0].text == "step 150: 5,000 ms"
+    ticks = [text.text or "" for text in picture.iter(f"{NS}text") if text.get("class") == "tick"]
+    assert not [tick for tick in ticks if tick.startswith("5,000")]
+
+
+def test_names_of_epochs_do_not_overlap() -> None:
+    chart = area(300, 10.0)
+    named = [text for text in texts(drawn(chart)) if text.startswith("epoch")]
+    # Epoch 1 begins a pixel after epoch 0: its line is there, its name has no room.
+    assert named == ["epoch 0", "epoch 2"]
+    lines = [line for line in drawn(chart).iter(f"{NS}line") if line.get("class") == "mark"]
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("name", COLOURS)
+@pytest.mark.parametrize("shade", ["light", "dark"])
+def test_text_on_every_colour_can_be_read(name: str, shade: str) -> None:
+    light, dark = stylesheet().split("@media", 1)
+    rules = light if shade == "light" else dark
+    ink = re.search(rf"--on-{name}:(#\w+)", rules)
+    ground = re.search(rf"--{name}:(#\w+)", rules)
+    assert ink is not None
+    assert ground is not None
+    assert ground[1] == getattr(COLOURS[name], shade)
+    assert contrast(ink[1], ground[1]) >= 4.5
+
+
+def test_cells_are_the_darker_the_later_and_nothing_is_not_nought() -> None:
+    picture = drawn(heat(4, 20, hole=True))
+    shades = [
+        path.get("class", "") for path in picture.iter(f"{NS}path") if path.get("class") != "named"
+    ]
+    assert shades == ["unmeasured", "heat-2", "heat-5", "heat-7"]
+    (hole,) = [line for line in picture.iter(f"{NS}line") if line.get("class") == "hole"]
+    assert float(hole.get("x2", "nan")) - float(hole.get("x1", "nan")) > WIDE / 3
+
+
+def test_a_named_row_has_a_mark_and_its_label() -> None:
+    picture = drawn(heat(250, 40))
+    (mark,) = [path for path in picture.iter(f"{NS}path") if path.get("class") == "named"]
+    assert mark[0].text == "rank 249: 10.0 ms late at most"
+    assert "rank 249" in texts(picture)
+    assert "10.0 ms and more" in texts(picture)
+    assert len([text for text in texts(picture) if text.startswith("rank ")]) < 60
+
+
+def test_whiskers_reach_from_end_to_end_of_the_interval() -> None:
+    picture = drawn(compared((Mean(10.0, (8.0, 12.0)), Mean(5.0, None))))
+    (box, _) = boxes(picture, "input")
+    whiskers = [line for line in picture.iter(f"{NS}line") if line.get("class") == "whisker"]
+    start, end = span(box)
+    scale = (end - start) / 10
+    low, high = (float(whiskers[0].get(name, "nan")) for name in ("x1", "x2"))
+    assert (low - start) / scale == pytest.approx(8.0, rel=1e-3)
+    assert (high - start) / scale == pytest.approx(12.0, rel=1e-3)
+    assert "10 ± 2 ms" in texts(picture)
+
+
+def test_what_was_not_measured_has_no_bar() -> None:
+    picture = drawn(compared((Mean(10.0, None), None)))
+    assert len(boxes(picture, "input")) == 1
+    assert "not measured" in texts(picture)
+
+
+def test_what_machines_measured_breaks_off_where_nothing_was() -> None:
+    def line(chart: OverTime) -> str:
+        (path,) = [one for one in drawn(chart).iter(f"{NS}path") if "curve" in one.get("class", "")]
+        return path.get("d", "")
+
+    assert line(over_time(80.0)).count("M") == 1
+    assert line(over_time(80.0, hole=True)).count("M") == 2
+    assert line(over_time(float("nan"))) == ""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_heat_needs_no_colours_to_be_read(scheme: str) -> None:
+    shades = [getattr(colour, scheme) for colour in HEAT]
+    page = "#ffffff" if scheme == "light" else "#25262b"
+    contrasts = [contrast(shade, page) for shade in shades]
+    assert contrasts == sorted(contrasts)
+    assert all(later / earlier > 1.1 for earlier, later in pairwise(contrasts))
+    assert contrasts[-1] > 10
