@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from cattrs.preconf.json import make_converter
 
+from stallscope import analysis, arrays
 from stallscope.analysis.ledger.generations import Generations
 from stallscope.analysis.ledger.ledger import CAUSES, ENTRIES, GAPS, Ledger
 from stallscope.analysis.ledger.recalled import PER_RANK, RecalledLedger, causes_of, entries_of
@@ -40,10 +41,11 @@ _CONVERTER = make_converter(forbid_extra_keys=True)
 
 @cache
 def code_state() -> str:
-    """Tells one state of the analysis' own code from another: what it finds may differ."""
+    """Return a fingerprint of the code that analyses: other code may find something else."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(file.read_bytes())
+    for package in (analysis, arrays):
+        for file in sorted(Path(package.__path__[0]).rglob("*.py")):
+            digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 
