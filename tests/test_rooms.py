@@ -19,8 +19,8 @@ FOLDERS = {
 ROOMS = (
     "errors",
     "config",
-    "formatting",
     "arrays",
+    "formatting",
     "run",
     "collector",
     "parsers",

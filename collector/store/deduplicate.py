@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from stallscope.arrays.types import Ints
 from stallscope.run import Problem
-
-Ints: TypeAlias = npt.NDArray[np.integer[npt.NBitBase]]
 
 
 def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:

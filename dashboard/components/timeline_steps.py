@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from dash import html
 
 from stallscope.analysis.network.tensors import AllreduceSteps
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.types import Floats
 from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.numbers import finite
 from stallscope.reports.tables import NOTHING

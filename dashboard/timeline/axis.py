@@ -12,7 +12,7 @@ import numpy as np
 
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.utc import reduced_at
-from stallscope.arrays.blocks import Ints
+from stallscope.arrays.types import Ints
 from stallscope.run import Run
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.machines import Quantity, over, quantities
-from stallscope.arrays.blocks import Ints
+from stallscope.arrays.types import Ints
 from stallscope.run import Run
 from stallscope.text.machines import label, of_whom, scale, title
 

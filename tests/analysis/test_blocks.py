@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from stallscope.arrays import blocks
-from stallscope.arrays.blocks import Array, Block, Bools, Cells, HeldCells, Ints
+from stallscope.arrays.blocks import Array, Block, Cells, HeldCells
 from stallscope.arrays.memory import Room, in_memory, on_disk
+from stallscope.arrays.types import Bools, Ints
 
 STEPS, RANKS = 103, 11
 RANDOM = np.random.default_rng(1)

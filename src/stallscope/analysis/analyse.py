@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import NULL, Block, Ints
+from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Ints
 from stallscope.run import Run
 
 from .advice import advise

@@ -22,10 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .memory import Room, in_memory
+from .types import Bools, Ints
 
 Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
 #: Stands for "not measured" in arrays of int64, and what is later than any time.

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from .blocks import Ints
+from .types import Ints
 
 # Sorting more of them takes longer than numpy's partition, which looks at one place after the other.
 _FEW = 16

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .blocks import NULL, Array, Bools, Cells, HeldCells, Ints, on_all_cores
+from .blocks import NULL, Array, Cells, HeldCells, on_all_cores
 from .memory import Room
 from .remote_table import AwayTable
+from .types import Bools, Ints
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from .blocks import Ints
     from .pivot import SideBySide
+    from .types import Ints
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .lazy_scipy import fft, scipy_stats
-
-Floats = npt.NDArray[np.float64]
+from .types import Floats
 
 # Below this many independent values no interval of this kind covers what it promises.
 FEWEST_INDEPENDENT = 10

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from stallscope.arrays.blocks import NULL, Bools, Ints
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Bools, Ints
 
 from .selection import Selection
 from .worlds import World

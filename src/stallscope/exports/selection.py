@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.blocks import Bools, Ints
+from stallscope.arrays.types import Bools, Ints
 from stallscope.errors import UsageError
 from stallscope.text.verdicts import listed
 

@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stallscope import __version__
-from stallscope.arrays.blocks import NULL, Bools, Ints
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.plain import plain
 
 from .raw_slices import next_begin

@@ -18,7 +18,8 @@ import numpy as np
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.ledger import GAPS, Ledger
 from stallscope.analysis.views.lane_sums import LANE_STAGES
-from stallscope.arrays.blocks import NULL, Ints
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Ints
 from stallscope.charts.charts import TITLES
 from stallscope.formatting.plain import plain
 

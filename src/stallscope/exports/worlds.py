@@ -18,7 +18,8 @@ from stallscope.analysis.ledger.change_points import ChangePoint, change_points
 from stallscope.analysis.ledger.ledger import Ledger, build_ledger, concatenated, of_last_world
 from stallscope.analysis.ledger.warmup import warm_up_steps
 from stallscope.analysis.steps.alignment import AlignedSteps, align
-from stallscope.arrays.blocks import NULL, Ints
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Ints
 from stallscope.errors import NotFoundError
 from stallscope.formatting.plain import plain
 from stallscope.run import Log, Run

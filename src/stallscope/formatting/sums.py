@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
+
+from stallscope.arrays.types import Floats, Ints
 
 from .numbers import Interval, Scale, decimals_of, fixed, scale_for, with_half
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Floating-point numbers that differ by less are the same.
 _SAME = 1e-6

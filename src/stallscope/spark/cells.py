@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stallscope.arrays.blocks import Array, Block, Bools, Cells, Ints
+from stallscope.arrays.blocks import Array, Block, Cells
+from stallscope.arrays.types import Bools, Ints
 
 from .each import each
 from .storage import is_url, new_file, read_part

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import NULL, Ints
+from stallscope.arrays.blocks import NULL
 from stallscope.arrays.memory import in_memory
 from stallscope.arrays.pivot import SideBySide, side_by_side
 from stallscope.arrays.remote_table import AwayTable
+from stallscope.arrays.types import Ints
 from stallscope.run import STEPS_SCHEMA
 
 from .cells import Cluster, FarCells, Stretch, written

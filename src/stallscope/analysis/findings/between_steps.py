@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.blocks import NULL, Ints
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import counted, ranks_in_words
 
 from ..advice import checkpoints_on_rank_0, in_words, shared_validation, work_alone

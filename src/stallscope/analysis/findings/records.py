@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import LATEST, NULL, Cells, Ints
+from stallscope.arrays.blocks import LATEST, NULL, Cells
 from stallscope.arrays.pivot import by_parts, of_generation, side_by_side, without_logs
+from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
 
 from ..settings.setup import Setup

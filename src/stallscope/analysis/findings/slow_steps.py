@@ -9,14 +9,13 @@ import numpy.typing as npt
 
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.stats import robust_sd
+from stallscope.arrays.types import Bools
 
 from ..advice import in_words, slow_first_steps
 from ..ledger.change_points import ChangePoint
 from ..ledger.ledger import Ledger
 from ..settings.setup import Setup
 from .finding import Finding
-
-Bools = npt.NDArray[np.bool_]
 
 _WINDOW = 51
 _SLOW_SDS = 6.0

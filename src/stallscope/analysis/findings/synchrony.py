@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import LATEST, NULL, Block, Ints
+from stallscope.arrays.blocks import LATEST, NULL, Block
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.pivot import by_parts
+from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import ranks_in_words
 
 from .finding import Finding

@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stallscope.arrays.blocks import Bools, Ints
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Bools, Ints
 
 from ..ledger.ledger import STAGES, Ledger, mean_over_ranks
 from ..settings.cores import CoreUse

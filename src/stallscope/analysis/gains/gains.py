@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.blocks import Bools, Ints
 from stallscope.arrays.stats import Mean
+from stallscope.arrays.types import Bools, Ints
 
 from ..ledger.ledger import STAGES, Ledger
 from ..settings.cores import CoreUse

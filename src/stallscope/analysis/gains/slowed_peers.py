@@ -14,7 +14,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from stallscope.arrays.stats import Floats, Mean, mean_with_interval
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Floats
 
 from ..ledger.ledger import Ledger
 from ..settings.cores import CpuLoad

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.arrays.stats import Mean
+from stallscope.arrays.types import Floats, Ints
 
 from ..ledger.ledger import Ledger
 from ..stragglers.replay import mean_saved
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 #: Without a baseline, nine in ten real trainings on CPU cores came out within this fraction of the
 #: predicted step, beyond what both intervals explain: one half of the pairs of

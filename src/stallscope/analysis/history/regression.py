@@ -20,7 +20,8 @@ from typing import Any, Literal
 import numpy as np
 
 from stallscope.arrays.lazy_scipy import scipy_stats
-from stallscope.arrays.stats import Floats, Mean
+from stallscope.arrays.stats import Mean
+from stallscope.arrays.types import Floats
 from stallscope.run import Run
 
 from ..ledger.ledger import ENTRIES

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.arrays.lazy_scipy import ndimage
-from stallscope.arrays.stats import Floats, autocorrelation_time, robust_sd
+from stallscope.arrays.stats import autocorrelation_time, robust_sd
+from stallscope.arrays.types import Floats
 
 from .ledger import ENTRIES, Ledger
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Bools, Cells, Ints
-from stallscope.arrays.stats import Floats, Mean, mean_with_interval
+from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Cells
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..steps.alignment import AlignedSteps
 

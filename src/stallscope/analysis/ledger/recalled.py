@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.arrays.blocks import Ints
+from stallscope.arrays.types import Ints
 
 from .ledger import CAUSES, ENTRIES, Ledger
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import NULL, Block, Bools, Ints
+from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.stats import mean_with_interval
+from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 
 from ..steps.alignment import AlignedSteps

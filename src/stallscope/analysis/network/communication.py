@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.arrays.lazy_scipy import optimize, scipy_stats
-from stallscope.arrays.stats import Floats, Mean, mean_with_interval
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Floats
 
 from ..gains.what_if import WhatIf, what_if
 from ..ledger.ledger import Ledger

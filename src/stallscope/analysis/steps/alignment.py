@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import NULL, Array, Block, Bools, Cells, Ints
+from stallscope.arrays.blocks import NULL, Array, Block, Cells
 from stallscope.arrays.pivot import of_generation, side_by_side
+from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 
 from .causality import LateTimestamps, bounded

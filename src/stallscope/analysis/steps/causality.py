@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.blocks import LATEST, Array, Block, Bools, Cells, Ints
+from stallscope.arrays.blocks import LATEST, Array, Block, Cells
+from stallscope.arrays.types import Bools, Ints
 
 _BOUNDED = ("data", "ready")
 

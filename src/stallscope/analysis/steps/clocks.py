@@ -16,17 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.arrays.blocks import LATEST, NULL, Cells, on_all_cores
 from stallscope.arrays.lazy_scipy import ndimage
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from .causality import UNBROKEN, Bounds
 from .completions import OfClocks
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 # Long enough to average over completion jitter, short enough to follow slewed clocks.
 _WINDOW = 51

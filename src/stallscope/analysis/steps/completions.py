@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Bools, Cells, Ints
+from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Cells
 from stallscope.arrays.partial_sort import smallest_of_few
-
-Floats = npt.NDArray[np.float64]
+from stallscope.arrays.types import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

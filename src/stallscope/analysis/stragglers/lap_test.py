@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.blocks import Block, Bools, Cells, HeldCells, Ints, added
+from stallscope.arrays.blocks import Block, Cells, HeldCells, added
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.partial_sort import smallest_of_few
-from stallscope.arrays.stats import Floats, autocorrelation_time, robust_sd
+from stallscope.arrays.stats import autocorrelation_time, robust_sd
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import Ledger
 

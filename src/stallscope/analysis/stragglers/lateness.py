@@ -13,17 +13,13 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.arrays.blocks import Block, on_all_cores, ranks_of
 from stallscope.arrays.lazy_scipy import optimize, scipy_stats
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
 from .lap_test import ALPHA
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # Late is what lies this many SDs (of logarithms: noise of stages is skewed) above the usual, and is
 # worth mentioning in a step.

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.blocks import Array, Block, Bools, Ints
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.blocks import Array, Block
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import Ledger, in_order
 from .replay import ASSUMED_MS, some_of

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.arrays.blocks import NULL, Array, Block
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Floats, Ints
 
 from ..ledger.ledger import Ledger
 from .lateness import LateCells
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 #: Without a baseline, dispatching a step and a plain optimizer update are taken to need 1 ± 1 ms each.
 ASSUMED_MS = 1.0

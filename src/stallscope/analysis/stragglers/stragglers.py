@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.blocks import NULL, Block, Bools, Ints
+from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.lazy_scipy import scipy_stats
-from stallscope.arrays.stats import Floats, mean_with_interval
+from stallscope.arrays.stats import mean_with_interval
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
 from .lap_test import SlowOnes, indifference, slow_hosts, slow_ranks

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.arrays.blocks import Block
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
 from .replay import Replay, without_lateness
 from .straggler import Straggler
 from .stragglers import Found
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 # Less of the step is not worth a word: two runs of one job differ by as much.
 _WORTH = 0.005

@@ -13,16 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
 from stallscope.arrays.pivot import of_generation
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Ints
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
 from ..result import Analysis
-
-Ints = npt.NDArray[np.int64]
 
 # Horovod's own: samples of a score, and the defaults.
 _SAMPLES = 5

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.types import Floats
 
 from ..advice import Advice
 from ..network.tensors import Tensors

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.blocks import Ints
+from stallscope.arrays.types import Ints
 
 from ..ledger.ledger import Ledger
 
-Floats = npt.NDArray[np.float32]
+Floats32 = npt.NDArray[np.float32]
 
 #: A rank's own stages in the order in which a step goes through them; exposed allreduce follows.
 LANE_STAGES = ("other", "input", "compute", "wait")
@@ -37,12 +37,12 @@ class Sums:
     """Lines × blocks of steps; float32 milliseconds over the steps that were measured."""
 
     #: 5 × lines × blocks: the stages, then by how much later than the reference rank.
-    values: Floats
+    values: Floats32
     #: The greatest lateness; -inf where nothing was measured.
-    latest: Floats
+    latest: Floats32
     #: Steps that were measured, summed over ranks; a single line, that of one rank, where it is
     #: ``alike`` for all: every rank has measured every step.
-    count: Floats
+    count: Floats32
     alike: bool
 
     def by(self, fan: int) -> Sums:
@@ -74,7 +74,7 @@ class Sums:
             self.alike,
         )
 
-    def means(self, ranks: Ints) -> Floats:
+    def means(self, ranks: Ints) -> Floats32:
         """5 × lines × blocks, for lines of so many ranks; NaN where nothing was measured."""
         count = self.count * ranks[:, None] if self.alike else self.count
         with np.errstate(invalid="ignore"):
@@ -227,7 +227,7 @@ def _below_each_other(parts: Sequence[Sums]) -> Sums:
     )
 
 
-def _joined(array: Floats, fan: int, join: Callable[..., Any]) -> Floats:
+def _joined(array: Floats32, fan: int, join: Callable[..., Any]) -> Floats32:
     """Blocks of ``fan`` neighbours along the last axis; the last block may be shorter."""
     result = array[..., ::fan].copy()
     for offset in range(1, fan):

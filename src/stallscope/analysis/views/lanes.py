@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.blocks import Ints
 from stallscope.arrays.stats import robust_sd
+from stallscope.arrays.types import Ints
 
 from ..ledger.ledger import GAPS, Ledger
-from .lane_sums import LANE_STAGES, Floats, LaneSums
+from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
-__all__ = ["BETWEEN", "LANE_STAGES", "Floats", "Gap", "Lanes", "View"]
+__all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "View"]
 
 #: What lies between steps: time of which nothing was recorded, then as in the ledger.
 BETWEEN = ("pause", *GAPS)
@@ -56,13 +56,13 @@ class View:
     #: L + 1 rows: lane i holds those from ``edges[i]`` up to ``edges[i + 1]``.
     edges: Ints
     #: 4 × lanes × cells, in the order of LANE_STAGES.
-    stages: Floats
+    stages: Floats32
     #: Lanes × cells: how much later than the reference rank, on average and at most.
-    late: Floats
-    latest: Floats
+    late: Floats32
+    latest: Floats32
     #: Per cell: means of the whole step and of exposed allreduce.
-    total: Floats
-    allreduce: Floats
+    total: Floats32
+    allreduce: Floats32
     #: Per cell: the row that came last most often, and in how many of its steps.
     last: Ints
     last_count: Ints
@@ -251,7 +251,7 @@ def _groupings(hosts: Sequence[str]) -> list[Ints]:
     return found
 
 
-def _mean_ms(array: Ints, per_cell: int) -> Floats:
+def _mean_ms(array: Ints, per_cell: int) -> Floats32:
     starts = np.arange(0, len(array), per_cell)
     count = np.diff(starts, append=len(array))
     return np.asarray(np.add.reduceat(array, starts) / count * _MS, np.float32)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.blocks import LATEST, NULL, Block, Ints
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.blocks import LATEST, NULL, Block
+from stallscope.arrays.types import Floats, Ints
 
 from ..ledger.ledger import Ledger
 

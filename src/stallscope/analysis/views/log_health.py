@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays.pivot import in_parts, of_generation
+from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
 
 from ..settings.setup import number
-
-Ints = npt.NDArray[np.int64]
 
 #: Timestamps within a step, in the order in which they are taken.
 STAMPS = ("data", "ready", "reduced")

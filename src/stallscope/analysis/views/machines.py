@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from stallscope.arrays.types import Floats, Ints
 from stallscope.run import Run, Series
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _DEVICE = re.compile(r"^gpu_[0-9]+_")
 # What tells most of where time went comes first.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.blocks import Ints
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.stats import robust_sd
+from stallscope.arrays.types import Ints
 
 from ..ledger.ledger import GAPS, STAGES, Ledger
 from ..result import Analysis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stallscope.arrays.blocks import Ints
+from stallscope.arrays.types import Ints
 from stallscope.run import Run
 
 from .. import Analysis

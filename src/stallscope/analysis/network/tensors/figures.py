@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.types import Floats, Ints
 
 from ..communication import bus_bytes
-
-Ints = npt.NDArray[np.int64]
 
 # Upper ends of the sizes of operations that are distinguished.
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, np.inf)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.types import Floats, Ints
 
 from .figures import Fusion
-from .piece import Ints, Piece, added_us, latest_before
+from .piece import Piece, added_us, latest_before
 
 
 class FusionTally:

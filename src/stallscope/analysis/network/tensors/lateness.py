@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import Cycles, Lateness, LateRank
-from .piece import Ints, Piece, within
+from .piece import Piece, within
 
 _NEVER = np.iinfo(np.int64).max
 # Horovod's own cycle time, where cycles were not marked.

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from stallscope.arrays.types import Bools, Ints
 from stallscope.parsers.horovod_timeline import Activities, Ticks
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 ALLREDUCE = "ALLREDUCE"
 _NEGOTIATION = "NEGOTIATE_"

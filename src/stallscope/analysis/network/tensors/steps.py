@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.types import Floats, Ints
 
 from .figures import AllreduceSteps
-from .piece import Ints, Piece, added_us
+from .piece import Piece, added_us
 
 _TIMES = ("step", "negotiation", "operation", "wait", "copy", "transfer")
 

@@ -7,12 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks
 
 from .figures import Cycles, Tensors
 from .fusion import FusionTally
 from .lateness import LatenessTally
-from .piece import Ints, Piece, is_gradients_negotiation
+from .piece import Piece, is_gradients_negotiation
 from .steps import StepTally, step_begins
 from .tensor_times import TensorTally
 from .unions import UnionTally

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.stats import Floats
+from stallscope.arrays.types import Floats, Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import TensorTimes
-from .piece import Ints, Piece
+from .piece import Piece
 
 # What is summed; names of activities follow.
 _NEGOTIATED, _OPERATED, _PARTS = 0, 1, 2

@@ -6,7 +6,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from .piece import Ints, Piece, added_us
+from stallscope.arrays.types import Ints
+
+from .piece import Piece, added_us
 
 
 class UnionTally:
