@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.analysis.views.lanes import Floats, Lanes, View
+from stallscope.analysis.views.lanes import Floats32, Lanes, View
 
 from .gauges import Gauge, columns_of
 from .places import names
@@ -88,7 +88,7 @@ def _per_lane(head: dict[str, Any], view: View) -> dict[str, npt.NDArray[Any]]:
     return scaled
 
 
-def _scaled(array: Floats) -> tuple[npt.NDArray[np.uint16], list[float]]:
+def _scaled(array: Floats32) -> tuple[npt.NDArray[np.uint16], list[float]]:
     """Values as 16-bit integers, and what makes values of them again: the lowest, and a unit."""
     known = np.isfinite(array)
     low = float(array.min(initial=0.0, where=known))
