@@ -11,11 +11,11 @@ import pytest
 from stallscope.arrays import memory
 from stallscope.arrays.memory import (
     BYTES_PER_ROW,
-    Room,
+    Allocator,
+    allocator_for,
     in_memory,
     memory_to_give,
     on_disk,
-    room_for,
     share_memory,
 )
 from stallscope.errors import UnwritableError, UsageError
@@ -29,24 +29,24 @@ def test_the_memory_that_is_said_counts(
 ) -> None:
     monkeypatch.setenv("STALLSCOPE_MEMORY", said)
     assert memory_to_give() == bytes_
-    assert room_for(bytes_ // BYTES_PER_ROW) is in_memory
-    assert room_for(bytes_ // BYTES_PER_ROW + 1) is on_disk
+    assert allocator_for(bytes_ // BYTES_PER_ROW) is in_memory
+    assert allocator_for(bytes_ // BYTES_PER_ROW + 1) is on_disk
 
 
 def test_unless_it_is_said_it_is_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
-    assert room_for(1000) is in_memory
-    assert room_for(10**15) is on_disk
+    assert allocator_for(1000) is in_memory
+    assert allocator_for(10**15) is on_disk
 
 
 def test_for_a_small_run_nobody_looks_how_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
     monkeypatch.setattr(memory, "memory_to_give", lambda: pytest.fail("it was looked up"))
-    assert room_for(300_000) is in_memory
+    assert allocator_for(300_000) is in_memory
 
 
 @pytest.mark.parametrize("kind", [in_memory, on_disk])
-def test_room_is_of_zeros(kind: Room) -> None:
+def test_room_is_of_zeros(kind: Allocator) -> None:
     for _ in range(2):
         array = kind((300, 40), np.int64)
         assert not array.any()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from stallscope.arrays.memory import room_for
+from stallscope.arrays.memory import allocator_for
 from stallscope.run import STEPS_SCHEMA
 
 from .table_builder import Together
@@ -40,7 +40,7 @@ def read_steps(
     files = [_File.of(path) for path in paths]
     found = [group for file in files for group in file.groups(wanted)]
     rows = sum(group.rows for group in found)
-    whole = Together(STEPS_SCHEMA, rows, room_for(rows))
+    whole = Together(STEPS_SCHEMA, rows, allocator_for(rows))
     tasks = list(_tasks(found))
     if len(tasks) < 2:
         for task in tasks:

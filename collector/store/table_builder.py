@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.memory import Room
+from stallscope.arrays.memory import Allocator
 
 
 class Together:
@@ -18,12 +18,12 @@ class Together:
     Args:
         schema: its columns.
         rows: how many it will have.
-        room: makes the columns' arrays.
+        allocate: makes the columns' arrays.
     """
 
-    def __init__(self, schema: pa.Schema, rows: int, room: Room) -> None:
+    def __init__(self, schema: pa.Schema, rows: int, allocate: Allocator) -> None:
         self._schema = schema
-        self._columns = {field.name: _Column(field.type, rows, room) for field in schema}
+        self._columns = {field.name: _Column(field.type, rows, allocate) for field in schema}
 
     def put(self, name: str, at: int, values: pa.Array) -> None:
         """A column's values from a row on."""
@@ -40,9 +40,9 @@ class Together:
 
 
 class _Column:
-    def __init__(self, kind: pa.DataType, rows: int, room: Room) -> None:
-        self._kind, self._rows, self._room = kind, rows, room
-        self._values: npt.NDArray[np.generic] = room((rows, 1), kind.to_pandas_dtype())[:, 0]
+    def __init__(self, kind: pa.DataType, rows: int, allocate: Allocator) -> None:
+        self._kind, self._rows, self._allocate = kind, rows, allocate
+        self._values: npt.NDArray[np.generic] = allocate((rows, 1), kind.to_pandas_dtype())[:, 0]
         # Which values are there; None as long as all of them are.
         self._there: npt.NDArray[np.bool_] | None = None
         self._lock = Lock()
@@ -72,7 +72,7 @@ class _Column:
     def _missing(self) -> npt.NDArray[np.bool_]:
         with self._lock:
             if self._there is None:
-                there = self._room((self._rows, 1), np.bool_)[:, 0]
+                there = self._allocate((self._rows, 1), np.bool_)[:, 0]
                 there.fill(True)
                 self._there = there
         return self._there

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.recalled import RecalledLedger
-from stallscope.arrays.blocks import HeldCells
+from stallscope.arrays.blocks import LocalMatrix
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.run import STEPS_SCHEMA, Run
 
@@ -55,7 +55,7 @@ def _arrays(analysis: Analysis) -> Iterator[npt.NDArray[np.generic]]:
         if ledger is not None:
             yield from (one for one in vars(ledger).values() if isinstance(one, np.ndarray))
             cells = vars(ledger).get("cells")
-            yield from cells.arrays if isinstance(cells, HeldCells) else ()
+            yield from cells.arrays if isinstance(cells, LocalMatrix) else ()
 
 
 def _owner(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stallscope.arrays.memory import Room, room_for
+from stallscope.arrays.memory import Allocator, allocator_for
 
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
 STEPS_SCHEMA = pa.schema(
@@ -231,9 +231,9 @@ class Run:
         return int(self.steps.num_rows)
 
     @property
-    def room(self) -> Room:
+    def allocate(self) -> Allocator:
         """Where arrays with a number per row of ``steps`` lie."""
-        return room_for(self.rows)
+        return allocator_for(self.rows)
 
     @property
     def ranks(self) -> list[int]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stallscope.arrays import blocks
-from stallscope.arrays.blocks import Array, Block, Cells, HeldCells
-from stallscope.arrays.memory import Room, in_memory, on_disk
+from stallscope.arrays.blocks import Array, Block, LocalMatrix, Matrix
+from stallscope.arrays.memory import Allocator, in_memory, on_disk
 from stallscope.arrays.types import Bools, Ints
 
 STEPS, RANKS = 103, 11
@@ -22,9 +22,9 @@ OTHER = VALUES["arrival"] - VALUES["input"] - VALUES["compute"]
 
 
 @pytest.fixture(params=[1, 7, 40, 2**18])
-def cells(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cells:
+def cells(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Matrix:
     monkeypatch.setattr(blocks, "CELLS", request.param)
-    return HeldCells.of(VALUES)
+    return LocalMatrix.of(VALUES)
 
 
 def _last(block: Block) -> Ints:
@@ -47,14 +47,14 @@ def _doubled(block: Block, name: str) -> Array:
     return np.asarray(2 * block[name] + block.ranks)
 
 
-def test_results_per_step_and_sums_are_those_of_the_whole(cells: Cells) -> None:
+def test_results_per_step_and_sums_are_those_of_the_whole(cells: Matrix) -> None:
     np.testing.assert_array_equal(cells.per_step(_last), VALUES["arrival"].max(axis=1))
     np.testing.assert_array_equal(cells.summed(_sums, "other"), OTHER.sum(axis=0))
 
 
 @pytest.mark.parametrize("ranks", [None, [3], [2, 3, 4], [9, 0, 5]])
 def test_results_per_rank_come_in_the_order_asked_for(
-    cells: Cells, ranks: Sequence[int] | None
+    cells: Matrix, ranks: Sequence[int] | None
 ) -> None:
     own = VALUES["input"] if ranks is None else VALUES["input"][:, list(ranks)]
     found = np.concatenate(cells.by_ranks(_sums, "input", ranks=ranks))
@@ -63,20 +63,22 @@ def test_results_per_rank_come_in_the_order_asked_for(
     np.testing.assert_array_equal(made.whole("sorted"), np.sort(own, axis=0))
 
 
-@pytest.mark.parametrize("room", [in_memory, on_disk])
-def test_what_a_kernel_makes_can_be_read_beside_the_rest(cells: Cells, room: Room) -> None:
-    cells = HeldCells.of(VALUES, room)
+@pytest.mark.parametrize("allocate", [in_memory, on_disk])
+def test_what_a_kernel_makes_can_be_read_beside_the_rest(
+    cells: Matrix, allocate: Allocator
+) -> None:
+    cells = LocalMatrix.of(VALUES, allocate)
     made, found = cells.made_by_steps(_plus_steps, 5)
     np.testing.assert_array_equal(np.concatenate(found), VALUES["input"].sum(axis=1))
-    both = cells.beside(made)
+    both = cells.merged_with(made)
     np.testing.assert_array_equal(both.whole("more"), VALUES["input"] + 5)
     np.testing.assert_array_equal(both.whole("arrival"), VALUES["arrival"])
     assert both.only("more").whole("more").flags.f_contiguous
 
 
-def test_what_is_made_when_read_follows_the_steps_that_are_taken(cells: Cells) -> None:
+def test_what_is_made_when_read_follows_the_steps_that_are_taken(cells: Matrix) -> None:
     doubled = 2 * VALUES["input"] + np.arange(RANKS)
-    seen = cells.seen_as(["input"], _doubled)
+    seen = cells.with_computed(["input"], _doubled)
     np.testing.assert_array_equal(seen.whole("input"), doubled)
     np.testing.assert_array_equal(seen.columns("input", [7, 2]), doubled[:, [7, 2]])
     every_other = np.arange(STEPS) % 2 == 0
@@ -93,7 +95,9 @@ def test_what_is_made_when_read_is_made_of_its_own_steps(monkeypatch: pytest.Mon
         return _doubled(block, name)
 
     every_other = np.arange(STEPS) % 2 == 0
-    HeldCells.of(VALUES).seen_as(["input"], doubled).take(every_other).summed(_sums, "input")
+    LocalMatrix.of(VALUES).with_computed(["input"], doubled).take(every_other).summed(
+        _sums, "input"
+    )
     assert set(made) == {1}
 
 
@@ -107,7 +111,7 @@ def test_what_is_made_when_read_is_made_of_its_own_steps(monkeypatch: pytest.Mon
     ],
     ids=["the end", "stretches", "one in three", "none"],
 )
-def test_some_of_the_steps_and_more_behind_them(cells: Cells, chosen: Bools) -> None:
+def test_some_of_the_steps_and_more_behind_them(cells: Matrix, chosen: Bools) -> None:
     some = cells.take(chosen)
     assert some.shape == (chosen.sum(), RANKS)
     joined = some.followed_by([cells])
@@ -118,7 +122,7 @@ def test_some_of_the_steps_and_more_behind_them(cells: Cells, chosen: Bools) -> 
     np.testing.assert_array_equal(again.columns("arrival", [4]), expected[::2, [4]])
 
 
-def test_single_cells_rows_and_columns(cells: Cells) -> None:
+def test_single_cells_rows_and_columns(cells: Matrix) -> None:
     steps, ranks = RANDOM.integers(0, STEPS, 50), RANDOM.integers(0, RANKS, 50)
     np.testing.assert_array_equal(cells.at("other", steps, ranks), OTHER[steps, ranks])
     some = np.array([0, 5, 6, 99])
@@ -127,9 +131,11 @@ def test_single_cells_rows_and_columns(cells: Cells) -> None:
     np.testing.assert_array_equal(cells.columns("other", [8, 1]), OTHER[:, [8, 1]])
 
 
-@pytest.mark.parametrize("room", [in_memory, on_disk])
-def test_blocks_at_once_fill_the_same_arrays(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("allocate", [in_memory, on_disk])
+def test_blocks_at_once_fill_the_same_arrays(
+    allocate: Allocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(blocks, "CELLS", RANKS)
     for _ in range(20):
-        made, _ = HeldCells.of(VALUES, room).made_by_steps(_plus_steps, 5)
+        made, _ = LocalMatrix.of(VALUES, allocate).made_by_steps(_plus_steps, 5)
         np.testing.assert_array_equal(made.whole("more"), VALUES["input"] + 5)

@@ -13,7 +13,7 @@ from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.stragglers.lateness import late_cells
 from stallscope.analysis.stragglers.loaders import pace_unseen, with_loaders_at_work
 from stallscope.analysis.stragglers.replay import ASSUMED_MS
-from stallscope.arrays.blocks import HeldCells
+from stallscope.arrays.blocks import LocalMatrix
 
 # A batch takes 150 ms to make, and 35 ms to train on.
 STARVING = Job(
@@ -82,7 +82,7 @@ def test_full_queues_at_the_begin_of_epochs_do_not_hide_a_loaders_pace() -> None
     early = np.where(ahead, fetch[:, 1] - 1_000_000, 0)
     fetch[:, 1] -= early
     arrival[:, 1] -= early
-    cells = recorded.cells.beside(HeldCells.of({"input": fetch, "arrival": arrival}))
+    cells = recorded.cells.merged_with(LocalMatrix.of({"input": fetch, "arrival": arrival}))
     ledger = with_loaders_at_work(replace(recorded, cells=cells))
     held = ledger.cells.columns("input", [1])[ahead, 0]
     assert np.median(held) > 0.7 * np.median(recorded.total)
@@ -151,8 +151,8 @@ def test_a_rank_that_waits_for_the_hand_over_of_its_batch_does_not_starve() -> N
     fetch, arrival = (recorded.cells.columns(name, [0, 1]).copy() for name in ("input", "arrival"))
     fetch[:, 0] += late
     arrival[:, 0] += late
-    handed_over = HeldCells.of({"input": fetch, "arrival": arrival})
-    ledger = replace(recorded, cells=recorded.cells.beside(handed_over))
+    handed_over = LocalMatrix.of({"input": fetch, "arrival": arrival})
+    ledger = replace(recorded, cells=recorded.cells.merged_with(handed_over))
     assert (fetch[:, 0] > 0.05 * ledger.total).mean() > 0.3
     assert with_loaders_at_work(ledger) is ledger
     assert pace_unseen(ledger, [1])
@@ -178,6 +178,6 @@ def test_where_inputs_vary_by_any_factor_nothing_is_surely_late() -> None:
     there = np.arange(len(ledger)) % 10 == 0
     fetch = np.where(there[:, None], 0, 100_000_000) + np.zeros((1, 2), np.int64)
     cells = late_cells(
-        replace(ledger, cells=ledger.cells.beside(HeldCells.of({"input": fetch}))), [0, 1]
+        replace(ledger, cells=ledger.cells.merged_with(LocalMatrix.of({"input": fetch}))), [0, 1]
     )
     assert not cells.of_stage("input").sure.any()

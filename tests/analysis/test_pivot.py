@@ -9,7 +9,7 @@ from simulator import Job, simulate
 
 from stallscope.arrays import pivot as module
 from stallscope.arrays.memory import in_memory
-from stallscope.arrays.pivot import SideBySide, side_by_side
+from stallscope.arrays.pivot import Pivoted, pivot
 
 NAMES = ("begin", "reduced", "samples")
 STEPS = simulate(Job(ranks=5, steps=60, epochs=3, first_step=7)).run.steps
@@ -41,7 +41,7 @@ def scattered(table: pa.Table) -> pa.Table:
     return table.take(pa.array(order)).combine_chunks()
 
 
-def assert_alike(one: SideBySide, other: SideBySide) -> None:
+def assert_alike(one: Pivoted, other: Pivoted) -> None:
     assert one.ranks == other.ranks
     for name in ("steps", "epochs", "session_start"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
@@ -60,15 +60,15 @@ def test_ranks_one_below_the_other_are_what_scattered_rows_are(
 ) -> None:
     monkeypatch.setattr(module, "ROWS", rows_at_a_time)
     own = None if sessions is None else np.array(sessions)
-    whole = side_by_side(table, NAMES, in_memory, own)
-    assert_alike(whole, side_by_side(scattered(table), NAMES, in_memory, own))
+    whole = pivot(table, NAMES, in_memory, own)
+    assert_alike(whole, pivot(scattered(table), NAMES, in_memory, own))
     halves = pa.concat_tables([table.slice(0, 100), table.slice(100)])
-    assert_alike(whole, side_by_side(halves, NAMES, in_memory, own))
+    assert_alike(whole, pivot(halves, NAMES, in_memory, own))
     assert len(whole.steps) == 60
 
 
 def test_ranks_one_below_the_other_are_not_copied() -> None:
-    cells = side_by_side(STEPS, NAMES, in_memory).cells
+    cells = pivot(STEPS, NAMES, in_memory).cells
     assert np.shares_memory(cells.whole("begin"), STEPS["begin"].to_numpy())
 
 
@@ -76,7 +76,7 @@ def test_ranks_one_below_the_other_are_not_copied() -> None:
     ("table", "complete"), [(STEPS, True), (with_holes(STEPS), False), (STEPS.slice(1), False)]
 )
 def test_nothing_is_taken_for_complete_that_lacks_a_stamp(table: pa.Table, complete: bool) -> None:
-    assert side_by_side(table, NAMES, in_memory).complete is complete
+    assert pivot(table, NAMES, in_memory).complete is complete
 
 
 @pytest.mark.parametrize("row", [0, 130, 299])
@@ -85,7 +85,7 @@ def test_a_single_row_out_of_place_is_seen(name: str, row: int) -> None:
     # Of another rank, or of another step, so that one rank lacks a step and none is twice.
     values = STEPS[name].to_numpy().copy()
     values[row] = 9 if name == "rank" else 999
-    found = side_by_side(replaced(STEPS, name, pa.array(values)), NAMES, in_memory)
+    found = pivot(replaced(STEPS, name, pa.array(values)), NAMES, in_memory)
     rank, step = (
         values[row] if name == "rank" else STEPS["rank"][row].as_py(),
         values[row] if name == "step" else STEPS["step"][row].as_py(),

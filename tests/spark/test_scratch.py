@@ -21,7 +21,7 @@ from stallscope.run import Run
 from stallscope.spark.collecting import OnSpark
 from stallscope.spark.reporting import FarRuns, _near, far_runs
 from stallscope.spark.scratch import scratch_in
-from stallscope.spark.table import FarTable
+from stallscope.spark.table import SparkTable
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_executors_are_told_the_path_that_the_user_named(collected: Path, tmp_pa
     link.symlink_to(collected.parent)
     with far_runs(None) as runs:
         steps = opened(runs, link / collected.name).steps
-        assert isinstance(steps, FarTable)
+        assert isinstance(steps, SparkTable)
         assert {Path(steps.cluster.folder).parent} == {link}
         assert all(Path(file).is_relative_to(link) for file in steps.files)
 

@@ -11,7 +11,7 @@ from stallscope import __version__
 from stallscope.errors import UnreadableError, UnwritableError
 from stallscope.spark.cells import Cluster
 from stallscope.spark.each import done, meant
-from stallscope.spark.table import FarTable, _in_part
+from stallscope.spark.table import SparkTable, _in_part
 
 IN_PYTHON = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -75,7 +75,7 @@ def test_a_defect_stays_one() -> None:
 def test_an_executor_that_does_not_see_the_store_says_so(tmp_path: Path) -> None:
     store = tmp_path / "not-mounted"
     cluster = Cluster(None, str(store / ".stallscope-spark-abcdefgh"))
-    table = FarTable(cluster, (str(store / "run/steps/logs-000000-000001.parquet"),), (0, 1), 40)
+    table = SparkTable(cluster, (str(store / "run/steps/logs-000000-000001.parquet"),), (0, 1), 40)
     (part,) = table._parts()
     with pytest.raises(UnwritableError, match=f"^{store}: an executor of Spark does not see this"):
         done(0, _in_part, pickle.dumps(part), pickle.dumps((len, ())), __version__)

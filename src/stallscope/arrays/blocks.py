@@ -1,9 +1,9 @@
-"""What a run has per step and rank, in blocks: kernels compute, and the holder of the blocks moves them.
+"""Matrices of steps × ranks, computed block by block.
 
-A kernel is a function of a module over one block and arguments that are the same for all blocks. What it
-gives back is small: something per step or per rank of its block, or the few cells that it looks for.
-The caller joins the blocks' results, which come in the blocks' order. So one and the same
-analysis runs on arrays in memory, on files that are mapped into it, and on a cluster's partitions.
+A kernel is a module-level function over one block, with further arguments that are the same for all
+blocks. It returns something small: a value per step or per rank of its block, or the few cells that it
+looks for. The caller joins the results, which come in the order of the blocks. So the same analysis
+runs on arrays in memory, on memory-mapped files, and on the partitions of a cluster.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .memory import Room, in_memory
+from .memory import Allocator, in_memory
 from .types import Bools, Ints
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 
-#: Stands for "not measured" in arrays of int64, and what is later than any time.
+#: "Not measured" in arrays of int64.
 NULL: int = np.iinfo(np.int64).min
+#: Later than any time.
 LATEST: int = np.iinfo(np.int64).max
 
-#: Cells of a block: they fit into a processor's cache.
+#: Cells of a block: they fit into the CPU's cache.
 CELLS = 2**18
-# Rows in more pieces than this are picked one by one.
+# Rows in more pieces than this are copied one by one.
 _MOST_PIECES = 64
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some steps × some ranks of all quantities."""
+    """Some steps × some ranks of every quantity."""
 
-    #: Positions of its steps, which follow each other, and of its ranks.
+    #: Positions of its steps, which are contiguous, and of its ranks.
     steps: slice
     ranks: Ints
     read: Callable[[str], Array]
 
     def __getitem__(self, name: str) -> Array:
-        """Steps × ranks of a quantity; ``other`` is what is left of an arrival."""
+        """Return steps × ranks of a quantity; ``other`` is arrival − input − compute."""
         return _with_other(name, self.read)
 
     def of(self, name: str, ranks: Ints) -> Array:
-        """The same of some of a block's ranks, by their places in it."""
+        """Return a quantity for some ranks, given by their positions in the block."""
         return _with_other(name, lambda own: ranks_of(self.read(own), ranks))
 
     @property
@@ -59,7 +60,7 @@ class Block:
         return self.steps.stop - self.steps.start, len(self.ranks)
 
     def within(self, ascending: Ints) -> slice:
-        """Where in ascending positions of steps this block's own ones are."""
+        """Return the slice of ascending step positions that lie in this block."""
         low, high = np.searchsorted(ascending, (self.steps.start, self.steps.stop))
         return slice(int(low), int(high))
 
@@ -70,39 +71,45 @@ def _with_other(name: str, read: Callable[[str], Array]) -> Array:
     return read(name)
 
 
-class Cells(ABC):
-    """Quantities of n steps × R ranks."""
+class Matrix(ABC):
+    """Quantities of n steps × R ranks, by name."""
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
-        """n and R."""
+        """The numbers of steps and ranks, n and R."""
 
     @abstractmethod
     def by_steps(self, kernel: Callable[..., T], *args: Any) -> list[T]:
-        """What a kernel finds in blocks of some steps of all ranks, in their order."""
+        """Run a kernel on blocks of some steps of all ranks; return its results in order."""
 
     @abstractmethod
     def by_ranks(
         self, kernel: Callable[..., T], *args: Any, ranks: Sequence[int] | None = None
     ) -> list[T]:
-        """What a kernel finds in blocks of all steps of some ranks, in their order.
+        """Run a kernel on blocks of all steps of some ranks; return its results in order.
 
         Args:
-            kernel: see this module's first lines.
-            args: what it is given besides the block.
-            ranks: positions of ranks, if only these are wanted.
+            kernel: see the module's docstring.
+            args: its further arguments.
+            ranks: positions of the ranks to look at; all by default.
         """
 
     @abstractmethod
     def made_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
-    ) -> tuple[Cells, list[T]]:
-        """Quantities that a kernel makes of blocks of some steps, and what else it gives back."""
+    ) -> tuple[Matrix, list[T]]:
+        """Compute new quantities step by step.
+
+        The kernel returns them by name, with another result. Returns a matrix of the new quantities, and
+        the other results in order.
+        """
 
     @abstractmethod
-    def seen_as(self, names: Sequence[str], kernel: Callable[..., Array], *args: Any) -> Cells:
-        """The same with quantities that a kernel makes, given their names, whenever they are read."""
+    def with_computed(
+        self, names: Sequence[str], kernel: Callable[..., Array], *args: Any
+    ) -> Matrix:
+        """Return this matrix with quantities that a kernel computes by name whenever they are read."""
 
     @abstractmethod
     def made_by_ranks(
@@ -110,27 +117,27 @@ class Cells(ABC):
         kernel: Callable[..., dict[str, Array]],
         *args: Any,
         ranks: Sequence[int] | None = None,
-    ) -> Cells:
-        """Quantities that a kernel makes of all steps of some ranks: n × as many."""
+    ) -> Matrix:
+        """Compute new quantities of some ranks over all steps: n × that many ranks."""
 
     @abstractmethod
-    def only(self, *names: str) -> Cells:
-        """The same with these quantities alone."""
+    def only(self, *names: str) -> Matrix:
+        """Return a matrix of these quantities only."""
 
     @abstractmethod
-    def beside(self, other: Cells) -> Cells:
-        """The same with another one's quantities, of which those of the same name take the place."""
+    def merged_with(self, other: Matrix) -> Matrix:
+        """Return both matrices' quantities; those of ``other`` replace those of the same name."""
 
     @abstractmethod
-    def take(self, chosen: Bools) -> Cells:
-        """The same for some of the steps."""
+    def take(self, chosen: Bools) -> Matrix:
+        """Return a matrix of the chosen steps."""
 
     @abstractmethod
-    def followed_by(self, others: Sequence[Cells]) -> Cells:
-        """The steps of several with the same ranks, one after the other."""
+    def followed_by(self, others: Sequence[Matrix]) -> Matrix:
+        """Return the steps of several matrices of the same ranks, one after the other."""
 
     def at(self, name: str, steps: Ints, ranks: Ints) -> Array:
-        """A quantity in single cells."""
+        """Return a quantity in single cells."""
         order = np.argsort(steps, kind="stable")
         steps, ranks = steps[order], ranks[order]
         found = self._of_some(_picked, (0,), name, steps, ranks)
@@ -139,7 +146,7 @@ class Cells(ABC):
         return result
 
     def rows(self, name: str, steps: Ints) -> Array:
-        """A quantity in a few steps, in ascending order: as many × R."""
+        """Return a quantity in a few ascending steps: that many × R."""
         return self._of_some(_rows, (0, self.shape[1]), name, steps)
 
     def _of_some(
@@ -150,37 +157,35 @@ class Cells(ABC):
         steps: Ints,
         *args: Any,
     ) -> Array:
-        """What a kernel finds of a few steps, for which it need not read most blocks."""
+        """Run a kernel that returns None for blocks without these steps, and join the rest."""
         parts = self.by_steps(kernel, name, steps, *args) if len(steps) else []
         found = [part for part in parts if part is not None]
         return np.concatenate(found) if found else np.zeros(none, np.int64)
 
     def columns(self, name: str, ranks: Sequence[int]) -> Array:
-        """A quantity of a few ranks: n × as many."""
+        """Return a quantity of a few ranks: n × that many."""
         return np.concatenate(self.by_steps(_columns, name, np.asarray(ranks, np.int64)))
 
     def gathered(self, kernel: Callable[..., Sequence[Array]], *args: Any) -> list[Array]:
-        """What a kernel finds of every step: of each of its results, whose last axis are the block's
-        steps, the blocks' ones one after the other.
-        """
+        """Run a kernel that returns several arrays whose last axis is the steps; join each of them."""
         parts = zip(*self.by_steps(kernel, *args), strict=True)
         return [np.concatenate(part, axis=-1) for part in parts]
 
     def per_step(self, kernel: Callable[..., Array], *args: Any) -> Array:
-        """What a kernel finds of every step, the blocks' results one after the other."""
+        """Run a kernel that returns a value per step; join the results."""
         return np.concatenate(self.by_steps(kernel, *args))
 
     def summed(self, kernel: Callable[..., Any], *args: Any) -> Any:
-        """What a kernel finds in blocks of steps, added up."""
+        """Run a kernel on blocks of steps, and add up its results."""
         return added(self.by_steps(kernel, *args))
 
     def whole(self, name: str) -> Array:
-        """A quantity of all cells, n × R: what shows or exports single cells reads it."""
+        """Return a quantity of all cells, n × R, for pages and exports that show single cells."""
         return self.columns(name, range(self.shape[1]))
 
 
 def added(parts: Sequence[Any]) -> Any:
-    """The sum of several results, at least one."""
+    """Add up at least one result."""
     return sum(parts[1:], start=parts[0])
 
 
@@ -206,20 +211,20 @@ def _same(block: Block, name: str) -> tuple[dict[str, Array], None]:
     return {name: block[name]}, None
 
 
-class HeldCells(Cells):
-    """Cells on this machine: in memory, or in files that are mapped into it."""
+class LocalMatrix(Matrix):
+    """A matrix on this machine: in memory, or in memory-mapped files."""
 
     def __init__(
-        self, held: Mapping[str, _Rows], shape: tuple[int, int], room: Room = in_memory
+        self, held: Mapping[str, _Rows], shape: tuple[int, int], allocate: Allocator = in_memory
     ) -> None:
-        self._held, self._shape, self._room = dict(held), shape, room
+        self._held, self._shape, self._allocate = dict(held), shape, allocate
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Array], room: Room = in_memory) -> HeldCells:
-        """Cells of arrays of n × R, at least one, that lie rank by rank."""
+    def of(cls, arrays: Mapping[str, Array], allocate: Allocator = in_memory) -> LocalMatrix:
+        """Make a matrix of at least one array of n × R in column-major order."""
         shape = next(iter(arrays.values())).shape
         held = {name: _Rows.of(array) for name, array in arrays.items()}
-        return cls(held, (shape[0], shape[1]), room)
+        return cls(held, (shape[0], shape[1]), allocate)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -227,7 +232,7 @@ class HeldCells(Cells):
 
     @property
     def arrays(self) -> list[Array]:
-        """What they are read from: some of it may be more than theirs, or another one's, too."""
+        """The arrays that the matrix reads from; others may share them, or it may use a part."""
         parts = (part for held in self._held.values() for part in held.parts)
         return [part.source.array for part in parts if isinstance(part.source, _Stored)]
 
@@ -241,8 +246,8 @@ class HeldCells(Cells):
 
     def made_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
-    ) -> tuple[Cells, list[T]]:
-        made = _Made(self._shape, self._room)
+    ) -> tuple[Matrix, list[T]]:
+        made = _Made(self._shape, self._allocate)
 
         def one(block: Block) -> T:
             arrays, found = kernel(block, *args)
@@ -250,16 +255,16 @@ class HeldCells(Cells):
             return found
 
         found = on_all_cores(one, list(self._steps()))
-        return HeldCells.of(made.arrays, self._room), found
+        return LocalMatrix.of(made.arrays, self._allocate), found
 
     def made_by_ranks(
         self,
         kernel: Callable[..., dict[str, Array]],
         *args: Any,
         ranks: Sequence[int] | None = None,
-    ) -> Cells:
+    ) -> Matrix:
         blocks = list(self._ranks(ranks))
-        made = _Made((self._shape[0], sum(len(block.ranks) for block in blocks)), self._room)
+        made = _Made((self._shape[0], sum(len(block.ranks) for block in blocks)), self._allocate)
         ends = np.cumsum([len(block.ranks) for block in blocks]).tolist()
 
         def one(numbered: tuple[int, Block]) -> None:
@@ -267,54 +272,56 @@ class HeldCells(Cells):
             made.put(kernel(block, *args), (slice(None), slice(end - len(block.ranks), end)))
 
         on_all_cores(one, list(zip(ends, blocks, strict=True)))
-        return HeldCells.of(made.arrays, self._room)
+        return LocalMatrix.of(made.arrays, self._allocate)
 
-    def seen_as(self, names: Sequence[str], kernel: Callable[..., Array], *args: Any) -> Cells:
+    def with_computed(
+        self, names: Sequence[str], kernel: Callable[..., Array], *args: Any
+    ) -> Matrix:
         steps, ranks = self._shape
         seen = {}
         for name in names:
             source = _Computed(self._read, kernel, (name, *args), ranks)
             seen[name] = _Rows([_Part(source, slice(0, steps))])
-        return HeldCells({**self._held, **seen}, self._shape, self._room)
+        return LocalMatrix({**self._held, **seen}, self._shape, self._allocate)
 
-    def only(self, *names: str) -> Cells:
-        return HeldCells({name: self._held[name] for name in names}, self._shape, self._room)
+    def only(self, *names: str) -> Matrix:
+        return LocalMatrix({name: self._held[name] for name in names}, self._shape, self._allocate)
 
-    def beside(self, other: Cells) -> Cells:
-        assert isinstance(other, HeldCells)
-        return HeldCells({**self._held, **other._held}, self._shape, self._room)
+    def merged_with(self, other: Matrix) -> Matrix:
+        assert isinstance(other, LocalMatrix)
+        return LocalMatrix({**self._held, **other._held}, self._shape, self._allocate)
 
-    def take(self, chosen: Bools) -> Cells:
+    def take(self, chosen: Bools) -> Matrix:
         if chosen.all():
             return self
         held = {name: own.take(chosen) for name, own in self._held.items()}
-        return HeldCells(held, (int(chosen.sum()), self._shape[1]), self._room)
+        return LocalMatrix(held, (int(chosen.sum()), self._shape[1]), self._allocate)
 
-    def followed_by(self, others: Sequence[Cells]) -> Cells:
+    def followed_by(self, others: Sequence[Matrix]) -> Matrix:
         held, steps = dict(self._held), self._shape[0]
         for other in others:
-            assert isinstance(other, HeldCells)
+            assert isinstance(other, LocalMatrix)
             held = {name: own.followed_by(other._held[name]) for name, own in held.items()}
             steps += other.shape[0]
-        return HeldCells(held, (steps, self._shape[1]), self._room)
+        return LocalMatrix(held, (steps, self._shape[1]), self._allocate)
 
     def whole(self, name: str) -> Array:
         if name == "other":
             return _with_other(name, self.whole)
         if not self._held[name].lies_whole:
-            # Joined once, because callers that need all of it need it again.
+            # Keep the joined array: callers that need all of it need it again.
             made, _ = self.made_by_steps(_same, name)
             self._held[name] = _Rows.of(made.whole(name))
         return self._held[name].read(slice(0, self._shape[0]))
 
     def _steps(self) -> Iterator[Block]:
         steps, ranks = self._shape
-        everybody = np.arange(ranks)
+        all_ranks = np.arange(ranks)
         at_a_time = max(1, CELLS // max(ranks, 1))
-        # At least one block, so that what is put together has its type.
+        # At least one block, so that joined results have their type.
         for begin in range(0, max(steps, 1), at_a_time):
             own = slice(begin, min(begin + at_a_time, steps))
-            yield Block(own, everybody, partial(self._read, own, None))
+            yield Block(own, all_ranks, partial(self._read, own, None))
 
     def _ranks(self, ranks: Sequence[int] | None) -> Iterator[Block]:
         steps = self._shape[0]
@@ -330,10 +337,10 @@ class HeldCells(Cells):
 
 
 class _Made:
-    """Arrays that blocks fill; they are made when the first block tells their types."""
+    """Arrays that blocks fill, allocated when the first block shows their types."""
 
-    def __init__(self, shape: tuple[int, int], room: Room) -> None:
-        self._shape, self._room = shape, room
+    def __init__(self, shape: tuple[int, int], allocate: Allocator) -> None:
+        self._shape, self._allocate = shape, allocate
         self._first = Lock()
         self.arrays: dict[str, Array] = {}
 
@@ -344,17 +351,17 @@ class _Made:
         with self._first:
             if not self.arrays:
                 self.arrays = {
-                    name: self._room(self._shape, array.dtype) for name, array in arrays.items()
+                    name: self._allocate(self._shape, array.dtype) for name, array in arrays.items()
                 }
         for name, array in arrays.items():
             self.arrays[name][where] = array
 
     def _is_all(self, arrays: Mapping[str, Array]) -> bool:
-        """Whether it is one block that lies as it should: copies would be the same."""
+        """Whether one block is everything and already in the right order: no copy is needed."""
         as_made = (
             array.shape == self._shape and array.flags.f_contiguous for array in arrays.values()
         )
-        return self._room is in_memory and all(as_made)
+        return self._allocate is in_memory and all(as_made)
 
 
 @dataclass(frozen=True)
@@ -368,14 +375,14 @@ class _Stored:
         return array if ranks is None else ranks_of(array, ranks)
 
     def pick(self, steps: Ints, ranks: Ints | None) -> Array:
-        # In the memory's order.
+        # In the order of memory.
         array = np.take(self.array.T, steps, axis=1).T
         return array if ranks is None else ranks_of(array, ranks)
 
 
 @dataclass(frozen=True)
 class _Computed:
-    """What a kernel makes of others."""
+    """Quantities that a kernel computes from others."""
 
     of: Callable[[slice, Ints | None, str], Array]
     kernel: Callable[..., Array]
@@ -387,14 +394,14 @@ class _Computed:
         return self.kernel(Block(steps, own, partial(self.of, steps, ranks)), *self.args)
 
     def pick(self, steps: Ints, ranks: Ints | None) -> Array:
-        # In ascending order, as they are taken.
+        # Steps ascend, because ``take`` chooses them in order.
         first, last = (int(steps[0]), int(steps[-1])) if len(steps) else (0, -1)
         return self.read(slice(first, last + 1), ranks)[steps - first]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Some rows of what there is of a quantity."""
+    """Some rows of the source of a quantity."""
 
     source: _Stored | _Computed
     at: slice | Ints
@@ -421,7 +428,7 @@ class _Part:
 
 
 def ranks_of(array: Array, ranks: Ints) -> Array:
-    """Columns of an array of steps × ranks; a view where the ranks follow each other."""
+    """Return columns of an array of steps × ranks; a view where the ranks are contiguous."""
     if len(ranks) and ranks[-1] - ranks[0] + 1 == len(ranks) and (np.diff(ranks) == 1).all():
         return array[:, ranks[0] : ranks[-1] + 1]
     return np.asarray(array.T[ranks].T)
@@ -440,7 +447,7 @@ class _Rows:
 
     @property
     def lies_whole(self) -> bool:
-        """Whether an array can be had without copying."""
+        """Whether all rows are in one array, so that no copy is needed."""
         return len(self.parts) == 1 and isinstance(self.parts[0].source, _Stored)
 
     def read(self, rows: slice, ranks: Ints | None = None) -> Array:
@@ -466,7 +473,7 @@ class _Rows:
 
 
 def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
-    """What comes of each part, in their order; numpy computes without holding Python up."""
+    """Apply a function to each part in threads, in order: numpy releases the interpreter's lock."""
     if len(parts) < 2:
         return [work(part) for part in parts]
     with ThreadPoolExecutor(pa.cpu_count()) as pool:

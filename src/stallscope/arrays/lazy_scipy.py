@@ -1,4 +1,4 @@
-"""scipy, loaded when it is first used: machines that only run kernels need not have it."""
+"""Import scipy on first use: machines that only run kernels need not have it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib
 from typing import Any
 
 
-class _Later:
-    """A module that is imported when something of it is asked for."""
+class _LazyModule:
+    """A module that is imported when an attribute is first read."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -16,7 +16,7 @@ class _Later:
         return getattr(importlib.import_module(self._name), name)
 
 
-fft = _Later("scipy.fft")
-ndimage = _Later("scipy.ndimage")
-optimize = _Later("scipy.optimize")
-scipy_stats = _Later("scipy.stats")
+fft = _LazyModule("scipy.fft")
+ndimage = _LazyModule("scipy.ndimage")
+optimize = _LazyModule("scipy.optimize")
+scipy_stats = _LazyModule("scipy.stats")

@@ -1,10 +1,10 @@
-"""Where large arrays lie: in memory, or in files that are mapped into it where they would not fit.
+"""Allocate large arrays in memory, or in memory-mapped files where they would not fit.
 
-A run's analysis holds some 200 bytes per row. Where that is more than memory has to give, arrays with a
-number per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), some 100 to 180 bytes per row,
-of which the system keeps in memory what it has room for. They have no names: they are gone when no
-process holds them any longer, however that comes. ``STALLSCOPE_MEMORY`` says how much there is to
-give, as ``3GB`` or ``800MB``; unless it does, that is half of what is available.
+The analysis of a run needs some 200 bytes per row. Where memory does not suffice, arrays with a number
+per row are files in ``TMPDIR`` (``/var/tmp`` unless it is set), 100 to 180 bytes per row; the system
+caches as much of them as fits. The files have no names, so they disappear with the last process that
+uses them, even if it is killed. ``STALLSCOPE_MEMORY`` limits the memory, as ``3GB`` or ``800MB``; the
+default is half of what is available.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ import numpy.typing as npt
 
 from stallscope.errors import UnwritableError, UsageError
 
-#: Makes an array of so many steps × ranks that lies rank by rank, of zeros.
-Room = Callable[[tuple[int, int], npt.DTypeLike], npt.NDArray[Any]]
+#: Makes an array of zeros of steps × ranks, in column-major order.
+Allocator = Callable[[tuple[int, int], npt.DTypeLike], npt.NDArray[Any]]
 
 MEMORY = "STALLSCOPE_MEMORY"
-#: What an analysis in memory holds of a row at once: its columns, what is made of them, and what that
-#: takes on the way.
+#: What an analysis needs per row: columns, results and intermediate arrays.
 BYTES_PER_ROW = 200
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-# So much is there wherever this runs, by default.
+# This much is available everywhere.
 _ALWAYS_THERE = 64 * 10**6
 # Fallback when the limit is unknown.
 _USUAL_MEMORY = 8 * 10**9
 _NO_LIMIT = 2**63
-# Within a container, as either version of Linux' control groups shows it its own limit and use.
+# The limit and use of a container's memory, in either version of Linux control groups.
 _GROUPS = Path("/sys/fs/cgroup")
 _OF_CONTAINERS = (
     (_GROUPS / "memory.max", _GROUPS / "memory.current"),
@@ -43,16 +42,16 @@ _OF_CONTAINERS = (
 
 
 def in_memory(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The usual room."""
-    # What is never written to stays the system's one page of zeros.
+    """Allocate an array in memory."""
+    # Pages that are never written to take no memory.
     return np.zeros(shape[::-1], dtype).T
 
 
 def on_disk(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Room for what does not fit into memory.
+    """Allocate an array in a memory-mapped file.
 
     Raises:
-        UnwritableError: if there is no room on the disk, either.
+        UnwritableError: if the disk is full.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if not size:
@@ -70,38 +69,38 @@ def on_disk(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.ndarray(shape[::-1], dtype, buffer=held).T
 
 
-def room_for(rows: int) -> Room:
-    """Room for the arrays of a run of so many rows.
+def allocator_for(rows: int) -> Allocator:
+    """Choose how to allocate the arrays of a run with this many rows.
 
     Raises:
-        UsageError: if ``STALLSCOPE_MEMORY`` is no amount of memory.
+        UsageError: if ``STALLSCOPE_MEMORY`` is not an amount of memory.
     """
     size = rows * BYTES_PER_ROW
-    # To look takes as long as the ledger of a small run.
+    # Asking the system takes as long as the ledger of a small run.
     if size <= _ALWAYS_THERE and not os.environ.get(MEMORY):
         return in_memory
     return in_memory if size <= memory_to_give() else on_disk
 
 
 def memory_to_give() -> int:
-    """Bytes that runs may take.
+    """Return how many bytes the arrays of runs may take.
 
     Raises:
-        UsageError: as ``room_for``.
+        UsageError: as ``allocator_for``.
     """
-    said = os.environ.get(MEMORY)
-    if not said:
+    given = os.environ.get(MEMORY)
+    if not given:
         return _available() // 2
-    text = said.strip().lower()
+    text = given.strip().lower()
     unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
     number = text.removesuffix(unit).strip()
     if not unit or not number.replace(".", "", 1).isdecimal():
-        raise UsageError(f"{MEMORY}={said}: say how much memory there is, as 3GB or 800MB")
+        raise UsageError(f"{MEMORY}={given}: give an amount of memory, such as 3GB or 800MB")
     return int(float(number) * _UNITS[unit])
 
 
 def share_memory(processes: int) -> None:
-    """Leave this process one of so many parts of the memory that there is to give."""
+    """Limit this process to its share of the memory, if several processes work at once."""
     os.environ[MEMORY] = f"{memory_to_give() // processes // 1000}kB"
 
 
@@ -119,7 +118,7 @@ def _of_machine() -> int:
 
 
 def _of_container(limit: Path, used: Path) -> int:
-    """What a container may still take; no bound where it has none."""
+    """Return what a container may still take; a huge number where it has no limit."""
     try:
         return max(int(limit.read_text()) - int(used.read_text()), 0)
     except (OSError, ValueError):
@@ -127,15 +126,15 @@ def _of_container(limit: Path, used: Path) -> int:
 
 
 def folder_for_files() -> str:
-    """Where files are put that may be large, as long as a command runs."""
-    # What /tmp holds is in memory on many systems; what /var/tmp holds never is.
+    """Return the folder for large temporary files."""
+    # /tmp is in memory on many systems; /var/tmp never is.
     if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK):
         return "/var/tmp"
     return tempfile.gettempdir()
 
 
 def _reserve(file: int, size: int) -> None:
-    """Make room at once: a page that the disk does not take later on ends the process."""
+    """Reserve the disk space now: a page that cannot be written later kills the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
     else:

@@ -1,4 +1,4 @@
-"""The k-th smallest of a few values, in very many places at once: the ranks of a host, step by step."""
+"""Find the k-th smallest of a few values in very many places at once: ranks of a host, per step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from .types import Ints
 
-# Sorting more of them takes longer than numpy's partition, which looks at one place after the other.
+# For more values numpy's partition is faster, although it works place by place.
 _FEW = 16
 
 
 def smallest_of_few(values: Ints, kth: Sequence[int]) -> list[Ints]:
-    """The k-th smallest of each group, counted from 0, for several k.
+    """Return the k-th smallest value of each group, counted from 0, for several k.
 
     Args:
         values: groups × values × places.
@@ -27,7 +27,7 @@ def smallest_of_few(values: Ints, kth: Sequence[int]) -> list[Ints]:
     if count > _FEW:
         part = np.partition(values, sorted(set(kth)), axis=1)
         return [part[:, k] for k in kth]
-    # Whole arrays are compared and exchanged: the processor does many places in one instruction.
+    # Compare and exchange whole arrays: the CPU does many places in one instruction.
     ordered = [values[:, index].copy() for index in range(count)]
     spare = np.empty_like(ordered[0])
     for low, high in _exchanges(count):
@@ -39,7 +39,7 @@ def smallest_of_few(values: Ints, kth: Sequence[int]) -> list[Ints]:
 
 @cache
 def _exchanges(count: int) -> tuple[tuple[int, int], ...]:
-    """Which of so many values are compared and exchanged to sort them (Batcher 1968)."""
+    """Return the pairs of values to compare and exchange to sort this many (Batcher 1968)."""
     return tuple(_merge_exchange(count))
 
 

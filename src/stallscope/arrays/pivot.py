@@ -1,4 +1,4 @@
-"""Rows of a table of steps as arrays of step × rank."""
+"""Pivot a table of steps into arrays of steps × ranks."""
 
 from __future__ import annotations
 
@@ -11,81 +11,81 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .blocks import NULL, Array, Cells, HeldCells, on_all_cores
-from .memory import Room
-from .remote_table import AwayTable
+from .blocks import NULL, Array, LocalMatrix, Matrix, on_all_cores
+from .memory import Allocator
+from .remote_table import RemoteTable
 from .types import Bools, Ints
 
 T = TypeVar("T")
 
-#: Rows that are looked at together.
+#: Rows that are processed together.
 ROWS = 2**20
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class Pivoted:
     """One generation's rows: S steps × R ranks."""
 
     steps: Ints
     ranks: tuple[int, ...]
-    #: Per step the epoch that a rank put it in, the latest where they differ; -1 where none did.
+    #: Per step the epoch that the ranks recorded, the latest where they differ; -1 where none did.
     epochs: Ints
-    #: Per step whether it is the first of all, or a rank's first one in another session.
+    #: Per step whether it is the first, or some rank's first in another session.
     session_start: Bools
     #: Columns by name, NULL where missing.
-    cells: Cells
-    #: Whether it is known that nothing is missing in any of them.
+    cells: Matrix
+    #: Whether no value is missing in any column, as far as that is known.
     complete: bool = False
 
 
-def side_by_side(
-    table: pa.Table, names: Sequence[str], room: Room, sessions: Ints | None = None
-) -> SideBySide:
-    """Some columns of a generation's steps, rank by rank.
+def pivot(
+    table: pa.Table, names: Sequence[str], allocate: Allocator, sessions: Ints | None = None
+) -> Pivoted:
+    """Pivot some columns of one generation's steps.
 
     Args:
         table: its rows.
         names: the columns.
-        room: where arrays may lie that are not the table's own memory.
+        allocate: makes arrays that are not views of the table.
         sessions: per log the training session that it was recorded in; None where each has its own.
     """
-    if isinstance(table, AwayTable):
-        return table.side_by_side(names, sessions)
-    laid_out = _LaidOut.of(table)
-    if laid_out is None:
+    if isinstance(table, RemoteTable):
+        return table.pivot(names, sessions)
+    rank_by_rank = _RankByRank.of(table)
+    if rank_by_rank is None:
         rows = _Rows(table, _Numbers.of(table["step"]), _Numbers.of(table["rank"]))
         facts, steps, ranks = rows.read(sessions), rows.steps.numbers, rows.ranks.numbers
-        arrays = rows.scattered(names, room)
+        arrays = rows.scattered(names, allocate)
     else:
-        facts, steps, ranks = laid_out.read(sessions), laid_out.steps, laid_out.ranks
+        facts, steps, ranks = rank_by_rank.read(sessions), rank_by_rank.steps, rank_by_rank.ranks
         shape = (len(steps), len(ranks))
-        arrays = {name: _as_it_lies(table[name], shape, room) for name in names}
-    return SideBySide(
+        arrays = {name: _reshaped(table[name], shape, allocate) for name in names}
+    return Pivoted(
         steps,
         tuple(ranks.tolist()),
         facts.epochs,
         facts.session_start,
-        # They may be the table's own memory, which is not written to.
-        HeldCells.of(arrays, room),
-        laid_out is not None and not any(table[name].null_count for name in names),
+        # They may be views of the table: nothing writes to them.
+        LocalMatrix.of(arrays, allocate),
+        rank_by_rank is not None and not any(table[name].null_count for name in names),
     )
 
 
-def by_parts(table: pa.Table | AwayTable, kernel: Callable[..., T], *args: Any) -> list[T]:
-    """What a kernel finds in parts of a table, log by log and with at least a row each.
+def by_parts(table: pa.Table | RemoteTable, kernel: Callable[..., T], *args: Any) -> list[T]:
+    """Run a kernel on parts of a table, each with at least one row, and return its results.
 
     Args:
-        table: steps that come log by log.
-        kernel: a function of a module over a part and ``args``.
+        table: steps, log by log.
+        kernel: a module-level function of a part and ``args``.
     """
-    if isinstance(table, AwayTable):
+    if isinstance(table, RemoteTable):
         return table.by_parts(kernel, *args)
     return [kernel(part, *args) for part in in_parts(table)]
 
 
 def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
-    """The rows of other logs than these."""
-    if isinstance(table, AwayTable):
+    """Return the rows that are not of these logs."""
+    if isinstance(table, RemoteTable):
         return table.without_logs(logs)
     if not logs:
         return table
@@ -93,13 +93,13 @@ def without_logs(table: pa.Table, logs: Sequence[int]) -> pa.Table:
 
 
 def in_parts(table: pa.Table) -> Iterator[pa.Table]:
-    """A table's rows, so many at a time that what is made of them stays small."""
+    """Yield a table's rows in parts, so that intermediate arrays stay small."""
     return (table.slice(begin, ROWS) for begin in range(0, table.num_rows, ROWS))
 
 
 def of_generation(table: pa.Table, generation: int) -> pa.Table:
-    """The rows of one generation; the table itself, or a part of it, where they follow each other."""
-    if isinstance(table, AwayTable):
+    """Return the rows of one generation; a view of the table where they are contiguous."""
+    if isinstance(table, RemoteTable):
         return table.of_generation(generation)
     numbers = (part["generation"].to_numpy() for part in in_parts(table))
     counts = [np.count_nonzero(own == generation) for own in numbers]
@@ -112,11 +112,11 @@ def of_generation(table: pa.Table, generation: int) -> pa.Table:
     return table.filter(pc.equal(table["generation"], generation))
 
 
-def _as_it_lies(column: pa.ChunkedArray, shape: tuple[int, int], room: Room) -> Array:
-    """A column of which every rank has all steps, in order."""
+def _reshaped(column: pa.ChunkedArray, shape: tuple[int, int], allocate: Allocator) -> Array:
+    """Reshape a column in which every rank has all steps, in order."""
     if not column.null_count:
         return np.asarray(column.to_numpy().reshape(shape[::-1]).T)
-    array = room(shape, np.int64)
+    array = allocate(shape, np.int64)
     flat = array.T.reshape(-1)
     for begin in range(0, len(column), ROWS):
         part = _filled(column.slice(begin, ROWS))
@@ -125,7 +125,7 @@ def _as_it_lies(column: pa.ChunkedArray, shape: tuple[int, int], room: Room) -> 
 
 
 class _Numbers:
-    """The different numbers of a column, ascending."""
+    """The distinct numbers of a column, ascending."""
 
     # Counting is ten times faster than sorting; gaps in the numbers may cost it some memory.
     _GAPS = 1000
@@ -176,23 +176,23 @@ class _Facts:
 
 @dataclass(frozen=True)
 class _PartFacts:
-    #: Position of the first step that the rows are about, and from there on the latest epoch.
+    #: Position of the first step of these rows, and the latest epoch of each step from there on.
     first: int
     epochs: Ints
     starts: Ints
 
 
 @dataclass(frozen=True)
-class _LaidOut:
-    """A table in which every rank has all steps, rank by rank and in order, as most have it."""
+class _RankByRank:
+    """A table in which every rank has all steps, rank by rank and in order: the common case."""
 
     table: pa.Table
     steps: Ints
     ranks: Ints
 
     @classmethod
-    def of(cls, table: pa.Table) -> _LaidOut | None:
-        """The table, if it is one of these."""
+    def of(cls, table: pa.Table) -> _RankByRank | None:
+        """Return the table if it is one of these."""
         count = _rows_of_first(table["rank"])
         if not count or table.num_rows % count:
             return None
@@ -201,16 +201,20 @@ class _LaidOut:
         ranks = table["rank"].take(begins).to_numpy().astype(np.int64)
         if (np.diff(steps) <= 0).any() or (np.diff(ranks) <= 0).any():
             return None
-        laid_out = cls(table, steps, ranks)
-        return laid_out if all(on_all_cores(laid_out._as_told, laid_out._parts())) else None
+        rank_by_rank = cls(table, steps, ranks)
+        return (
+            rank_by_rank
+            if all(on_all_cores(rank_by_rank._as_assumed, rank_by_rank._parts()))
+            else None
+        )
 
     def read(self, sessions: Ints | None) -> _Facts:
-        """What the rows tell of steps."""
+        """Read the epochs and session starts of the steps."""
         parts = on_all_cores(partial(self._read_part, sessions), self._parts())
         return _Facts.joined(len(self.steps), parts)
 
     def _parts(self) -> list[tuple[slice, slice]]:
-        """Ranks and steps that are looked at together: whole ranks, or a part of a long one's steps."""
+        """Ranks and steps that are processed together: whole ranks, or a part of a long one's steps."""
         ranks, steps = len(self.ranks), len(self.steps)
         many = max(1, ROWS // steps)
         return [
@@ -227,7 +231,7 @@ class _LaidOut:
         column = column.fill_null(-1) if column.null_count else column
         return np.asarray(column.to_numpy().reshape(shape))
 
-    def _as_told(self, part: tuple[slice, slice]) -> bool:
+    def _as_assumed(self, part: tuple[slice, slice]) -> bool:
         ranks, steps = part
         alike = (self._column("rank", *part) == self.ranks[ranks, None].astype(np.int32)).all()
         return bool(alike and (self._column("step", *part) == self.steps[steps]).all())
@@ -245,7 +249,7 @@ class _LaidOut:
 
 
 def _rows_of_first(rank: pa.ChunkedArray) -> int:
-    """How many rows there are before another rank's begin."""
+    """Return the number of rows before the second rank's."""
     for begin in range(0, len(rank), ROWS):
         others = rank.slice(begin, ROWS).to_numpy() != rank[0].as_py()
         if others.any():
@@ -255,21 +259,21 @@ def _rows_of_first(rank: pa.ChunkedArray) -> int:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A table's rows, some of them at a time: what is made of them on the way stays small."""
+    """A table's rows in any order, processed in parts so that intermediate arrays stay small."""
 
     table: pa.Table
     steps: _Numbers
     ranks: _Numbers
 
     def read(self, sessions: Ints | None) -> _Facts:
-        """What the rows tell of steps."""
+        """Read the epochs and session starts of the steps."""
         parts = on_all_cores(partial(self._read_part, sessions), self._begins())
         return _Facts.joined(len(self.steps), parts)
 
-    def scattered(self, names: Sequence[str], room: Room) -> dict[str, Array]:
-        """Columns as arrays of step × rank, wherever their rows are."""
+    def scattered(self, names: Sequence[str], allocate: Allocator) -> dict[str, Array]:
+        """Return columns as arrays of steps × ranks."""
         shape = (len(self.steps), len(self.ranks))
-        arrays = {name: room(shape, np.int64) for name in names}
+        arrays = {name: allocate(shape, np.int64) for name in names}
         for array in arrays.values():
             array.fill(NULL)
         flat = {name: array.T.reshape(-1) for name, array in arrays.items()}
@@ -288,12 +292,12 @@ class _Rows:
         return range(0, self.table.num_rows, ROWS)
 
     def _position(self, part: pa.Table) -> tuple[Ints, Ints]:
-        """Per row the position of its rank and of its step."""
+        """Return the position of each row's rank and step."""
         rank = self.ranks.positions(part["rank"].to_numpy().astype(np.int64))
         return rank, self.steps.positions(part["step"].to_numpy())
 
     def _read_part(self, sessions: Ints | None, begin: int) -> _PartFacts:
-        # With the row before it, which tells whether a session begins with its first one.
+        # With the row before it, which shows whether the first one starts a session.
         before = min(begin, 1)
         part = self.table.slice(begin - before, ROWS + before)
         rank, row = self._position(part)

@@ -1,4 +1,4 @@
-"""Tables of steps that are not in this process: questions are sent to where they are."""
+"""Tables of steps that stay where they are, on a cluster: kernels are sent to them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from .pivot import SideBySide
+    from .pivot import Pivoted
     from .types import Ints
 
 T = TypeVar("T")
 
 
-class AwayTable(ABC):
-    """What stands for ``Run.steps`` where no row of it is to come here."""
+class RemoteTable(ABC):
+    """Takes the place of ``Run.steps`` where no row is to be copied to this process."""
 
     @property
     @abstractmethod
     def num_rows(self) -> int:
-        """How many rows the run has."""
+        """The number of rows."""
 
     @abstractmethod
-    def of_generation(self, generation: int) -> AwayTable:
-        """Only the rows of one generation."""
+    def of_generation(self, generation: int) -> RemoteTable:
+        """Return the rows of one generation."""
 
     @abstractmethod
-    def without_logs(self, logs: Sequence[int]) -> AwayTable:
-        """Not the rows of these logs."""
+    def without_logs(self, logs: Sequence[int]) -> RemoteTable:
+        """Return the rows that are not of these logs."""
 
     @abstractmethod
     def by_parts(self, kernel: Callable[..., T], *args: Any) -> list[T]:
-        """What a kernel finds in parts of the table, each of them log by log and with at least a row."""
+        """Run a kernel on parts of the table, each with at least one row, and return its results."""
 
     @abstractmethod
-    def side_by_side(self, names: Sequence[str], sessions: Ints | None) -> SideBySide:
-        """Some columns of the steps, rank by rank."""
+    def pivot(self, names: Sequence[str], sessions: Ints | None) -> Pivoted:
+        """Pivot some columns of the steps."""

@@ -1,8 +1,8 @@
 """Means of autocorrelated series, with intervals that hold.
 
 Steps follow each other: formulas for independent values cover the truth in as little as 12 % of runs
-where 95 % is promised. Here the variance of the mean is widened by the integrated autocorrelation
-time τ, and Student's t counts n/τ values, not n.
+where the nominal coverage is 95 %. Here the variance of the mean is widened by the integrated
+autocorrelation time τ, and Student's t counts n/τ values, not n.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy.typing as npt
 from .lazy_scipy import fft, scipy_stats
 from .types import Floats
 
-# Below this many independent values no interval of this kind covers what it promises.
+# With fewer independent values, no interval of this kind has its nominal coverage.
 FEWEST_INDEPENDENT = 10
-# From so many bursts on, their number is as good as known.
+# With this many bursts, their number is known well enough.
 _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
 _FAR_SDS = 6.0
@@ -32,17 +32,17 @@ class Mean:
     ci95: tuple[float, float] | None
 
     def scaled(self, factor: float) -> Mean:
-        """The same in another unit."""
+        """Return the mean in another unit."""
         ci95 = None if self.ci95 is None else (self.ci95[0] * factor, self.ci95[1] * factor)
         return Mean(self.value * factor, ci95)
 
     def widened(self, amount: float) -> Mean:
-        """The same, where a systematic error of this amount may lie on either side."""
+        """Return the mean with a systematic error of this amount on either side."""
         ci95 = None if self.ci95 is None else (self.ci95[0] - amount, self.ci95[1] + amount)
         return Mean(self.value, ci95)
 
     def minus(self, other: Mean) -> Mean:
-        """The difference to the mean of another, independent series."""
+        """Return the difference from the mean of another, independent series."""
         value = self.value - other.value
         if self.ci95 is None or other.ci95 is None:
             return Mean(value, None)
@@ -51,10 +51,10 @@ class Mean:
 
 
 def autocorrelation_time(series: Floats) -> float:
-    """τ = 1 + 2Σρ of a series, at least 1 and at most n/6.
+    """Estimate τ = 1 + 2Σρ of a series, at least 1 and at most n/6.
 
-    Geyer's initial positive sequence: sums of neighbouring pairs of ρ as long as they are positive.
-    Estimated ρ are too small by about τ/n, which is added back once.
+    Geyer's initial positive sequence: sum neighbouring pairs of ρ as long as they are positive.
+    Estimates of ρ are too small by about τ/n, which is added back once.
     """
     n = len(series)
     centred = series - series.mean() if n else series
@@ -77,7 +77,7 @@ def _initial_positive(rho: Floats) -> float:
 
 
 def mean_with_interval(series: npt.ArrayLike) -> Mean:
-    """The mean of a series of steps and its 95 % interval (τ–t, see the module's first lines)."""
+    """Return the mean of a series of steps and its 95 % interval (see the module's docstring)."""
     values = np.asarray(series, np.float64)
     n = len(values)
     if n == 0:
@@ -93,14 +93,16 @@ def mean_with_interval(series: npt.ArrayLike) -> Mean:
 
 
 def robust_sd(values: npt.ArrayLike) -> float:
-    """The standard deviation of normal values, from the median distance to their median."""
+    """Estimate the standard deviation of normal values from their median absolute deviation."""
     array = np.asarray(values, np.float64)
     return _MAD_TO_SD * float(np.median(np.abs(array - np.median(array)))) if array.size else 0.0
 
 
 def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
-    """A series without its bursts, where a few decide about its variance; their part of the mean; and
-    how many episodes there are.
+    """Remove bursts from a series where a few of them dominate its variance.
+
+    Returns:
+        The series without bursts, their part of the mean, and the number of episodes.
     """
     middle = np.median(values)
     centred = values - middle
@@ -117,10 +119,10 @@ def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
 
 
 def _poisson(part: float, episodes: int) -> tuple[float, float]:
-    """By how much a part of a mean that comes from so few episodes may be smaller or larger.
+    """Return how much smaller or larger a part of a mean may be that comes from few episodes.
 
-    Episodes come by chance: as many could have been seen where Poisson's mean lies between the limits
-    of Garwood. Formulas for means of many values promise far too much here.
+    Episodes are random, so their number has Garwood's interval for a Poisson count. Formulas for means
+    of many values are far too narrow here.
     """
     if not episodes:
         return 0.0, 0.0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stallscope.arrays.blocks import Array, Block, Cells
+from stallscope.arrays.blocks import Array, Block, Matrix
 from stallscope.arrays.types import Bools, Ints
 
 from .each import each
@@ -179,7 +179,7 @@ class Cluster:
     cells: int = _CELLS
 
 
-class FarCells(Cells):
+class SparkMatrix(Matrix):
     """Cells in files that executors read."""
 
     def __init__(
@@ -193,7 +193,7 @@ class FarCells(Cells):
         cluster: Cluster,
         files: Mapping[str, tuple[str, Sequence[Stretch]]],
         shape: tuple[int, int],
-    ) -> FarCells:
+    ) -> SparkMatrix:
         """Cells in files, by name of the quantity with its type."""
         whole = np.array([[0, shape[0]]])
         held = {
@@ -216,7 +216,7 @@ class FarCells(Cells):
 
     def made_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
-    ) -> tuple[Cells, list[T]]:
+    ) -> tuple[Matrix, list[T]]:
         found = each(
             *(self._cluster.spark, _made_of_steps, list(self._steps())),
             *(kernel, args, self._cluster.folder),
@@ -228,7 +228,7 @@ class FarCells(Cells):
         kernel: Callable[..., dict[str, Array]],
         *args: Any,
         ranks: Sequence[int] | None = None,
-    ) -> Cells:
+    ) -> Matrix:
         blocks = list(self._ranks(ranks))
         found = each(
             *(self._cluster.spark, _made_of_ranks, blocks),
@@ -236,40 +236,42 @@ class FarCells(Cells):
         )
         return self._of(found, (self._shape[0], sum(len(block.ranks) for block in blocks)))
 
-    def seen_as(self, names: Sequence[str], kernel: Callable[..., Array], *args: Any) -> Cells:
+    def with_computed(
+        self, names: Sequence[str], kernel: Callable[..., Array], *args: Any
+    ) -> Matrix:
         # Reading files twice costs more than writing them once.
         made, _ = self.made_by_steps(_seen, tuple(names), kernel, args)
-        return self.beside(made)
+        return self.merged_with(made)
 
-    def only(self, *names: str) -> Cells:
+    def only(self, *names: str) -> Matrix:
         held = {name: self._held[name] for name in names}
-        return FarCells(self._cluster, held, self._shape)
+        return SparkMatrix(self._cluster, held, self._shape)
 
-    def beside(self, other: Cells) -> Cells:
-        assert isinstance(other, FarCells)
-        return FarCells(self._cluster, {**self._held, **other._held}, self._shape)
+    def merged_with(self, other: Matrix) -> Matrix:
+        assert isinstance(other, SparkMatrix)
+        return SparkMatrix(self._cluster, {**self._held, **other._held}, self._shape)
 
-    def take(self, chosen: Bools) -> Cells:
+    def take(self, chosen: Bools) -> Matrix:
         held = {name: own.take(chosen) for name, own in self._held.items()}
-        return FarCells(self._cluster, held, (int(chosen.sum()), self._shape[1]))
+        return SparkMatrix(self._cluster, held, (int(chosen.sum()), self._shape[1]))
 
-    def followed_by(self, others: Sequence[Cells]) -> Cells:
+    def followed_by(self, others: Sequence[Matrix]) -> Matrix:
         held, steps = dict(self._held), self._shape[0]
         for other in others:
-            assert isinstance(other, FarCells)
+            assert isinstance(other, SparkMatrix)
             held = {
                 name: replace(own, parts=own.parts + other._held[name].parts)
                 for name, own in held.items()
             }
             steps += other.shape[0]
-        return FarCells(self._cluster, held, (steps, self._shape[1]))
+        return SparkMatrix(self._cluster, held, (steps, self._shape[1]))
 
-    def _of(self, made: Sequence[_Files], shape: tuple[int, int]) -> FarCells:
+    def _of(self, made: Sequence[_Files], shape: tuple[int, int]) -> SparkMatrix:
         files = {
             name: (dtype, [file for one in made for file in one[name][1]])
             for name, (dtype, _) in made[0].items()
         }
-        return FarCells.of(self._cluster, files, shape)
+        return SparkMatrix.of(self._cluster, files, shape)
 
     def _steps(self) -> Iterator[_Far]:
         steps, ranks = self._shape

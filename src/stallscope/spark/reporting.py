@@ -27,7 +27,7 @@ from .cells import Cluster
 from .parsing import FarReads
 from .scratch import keep, scratch_at
 from .storage import is_url, metadata_of, remove
-from .table import FarTable
+from .table import SparkTable
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class FarRuns:
         cluster = Cluster(self.spark, self._new_scratch(unit))
         # Gone with all cells in it, as soon as they are not in use.
         self._held[cluster] = weakref.finalize(cluster, remove, cluster.folder)
-        steps = FarTable(cluster, held.files, tuple(held.run.ranks), held.rows)
+        steps = SparkTable(cluster, held.files, tuple(held.run.ranks), held.rows)
         return replace(held.run, steps=cast("pa.Table", steps))
 
     def end(self) -> None:

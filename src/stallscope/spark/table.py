@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.memory import in_memory
-from stallscope.arrays.pivot import SideBySide, side_by_side
-from stallscope.arrays.remote_table import AwayTable
+from stallscope.arrays.pivot import Pivoted, pivot
+from stallscope.arrays.remote_table import RemoteTable
 from stallscope.arrays.types import Ints
 from stallscope.run import STEPS_SCHEMA
 
-from .cells import Cluster, FarCells, Stretch, written
+from .cells import Cluster, SparkMatrix, Stretch, written
 from .each import check_shared, each
 from .storage import rows_of
 
@@ -28,7 +28,7 @@ _ROWS = 2**20
 
 
 @dataclass(frozen=True)
-class FarTable(AwayTable):
+class SparkTable(RemoteTable):
     """Steps in files of Parquet that all machines see."""
 
     cluster: Cluster
@@ -44,17 +44,17 @@ class FarTable(AwayTable):
     def num_rows(self) -> int:
         return self.rows
 
-    def of_generation(self, generation: int) -> FarTable:
+    def of_generation(self, generation: int) -> SparkTable:
         return replace(self, generation=generation)
 
-    def without_logs(self, logs: Sequence[int]) -> FarTable:
+    def without_logs(self, logs: Sequence[int]) -> SparkTable:
         return replace(self, without=(*self.without, *logs))
 
     def by_parts(self, kernel: Callable[..., T], *args: Any) -> list[T]:
         found = each(self.cluster.spark, _in_part, list(self._parts()), kernel, args)
         return [one[0] for one in found if one]
 
-    def side_by_side(self, names: Sequence[str], sessions: Ints | None) -> SideBySide:
+    def pivot(self, names: Sequence[str], sessions: Ints | None) -> Pivoted:
         parts = list(self._parts())
         found = each(self.cluster.spark, _in_part, parts, _facts, (sessions,))
         filled = [(part, one[0]) for part, one in zip(parts, found, strict=True) if one]
@@ -74,12 +74,12 @@ class FarTable(AwayTable):
         files = each(
             self.cluster.spark, _columns, numbered, steps, tuple(names), self.cluster.folder
         )
-        cells = FarCells.of(
+        cells = SparkMatrix.of(
             self.cluster,
             {name: ("<i8", [file for one in files for file in one[name]]) for name in names},
             (len(steps), len(ranks)),
         )
-        return SideBySide(steps, ranks, epochs, starts, cells)
+        return Pivoted(steps, ranks, epochs, starts, cells)
 
     def _parts(self) -> Iterator[_Part]:
         at_a_time = max(1, _ROWS * len(self.ranks) // max(self.rows, 1))
@@ -136,7 +136,7 @@ def _in_part(part: _Part, kernel: Callable[..., T], args: tuple[Any, ...]) -> tu
 
 
 def _facts(rows: pa.Table, sessions: Ints | None) -> _Facts:
-    found = side_by_side(rows, ("end",), in_memory, sessions)
+    found = pivot(rows, ("end",), in_memory, sessions)
     # The first of these steps begins a session only if it is the first of all, which it is not
     # known here.
     begins = np.flatnonzero(found.session_start[1:]) + 1
@@ -148,7 +148,7 @@ def _columns(
 ) -> dict[str, tuple[Stretch, ...]]:
     """On an executor: columns of a part's ranks, in the places of all steps, in files."""
     rows, before = part[0].read(), part[1]
-    found = side_by_side(rows, names, in_memory)
+    found = pivot(rows, names, in_memory)
     at = np.searchsorted(steps, found.steps)
     files = {}
     for name in names:

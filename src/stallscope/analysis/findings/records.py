@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import LATEST, NULL, Cells
-from stallscope.arrays.pivot import by_parts, of_generation, side_by_side, without_logs
+from stallscope.arrays.blocks import LATEST, NULL, Matrix
+from stallscope.arrays.pivot import by_parts, of_generation, pivot, without_logs
 from stallscope.arrays.types import Ints
 from stallscope.run import Log, Run
 
@@ -32,7 +32,7 @@ class Reductions:
     clocks: tuple[str, ...]
     steps: Ints
     #: S steps × R ranks, nanoseconds on the rank's own clock, NULL where not measured.
-    cells: Cells
+    cells: Matrix
     #: What it is called there: ``reduced``, or ``end``, as the hosts saw it, where no rank has
     #: timestamps.
     stamp: str
@@ -166,7 +166,7 @@ class Records:
         ]
         table = without_logs(of_generation(self.run.steps, self.generation), moved)
         stamp = "reduced" if any(by_parts(table, _has_reduced)) else "end"
-        dense = side_by_side(table, [stamp], self.run.room)
+        dense = pivot(table, [stamp], self.run.allocate)
         clocks = tuple(self.last_log[rank].clock_domain for rank in dense.ranks)
         return Reductions(dense.ranks, clocks, dense.steps, dense.cells, stamp)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Cells
+from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 
@@ -57,7 +57,7 @@ class Ledger:
     #: What is known of every rank in every step, n × R: ``input``, ``compute``, and ``arrival``, when
     #: its gradients were ready, counted from the step's begin; ``measured``, false where the rank lacks
     #: a timestamp and the reference rank's figures stand in for it; ``samples``, NULL where not known.
-    cells: Cells
+    cells: Matrix
     allreduce: Ints
     #: Positions in ``ranks`` of the critical rank, of the one that came next to last (the critical
     #: one itself where it is alone), and of the reference rank.
@@ -219,7 +219,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         epochs=aligned.epochs[chosen],
         reduced=reduced,
         total=total,
-        cells=stamps.only("measured", "samples").beside(made),
+        cells=stamps.only("measured", "samples").merged_with(made),
         allreduce=allreduce,
         critical=critical,
         second=second,
@@ -314,7 +314,7 @@ def _fields(ledger: Ledger) -> dict[str, Any]:
 
 def _rows(value: Any, chosen: Bools) -> Any:
     """Some of the steps of a ledger's field."""
-    if isinstance(value, Cells):
+    if isinstance(value, Matrix):
         return value.take(chosen)
     return value[chosen] if isinstance(value, np.ndarray) else value
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.arrays.blocks import NULL, Array, Block, Cells
-from stallscope.arrays.pivot import of_generation, side_by_side
+from stallscope.arrays.blocks import NULL, Array, Block, Matrix
+from stallscope.arrays.pivot import of_generation, pivot
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 
@@ -48,7 +48,7 @@ class AlignedSteps:
     hosts: tuple[str, ...]
     #: The timestamps; ``samples`` that a rank worked through, NULL where not known; and ``measured``:
     #: whether the rank has all five timestamps.
-    cells: Cells
+    cells: Matrix
     #: Whether a new training session began with this step (a process, or a further fit).
     session_start: Bools
     intervals: Intervals
@@ -89,7 +89,7 @@ def align(run: Run, generation: int) -> AlignedSteps:
     """One generation's steps, with the hosts' clocks brought together."""
     table = of_generation(run.steps, generation)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
-    dense = side_by_side(table, (*STAMPS, "samples"), run.room, sessions)
+    dense = pivot(table, (*STAMPS, "samples"), run.allocate, sessions)
     last_log = {log.rank: log for log in run.logs if log.generation == generation}
     logs = [last_log[rank] for rank in dense.ranks]
     clocks = align_clocks(dense.cells, [log.clock_domain for log in logs])
@@ -112,7 +112,7 @@ def align(run: Run, generation: int) -> AlignedSteps:
     )
 
 
-def on_one_clock(cells: Cells, clocks: Clocks, complete: bool = False) -> Cells:
+def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matrix:
     """Timestamps and samples with the timestamps on one clock, and whether all of them were measured.
 
     Args:
@@ -121,8 +121,8 @@ def on_one_clock(cells: Cells, clocks: Clocks, complete: bool = False) -> Cells:
         complete: whether it is known that no timestamp is missing.
     """
     made, _ = cells.made_by_steps(_measured, clocks, () if complete else STAMPS)
-    cells = cells.beside(made)
-    return cells.seen_as(STAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
+    cells = cells.merged_with(made)
+    return cells.with_computed(STAMPS, _shifted, clocks) if len(clocks.names) > 1 else cells
 
 
 def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.blocks import LATEST, Array, Block, Cells
+from stallscope.arrays.blocks import LATEST, Array, Block, Matrix
 from stallscope.arrays.types import Bools, Ints
 
 _BOUNDED = ("data", "ready")
@@ -78,7 +78,7 @@ class LateTimestamps:
         return np.asarray(np.bincount(self.ranks, minlength=ranks))
 
 
-def bounded(cells: Cells, bounds: Bounds, clock_of_rank: Ints) -> tuple[Cells, LateTimestamps]:
+def bounded(cells: Matrix, bounds: Bounds, clock_of_rank: Ints) -> tuple[Matrix, LateTimestamps]:
     """Move late timestamps to the latest moment that causality allows.
 
     Args:
@@ -91,7 +91,7 @@ def bounded(cells: Cells, bounds: Bounds, clock_of_rank: Ints) -> tuple[Cells, L
         return cells, LateTimestamps(nothing, nothing, nothing)
     found = zip(*cells.by_steps(_late, bounds, clock_of_rank), strict=True)
     late = LateTimestamps(*(np.concatenate(parts) for parts in found))
-    return cells.seen_as(_BOUNDED, _bounded, bounds, clock_of_rank), late
+    return cells.with_computed(_BOUNDED, _bounded, bounds, clock_of_rank), late
 
 
 def _by_other_clocks(reduced: Ints, uncertainty: npt.NDArray[np.float64]) -> Ints:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.blocks import LATEST, NULL, Cells, on_all_cores
+from stallscope.arrays.blocks import LATEST, NULL, Matrix, on_all_cores
 from stallscope.arrays.lazy_scipy import ndimage
 from stallscope.arrays.types import Bools, Floats, Ints
 
@@ -139,7 +139,7 @@ class ClockSummary:
     late_by_rank: tuple[float, ...] = ()
 
 
-def align_clocks(stamps: Cells, domains: Sequence[str]) -> Clocks:
+def align_clocks(stamps: Matrix, domains: Sequence[str]) -> Clocks:
     """Bring the clocks of a job's ranks together.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Cells
+from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
 from stallscope.arrays.partial_sort import smallest_of_few
 from stallscope.arrays.types import Bools, Floats, Ints
 
@@ -25,7 +25,7 @@ class OfClocks:
     apart: Ints
 
     @classmethod
-    def of(cls, stamps: Cells, of_rank: Ints, clocks: int) -> OfClocks:
+    def of(cls, stamps: Matrix, of_rank: Ints, clocks: int) -> OfClocks:
         """From ``ready`` and ``reduced`` of all ranks.
 
         Args:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.arrays.blocks import Block, Cells, HeldCells, added
+from stallscope.arrays.blocks import Block, LocalMatrix, Matrix, added
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.partial_sort import smallest_of_few
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
@@ -99,10 +99,10 @@ def slow_hosts(
     return slow, found
 
 
-def _slow_medians(cells: Cells, columns: Sequence[Ints], blind_ns: float) -> SlowOnes:
+def _slow_medians(cells: Matrix, columns: Sequence[Ints], blind_ns: float) -> SlowOnes:
     """The test on the medians over each host's ranks."""
     medians = np.concatenate(cells.by_steps(_medians, columns), axis=1)
-    of_hosts = HeldCells.of({"arrival": medians.T})
+    of_hosts = LocalMatrix.of({"arrival": medians.T})
     return _slow(of_hosts, np.arange(len(columns)), np.ones(len(columns)), blind_ns)
 
 
@@ -141,7 +141,7 @@ def _most_are_slow(means: Floats, own: Bools) -> bool:
     return bool((over > np.log1p(INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
-def _slow(cells: Cells, tested: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
+def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
     """The test.
 
     Args:
@@ -185,7 +185,7 @@ def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
     return step_mean, np.array([x.sum(axis=0, dtype=np.float64), squares])
 
 
-def _glaring(cells: Cells, tested: Ints, means: Floats) -> tuple[int, ...]:
+def _glaring(cells: Matrix, tested: Ints, means: Floats) -> tuple[int, ...]:
     """Ranks whose fast laps are far slower than the others' slow ones: no test is needed for that."""
     candidates = np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2)
     if not len(candidates):

@@ -55,7 +55,7 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
     # Full queues make the first steps of an epoch short: those are no pace of a loader.
     step = float(max(ledger.total.mean(), np.median(ledger.total)))
     made = ledger.cells.made_by_ranks(_held_to_pace, _Steps.of(ledger), starving, ledger.last, step)
-    cells = ledger.cells.beside(made)
+    cells = ledger.cells.merged_with(made)
     reference, second, last = cells.gathered(_order)
     # Who was last stays the last, although others may now be as late.
     second = np.where(second == ledger.critical, last, second)
