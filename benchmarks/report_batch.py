@@ -31,7 +31,7 @@ _ONE_AFTER_THE_OTHER = """
 import sys
 from pathlib import Path
 from stallscope.analysis import analyse
-from stallscope.analysis.baseline import find_baseline
+from stallscope.analysis.gains.baseline import find_baseline
 from stallscope.reports.write import write_reports
 from stallscope.runs import open_run
 

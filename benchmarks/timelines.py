@@ -30,7 +30,7 @@ _BLOCK_STEPS = 200
 _MOST_FOR_PANDAS = 600
 
 _OURS = """
-from stallscope.analysis.tensors import tensors
+from stallscope.analysis.network.tensors import tensors
 from stallscope.parsers.horovod_timeline import open_timeline
 begun = time.perf_counter()
 with open_timeline(sys.argv[1]) as reader:

@@ -28,6 +28,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from stallscope.errors import StallscopeError, UnreadableError, UnwritableError
 
 from ..sources.base import Source, SourceFile, bytes_of, reason
+from .layout import written_whole
 
 _AT_ONCE = 8
 _BLOCK = 8 << 20
@@ -247,9 +248,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(content, indent=1))
-        beside.replace(path)
+        with written_whole(path) as draft:
+            draft.write_text(json.dumps(content, indent=1))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -37,14 +37,19 @@ def checksum(path: Path, on_read: BytesRead = lambda _: None) -> str:
 
 
 @contextmanager
-def written_whole(folder: Path, name: str) -> Iterator[Path]:
-    """Yield a path to write to, and move the file to its name in a run's folder when it is complete.
+def written_whole(path: Path, draft_folder: Path | None = None) -> Iterator[Path]:
+    """Yield a draft to write to, and give it the file's name when it is complete.
 
-    The draft lies outside the run's folder, where nothing lists it as one of the run's files.
+    Readers see the old file or the new one, and a failure leaves the old one. Several processes may
+    write the same file.
+
+    Args:
+        path: the file.
+        draft_folder: where the draft lies, on the same file system; by default next to the file.
     """
-    draft = folder.parent / f".{folder.name}-{os.getpid()}-{name}"
+    draft = (draft_folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
         yield draft
-        draft.replace(folder / name)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -40,7 +40,7 @@ from ..address import ADDRESS
 from ..registry import open_source
 from ..sources.files import Files, has_folders
 from ..sources.web import WebFiles
-from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum
+from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import NOT_A_MANIFEST, ListedFile, is_inside, parsed, read_manifest
 
 T = TypeVar("T")
@@ -245,16 +245,13 @@ class Mirror:
         path = self.folder / run / name
         path.parent.mkdir(parents=True, exist_ok=True)
         # Several processes may want the same one.
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            self._system.get_file(self._path(f"{run}/{name}"), str(beside))
-            if checksum(beside) != file.sha256:
-                raise self._damaged(run, f"{name}: other bytes than were collected")
-            beside.replace(path)
+            with written_whole(path) as draft:
+                self._system.get_file(self._path(f"{run}/{name}"), str(draft))
+                if checksum(draft) != file.sha256:
+                    raise self._damaged(run, f"{name}: other bytes than were collected")
         except FileNotFoundError as error:
             raise self._missing(run, name) from error
-        finally:
-            beside.unlink(missing_ok=True)
 
     def _missing(self, run: str, name: str) -> UnreadableError:
         """Why a file that is listed is not there."""
@@ -432,9 +429,8 @@ def _write(path: Path, data: bytes | None) -> None:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    beside.write_bytes(data)
-    beside.replace(path)
+    with written_whole(path) as draft:
+        draft.write_bytes(data)
 
 
 def _side_by_side(function: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -19,8 +19,8 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import ENTRIES, analyse
-from stallscope.analysis import result as analysis_result
 from stallscope.analysis.gains.baseline import COMPARED
+from stallscope.analysis.ledger import ledger as analysis_ledger
 from stallscope.catalogue import (
     Catalogue,
     Entry,
@@ -154,7 +154,7 @@ def test_without_an_analysis_steps_and_epochs_are_counted(store: Path) -> None:
 
 def test_every_field_of_a_filter_is_a_column() -> None:
     assert FIELDS.keys() - COLUMNS.keys() == {"age"}
-    assert analysis_result.CAUSES == CAUSES
+    assert analysis_ledger.CAUSES == CAUSES
     assert set(ENTRIES) == set(SHARES)
 
 
@@ -412,7 +412,7 @@ _ADDS = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from stallscope.collector.catalogue import Catalogue, Entry
+from stallscope.catalogue import Catalogue, Entry
 store, worker = Path(sys.argv[1]), sys.argv[2]
 entry = Entry.read(store / "run-a")
 sys.stdin.readline()
@@ -426,7 +426,7 @@ for number in range(25):
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from stallscope.collector.catalogue import Catalogue
+from stallscope.catalogue import Catalogue
 catalogue = Catalogue.open(Path(sys.argv[1]), follow=False)
 rows = catalogue._database._connection
 rows.execute("PRAGMA cache_size = 1")

@@ -103,5 +103,5 @@ def _remember(analysis: Analysis, identity: bytes, folder: Path) -> None:
     table = found_in(analysis)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _OF: identity})
     # Where nothing can be written, it is analysed again next time.
-    with suppress(OSError), written_whole(folder, ANALYSIS) as beside:
-        pq.write_table(table, beside)
+    with suppress(OSError), written_whole(folder / ANALYSIS, folder.parent) as draft:
+        pq.write_table(table, draft)

@@ -137,8 +137,9 @@ class Entry:
         summary = self.summary
         content = {"stallscope_summary": _SUMMARY_VERSION, "manifest": self.manifest}
         content |= {name: getattr(summary, name) for name in summary.__dataclass_fields__}
-        with written_whole(folder, SUMMARY) as beside:
-            beside.write_text(json.dumps(content, indent=1))
+        # Nothing may list the draft as one of the run's files.
+        with written_whole(folder / SUMMARY, folder.parent) as draft:
+            draft.write_text(json.dumps(content, indent=1))
 
 
 def job_facts(run: Run) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
 
 from .base import Export
@@ -45,16 +46,10 @@ def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False
         UnwritableError: if the disk does not take it; then nothing is left there.
     """
     check_path(export, path, force)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with draft.open("wb") as file:
-                _write(export, worlds, file, path.name.endswith(_GZIP))
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        with written_whole(path) as draft, draft.open("wb") as file:
+            _write(export, worlds, file, path.name.endswith(_GZIP))
     except OSError as error:
         raise UnwritableError(
             f"{path}: the export cannot be written here ({error.strerror or error}); "
