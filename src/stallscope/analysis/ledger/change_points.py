@@ -1,4 +1,4 @@
-"""Steps at which step time changed for good, and what changed.
+"""Find the steps at which step time changed for good, and what changed.
 
 Binary segmentation: the step that splits the run into the two most different parts is a change point
 if the parts differ by more than autocorrelated noise makes them differ, and by enough to matter; then
@@ -17,11 +17,11 @@ from stallscope.arrays.types import Floats
 
 from .ledger import ENTRIES, Ledger
 
-# Parts shorter than this are bursts, not another regime.
+# Shorter parts are bursts.
 _SHORTEST = 25
 # The largest of many correlated t values: beyond 5.5 in less than 1 of 100 clean runs.
 _SIGNIFICANT = 5.5
-# Smaller changes are not worth a line.
+# Smaller changes are not reported.
 _WORTH = 0.05
 _MOST = 10
 _FAR_SDS = 4.0
@@ -42,7 +42,7 @@ class ChangePoint:
 
 
 def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
-    """Changes of the step time of steady steps, in order."""
+    """Find the change points of steady steps, in order."""
     series = _without_outliers(np.log(np.maximum(ledger.total, 1).astype(np.float64)))
     found: list[int] = []
     _split(series, 0, len(series), found)
@@ -54,7 +54,7 @@ def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
 
 
 def _without_outliers(series: Floats) -> Floats:
-    """Single slow steps, cut down: they are no change of regime."""
+    """Limit single slow steps, which are not change points."""
     if len(series) < 2 * _SHORTEST:
         return series
     middle = ndimage.median_filter(series, size=2 * _SHORTEST + 1, mode="nearest")
@@ -73,7 +73,7 @@ def _split(series: Floats, begin: int, end: int, found: list[int]) -> None:
     weight = np.sqrt(left * (n - left) / n)
     best = int(np.argmax(np.abs(difference) * weight))
     at = int(left[best])
-    # The noise is that of the two parts, each around its own mean.
+    # Noise is measured around the mean of each part.
     rest = np.concatenate([own[:at] - own[:at].mean(), own[at:] - own[at:].mean()])
     scatter = rest.std() * np.sqrt(autocorrelation_time(rest))
     significant = abs(difference[best]) * weight[best] > _SIGNIFICANT * max(float(scatter), 1e-12)
@@ -95,7 +95,7 @@ def _described(ledger: Ledger, begin: int, at: int, end: int) -> ChangePoint:
     if most == "imbalance":
         slower = after if changed[most] > 0 else before
         times = np.bincount(ledger.critical[slower], minlength=len(ledger.ranks))
-        # A majority: otherwise no single rank came last.
+        # Only a rank that is critical in most steps is named.
         if times.max() * 2 > times.sum():
             rank = ledger.ranks[int(times.argmax())]
     return ChangePoint(

@@ -1,4 +1,4 @@
-"""Entries of both ledgers: means over the steady steps, held against baselines."""
+"""Entries of both ledgers: means over the steady steps, compared with baselines."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _waiting_ms(steady: Ledger, name: str) -> float:
 def _entry(
     steady: Ledger, mean: Mean, base: LedgerEntry | None, alone: LedgerEntry | None
 ) -> dict[str, Any]:
-    """Compute what entries of both ledgers have, but for their names."""
+    """Compute the fields that the entries of both ledgers share."""
     step = float(steady.total.mean()) / 1e6
     excess = None if base is None else mean.minus(Mean(base.ms, base.ci95_ms))
     return {

@@ -1,4 +1,4 @@
-"""What is known of a run whose logs know how long epochs took, and not where the time of steps went."""
+"""Times of epochs, for runs whose logs have epochs but no stages of steps."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class EpochTime:
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """What logs of epochs tell; None where they do not. ``*_precision_*`` are half widths."""
+    """What logs of epochs show; None where they do not. ``*_precision_*`` are half widths."""
 
-    #: Where it is known from, and how well, in words.
+    #: Its source and precision, in words.
     known_from: str
     precision: str
     epochs: tuple[EpochTime, ...]
-    #: The mean over the epochs of the last fit, without its first one, which traces.
+    #: The mean over the epochs of the last fit, without the first, which includes tracing.
     mean_s: float | None
     precision_s: float | None
-    #: The mean time of a step, with what the logs cannot tell from it: validation, above all.
+    #: The mean time of a step, including what the logs do not separate, mainly validation.
     step_ms: float | None
     step_precision_ms: float | None
     #: The mean time between steps of a metric that may be epochs or steps.
@@ -44,7 +44,7 @@ class EpochTimes:
 
 
 def epoch_times(run: Run) -> EpochTimes | None:
-    """What a run's logs of epochs tell; None for a run that has steps, or neither."""
+    """Summarise a run's logs of epochs; None for a run that has steps, or neither."""
     precision = run.fact("precision")
     if run.rows or precision is None:
         return None
@@ -65,18 +65,18 @@ def epoch_times(run: Run) -> EpochTimes | None:
 
 
 def samples_of_all_ranks(run: Run, known: EpochTimes) -> float | None:
-    """Samples per second of all ranks together; None where it is not known how many trained."""
+    """Return samples per second of all ranks together; None where their number is unknown."""
     per_rank, size = known.samples_per_second_per_rank, known_size(run)
     return None if per_rank is None or size is None else per_rank * size
 
 
 def known_size(run: Run) -> int | None:
-    """The number of ranks that trained; None where a single log does not say it."""
+    """Return the number of ranks that trained; None where a single log does not record it."""
     return run.size if run.fact("size") is not None or len(run.ranks) > 1 else None
 
 
 def samples_per_epoch(run: Run) -> float | None:
-    """Samples of all ranks together in an epoch; None where the logs do not tell."""
+    """Return the samples of all ranks in an epoch; None where they are not recorded."""
     size, whole = known_size(run), _number(run, "training_samples")
     steps, batch = _number(run, "steps_per_epoch"), _number(run, "batch_size")
     if size is None:
@@ -86,13 +86,13 @@ def samples_per_epoch(run: Run) -> float | None:
         return each * size
     if steps is None or batch is None:
         return whole
-    # A data set that is shared out fills all steps but the last one.
+    # A data set that is split among ranks fills all steps but the last one.
     shared_out = whole is not None and abs(steps * batch * size - whole) <= batch * size
     return whole if shared_out else steps * batch * size
 
 
 def steady_epochs(epochs: Sequence[EpochTime], first_epoch: object) -> list[EpochTime]:
-    """The epochs of the last fit without its first one; that one alone where there is no other."""
+    """Return the epochs of the last fit without the first; the first if it is the only one."""
     last_fit = max((one.fit for one in epochs), default=0)
     own = [one for one in epochs if one.fit == last_fit]
     return [one for one in own if one.epoch != first_epoch] or own
@@ -114,7 +114,7 @@ def _epoch(log: Log, number: int | None, ns: int) -> EpochTime:
 
 
 def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | None]:
-    """The mean steady epoch and its half width, seconds."""
+    """Return the mean steady epoch and its half width, seconds."""
     steady = steady_epochs(epochs, run.fact("first_epoch"))
     if not steady:
         return None, None
@@ -122,8 +122,8 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
     if half is None:
         return mean, None
     found = _between_stamps(run, steady)
-    # Where epochs follow one another, the timestamps of their ends tell the mean finer than each of
-    # them.
+    # Where epochs follow each other, the timestamps of their ends give a more precise mean than the
+    # logged durations.
     if (
         found is not None
         and found[1] < half / 1e3
@@ -134,7 +134,7 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
 
 
 def _between_stamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float] | None:
-    """The mean time from one epoch's end to the next one's, and its half width, seconds.
+    """Return the mean time between the ends of epochs and its half width, seconds.
 
     None where lines have no timestamps, or an epoch is missing.
     """
@@ -157,12 +157,12 @@ def _between_stamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, float
 def _step(
     run: Run, mean_s: float | None, precision_s: float | None
 ) -> tuple[float | None, float | None]:
-    """The mean step and its half width, milliseconds: as logged, or an epoch's over its steps."""
+    """Return the mean step and its half width, ms: as logged, or epoch time over its steps."""
     told = _number(run, "step_ms")
     steps = _number(run, "steps_per_epoch")
     if told is not None:
         return told, _number(run, "step_precision_ms")
-    # An epoch that is shorter than what it is rounded to tells nothing of its steps.
+    # An epoch shorter than its rounding says nothing about its steps.
     if not steps or mean_s is None or precision_s is None or mean_s <= precision_s:
         return None, None
     return mean_s * 1e3 / steps, precision_s * 1e3 / steps

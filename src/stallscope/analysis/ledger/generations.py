@@ -1,4 +1,4 @@
-"""A run's steps, generation by generation, and the ledger that its figures are about."""
+"""Split a run's steps into generations, and build the ledger that the report is about."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .warmup import warm_up_steps
 
 @dataclass(frozen=True)
 class Generations:
-    """All generations of a run, and what they come to; every restart begins another one."""
+    """All generations of a run and their ledger; every restart starts another generation."""
 
     worlds: Sequence[AlignedSteps]
-    #: Of each of them, and per step of it whether it is warm-up.
+    #: Per generation, its ledger, and per step whether it is warm-up.
     ledgers: Sequence[Ledger]
     warm: Sequence[npt.NDArray[np.bool_]]
-    #: The steps of all generations that have the last one's ranks; None where there is none.
+    #: The steps of all generations with the same ranks as the last one; None if there are none.
     ledger: Ledger | None
     warm_up: npt.NDArray[np.bool_]
     #: The ledger without warm-up; None where nothing is left.
@@ -34,8 +34,8 @@ class Generations:
 
     @classmethod
     def of(cls, run: Run) -> Generations:
-        """Bring a run's ranks together."""
-        # A log without any step yet is no world of its own.
+        """Align a run's ranks and build the ledgers of its generations."""
+        # A log without steps is not a generation.
         numbers = sorted(set().union(*by_parts(run.steps, _generations)))
         worlds = [align(run, number) for number in numbers]
         ledgers = [build_ledger(world) for world in worlds]
@@ -47,7 +47,7 @@ class Generations:
 
     @property
     def last_world(self) -> AlignedSteps | None:
-        """The generation whose ranks the figures are about: the last one with a ledger, or at all."""
+        """The generation whose ranks are reported: the last with a ledger, or the last of all."""
         pairs = zip(self.worlds, self.ledgers, strict=True)
         with_ledger = [world for world, ledger in pairs if len(ledger)]
         return next(reversed(with_ledger or self.worlds), None)

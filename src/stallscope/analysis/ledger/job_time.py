@@ -1,4 +1,4 @@
-"""Where the whole job's time went: steps, and everything that is none."""
+"""Where the whole job's time went: steps, and everything else."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def job_time(
     ledgers: Sequence[Ledger],
     warm: Sequence[npt.NDArray[np.bool_]],
 ) -> JobTime:
-    """The job's time from the first process's start to the last end of a log.
+    """Split the job's time, from the first process's start to the last end of a log.
 
-    Start-up is what comes before the first step, and between the sessions of a job (restarts, a
-    further fit). What follows the last step counts as the gap after its epoch, unless it was
-    validation or a checkpoint.
+    Start-up is the time before the first step and between the sessions of a job (restarts, another
+    fit). Time after the last step is the gap after its epoch, unless it was validation or a
+    checkpoint.
     """
     ns = {"startup": 0, "warmup": 0, "steps": 0, "validation": 0, "checkpoint": 0, "epoch_gap": 0}
     began, ended = _span(run)
@@ -60,7 +60,7 @@ def job_time(
         ns["checkpoint"] += trailing[1] + between[2]
         span = int(ledger.total.sum() + ledger.gaps.sum()) + sum(trailing) + sum(between)
         last = int(ledger.reduced[-1]) + sum(trailing)
-        # What is neither step nor gap lies before the first step or between sessions.
+        # The rest lies before the first step or between sessions.
         ns["startup"] += max(0, last - clock - span)
         clock = max(clock, last)
     total = max(ended - began, sum(ns.values()))
@@ -69,7 +69,7 @@ def job_time(
 
 
 def _span(run: Run) -> tuple[int, int]:
-    """First start and last end, on the clock that the aligned steps are on: the lowest rank's."""
+    """Return the first start and the last end, on the clock of the aligned steps (lowest rank)."""
     lowest = min(run.logs, key=lambda log: (log.rank, -log.generation, -log.part))
     own = [log.clock_domain == lowest.clock_domain for log in run.logs]
     began = min(log.process_start for log, here in zip(run.logs, own, strict=True) if here)
@@ -80,13 +80,13 @@ def _span(run: Run) -> tuple[int, int]:
 
 
 def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
-    """When the last row of some logs ended; nothing where there is none of them."""
+    """Return when the last row of some logs ended; empty without such logs."""
     here = logs[part["log"].to_numpy()]
     return [int(part["end"].to_numpy()[here].max())] if here.any() else []
 
 
 def _trailing(world: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
-    """Validation and checkpoints after the last step, on the rank that spent most on them."""
+    """Return validation and checkpoints after the last step, of the rank that spent most."""
     intervals = world.intervals
     spent = []
     for kind in GAPS[:2]:
@@ -101,14 +101,14 @@ def _trailing(world: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
 
 
 def host_step_times(aligned: AlignedSteps) -> npt.NDArray[np.int64]:
-    """Step times without stamps: from one begin to the next on the first rank, within sessions.
+    """Return step times without stages: from one start to the next on the first rank.
 
-    Nanoseconds; steps that are not consecutive, or begin an epoch or a session, are left out.
+    Nanoseconds; steps that are not consecutive, or start an epoch or a session, are left out.
     """
     begin = aligned.cells.columns("begin", [0])[:, 0]
     usable = (np.diff(aligned.steps) == 1) & ~aligned.session_start[1:]
     usable &= aligned.epochs[1:] == aligned.epochs[:-1]
     usable &= (begin[1:] != NULL) & (begin[:-1] != NULL)
-    # The first step of a session traces; without a ledger nothing finer is known of warm-up.
+    # The first step of a session traces; without a ledger, warm-up is not known more precisely.
     usable &= ~aligned.session_start[:-1]
     return np.asarray(np.diff(begin)[usable])

@@ -1,13 +1,13 @@
-"""The ledger: what every step's time was spent on, exact to the nanosecond.
+"""The ledger: where the time of every step goes, exact to the nanosecond.
 
 Step i lasts from R(i−1) to R(i), the earliest moment at which it is reduced on any rank. Its time is
 input + compute + other of the reference rank, plus imbalance (how much later the critical rank was
 ready), plus allreduce (from the last rank's gradients ready until reduced). Validation, checkpoints
-and the ends of epochs lie between steps: they are cut out of every rank's arrival, and what the cut
-takes from the wall clock has a row of its own.
+and the ends of epochs lie between steps: they are cut out of every rank's arrival, and the wall time
+of each cut has a row of its own.
 
-A step that a few of many ranks lack is in the ledger, too: there, a rank without timestamps counts
-as the reference rank, so that it is never blamed. A step that more of them lack is left out.
+A step that a few of many ranks lack is in the ledger, too: a rank without timestamps counts as the
+reference rank there, so that it is never blamed. A step that more ranks lack is left out.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..steps.alignment import AlignedSteps
 
-#: Stages of a rank's own work in a step, in the order in which ``cause`` counts them.
+#: Stages of a rank's own work, numbered as in ``Ledger.cause``.
 STAGES = ("input", "compute", "other")
-#: Entries of the ledger, in the order in which a step goes through them.
+#: Entries of the ledger, in the order of a step.
 ENTRIES = ("input", "compute", "other", "imbalance", "allreduce")
 #: Entries of the ledger by cause.
 CAUSES = ("input", "compute", "other", "allreduce")
 
-#: What lies between steps.
+#: Time between steps, by kind.
 GAPS = ("validation", "checkpoint", "epoch_gap")
 
-# With one of so many ranks missing, the missing one is rarely the one that came last.
+# With one rank in this many missing, the missing one was rarely the last.
 _RANKS_PER_MISSING = 8
-# Of so many ranks, sorting a step's arrivals and looking them up takes a third of numpy's argpartition.
+# For these numbers of ranks, sorting takes a third of the time of numpy's argpartition.
 _SORTED = range(8, 401)
-# What is looked up of the reference and the critical rank of each step.
+# Quantities of the reference and the critical rank of each step.
 _OF_ROLES = ("arrival", "input", "compute")
 
 
@@ -52,25 +52,25 @@ class Ledger:
     epochs: Ints
     #: R(i) on the reference clock.
     reduced: Ints
-    #: The whole step, without what was cut out.
+    #: The whole step, without cuts.
     total: Ints
-    #: What is known of every rank in every step, n × R: ``input``, ``compute``, and ``arrival``, when
-    #: its gradients were ready, counted from the step's begin; ``measured``, false where the rank lacks
-    #: a timestamp and the reference rank's figures stand in for it; ``samples``, NULL where not known.
+    #: Of every rank in every step, n × R: ``input``; ``compute``; ``arrival``, when its gradients were
+    #: ready, from the step's start; ``measured``, false where a timestamp is missing and the reference
+    #: rank's figures are used; ``samples``, NULL where not known.
     cells: Matrix
     allreduce: Ints
-    #: Positions in ``ranks`` of the critical rank, of the one that came next to last (the critical
-    #: one itself where it is alone), and of the reference rank.
+    #: Positions in ``ranks`` of the critical rank, of the second last (the critical rank itself if it
+    #: is alone), and of the reference rank.
     critical: Ints
     second: Ints
     reference: Ints
-    #: Wall clock between R(i−1) and R(i) that is no part of the step: n × 3, in the order of GAPS.
+    #: Wall time between R(i−1) and R(i) outside of the step: n × 3, in the order of GAPS.
     gaps: Ints
-    #: Whether a training session begins with this step.
+    #: Whether a training session starts with this step.
     session_start: Bools
-    #: Per step, by how much a timestamp came late at least.
+    #: Per step, how late a timestamp was at least.
     late: Ints
-    #: What R(i) may be off by chance on all steps alike, nanoseconds (SD): the clocks' part.
+    #: The error of R(i) that all steps share, from the clocks, nanoseconds (SD).
     boundary_sd: float
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class Ledger:
 
     @property
     def other(self) -> Ints:
-        """n × R: from R(i−1) to the rank's begin."""
+        """n × R: from R(i−1) to the rank's start of the step."""
         return self.cells.whole("other")
 
     @property
@@ -113,43 +113,43 @@ class Ledger:
 
     @cached_property
     def last(self) -> Ints:
-        """Per step, when the last rank's gradients were ready, counted from the step's begin."""
+        """Per step, when the last rank's gradients were ready, from the step's start."""
         return self._of_role("arrival", "critical")
 
     @property
     def imbalance(self) -> Ints:
-        """Per step, by how much the critical rank was later than the reference rank."""
+        """Per step, how much later the critical rank was than the reference rank."""
         return self.last - self._of_role("arrival", "reference")
 
     def of(self, name: str, rank: Ints) -> Ints:
-        """Per step, a quantity of ``cells`` or a stage of the rank at this position."""
+        """Return, per step, a quantity of ``cells`` or a stage of the rank at this position."""
         return self.cells.at(name, np.arange(len(self)), rank)
 
     def excess(self, name: str) -> Ints:
-        """Per step, by how much a stage of the critical rank exceeds the reference rank's."""
+        """Return how much longer a stage of the critical rank is than the reference rank's, per step."""
         return self.by_cause(name) - self.entry(name)
 
     @property
     def cause(self) -> Ints:
-        """Per step: the stage with the largest excess of the critical over the reference rank."""
+        """Per step, the stage with the largest excess of the critical over the reference rank."""
         return np.asarray(np.argmax(np.stack([self.excess(name) for name in STAGES]), axis=0))
 
     def entry(self, name: str) -> Ints:
-        """One entry of the ledger, per step: input, compute, other, imbalance or allreduce."""
+        """Return an entry of the ledger per step: input, compute, other, imbalance or allreduce."""
         if name in STAGES:
             return self._of_role(name, "reference")
         return self.imbalance if name == "imbalance" else self.allreduce
 
     def by_cause(self, name: str) -> Ints:
-        """One entry of the ledger by cause, per step: a stage of the critical rank, or allreduce.
+        """Return an entry of the ledger by cause per step: a stage of the critical rank, or allreduce.
 
-        The critical rank's stages contain what the other ranks wait for, so the four entries add up
-        to the step.
+        The critical rank's stages include the time that others wait, so the four entries add up to
+        the step.
         """
         return self.allreduce if name == "allreduce" else self._of_role(name, "critical")
 
     def _of_role(self, name: str, role: str) -> Ints:
-        """Per step, what ``of`` gives of the critical or the reference rank."""
+        """Return ``of`` for the critical or the reference rank of each step."""
         own = self._roles[role]
         if name == "other":
             return own["arrival"] - own["input"] - own["compute"]
@@ -157,7 +157,7 @@ class Ledger:
 
     @cached_property
     def _roles(self) -> dict[str, dict[str, Ints]]:
-        """Look them up once: nearly all figures of a step are about these ranks."""
+        """Quantities of the reference and critical ranks, looked up once for all figures."""
         found = np.concatenate(
             self.cells.by_steps(_of_roles, self.reference, self.critical), axis=-1
         )
@@ -172,17 +172,17 @@ class Ledger:
         return self.as_sure_as_clocks(name, mean_with_interval(per_step)).scaled(1e-6)
 
     def as_sure_as_clocks(self, name: str, mean: Mean) -> Mean:
-        """A mean in nanoseconds, less sure by what clocks and late timestamps may shift it."""
+        """Widen a mean in nanoseconds by the errors of clocks and late timestamps."""
         if name in ("other", "allreduce"):
             mean = mean.minus(Mean(0.0, (-2 * self.boundary_sd, 2 * self.boundary_sd)))
         if name in ("compute", "allreduce") and len(self):
-            # In other steps timestamps may be as late as in those where causality shows it.
+            # Timestamps of other steps may be as late as those that causality reveals.
             mean = mean.widened(float(self.late.mean()))
         return mean
 
     @cached_property
     def rank_means(self) -> dict[str, Floats]:
-        """Means of the stages and of ``wait`` per rank, nanoseconds per measured step.
+        """Return means of the stages and of ``wait`` per rank, nanoseconds per measured step.
 
         NaN where a rank measured no step.
         """
@@ -191,16 +191,16 @@ class Ledger:
         return {name: total / measured for name, total in zip((*STAGES, "wait"), sums, strict=True)}
 
     def take(self, chosen: Bools) -> Ledger:
-        """The same for some of the steps."""
+        """Return the ledger of the chosen steps."""
         return Ledger(**{name: _rows(value, chosen) for name, value in _fields(self).items()})
 
 
 def build_ledger(aligned: AlignedSteps) -> Ledger:
-    """The ledger of all steps that (nearly) every rank measured and whose predecessor any rank did."""
+    """Build the ledger of all steps that nearly every rank measured, after a measured step."""
     ranks = len(aligned.ranks)
     found = aligned.cells.by_steps(_ends)
     first, last_ready, there = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    # Clocks that are off must not make time negative, nor let it count twice.
+    # Clock errors must not make time negative, or count it twice.
     ended = np.where(first == NULL, NULL, np.maximum(first, last_ready))
     origin = _origins(aligned, ended)
     missing = ranks - there
@@ -232,12 +232,12 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
 
 
 def mean_over_ranks(block: Block, name: str, ranks: Ints | None = None) -> Floats:
-    """A kernel: per step, the mean over all ranks, or over those at some positions."""
+    """Kernel: compute the mean of a quantity over all ranks, or some of them, per step."""
     return np.asarray((block[name] if ranks is None else block.of(name, ranks)).mean(axis=1))
 
 
 def _rank_sums(block: Block, last: Ints) -> Ints:
-    """(Measured steps, nanoseconds of each stage, of waiting) × ranks."""
+    """Kernel: count measured steps and add up each stage and the wait, per rank."""
     measured = block["measured"]
     times = [*(block[name] for name in STAGES), last[block.steps, None] - block["arrival"]]
     if not measured.all():
@@ -246,7 +246,7 @@ def _rank_sums(block: Block, last: Ints) -> Ints:
 
 
 def _of_roles(block: Block, *roles: Ints) -> Ints:
-    """Roles × quantities × steps."""
+    """Kernel: look up quantities of the ranks in each role: roles × quantities × steps."""
     arrays = [block[name] for name in _OF_ROLES]
     at = np.arange(block.shape[0])
     if not len(block.ranks):
@@ -255,7 +255,7 @@ def _of_roles(block: Block, *roles: Ints) -> Ints:
 
 
 def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
-    """Per step: the first rank reduced, the last one ready, and how many ranks measured it."""
+    """Kernel: find per step the first *reduced*, the last *ready*, and how many ranks measured it."""
     last = block["ready"].max(axis=1, initial=NULL)
     (steps, ranks), measured = block.shape, block["measured"]
     there = np.full(steps, ranks) if measured.all() else measured.sum(axis=1)
@@ -265,7 +265,7 @@ def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
 def _taken_apart(
     block: Block, start: Ints, cuts: Cuts
 ) -> tuple[dict[str, Array], tuple[Ints, ...]]:
-    """Stages of every rank, and per step the figures of all of them."""
+    """Kernel: compute the stages of every rank, and the figures of each step."""
     begin, data, ready, measured = (block[name] for name in ("begin", "data", "ready", "measured"))
     arrival = ready - start[block.steps, None]
     own = block.within(cuts.at)
@@ -286,16 +286,16 @@ def _taken_apart(
 
 
 def of_last_world(ledgers: Sequence[Ledger]) -> list[int]:
-    """Which of the generations' ledgers have the last one's ranks.
+    """Return the indices of the ledgers that have the same ranks as the last one.
 
-    A job whose world changed its size has no per-rank figures across that change.
+    A job whose number of ranks changed has no per-rank figures across that change.
     """
     filled = [index for index, ledger in enumerate(ledgers) if len(ledger)]
     return [index for index in filled if ledgers[index].ranks == ledgers[filled[-1]].ranks]
 
 
 def concatenated(ledgers: Sequence[Ledger]) -> Ledger | None:
-    """Ledgers of generations with the same ranks, one after the other; None where there is none."""
+    """Concatenate ledgers of generations with the same ranks; None if there are none."""
     if len(ledgers) < 2:
         return next(iter(ledgers), None)
     joined: dict[str, Any] = {
@@ -313,14 +313,14 @@ def _fields(ledger: Ledger) -> dict[str, Any]:
 
 
 def _rows(value: Any, chosen: Bools) -> Any:
-    """Some of the steps of a ledger's field."""
+    """Return the chosen steps of a ledger's field."""
     if isinstance(value, Matrix):
         return value.take(chosen)
     return value[chosen] if isinstance(value, np.ndarray) else value
 
 
 def earliest(reduced: Ints) -> Ints:
-    """Per step the earliest ``reduced`` of any rank that measured it; NULL where none did."""
+    """Return per step the earliest ``reduced`` of any rank; NULL where no rank measured it."""
     first = reduced.min(axis=1, initial=LATEST)
     holes = first == NULL
     if holes.any():
@@ -331,7 +331,7 @@ def earliest(reduced: Ints) -> Ints:
 
 
 def _origins(aligned: AlignedSteps, ended: Ints) -> Ints:
-    """Where each step begins: R(i−1), or for the first of a session its earliest begin."""
+    """Return when each step starts: R(i−1), or the earliest start of a session's first step."""
     origin = np.full(len(aligned.steps), NULL)
     follows = np.diff(aligned.steps) == 1
     origin[1:][follows] = ended[:-1][follows]
@@ -343,16 +343,16 @@ def _origins(aligned: AlignedSteps, ended: Ints) -> Ints:
 
 
 def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
-    """Per step the positions of the reference rank (lower median), the second to last and the last."""
+    """Return per step the positions of the reference rank (lower median), second last and last."""
     ranks = arrival.shape[1]
     if not ranks:
         return (np.zeros(0, np.int64),) * 3
-    # Step by step: its arrivals should lie together.
+    # Row by row: the arrivals of a step should be contiguous.
     lanes = np.ascontiguousarray(arrival)
     reference, second, critical = _ranks_at(lanes, ((ranks - 1) // 2, max(ranks - 2, 0), ranks - 1))
     if not measured.all():
         partly = np.flatnonzero(~measured.all(axis=1))
-        # Missing ranks come first, so that the last ones are among those that are there.
+        # Missing ranks sort first, so that the last ones are measured.
         own = np.where(measured[partly], arrival[partly], NULL)
         order = np.argsort(own, axis=1, kind="stable")
         there = measured[partly].sum(axis=1)
@@ -364,12 +364,12 @@ def in_order(arrival: Ints, measured: Bools) -> tuple[Ints, Ints, Ints]:
 
 
 def _ranks_at(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
-    """3 × steps: the positions of the ranks whose arrivals are at these places of a step's order."""
+    """Return the ranks at these places of a step's order of arrivals: 3 × steps."""
     if arrival.shape[1] not in _SORTED:
         return _ranks_partitioned(arrival, kth)
     ordered = np.sort(arrival, axis=1)
     ranks = np.array([(arrival == ordered[:, k, None]).argmax(axis=1) for k in kth])
-    # Where several ranks have that arrival, the lowest one must not always be the one.
+    # Among ranks with the same arrival, the lowest must not always be chosen.
     at = np.array([kth[0], kth[0] + 1, *kth[1:]])
     tied = np.flatnonzero((ordered[:, at] == ordered[:, at - 1]).any(axis=1))
     if len(tied):
@@ -384,27 +384,27 @@ def _ranks_partitioned(arrival: Ints, kth: tuple[int, int, int]) -> Ints:
 
 @dataclass(frozen=True)
 class Cuts:
-    """What lies between a rank's last step and this one; there is nothing in most steps."""
+    """Validation, checkpoints and epoch ends before steps; most steps have none."""
 
     #: Positions of the steps with cuts, ascending, and per kind (as in GAPS) their nanoseconds × R.
     at: Ints
     ns: Ints
 
     def of(self, chosen: Bools) -> Cuts:
-        """The cuts of some of the steps."""
+        """Return the cuts of the chosen steps."""
         own = chosen[self.at]
         position = np.cumsum(chosen) - 1
         return Cuts(position[self.at[own]], self.ns[own])
 
     def of_ranks(self, rank: Ints) -> Ints:
-        """By kind, the cuts of one rank (its position) in each of the steps that have any."""
+        """Return the cuts by kind of one rank per step; ``ranks`` are positions."""
         return np.asarray(self.ns[np.arange(len(self.at)), :, rank])
 
 
 def _cuts(aligned: AlignedSteps, ended: Ints) -> Cuts:
     steps, ranks = aligned.cells.shape
     intervals = aligned.intervals
-    # At the end of an epoch everything between two steps is the epoch's, not the step's.
+    # At the end of an epoch, everything between two steps belongs to the epoch.
     boundary = np.zeros(steps, bool)
     boundary[1:] = (aligned.epochs[1:] != aligned.epochs[:-1]) & ~aligned.session_start[1:]
     position = np.searchsorted(aligned.steps, intervals.step)
@@ -421,7 +421,7 @@ def _cuts(aligned: AlignedSteps, ended: Ints) -> Cuts:
     for index, kind in enumerate(GAPS[:2]):
         chosen = there & (intervals.kind == kind)
         where = (position[chosen], intervals.rank_index[chosen])
-        # What began before the step before was reduced, or outlasts this one's begin, is not between.
+        # Only intervals after the previous step's reduction and before this one's start are between.
         low = np.maximum(intervals.begin[chosen], ended[where[0] - 1])
         high = np.minimum(intervals.end[chosen], begins[chosen])
         entry = (np.searchsorted(at, where[0]), index, where[1])
@@ -436,12 +436,12 @@ def _cuts(aligned: AlignedSteps, ended: Ints) -> Cuts:
 
 
 def _gaps(gap: Ints, cuts: Cuts, last: Ints) -> Ints:
-    """The wall clock that was cut out, by kind, as the rank that came last spent it: n × 3.
+    """Split the wall time that was cut out by kind, as the last rank spent it: n × 3.
 
     Args:
-        gap: per step, what was cut out.
+        gap: per step, the time that was cut out.
         cuts: what lies before some of the steps.
-        last: per one of these, the position of the rank that came last.
+        last: for each of these steps, the position of the rank that came last.
     """
     gaps = np.zeros((len(gap), len(GAPS)), np.int64)
     own = cuts.of_ranks(last)

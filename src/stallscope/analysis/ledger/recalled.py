@@ -1,4 +1,4 @@
-"""A ledger whose figures per step are known already; those per rank are made on demand."""
+"""A ledger from the analysis cache: figures per step are stored, those per rank are made on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES_PER_RANK = 4 * 8 + 1
 
 
 class RecalledLedger(Ledger):
-    """A ledger that was made before."""
+    """A ledger that was stored."""
 
     @classmethod
     def recalled(
@@ -28,7 +28,7 @@ class RecalledLedger(Ledger):
         causes: Mapping[str, Ints],
         make: Callable[[], Ledger | None],
     ) -> RecalledLedger:
-        """A ledger of what is known of each step.
+        """Make a ledger from stored figures per step.
 
         Args:
             per_step: all fields but those per rank.
@@ -37,7 +37,7 @@ class RecalledLedger(Ledger):
             make: makes the ledger from the run's steps.
         """
         ledger = cls.__new__(cls)
-        # The fields of a frozen dataclass; those that are missing are asked of __getattr__.
+        # Set the fields of a frozen dataclass; __getattr__ makes the missing ones.
         vars(ledger).update(per_step, _make=make, _making=Lock())
         vars(ledger).update(_entries=dict(entries), _causes=dict(causes))
         vars(ledger)["last"] = ledger.total - ledger.allreduce
@@ -54,7 +54,7 @@ class RecalledLedger(Ledger):
 
     @property
     def to_come(self) -> int:
-        """Bytes of what is made on demand."""
+        """Bytes of the fields that are made on demand."""
         return len(self.steps) * len(self.ranks) * _BYTES_PER_RANK
 
     @property
@@ -71,10 +71,10 @@ class RecalledLedger(Ledger):
 
 
 def entries_of(ledger: Ledger) -> dict[str, Ints]:
-    """Of each entry of a ledger its nanoseconds per step."""
+    """Return the nanoseconds per step of each entry of a ledger."""
     return {name: np.asarray(ledger.entry(name)) for name in ENTRIES}
 
 
 def causes_of(ledger: Ledger) -> dict[str, Ints]:
-    """Of each entry of a ledger by cause its nanoseconds per step."""
+    """Return the nanoseconds per step of each entry of a ledger by cause."""
     return {name: np.asarray(ledger.by_cause(name)) for name in CAUSES}

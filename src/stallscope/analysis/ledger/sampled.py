@@ -16,11 +16,11 @@ from stallscope.run import Run
 from ..steps.alignment import AlignedSteps
 from .ledger import Ledger, earliest, mean_over_ranks
 
-#: The kind of rows that stand for steps that were not recorded one by one.
+#: The kind of rows that hold sums over steps.
 SKIPPED = "skipped"
 _PAUSES = ("validation", "checkpoint")
-# What is kept stands for all if its mean lies no further from theirs than this many half intervals, or
-# than this share of it.
+# The sample is representative if its mean is within this many half intervals of the others', or within
+# this share of it.
 _INTERVALS = 2.0
 _NEGLIGIBLE = 0.02
 
@@ -35,7 +35,7 @@ class Sampling:
     seed: int
 
     def keeps(self, steps: Ints) -> Bools:
-        """Per step whether it is one of those that stand for all; as the recorder decides it."""
+        """Mark the sampled steps, by the same rule as the recorder."""
         golden, first, second = (
             np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
         )
@@ -48,7 +48,7 @@ class Sampling:
 
 
 def sampling_of(run: Run) -> Sampling | None:
-    """How the run was sampled; None where every step was recorded."""
+    """Return how the run was sampled; None where every step was recorded."""
     fact = run.fact("sampling")
     if not isinstance(fact, Mapping):
         return None
@@ -60,7 +60,7 @@ def sampling_of(run: Run) -> Sampling | None:
 
 
 def skipped_steps(run: Run) -> int:
-    """Steps that are in the logs as sums only: of each generation as many as the rank with most has."""
+    """Count steps that are in the logs as sums only: the most of any rank, per generation."""
     table = run.intervals.filter(pc.equal(run.intervals["kind"], SKIPPED))
     if not table.num_rows:
         return 0
@@ -70,7 +70,7 @@ def skipped_steps(run: Run) -> int:
 
 
 def set_aside(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> int:
-    """Steps that are recorded only for when the next one begins, and are in no ledger."""
+    """Mark steps that are recorded only to time the next one, and are in no ledger."""
     sampling = sampling_of(run)
     if sampling is None:
         return 0
@@ -82,8 +82,9 @@ def set_aside(run: Run, worlds: Sequence[AlignedSteps], ledgers: Sequence[Ledger
 
 
 def skipped_time(run: Run, world: AlignedSteps) -> tuple[int, int, int]:
-    """Nanoseconds that a generation spent on steps that are not in the ledger because of sampling, and
-    on validation and on checkpoints before the last one that is."""
+    """Return what sampling leaves out of a generation's ledger, nanoseconds.
+
+    Steps that are not in the ledger, and validation and checkpoints before the last one that is."""
     if sampling_of(run) is None or not len(world.steps):
         return 0, 0, 0
     ended = world.cells.per_step(_reduced_first)
@@ -100,7 +101,7 @@ def _reduced_first(block: Block) -> Ints:
 
 
 def _behind_the_last(run: Run, world: AlignedSteps, last: int) -> int:
-    """Nanoseconds of steps after the last one that is recorded, on the first rank's clock."""
+    """Return the nanoseconds of steps after the last recorded one, on the first rank's clock."""
     table = run.intervals
     own = pc.and_(pc.equal(table["kind"], SKIPPED), pc.equal(table["rank"], world.ranks[0]))
     own = pc.and_(own, pc.equal(table["generation"], world.generation))
@@ -113,7 +114,7 @@ def _behind_the_last(run: Run, world: AlignedSteps, last: int) -> int:
 
 
 def _within(world: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
-    """What the rank that spent most on them spent on intervals of a kind within stretches of time."""
+    """Return the time in intervals of a kind within some periods, of the rank that spent most."""
     own = world.intervals.kind == kind
     low, high = world.intervals.begin[own], world.intervals.end[own]
     at = np.searchsorted(begin, low, side="right") - 1
@@ -125,7 +126,7 @@ def _within(world: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
 
 
 def unlike_the_rest(run: Run, steady: Ledger) -> str | None:
-    """In which stage the steps that were kept differ from the others by more than chance, if in any.
+    """Return the stage in which the sampled steps differ from the others by more than chance.
 
     The sums of the others are in the logs, so the mean over all steps is known exactly.
     """

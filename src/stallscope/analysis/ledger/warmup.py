@@ -10,21 +10,21 @@ import numpy.typing as npt
 from .ledger import Ledger
 
 _MAD_TO_SD = 1.4826
-# A step belongs to the warm-up while it is slower than all but freak steps of the settled half.
+# Steps are warm-up while they are slower than nearly all steps of the second half.
 _SLOW_SDS = 6.0
 _SLOW_RATIO = 1.5
 # This many settled steps in a row end the warm-up.
 _SETTLED = 5
-# A run that is slow for longer than this is not warming up; that is a finding, not a warm-up.
+# A run that is slow for longer is not warming up: that is a finding.
 _LONGEST = 100
 _LONGEST_SHARE = 0.2
 
 
 def warm_up_steps(ledger: Ledger) -> npt.NDArray[np.bool_]:
-    """Per step: whether it belongs to the warm-up of its session.
+    """Mark the steps that belong to the warm-up of their session.
 
-    The first step of a session always does: it traces. The first steps of later epochs do not: what
-    they lose, they lose in every epoch.
+    The first step of a session always does, because it traces. The first steps of later epochs do not:
+    their delays occur in every epoch.
     """
     warm = np.zeros(len(ledger), bool)
     edges = [*np.flatnonzero(ledger.session_start), len(ledger)]

@@ -1,4 +1,4 @@
-"""Ranks side by side: the table of steps as arrays of step × rank, on one clock."""
+"""Align the ranks: the table of steps as arrays of steps × ranks, on one clock."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class AlignedSteps:
 
 
 def align(run: Run, generation: int) -> AlignedSteps:
-    """One generation's steps, with the hosts' clocks brought together."""
+    """Pivot one generation's steps and align the hosts' clocks."""
     table = of_generation(run.steps, generation)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
     dense = pivot(table, (*STAMPS, "samples"), run.allocate, sessions)
@@ -113,11 +113,11 @@ def align(run: Run, generation: int) -> AlignedSteps:
 
 
 def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matrix:
-    """Timestamps and samples with the timestamps on one clock, and whether all of them were measured.
+    """Shift timestamps to one clock, and mark the rows in which all of them were measured.
 
     Args:
         cells: timestamps, each on its rank's own clock, and samples.
-        clocks: brings them together.
+        clocks: their offsets.
         complete: whether it is known that no timestamp is missing.
     """
     made, _ = cells.made_by_steps(_measured, clocks, () if complete else STAMPS)
@@ -126,19 +126,19 @@ def on_one_clock(cells: Matrix, clocks: Clocks, complete: bool = False) -> Matri
 
 
 def _measured(block: Block, clocks: Clocks, stamps: Sequence[str]) -> tuple[dict[str, Array], None]:
-    """Whether each of these timestamps is there, and the clock was not set meanwhile."""
+    """Mark the cells that have all of these timestamps and in which the clock was not set."""
     measured = np.ones(block.shape[::-1], bool).T
     for name in stamps:
         measured &= block[name] != NULL
     for jump in clocks.jumps:
-        # Within this step the clock was set: its stages hold the jump.
+        # The clock was set within this step: its stages contain the jump.
         if block.steps.start <= jump.at < block.steps.stop:
             measured[jump.at - block.steps.start, clocks.jumped(jump)] = False
     return {"measured": measured}, None
 
 
 def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
-    """A timestamp without its clock's offset."""
+    """Subtract the offsets of the clocks from a timestamp."""
     stamp = block[name]
     shifted = clocks.offset[block.steps].T[clocks.of_rank[block.ranks]].T
     np.subtract(stamp, shifted, out=shifted)
@@ -149,7 +149,7 @@ def _shifted(block: Block, name: str, clocks: Clocks) -> Ints:
 
 def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
     table = run.intervals.select(["generation", "kind", "rank", "step", "begin", "end"])
-    # Most rows are about something else.
+    # Most rows are of other kinds.
     table = table.filter(pc.is_in(table["kind"], _BETWEEN_STEPS))
     table = table.filter(table["generation"].to_numpy() == generation)
     rank = table["rank"].to_numpy().astype(np.int64)
@@ -164,7 +164,7 @@ def _intervals(run: Run, generation: int, ranks: Ints) -> Intervals:
 
 
 def _intervals_shifted(intervals: Intervals, clocks: Clocks, steps: Ints) -> Intervals:
-    """The intervals on one clock."""
+    """Shift the intervals to one clock."""
     at = np.clip(np.searchsorted(steps, intervals.step), 0, max(0, len(steps) - 1))
     known = len(steps) > 0
     shift = clocks.offset[at, clocks.of_rank[intervals.rank_index]] if known else 0
@@ -172,5 +172,5 @@ def _intervals_shifted(intervals: Intervals, clocks: Clocks, steps: Ints) -> Int
 
 
 def hosts_in_order(hosts: Sequence[str]) -> list[str]:
-    """The different hosts, each once, in the order of their lowest ranks."""
+    """Return each host once, in the order of their lowest ranks."""
     return list(dict.fromkeys(hosts))

@@ -68,13 +68,13 @@ class LateTimestamps:
     ns: Ints
 
     def per_step(self, steps: int) -> Ints:
-        """Nanoseconds in each of so many steps, of the rank that was latest."""
+        """Return nanoseconds per step, of the rank that was latest."""
         found = np.zeros(steps, np.int64)
         np.maximum.at(found, self.steps, self.ns)
         return found
 
     def per_rank(self, ranks: int) -> Ints:
-        """In how many steps each of so many ranks was late."""
+        """Return per rank the number of steps in which it was late."""
         return np.asarray(np.bincount(self.ranks, minlength=ranks))
 
 
@@ -95,7 +95,7 @@ def bounded(cells: Matrix, bounds: Bounds, clock_of_rank: Ints) -> tuple[Matrix,
 
 
 def _by_other_clocks(reduced: Ints, uncertainty: npt.NDArray[np.float64]) -> Ints:
-    """Per step and clock, the first *reduced* on any clock and what that may be off by."""
+    """Return, per step and clock, the first *reduced* on any clock and its uncertainty."""
     known = np.isfinite(uncertainty)
     margin = np.where(known, uncertainty, 0.0).astype(np.int64)
     there = known & (reduced != LATEST)
@@ -104,7 +104,7 @@ def _by_other_clocks(reduced: Ints, uncertainty: npt.NDArray[np.float64]) -> Int
 
 
 def _late(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, Ints, Ints]:
-    """Step, rank and nanoseconds of every late *ready*."""
+    """Return step, rank and nanoseconds of every late *ready*."""
     rows, latest = _of_block(block, bounds, clock_of_rank)
     if not len(rows):
         return rows, rows, rows
@@ -115,7 +115,7 @@ def _late(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, Ints
 
 
 def _bounded(block: Block, name: str, bounds: Bounds, clock_of_rank: Ints) -> Array:
-    """A timestamp, no later than its bound."""
+    """Limit a timestamp to its bound."""
     rows, latest = _of_block(block, bounds, clock_of_rank)
     timestamp = block[name]
     if not len(rows):
@@ -126,11 +126,11 @@ def _bounded(block: Block, name: str, bounds: Bounds, clock_of_rank: Ints) -> Ar
 
 
 def _of_block(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, Ints]:
-    """Rows of a block with a bound, and the bound of each rank there."""
+    """Return the rows of a block that have a bound, and the bound of each rank there."""
     own = block.within(bounds.at)
     rows = bounds.at[own] - block.steps.start
     if not len(rows):
         return rows, np.zeros((0, len(block.ranks)), np.int64)
     latest = bounds.latest[own][:, clock_of_rank[block.ranks]]
-    # The host timestamps a step's begin itself: what comes before it does not bound the step.
+    # The host records the start of a step itself: an earlier moment does not bound it.
     return rows, np.maximum(latest, block["begin"][rows])

@@ -1,13 +1,13 @@
-"""One clock for all hosts, from the completions of collectives.
+"""Align the hosts' clocks on the completions of collectives.
 
 Ranks of one host share its monotonic clock; hosts do not. An allreduce completes on all ranks nearly
 together, so the offset of a host at a step is the median over its ranks of ``reduced`` minus the
 same of the reference host, smoothed by a running median: a single fit over the whole run fails under
-slewed and stepped clocks. Arrivals are never used: late arrival is what is looked for.
+slewed and stepped clocks. Arrivals are never used: late arrivals are what the analysis looks for.
 
-Completions are not simultaneous. What scatters from step to step averages out; what is always there
-(a ring whose last link is slow) goes into the offset and cannot be seen between hosts, only among
-the ranks of one host. Both parts are carried in the uncertainty.
+Completions are not simultaneous. Scatter from step to step averages out. A constant skew (a ring whose
+last link is slow) goes into the offset; it shows among the ranks of one host, but not between hosts. The
+uncertainty contains both.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _WINDOW = 51
 # The median of n normal values scatters √(π/2) more than their mean.
 _MEDIAN_LOSS = np.sqrt(np.pi / 2)
 _MAD_TO_SD = 1.4826
-# A clock that moves by this many SDs of the usual change from one step to the next, and stays there,
-# was set; a fast clock moves 0.1 ms in a second.
+# A clock that moves by this many SDs of the usual change between two steps, and stays there, was set.
+# Drift is far smaller: a fast clock gains 0.1 ms in a second.
 _JUMP_SDS = 10.0
 _SMALLEST_JUMP = 500_000
 _BEFORE_AND_AFTER = 12
-# Timestamps have microseconds, and are rounded on both sides.
+# Timestamps are in microseconds, and both sides are rounded.
 _ROUNDING = 5_000
 # With more broken causality than this, offsets from completions are worse than none.
 _BROKEN = 0.05
@@ -56,7 +56,7 @@ class Clocks:
 
     ``method`` is ``one clock``, ``completions`` (a running median of the differences between the
     completions of collectives), or ``every step`` (every rank's completion taken as the same moment,
-    which needs no clock at all: the fall-back where clocks are too unsteady to be followed).
+    which needs no clock at all: the fallback where clocks are too unsteady).
     """
 
     method: str
@@ -65,8 +65,8 @@ class Clocks:
     of_rank: Ints
     #: S × C nanoseconds.
     offset: Ints
-    #: Per clock, nanoseconds: what the running median may be off by chance, and the completion skew
-    #: that does not shrink with steps; infinite where a clock could not be compared.
+    #: Per clock, nanoseconds: the random error of the running median, and the completion skew, which
+    #: does not shrink with more steps; infinite where a clock could not be compared.
     statistical: Floats
     systematic: Floats
     #: Whether skew could be seen: it shows only among ranks that share a clock.
@@ -77,14 +77,14 @@ class Clocks:
     jumps: tuple[ClockJump, ...] = ()
     #: Per step: whether a rank was reduced before the last rank was ready, beyond the uncertainty.
     violated: Bools | None = None
-    #: Where a timestamp came late, and how late it can have been at most.
+    #: Where a timestamp came late, and its latest possible moment.
     causality: Bounds = UNBROKEN
-    #: Per rank, the clock of its host, whose name jumps have.
+    #: Per rank, the name of its host's clock, which jumps refer to.
     domains: tuple[str, ...] = ()
 
     @property
     def uncertainty(self) -> Floats:
-        """Per rank, nanoseconds by which its times may be shifted against the reference's."""
+        """Per rank, the uncertainty of its offset from the reference clock, nanoseconds."""
         return np.asarray((self.statistical + self.systematic)[self.of_rank])
 
     @property
@@ -92,7 +92,7 @@ class Clocks:
         """Per rank, nanoseconds."""
         if not len(self.offset):
             return np.zeros(len(self.of_rank))
-        # Whole nanoseconds of days of uptime do not fit into the digits of a float's sum.
+        # Sums of nanoseconds since boot exceed the digits of a float.
         first = self.offset[0]
         return np.asarray((first + (self.offset - first).mean(axis=0))[self.of_rank])
 
@@ -104,7 +104,7 @@ class Clocks:
 
     @property
     def by_chance(self) -> float:
-        """What the running median of any clock may be off by chance, nanoseconds (one SD)."""
+        """The random error of the running median of any clock, nanoseconds (one SD)."""
         finite = self.statistical[np.isfinite(self.statistical)]
         return float(finite.max(initial=0.0))
 
@@ -120,7 +120,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class ClockSummary:
-    """How the clocks of the hosts were brought together, and how well that held."""
+    """How the hosts' clocks were aligned, and how well that worked."""
 
     method: str
     #: Completion skew among ranks that share a clock, which offsets between hosts may hide, ms; None
@@ -132,15 +132,15 @@ class ClockSummary:
     jumps: tuple[tuple[str, int, float], ...]
     #: The share of steps in which a rank was reduced before the last one was ready.
     violations: float
-    #: The share of steps in which a timestamp came late and was moved to the latest moment that
-    #: causality allows; by how much, milliseconds per step; and per rank, in which share of steps.
+    #: The share of steps in which a late timestamp was moved to the latest moment that causality
+    #: allows, by how many milliseconds per step, and per rank the share of steps.
     late: float = 0.0
     late_ms: float = 0.0
     late_by_rank: tuple[float, ...] = ()
 
 
 def align_clocks(stamps: Matrix, domains: Sequence[str]) -> Clocks:
-    """Bring the clocks of a job's ranks together.
+    """Align the clocks of a job's ranks.
 
     Args:
         stamps: ``ready`` and ``reduced``, nanoseconds, each rank on its own clock, ``NULL`` where not
@@ -166,7 +166,7 @@ def align_clocks(stamps: Matrix, domains: Sequence[str]) -> Clocks:
         clocks = _from_completions(seen.completion, names, of_rank, skew)
     clocks = replace(_checked(clocks, seen.ready, seen.reduced), domains=tuple(domains))
     if clocks.method == "completions" and clocks.violations > _BROKEN:
-        # Here every rank is a clock, and all of their completions are needed at once.
+        # Every rank is a clock here, and all completions are needed at once.
         ready, reduced = (stamps.whole(name) for name in ("ready", "reduced"))
         earliest = np.where(reduced == NULL, LATEST, reduced)
         return _checked(_every_step(clocks, reduced), ready, earliest)
@@ -198,7 +198,7 @@ def _from_completions(
         ]
 
     jumps = [jump for found in on_all_cores(follow, range(1, len(names))) for jump in found]
-    # Skew cannot be seen where every clock has one rank: then the most that any host shows counts.
+    # A clock with one rank shows no skew: use the largest skew of any host.
     widest = float(skew[np.isfinite(skew)].max(initial=0.0))
     systematic = np.where(np.isfinite(skew), np.maximum(skew, skew[0]), widest)
     systematic = np.where(np.isfinite(systematic), systematic, widest)
@@ -216,7 +216,7 @@ def _from_completions(
 
 
 def _jumps(difference: Ints) -> list[int]:
-    """Positions at which one of the two clocks was set."""
+    """Find the positions at which one of the two clocks was set."""
     change = np.diff(difference)
     if len(change) < 2 * _BEFORE_AND_AFTER:
         return []
@@ -229,19 +229,19 @@ def _jumps(difference: Ints) -> list[int]:
         before = difference[max(low, at - _BEFORE_AND_AFTER) : at]
         after = difference[at : at + _BEFORE_AND_AFTER]
         moved = np.median(after) - np.median(before)
-        # One late completion goes back at once; a clock that was set stays.
+        # One late completion reverts at once; a clock that was set stays there.
         if abs(moved) > 0.5 * abs(change[at - 1]) and np.sign(moved) == np.sign(change[at - 1]):
             found.append(int(at))
     return found
 
 
 def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
-    """The difference without its scatter, cut at jumps."""
+    """Smooth the difference between two clocks, separately between jumps."""
     smooth = np.empty_like(difference)
     edges = [0, *jumps, len(difference)]
     for begin, end in zip(edges, edges[1:], strict=False):
         own = difference[begin:end]
-        # Around the middle value, so that the filter's own type holds every digit.
+        # Relative to the middle value, so that the filter's float type keeps every digit.
         middle = own[len(own) // 2]
         size = min(_WINDOW, len(own))
         smooth[begin:end] = middle + ndimage.median_filter(own - middle, size=size, mode="nearest")
@@ -251,7 +251,7 @@ def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
 def _whose(
     jumps: list[ClockJump], completion: Ints, names: tuple[str, ...]
 ) -> tuple[ClockJump, ...]:
-    """Puts a jump down to the reference's clock where that one's own time moved."""
+    """Attribute a jump to the reference clock where that clock's own time moved."""
     found: dict[tuple[str, int], ClockJump] = {}
     for jump in jumps:
         if jump.at == 0:
@@ -265,7 +265,7 @@ def _whose(
 
 
 def _own_change(completion: Ints, at: int) -> float | None:
-    """By how much a step on a clock was longer or shorter than its neighbours."""
+    """Return by how much a step on a clock was longer or shorter than its neighbours."""
     near = completion[max(0, at - _BEFORE_AND_AFTER) : at + _BEFORE_AND_AFTER]
     if (near == NULL).any() or completion[at - 1] == NULL or completion[at] == NULL:
         return None
@@ -273,7 +273,7 @@ def _own_change(completion: Ints, at: int) -> float | None:
 
 
 def _every_step(clocks: Clocks, reduced: Ints) -> Clocks:
-    """Every rank a clock of its own, set anew by every completion."""
+    """Give every rank its own clock, set again by every completion."""
     ranks = reduced.shape[1]
     base = reduced[:, 0]
     known = (reduced != NULL) & (base != NULL)[:, None]
@@ -301,7 +301,7 @@ def _step_scatter(offset: Ints) -> float:
 
 
 def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
-    """Adds what causality implies: no rank is reduced before the last one is ready.
+    """Check the clocks against causality: no rank is reduced before the last one is ready.
 
     Args:
         clocks: the clocks.
@@ -322,7 +322,7 @@ def _checked(clocks: Clocks, ready: Ints, reduced: Ints) -> Clocks:
 
 
 def _bound(first: Ints, last: Ints, everybody: Ints, earliest: Ints) -> float:
-    """The room that causality leaves to the clock that has most of it, nanoseconds."""
+    """Return the largest shift of any clock that causality allows, nanoseconds."""
     most = 0.0
     for c in range(first.shape[1]):
         known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (everybody != NULL)

@@ -1,4 +1,4 @@
-"""When the ranks of each clock were ready and reduced: all that clocks are brought together by."""
+"""Summarise when the ranks of each clock were ready and reduced, as input to clock alignment."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class OfClocks:
     reduced: Ints
     #: The median of its ranks' completions, ``NULL`` where none was; empty when all ranks share a clock.
     completion: Ints
-    #: How far they lie apart, ``NULL`` where one of them is missing.
+    #: The spread of its ranks' completions, ``NULL`` where one of them is missing.
     apart: Ints
 
     @classmethod
     def of(cls, stamps: Matrix, of_rank: Ints, clocks: int) -> OfClocks:
-        """From ``ready`` and ``reduced`` of all ranks.
+        """Summarise ``ready`` and ``reduced`` of all ranks.
 
         Args:
             stamps: S × R nanoseconds, each rank on its own clock, ``NULL`` where not measured.
@@ -37,7 +37,7 @@ class OfClocks:
         return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*found, strict=True)))
 
     def skew(self, of_rank: Ints) -> Floats:
-        """Per clock, how far its ranks' completions typically lie apart; NaN with a single rank."""
+        """The typical spread of completions among the ranks of each clock; NaN for a single rank."""
         ranks = np.bincount(of_rank, minlength=self.apart.shape[1])
         return np.array(
             [
@@ -53,7 +53,7 @@ def _median(apart: Ints) -> float:
 
 
 def _of_clocks(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """C × steps each; see OfClocks."""
+    """Compute the fields of OfClocks for a block of steps, C × steps each."""
     order = np.argsort(of_rank, kind="stable")
     starts = np.searchsorted(of_rank[order], np.arange(clocks))
     ready, reduced = (_in_order(block[name].T, order) for name in ("ready", "reduced"))
@@ -71,9 +71,9 @@ def _of_clocks(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, In
 
 
 def _of_each(join: np.ufunc, values: Ints, starts: Ints) -> Ints:
-    """C × steps: the values of each clock's ranks joined."""
+    """Join the values of each clock's ranks: C × steps."""
     if len(starts) == 1:
-        # Several times as fast.
+        # Much faster than the general case.
         return np.asarray(join.reduce(values, axis=0, keepdims=True))
     return np.asarray(join.reduceat(values, starts, axis=0))
 
@@ -83,11 +83,11 @@ def _in_order(array: Array, order: Ints) -> Array:
 
 
 def _medians(reduced: Ints, starts: Ints, whole: Bools) -> Ints:
-    """C × steps: the median over each clock's ranks that measured it; NULL where none did."""
+    """Compute the median over each clock's ranks, C × steps; NULL where no rank measured it."""
     sizes = np.diff(starts, append=len(reduced))
     result = np.empty(whole.shape, np.int64)
     for size in np.unique(sizes).tolist():
-        # Clocks of as many ranks at once.
+        # Clocks with the same number of ranks are computed together.
         own = np.flatnonzero(sizes == size)
         ranks = (starts[own][:, None] + np.arange(size)).ravel()
         values = _in_order(reduced, ranks) if len(own) == len(sizes) else reduced[ranks]
@@ -100,7 +100,7 @@ def _medians(reduced: Ints, starts: Ints, whole: Bools) -> Ints:
 
 
 def _middle(values: Ints) -> Ints:
-    """Clocks × ranks × steps; the mean of the two middle ranks as int64: floats would lose digits."""
+    """Compute the median over ranks in int64, because floats would lose digits."""
     ranks = values.shape[1]
     if ranks == 1:
         return values[:, 0]
@@ -109,7 +109,7 @@ def _middle(values: Ints) -> Ints:
 
 
 def _middle_of_measured(reduced: Ints) -> Ints:
-    """Steps × ranks of one clock; the lower median."""
+    """Compute the lower median over the ranks of one clock that measured a step."""
     measured = reduced != NULL
     there = measured.sum(axis=1)
     ordered = np.sort(np.where(measured, reduced, LATEST), axis=1)
