@@ -1,4 +1,4 @@
-"""Hosts side by side: how late their ranks are, and how often the critical rank is one of them."""
+"""Compare hosts: how late their ranks are, and how often the critical rank is one of them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class HostLateness:
 
     host: str
     ranks: tuple[int, ...]
-    #: Behind the reference rank, ms: the mean of its ranks; below zero where they are earlier.
+    #: Delay against the reference rank, ms: the mean of its ranks; negative where they are earlier.
     late_ms: Mean
-    #: The share of steps in which the critical rank is on it, and what chance alone would give it.
+    #: The share of steps in which the critical rank is on it, and the share expected by chance.
     critical_share: float
     chance_share: float
 
 
 def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, ...]:
-    """Every host, in the order of its lowest rank.
+    """Summarise every host, in the order of its lowest rank.
 
     Args:
         ledger: steady steps.
@@ -50,7 +50,7 @@ def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, .
 
 
 def _late(ledger: Ledger, own: list[int], reference: np.ndarray) -> Mean:
-    """Over the steps that any of its ranks measured; what they did not measure is left out."""
+    """Average over the steps that any of the host's ranks measured."""
     there = ledger.measured.T[own]
     late = np.where(there, ledger.arrival.T[own] - reference, 0).sum(axis=0)
     known = there.sum(axis=0)

@@ -1,9 +1,9 @@
-"""Is a rank or host slow, or is the slowest of many only the slowest by chance?
+"""Test whether a rank or host is slow, or only the slowest of many by chance.
 
-The share of steps in which a rank is critical cannot tell: tests on it raise false alarms in up to
-half of all clean runs. The laps can: lap = the time from the reduction before to a rank's gradients
-being ready. A rank is named where its laps exceed its peers' beyond what their noise (autocorrelated
-over steps) and their own spread (across ranks) explain.
+Tests on the share of steps in which a rank is critical raise false alarms in up to half of all clean
+runs. So the test compares laps: a lap is the time from the previous reduction until a rank's gradients
+are ready. A rank is named if its laps exceed its peers' by more than their noise (autocorrelated over
+steps) and the spread among ranks explain.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ ALPHA = 0.02 / 3
 #: carries no information, those below 4 %.
 INDIFFERENCE = 0.02
 _INDIFFERENCE_OF_FEW = 0.04
-#: With fewer independent steps τ itself is uncertain, and only a rank is named whose fast laps are so
-#: many times the others' slow ones.
+#: With fewer independent steps τ itself is uncertain. Then a rank is named only if its fast laps are
+#: this many times the others' slow ones.
 FEWEST_INDEPENDENT = 20
 _GLARING = 1.5
-# From this many ranks on their spread is known; from the second on, robustly.
+# The spread of this many ranks is known; of the second number, robustly.
 _SPREAD_RANKS = 8
 _ROBUST_RANKS = 32
-# A host is slow if so many of its ranks are.
+# A host is slow if this share of its ranks is.
 _MOST_OF_A_HOST = 0.75
-# τ is the median over this many ranks at most: more do not change it, they only take time.
+# τ is the median over at most this many ranks: more do not change it.
 _RANKS_FOR_TAU = 64
 
 
 @dataclass(frozen=True)
 class SlowOnes:
-    """Positions of the slow ones among the tested; ``too_few_steps`` if none can be named."""
+    """Positions of the slow ones; ``too_few_steps`` if there are too few steps to name any."""
 
     named: tuple[int, ...]
-    #: Steps after which a lap has forgotten the one before.
+    #: The autocorrelation time of laps, in steps.
     tau: float
     too_few_steps: bool
 
 
 def indifference(ranks: int) -> float:
-    """By which fraction healthy ranks differ in speed, when there are so many."""
+    """Return the fraction by which this many healthy ranks differ in speed."""
     return INDIFFERENCE if ranks >= _SPREAD_RANKS else _INDIFFERENCE_OF_FEW
 
 
 def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> SlowOnes:
-    """Ranks that are persistently slow among those at the positions ``tested``.
+    """Find persistently slow ranks among those at the positions ``tested``.
 
     Args:
         ledger: steady steps.
-        blind_ns: no rank is named for less; the completion skew where clocks were aligned by it.
+        blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
     """
     ranks = np.array(tested, np.int64)
     measured = ledger.cells.summed(_measured, ranks)
@@ -77,9 +77,9 @@ def _measured(block: Block, ranks: Ints) -> Ints:
 def slow_hosts(
     ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
 ) -> tuple[tuple[str, ...], SlowOnes | None]:
-    """Hosts that are persistently slow: the same test on the medians over each host's ranks."""
+    """Find persistently slow hosts, by the same test on the medians over each host's ranks."""
     names = list(dict.fromkeys(hosts))
-    # A host with one rank is that rank: nothing is added by naming it twice.
+    # A host with one rank is that rank: do not name it twice.
     if len(names) < 2 or len(names) == len(hosts) or not len(ledger):
         return (), None
     own = np.array(hosts)
@@ -87,7 +87,7 @@ def slow_hosts(
     found = _slow_medians(ledger.cells, columns, blind_ns)
     if not found.named:
         return (), found
-    # One very slow rank lifts its host's median a little: every host is tested without its slowest, too.
+    # One very slow rank raises its host's median a little: also test each host without its slowest rank.
     means = ledger.cells.summed(_logarithms) / len(ledger)
     fewer = [_without_slowest(ranks, means) for ranks in columns]
     again = _slow_medians(ledger.cells, fewer, blind_ns)
@@ -100,19 +100,19 @@ def slow_hosts(
 
 
 def _slow_medians(cells: Matrix, columns: Sequence[Ints], blind_ns: float) -> SlowOnes:
-    """The test on the medians over each host's ranks."""
+    """Run the test on the medians over each host's ranks."""
     medians = np.concatenate(cells.by_steps(_medians, columns), axis=1)
     of_hosts = LocalMatrix.of({"arrival": medians.T})
     return _slow(of_hosts, np.arange(len(columns)), np.ones(len(columns)), blind_ns)
 
 
 def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
-    """Hosts × steps: per step the lower median over each host's ranks."""
+    """Kernel: compute the lower median over each host's ranks, hosts × steps."""
     arrival = block["arrival"].T
     medians = np.empty((len(columns), arrival.shape[1]), np.int64)
     sizes = np.array([len(ranks) for ranks in columns])
     for size in np.unique(sizes).tolist():
-        # Hosts of as many ranks at once.
+        # Hosts with the same number of ranks are computed together.
         own = np.flatnonzero(sizes == size).tolist()
         laps = arrival[np.concatenate([columns[host] for host in own])]
         # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
@@ -122,12 +122,12 @@ def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
 
 
 def _logarithms(block: Block) -> Floats:
-    """Per rank the sum of its laps' logarithms."""
+    """Kernel: add up the logarithms of each rank's laps."""
     return np.asarray(_log(block["arrival"]).sum(axis=0, dtype=np.float64))
 
 
 def _log(laps: Ints) -> npt.NDArray[np.float32]:
-    # Single precision: a millionth of a lap is all that is lost.
+    # Single precision loses a millionth of a lap.
     return np.log(np.maximum(laps, 1), dtype=np.float32)
 
 
@@ -136,18 +136,18 @@ def _without_slowest(ranks: Ints, means: Floats) -> Ints:
 
 
 def _most_are_slow(means: Floats, own: Bools) -> bool:
-    """Whether a host's ranks are slow; two slow ones of eight lift its median, too."""
+    """Whether most of a host's ranks are slow: two slow ranks of eight also raise its median."""
     over = means[own] - np.median(means[~own])
     return bool((over > np.log1p(INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
 def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> SlowOnes:
-    """The test.
+    """Run the test.
 
     Args:
         cells: ``arrival`` are the laps, nanoseconds.
-        tested: positions of the ranks that are tested.
-        shares: per rank the share of its steps that were measured; in the others peers stand in.
+        tested: positions of the ranks to test.
+        shares: per rank the share of steps that it measured; the others hold a peer's figures.
     """
     n, ranks = cells.shape[0], len(tested)
     if ranks < 2 or n < FEWEST_INDEPENDENT:
@@ -177,7 +177,7 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> SlowO
 
 
 def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
-    """Of laps' logarithms per step the mean; (the sum of what is above it, of its squares) × ranks."""
+    """Kernel: the mean logarithm per step, and each rank's sums of deviations and their squares."""
     x = _log(block.of("arrival", tested))
     step_mean = x.mean(axis=1, dtype=np.float64)
     x -= step_mean.astype(np.float32)[:, None]
@@ -186,7 +186,7 @@ def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
 
 
 def _glaring(cells: Matrix, tested: Ints, means: Floats) -> tuple[int, ...]:
-    """Ranks whose fast laps are far slower than the others' slow ones: no test is needed for that."""
+    """Find ranks whose fast laps are far slower than the others' slow ones: no test is needed."""
     candidates = np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2)
     if not len(candidates):
         return ()
@@ -196,27 +196,27 @@ def _glaring(cells: Matrix, tested: Ints, means: Floats) -> tuple[int, ...]:
 
 
 def _own_and_others(block: Block, tested: Ints, candidates: Ints) -> tuple[Ints, Floats]:
-    """Candidates × steps: their laps, and the median of all others'."""
+    """Kernel: return the candidates' laps and the median of all others': candidates × steps."""
     laps = block.of("arrival", tested)
     others = [np.median(np.delete(laps, rank, axis=1), axis=1) for rank in candidates]
     return laps[:, candidates].T, np.array(others)
 
 
 def _tau(some: npt.NDArray[np.float32]) -> float:
-    """Steps after which a median rank's laps, less what all ranks share, forget themselves.
+    """Estimate the autocorrelation time of a median rank's laps, without what all ranks share.
 
     Args:
         some: logarithms of the laps of some ranks, n × ranks.
     """
     x = some.astype(np.float64)
     ranks = x.shape[1]
-    # A rank that becomes ever slower moves the mean of a few ranks, and would pass for everybody's
+    # A rank that becomes ever slower moves the mean of a few ranks, and would look like everyone's
     # long memory; their median it does not move.
     shared = np.median(x, axis=1) if ranks > 2 else x.mean(axis=1)
     own = x - shared[:, None]
     own -= own.mean(axis=0)
     if ranks == 2:
-        # With two ranks the difference of the pair is all there is; a drift would inflate τ.
+        # Two ranks have only their difference; a drift would inflate τ.
         own = _detrended(own)
     return float(np.median([autocorrelation_time(series) for series in own.T]))
 
@@ -228,19 +228,19 @@ def _detrended(own: npt.NDArray[Any]) -> Floats:
 
 
 def _sigma(sigmas: Floats) -> float:
-    """The standard deviation of the median rank's laps, without what all ranks share."""
+    """Return the standard deviation of the median rank's laps, without what all ranks share."""
     ranks = len(sigmas)
     return float(np.median(sigmas)) * float(np.sqrt(ranks / (ranks - 1)))
 
 
 def _median_of_others(means: Floats) -> Floats:
-    """Per rank the median of all other ranks' means."""
+    """Return per rank the median of all other ranks' means."""
     order = np.argsort(means)
     ordered = means[order]
     others = len(means) - 1
 
     def at(k: int) -> Floats:
-        # The k-th of the others: one further on from the rank's own place.
+        # The k-th of the others is one further after the rank's own place.
         after = ordered[min(k + 1, others)]
         return np.asarray(np.where(np.arange(len(means)) <= k, after, ordered[k]))
 
@@ -250,12 +250,12 @@ def _median_of_others(means: Floats) -> Floats:
 
 
 def _median_loss(ranks: int) -> float:
-    """How much more the median of the other ranks' means scatters than their mean would."""
+    """Return how much more the median of the other ranks' means scatters than their mean."""
     return {2: 1.0, 3: 1.0, 4: 1.35}.get(ranks, float(np.pi / 2))
 
 
 def _stand_out(means: Floats) -> Bools:
-    """Whether each rank lies outside its peers' own spread; with few ranks there is none to see."""
+    """Whether each rank lies outside the spread of its peers; few ranks show no spread."""
     ranks = len(means)
     if ranks < _SPREAD_RANKS:
         return np.ones(ranks, bool)
@@ -267,9 +267,9 @@ def _stand_out(means: Floats) -> Bools:
 
 
 def _outliers(means: Floats) -> Bools:
-    """Values above the rest of a small sample (generalised extreme Studentised deviate, one-sided).
+    """Find outliers of a small sample (generalised extreme Studentised deviate, one-sided).
 
-    The largest is taken out again and again, and the last one that still stands out decides: two slow
+    Remove the largest value repeatedly; the last one that is still significant decides. So two slow
     ranks that widen each other's spread are found together (Rosner 1983).
     """
     order = np.argsort(means)[::-1]

@@ -1,9 +1,9 @@
-"""Who is late at times: cells of step × rank in which a stage took far longer than it usually does.
+"""Find late cells: steps of a rank in which a stage took far longer than usual.
 
-Persistent slowness is the lap test's affair. Here every stage is held against what it usually takes,
-so that a loader's hiccup shows although the noise of compute is larger. Cells that pile up on one rank
-or host are bursts (garbage collection, checkpoints, a noisy neighbour); cells that move around from
-rank to rank name no rank.
+The lap test finds persistent slowness. Here every stage is compared with its usual time, so that a
+loader's hiccup shows although the noise of compute is larger. Late cells that concentrate on one rank or
+host are bursts (garbage collection, checkpoints, a noisy neighbour); those that vary from rank to rank
+name no rank.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from ..ledger.ledger import STAGES, Ledger
 from .lap_test import ALPHA
 
-# Late is what lies this many SDs (of logarithms: noise of stages is skewed) above the usual, and is
-# worth mentioning in a step.
+# A stage is late if it is this many SDs above usual (of logarithms, because noise is skewed), and by
+# enough to matter in a step.
 _LATE_SDS = 5.0
 _SMALLEST_SHARE = 0.01
 _CHANCE_PER_STEP = 0.01
-# The usual is taken over so many ranks and steps at most: more do not change it.
+# The usual time is taken over at most this many ranks and steps: more do not change it.
 _PEERS = 64
 _STEPS_FOR_USUAL = 2000
-# From so many ranks on the typical peer is hardly ever late itself.
+# With this many ranks, the typical peer is hardly ever late itself.
 _RANKS_FOR_PEERS = 8
 _FEWEST_EPISODES = 2
-# One rank is late twice as often as another on healthy machines, too: cores differ in what else they do.
+# On healthy machines, too, one rank is late twice as often as another: cores have other work.
 _HEALTHY_RATIO = 2.0
-# A smaller part does not show the whole.
+# A smaller part does not determine the distribution.
 _LEAST_SEEN = 0.3
-# Where a stage varies by any factor, no lateness is beyond doubt; as a whole number a century will do.
+# If a stage varies without limit, nothing is late: use a century.
 _FOREVER_NS = 3e18
-# Quantiles of the lower half say what is usual even where half of the values are late.
+# Quantiles of the lower half show the usual time even if half of the values are late.
 _LOW, _LOWER = 0.20, 0.05
 _LOW_TO_SD = 1 / (NormalDist().inv_cdf(_LOW) - NormalDist().inv_cdf(_LOWER))
 
@@ -47,19 +47,18 @@ _LOW_TO_SD = 1 / (NormalDist().inv_cdf(_LOW) - NormalDist().inv_cdf(_LOWER))
 class LateCells:
     """Cells of step × rank in which a stage was late: one entry each, m in all.
 
-    ``sure`` cells are beyond doubt: without any there is no fault that varies from step to step. The
-    others are hardly chance: they are counted as a fault's work, or its size would come out too
-    small.
+    ``sure`` cells are significant: without any there is no fault that varies from step to step. The
+    others are probably not chance. They count towards a fault, or its size would be underestimated.
     """
 
     #: Positions of step and rank, and the index of the stage in STAGES.
     step: Ints
     rank: Ints
     stage: Ints
-    #: Nanoseconds by which the stage took longer than its peers' in that step and than usual.
+    #: How much longer than its peers' in that step, and than usual, the stage took, nanoseconds.
     by: Ints
     sure: Bools
-    #: Nanoseconds from which on the cell counts, and the standard deviation of the noise around it.
+    #: The limit above which the cell is late, nanoseconds, and the standard deviation of its noise.
     limit: Ints
     noise: Floats
 
@@ -67,22 +66,22 @@ class LateCells:
         return len(self.step)
 
     def take(self, chosen: Bools) -> LateCells:
-        """The same for some of the cells."""
+        """Return the chosen cells."""
         return LateCells(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
 
     def of_ranks(self, ranks: Sequence[int]) -> LateCells:
-        """The cells of ranks at these positions."""
+        """Return the cells of ranks at these positions."""
         return self.take(np.isin(self.rank, list(ranks)))
 
     def of_stage(self, stage: str) -> LateCells:
-        """The cells of a stage."""
+        """Return the cells of a stage."""
         return self.take(self.stage == STAGES.index(stage))
 
     def typical(self) -> tuple[float, float]:
-        """Nanoseconds by which late cells are late, and the share of them that are seen here.
+        """Estimate how late late cells are, nanoseconds, and which share of them is above the limit.
 
-        Only what lies above the limit is seen; where noise is not small against that, the mean of what
-        is seen is too large. Taken as the upper part of a normal distribution, it gives the whole.
+        The mean above the limit is too large where noise is not small. So it is fitted as the upper
+        part of a normal distribution.
         """
         mean, limit = float(self.by.mean()), float(np.median(self.limit))
         noise = max(float(np.median(self.noise)), 1.0)
@@ -101,13 +100,13 @@ class LateCells:
 
     @property
     def worst_stage(self) -> str:
-        """The stage that lost most."""
+        """The stage with the most lateness."""
         lost = np.bincount(self.stage, self.by, minlength=len(STAGES))
         return STAGES[int(lost.argmax())]
 
 
 def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
-    """Cells in which a stage of a tested rank took far longer than its peers' and than usual."""
+    """Find cells in which a stage of a tested rank took far longer than its peers' and than usual."""
     smallest = _SMALLEST_SHARE * float(ledger.total.mean())
     ranks, n = np.array(tested, np.int64), len(ledger)
     some = ranks[np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))]
@@ -134,14 +133,14 @@ def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
 
 
 def joined(parts: Sequence[LateCells]) -> LateCells:
-    """All cells of several, at least one."""
+    """Concatenate late cells."""
     names = LateCells.__dataclass_fields__
     return LateCells(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True)
 class _Usual:
-    """How a stage usually is: per rank against its peers, and by how much it varies."""
+    """The usual time of a stage: per rank relative to its peers, and its spread."""
 
     usual: Ints
     #: The standard deviation of its logarithm.
@@ -150,19 +149,19 @@ class _Usual:
 
     @classmethod
     def of(cls, values: Ints, peer: Ints, smallest: float) -> _Usual:
-        # Of two ranks one is the peer, and the other may be late in half of the steps.
+        # With two ranks, one is the peer, and the other may be late in half of the steps.
         at = 0.5 if values.shape[1] > 2 else 0.25
-        # Rank by rank, as they lie: their steps are next to each other.
+        # Rank by rank, in the order of memory.
         usual = np.quantile((values - peer[:, None]).T, at, axis=1).astype(np.int64)
         return cls(usual, _spread(values, peer, smallest), smallest)
 
     def limit(self, peer: Ints, sds: float | None = None) -> Ints:
-        """Nanoseconds from which on a stage is late where the peer's takes so long."""
+        """Return the nanoseconds above which a stage is late, given its peer's time."""
         if sds is None:
-            # So many that chance makes one of the ranks late in one step of a hundred.
+            # Chosen so that chance makes one of the ranks late in one step of a hundred.
             chance = float(scipy_stats.norm.isf(_CHANCE_PER_STEP / len(self.usual)))
             sds = min(_LATE_SDS, chance)
-        # So many SDs of the logarithm above the peer; stages of next to nothing vary by large factors.
+        # This many SDs of the logarithm above the peer; tiny stages vary by large factors.
         above = (np.maximum(peer, 0) + self.smallest) * np.expm1(sds * self.spread)
         return np.asarray(np.clip(above, self.smallest, _FOREVER_NS), np.int64)
 
@@ -171,7 +170,7 @@ class _Usual:
 
 
 def _lower_medians(block: Block, ranks: Ints) -> tuple[Ints]:
-    """Stages × steps: the lower median of these ranks."""
+    """Kernel: compute the lower median of these ranks, stages × steps."""
     low = (len(ranks) - 1) // 2
     values = (np.ascontiguousarray(block.of(stage, ranks)) for stage in STAGES)
     return (np.array([np.partition(one, low, axis=1)[:, low] for one in values]),)
@@ -180,8 +179,8 @@ def _lower_medians(block: Block, ranks: Ints) -> tuple[Ints]:
 def _late(
     block: Block, ranks: Ints, peers: Ints, usual: Sequence[Ints], limits: Ints
 ) -> list[tuple[Ints, Ints, Ints]]:
-    """Per stage the steps, ranks and lateness of cells above the limit."""
-    # Of all ranks, as they lie: nearly all of them are tested, and picking them would copy them.
+    """Kernel: return the steps, ranks and lateness of cells above the limit, per stage."""
+    # Look at all ranks: nearly all are tested, and choosing them would copy them.
     counts = np.zeros(len(block.ranks), bool)
     counts[ranks] = True
     counts = block["measured"] & counts
@@ -197,17 +196,17 @@ def _late(
 
 
 def _spread(values: Ints, peer: Ints, smallest: float) -> float:
-    """The standard deviation of the logarithm of a stage, as it usually is."""
+    """Estimate the usual standard deviation of the logarithm of a stage."""
 
     def size(nanoseconds: Ints) -> Floats:
         return np.asarray(np.log(np.maximum(nanoseconds, 0) + smallest))
 
     spread = float(np.median(_low_spread(size(values))))
     ranks = values.shape[1]
-    # The typical one of a few peers scatters itself.
+    # The median of a few peers scatters itself.
     spread *= float(np.sqrt(1 + 1 / (ranks - 1)))
     if ranks >= _RANKS_FOR_PEERS:
-        # What all ranks have in common is no lateness; with few ranks the peer is late itself.
+        # What all ranks have in common is not lateness; with few ranks the peer may be late itself.
         spread = min(spread, float(np.median(_low_spread(size(values) - size(peer)[:, None]))))
     return spread
 
@@ -218,12 +217,13 @@ def _low_spread(values: Floats) -> Floats:
 
 
 def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
-    """Those whose share of the late episodes is more than chance gives one of so many, who may be late
-    twice as often as the others.
+    """Find ranks (or hosts) with more late episodes than chance explains.
+
+    A healthy rank may be late twice as often as the others.
 
     Args:
         episodes: per rank (or host), how often it was late.
-        looks: how many times this is asked in a run, which share the false alarms.
+        looks: the number of such tests in a run, which share the rate of false alarms.
     """
     named: list[int] = []
     left = list(range(len(episodes)))
@@ -241,23 +241,22 @@ def piled_up(episodes: Ints, looks: int = 1) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Blocks of 2τ steps in which a rank was late at least once: each is one episode."""
+    """Episodes: blocks of 2τ steps in which a rank was late at least once."""
 
     block: Ints
     rank: Ints
 
     def per_rank(self, ranks: Sequence[int]) -> Ints:
-        """How many episodes each of these ranks had."""
+        """Count the episodes of each of these ranks."""
         chosen = list(ranks)
         count = np.bincount(self.rank, minlength=max(chosen, default=0) + 1)
         return np.asarray(count[chosen])
 
     def per_host(self, hosts: Sequence[Sequence[int]]) -> Ints:
-        """In how many blocks most ranks of each host were late together.
+        """Count the blocks in which most ranks of each host were late together.
 
         Args:
-            hosts: the ranks of every host. One with a single rank cannot be distinguished from that
-                rank: 0.
+            hosts: the ranks of every host. A host with a single rank counts 0: it is that rank.
         """
         return np.array([self._together(ranks) if len(ranks) > 1 else 0 for ranks in hosts])
 
@@ -268,7 +267,7 @@ class Episodes:
 
 
 def episodes(cells: LateCells, tau: float) -> Episodes:
-    """The cells, counted in episodes."""
+    """Count the cells in episodes."""
     length = max(1, int(np.ceil(2 * tau)))
     pairs = np.stack([cells.step // length, cells.rank])
     block, rank = np.unique(pairs, axis=1)

@@ -1,8 +1,8 @@
-"""The run's own steps, replayed without a fault.
+"""Replay the run's own steps without a fault.
 
-Nothing is assumed about distributions: a faulty rank's arrivals are replaced by what its healthy
-peers needed in the same part of the run, and the maximum over the ranks is taken again. "Step time −
-imbalance" would promise far too much: the slowest of healthy ranks is late, too.
+No distribution is assumed: a faulty rank's arrivals are replaced by those of its healthy peers in the
+same part of the run, and the maximum over the ranks is taken again. "Step time − imbalance" would
+promise far too much, because the slowest of healthy ranks is late, too.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from stallscope.arrays.types import Floats, Ints
 from ..ledger.ledger import Ledger
 from .lateness import LateCells
 
-#: Without a baseline, dispatching a step and a plain optimizer update are taken to need 1 ± 1 ms each.
+#: Without a baseline, dispatching a step and a plain optimizer update are assumed to need 1 ± 1 ms each.
 ASSUMED_MS = 1.0
 
-# Slow drifts that all ranks share must not be taken for a rank's own: map in parts of the run.
+# Map in parts of the run, so that slow drifts of all ranks are not attributed to one rank.
 _WINDOWS = 10
 _FEWEST_STEPS_PER_WINDOW = 100
-# The healthy ranks' distribution is taken from this many of them at most.
+# The healthy ranks' distribution is taken from at most this many of them.
 _PEERS = 64
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The steps without a fault, n of them.
+    """n steps without a fault.
 
-    ``last`` is when the last rank would be ready, nanoseconds. Mapping one sample to another fixes its
-    mean, although n other steps would have had another one by chance: that error does not show in
-    ``last``. ``fixed`` brings it back: per step what was put in, above what it was taken from,
-    weighted by how often it decides who is last.
+    ``last`` is when the last rank would be ready, nanoseconds. Quantile mapping fixes the mean of the
+    mapped sample, although other steps would have had another mean by chance. ``fixed`` restores that
+    error: per step the values put in minus the mean they come from, weighted by how often they decide
+    which rank is last.
     """
 
     last: Ints
     fixed: Floats
 
     def saved(self, ledger: Ledger) -> Ints:
-        """Per step, what the replay is ahead of the run."""
+        """Return by how much the last rank is ready earlier than in the run, per step."""
         return np.asarray(ledger.last - self.last)
 
 
 def mean_saved(saved: Ints, fixed: Floats | None = None, unsure_ns: float = 0.0) -> Mean:
-    """What a replay saves per step, nanoseconds.
+    """Return the mean that a replay saves per step, nanoseconds.
 
     Args:
         saved: per step.
         fixed: see Replay.
-        unsure_ns: half an interval of what it is held against, a baseline's mean.
+        unsure_ns: half the interval of the mean that it is compared with, a baseline's.
     """
     value = float(saved.mean()) if len(saved) else float("nan")
     scatter = mean_with_interval(saved if fixed is None else saved + fixed)
@@ -66,14 +66,14 @@ def mean_saved(saved: Ints, fixed: Floats | None = None, unsure_ns: float = 0.0)
 
 
 def windows(steps: int) -> list[int]:
-    """Where the parts begin into which a run is cut for its replay, and where the last one ends."""
+    """Return the edges of the parts into which a run is split for its replay."""
     parts = max(1, min(_WINDOWS, steps // _FEWEST_STEPS_PER_WINDOW))
     sizes = [len(part) for part in np.array_split(np.zeros(steps, bool), parts)]
     return [0, *np.cumsum(sizes).tolist()]
 
 
 def last_without(ledger: Ledger, ranks: Sequence[int]) -> Ints:
-    """Per step, when the last of the other ranks is ready; the earliest there is, if none is left."""
+    """Return when the last of the other ranks is ready, per step; NULL if there is none."""
     chosen = list(ranks)
     if not chosen:
         return ledger.last
@@ -85,7 +85,7 @@ def last_without(ledger: Ledger, ranks: Sequence[int]) -> Ints:
 
 
 def others(ledger: Ledger, ranks: Sequence[int]) -> list[int]:
-    """Positions of all other ranks."""
+    """Return the positions of all other ranks."""
     return [rank for rank in range(len(ledger.ranks)) if rank not in set(ranks)]
 
 
@@ -94,16 +94,16 @@ def _last_of(block: Block, ranks: Ints) -> Ints:
 
 
 def _quantiles(of: Ints, count: int) -> Ints:
-    """So many quantiles of all values, ascending."""
+    """Return this many quantiles of all values, ascending."""
     ordered = np.sort(of, axis=None)
     return np.asarray(ordered[((np.arange(count) + 0.5) / count * len(ordered)).astype(int)])
 
 
 def _mapped(values: Ints, quantiles: Ints, edges: Sequence[int]) -> Ints:
-    """In every part, every column's k-th smallest value replaced by the k-th of the part's quantiles.
+    """Replace each column's k-th smallest value by the k-th quantile, part by part.
 
-    In place, so that what is common to all ranks in a step stays. Subtracting the mean excess instead
-    fails on bursts.
+    Values keep their steps, so that what all ranks have in common in a step stays. Subtracting the mean
+    excess instead fails on bursts.
     """
     result = np.empty(values.shape[::-1], np.int64).T
     for begin, end in pairwise(edges):
@@ -113,16 +113,16 @@ def _mapped(values: Ints, quantiles: Ints, edges: Sequence[int]) -> Ints:
 
 
 def some_of(ranks: Sequence[int]) -> list[int]:
-    """As many of these ranks as a distribution or a mean needs, evenly spread."""
+    """Choose enough of these ranks for a distribution or a mean, evenly spread."""
     at = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _PEERS)).astype(int))
     return [ranks[index] for index in at]
 
 
 def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Replay:
-    """The steps as they would be if the faulty ranks were like their peers.
+    """Replay the steps as if the faulty ranks were like their peers.
 
-    Quantile mapping: a faulty rank's k-th smallest arrival becomes the matching quantile of the
-    healthy ranks' pooled ones.
+    Quantile mapping: a faulty rank's k-th smallest arrival becomes the matching quantile of the healthy
+    ranks' pooled arrivals.
     """
     healthy = some_of(others(ledger, faulty))
     if not len(faulty) or not healthy:
@@ -144,23 +144,23 @@ def _as_healthy(block: Block, quantiles: Ints, edges: Sequence[int]) -> dict[str
 
 
 def _latest(block: Block, name: str) -> tuple[Ints, Ints]:
-    """Per step the greatest value, and the position of the first rank that has it."""
+    """Kernel: return the largest value per step, and the position of the first rank that has it."""
     values = block[name]
     return values.max(axis=1, initial=NULL), np.asarray(np.argmax(values, axis=1))
 
 
 def _put_in(block: Block, name: str, decides: Floats, instead_of: Floats) -> Floats:
-    """What was put in, above what it was taken from, weighted by how often it decides who is last."""
+    """Kernel: the values put in minus the mean they come from, weighted by how often they decide."""
     return np.asarray((block[name] - instead_of[block.steps, None]) @ decides)
 
 
 def _shares(who: Ints, ranks: int, steps: int) -> Floats:
-    """Per rank, in which share of the steps it is the last one."""
+    """Return per rank the share of steps in which it is the last."""
     return np.bincount(who, minlength=ranks) / max(steps, 1)
 
 
 def without_lateness(ledger: Ledger, cells: LateCells) -> Ints:
-    """Per step, when the last rank would be ready if these cells had not been late."""
+    """Return when the last rank would be ready if these cells had not been late, per step."""
     last = ledger.last.copy()
     order = np.argsort(cells.step, kind="stable")
     late = (cells.step[order], cells.rank[order], cells.by[order])
@@ -170,7 +170,7 @@ def without_lateness(ledger: Ledger, cells: LateCells) -> Ints:
 
 
 def _not_late(block: Block, step: Ints, rank: Ints, by: Ints) -> tuple[Ints, Ints]:
-    """Steps with late cells, and when the last rank would be ready without."""
+    """Kernel: return steps with late cells, and when the last rank would be ready without them."""
     own = block.within(step)
     at, row = np.unique(step[own], return_inverse=True)
     if not len(at):
@@ -181,13 +181,13 @@ def _not_late(block: Block, step: Ints, rank: Ints, by: Ints) -> tuple[Ints, Int
 
 
 def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequence[int]) -> Ints:
-    """Per step, when the last rank would be ready if a stage took no more than ASSUMED_MS.
+    """Return when the last rank would be ready if a stage took no more than ASSUMED_MS, per step.
 
     Args:
         ledger: steady steps.
         stage: ``input`` or ``other``.
         fixed_last: when the last rank would be ready if the slow ranks were fixed.
-        healthy: positions of all other ranks. A fixed rank arrives with them and gains what they do.
+        healthy: positions of all other ranks. A fixed rank arrives with them and gains as much.
     """
     chosen = np.array(healthy, np.int64)
     better = ledger.cells.per_step(_without_excess, stage, chosen)
@@ -198,7 +198,7 @@ def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequ
 
 
 def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:
-    """When the last of these ranks would be ready if the stage took no more than is assumed."""
+    """Kernel: when the last of these ranks would be ready if the stage took the assumed time."""
     arrival, own = (block.of(name, ranks) for name in ("arrival", stage))
     better = arrival - np.maximum(own - int(ASSUMED_MS * 1e6), 0)
     return np.asarray(better.max(axis=1, initial=NULL))
