@@ -1,4 +1,4 @@
-"""A straggler: which ranks are slow, in which stage, by how much, and what that costs."""
+"""A straggler: the slow ranks, the stage, its excess, and its cost."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Straggler:
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     stage: str
-    #: By how much the stage takes longer than its peers': over all steps, or over the late ones where
-    #: the rank is late at times.
+    #: How much longer the stage takes than its peers': over all steps, or over the late ones if the
+    #: rank is late at times.
     excess_ms: Mean
-    #: The share of steps in which one of them came last, or was late where that is at times.
+    #: The share of steps in which one of them came last, or was late if it is late at times.
     late_share: float
-    #: What it costs per step, on average: what would be saved without it.
+    #: The mean time per step that would be saved without it.
     cost_ms: Mean
-    #: How many times its peers' samples a rank works through per step, where it is more: then it has
-    #: more to do, and is not slower.
+    #: How many times its peers' samples a rank processes per step, if it is more: then it has more
+    #: work, and is not slower.
     work: float | None = None
 
     @property
     def fixes(self) -> tuple[str, ...]:
-        """The names of the fixes that answer it: ``host:NAME`` or ``rank:3``; none where it rotates."""
+        """The names of its fixes: ``host:NAME`` or ``rank:3``; none if it varies from step to step."""
         of_hosts = tuple(f"host:{host}" for host in self.hosts)
         return of_hosts or tuple(f"rank:{rank}" for rank in self.ranks)
 

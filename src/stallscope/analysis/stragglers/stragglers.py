@@ -1,8 +1,8 @@
-"""Ranks and hosts that make the others wait, and lateness that varies from step to step.
+"""Find ranks and hosts that make the others wait, and lateness that varies from step to step.
 
-Slow hosts are looked for first, then slow ranks among the rest, then ranks and hosts that are late now
-and then, then lateness that varies from step to step. Each is tested without those found before, so
-that one fault neither hides another nor is counted twice.
+The search goes from slow hosts to slow ranks among the rest, then to ranks and hosts that are late at
+times, then to lateness that varies from step to step. Each test leaves out the stragglers found before,
+so that one fault neither hides another nor is counted twice.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_u
 from .replay import mean_saved, others, some_of, without_faulty, without_lateness
 from .straggler import Straggler
 
-# Lateness that costs less of a step is not worth a name; lateness that varies from step to step, a
-# mention.
+# Lateness that costs less of a step names no rank; lateness that varies from step to step is left out.
 _BURSTS_WORTH = 0.01
 _ROTATION_WORTH = 0.005
-# A rank has more work, not less speed, where it gets so many more samples.
+# A rank with this many times the samples has more work, and is not slower.
 _MORE_WORK = 1.01
 _RAMP_WINDOWS = 10
 _FEWEST_STEPS_FOR_RAMP = 100
 _TREND = 0.01
-# Where the median step knows so little of the mean excess, it comes from few steps.
+# If the median step shows no more than this share of the mean excess, few steps cause it.
 _FEW_LATE_STEPS = 0.25
 
 
 @dataclass(frozen=True)
 class Found:
-    """All stragglers of a run, the costliest first."""
+    """All stragglers of a run, the most expensive first."""
 
     stragglers: tuple[Straggler, ...]
-    #: Positions of the ranks that are slow all the time, and of all others.
+    #: Positions of the ranks that are always slow, and of all others.
     slow: tuple[int, ...]
     healthy: tuple[int, ...]
-    #: Lateness at times that healing ranks would mend, and the named ones' part of it.
+    #: Late cells that fixing ranks would remove, and those of the named ranks.
     late: LateCells | None
     named_late: LateCells | None
     #: Whether no rank can be named because there are too few independent steps.
@@ -58,10 +57,10 @@ def find_stragglers(
 
     Args:
         ledger: steady steps.
-        replayed: the same with starving ranks at their loaders' pace, to find what fixing a rank
-            gains; the same ledger where that is not in question.
+        replayed: the same steps with starving ranks at their loaders' pace, to find what fixing a rank
+            gains; the same ledger where that does not matter.
         hosts: per rank, its host.
-        blind_ns: no rank is named for less: the completion skew, where clocks were aligned by it.
+        blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
     """
     everyone = range(len(ledger.ranks))
     both = (ledger, replayed)
@@ -97,7 +96,7 @@ def find_stragglers(
 def _slow_hosts(
     ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float
 ) -> tuple[list[str], SlowOnes | None]:
-    """Hosts that the lap test names and whose slowness is their own."""
+    """Find hosts that the lap test names and that do not only wait for their own loaders."""
     named, test = slow_hosts(ledger, hosts, blind_ns)
     own = _their_own(ledger, replayed, [_of(hosts, name) for name in named])
     return [named[index] for index in own], test
@@ -106,7 +105,7 @@ def _slow_hosts(
 def _slow_ranks(
     ledger: Ledger, replayed: Ledger, tested: Sequence[int], blind_ns: float
 ) -> tuple[list[int], SlowOnes]:
-    """Ranks that the lap test names and whose slowness is their own."""
+    """Find ranks that the lap test names and that do not only wait for their own loaders."""
     test = slow_ranks(ledger, tested, blind_ns)
     named = [tested[index] for index in test.named]
     return [
@@ -115,9 +114,9 @@ def _slow_ranks(
 
 
 def _their_own(ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]) -> list[int]:
-    """Which of these (groups of) ranks the others wait for, and would not for their own loaders instead.
+    """Find the (groups of) ranks whose fix saves time, although the others may wait for their own loaders.
 
-    With all of them healed but one, that one still costs something.
+    With all other groups fixed, such a group still costs something.
     """
     if replayed is ledger:
         return list(range(len(slow)))
@@ -132,7 +131,7 @@ def _their_own(ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]) 
 
 
 def _worthwhile(ledger: Ledger, replayed: Ledger, share: float) -> float:
-    """The share of a step that a straggler has to cost; more where loaders hide each other's pace."""
+    """Return the share of a step that a straggler has to cost; more where loaders hide each other's pace."""
     return share if replayed is ledger else max(share, indifference(len(ledger.ranks)))
 
 
@@ -143,7 +142,7 @@ def _persistent(
     healthy: Sequence[int],
     hosts: tuple[str, ...],
 ) -> Straggler:
-    """A rank (or a host's ranks) that is slow all the time, or ever more."""
+    """Describe a rank (or a host's ranks) that is slow all the time, or becomes ever slower."""
     own = set(ranks)
     peers = some_of([rank for rank in healthy if rank not in own] or others(ledger, ranks))
     there, excess = _excess(ledger, ranks, peers)
@@ -164,8 +163,9 @@ def _persistent(
 def _excess(
     ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]
 ) -> tuple[Bools, dict[str, Floats]]:
-    """Per step whether these ranks' own figures are there, and no stand-ins; and in those steps, by how
-    much each stage of theirs takes longer than their peers'.
+    """Return per step whether these ranks measured it, and how much longer each stage of theirs takes.
+
+    The excess over their peers' stages is given for the measured steps.
     """
     own = np.array(ranks, np.int64), np.array(peers, np.int64)
     there, excess = ledger.cells.gathered(_beside_peers, *own)
@@ -174,7 +174,7 @@ def _excess(
 
 
 def _beside_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
-    """Per step whether most of the ranks measured it, and stages × steps of their excess."""
+    """Kernel: whether most of the ranks measured a step, and their excess: stages × steps."""
     means = [[block.of(stage, own).mean(axis=1) for stage in STAGES] for own in (ranks, peers)]
     there = block.of("measured", ranks).mean(axis=1) > 0.5
     return there, np.array(means[0]) - np.array(means[1])
@@ -185,14 +185,14 @@ def _of(hosts: Sequence[str], name: str) -> list[int]:
 
 
 def _now_and_then(ledger: Ledger, ranks: Sequence[int]) -> bool:
-    """Whether these are slow on average for a few late steps, and in most steps like the others."""
+    """Whether these ranks are slow only on average, because of a few late steps."""
     _, stages = _excess(ledger, ranks, some_of(others(ledger, ranks)))
     excess = max(stages.values(), key=lambda series: float(series.mean()))
     return bool(np.median(excess) < _FEW_LATE_STEPS * excess.mean()) and not _ramps(excess)
 
 
 def _ramps(excess: Floats) -> bool:
-    """Whether an excess grows steadily from next to nothing, as throttling and leaks make it."""
+    """Whether an excess grows steadily from almost nothing, as with throttling and leaks."""
     if len(excess) < _FEWEST_STEPS_FOR_RAMP:
         return False
     parts = np.array([part.mean() for part in np.array_split(excess, _RAMP_WINDOWS)])
@@ -202,7 +202,7 @@ def _ramps(excess: Floats) -> bool:
 
 
 def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
-    """How many times its peers' samples a rank works through in a step, where it is more."""
+    """Return how many times its peers' samples a rank processes per step, if it is more."""
     samples = [np.array(own, np.int64) for own in (ranks, peers)]
     missing, *sums = ledger.cells.summed(_samples, *samples)
     if missing or not sums[1]:
@@ -212,7 +212,7 @@ def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float |
 
 
 def _samples(block: Block, *groups: Ints) -> Ints:
-    """In how many cells they are missing, and the sums of each group of ranks."""
+    """Kernel: count cells without samples, and add up the samples of each group of ranks."""
     own = [block.of("samples", ranks) for ranks in groups]
     missing = sum(int((samples == NULL).sum()) for samples in own)
     return np.array([missing, *(samples.sum() for samples in own)])
@@ -220,7 +220,7 @@ def _samples(block: Block, *groups: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class _Bursting:
-    """Ranks (positions) and hosts that the lap test named, for a few late steps."""
+    """Ranks (positions) and hosts that the lap test named because of a few late steps."""
 
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
@@ -234,9 +234,9 @@ def _late(
     hosts: Sequence[str],
     tau: float,
 ) -> tuple[list[Straggler], LateCells, LateCells]:
-    """Late cells by who they pile up on, those that healing ranks would mend, and the named ones'.
+    """Attribute late cells to ranks and hosts; also return the cells that fixing ranks would remove.
 
-    Two looks: at cells beyond doubt, and at all that are hardly chance.
+    Two tests: on significant cells only, and on all cells that are probably not chance.
     """
     cells = late_cells(ledger, healthy)
     looks = (episodes(cells.take(cells.sure), tau), episodes(cells, tau))
@@ -256,7 +256,7 @@ def _late(
     mended = [cells.take(~moves)]
     for one in _rotating(ledger, replayed, cells.take(moves)):
         stragglers.append(one)
-        # Input and other that come late on any rank are won back with those stages' own fixes.
+        # Late input and other on any rank are saved by the fixes of those stages.
         if one.counts_as_imbalance:
             mended.append(cells.take(moves).of_stage(one.stage))
     return stragglers, joined(mended), mended[0]
@@ -268,7 +268,7 @@ def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Stragg
 
 
 def _bursting_hosts(found: Episodes, hosts: Sequence[str]) -> list[str]:
-    """Hosts most of whose ranks are late together, more often than other hosts'."""
+    """Find hosts of which most ranks are late together, more often than on other hosts."""
     names = list(dict.fromkeys(hosts))
     if len(names) < 2 or len(names) == len(hosts):
         return []
@@ -283,7 +283,7 @@ def _bursts(
     ranks: Sequence[int],
     hosts: tuple[str, ...],
 ) -> list[Straggler]:
-    """The straggler that these cells make, where it costs enough to be named."""
+    """Describe the straggler with these late cells, if it costs enough to be named."""
     if not len(cells):
         return []
     one = _late_straggler("bursts", ledger, replayed, cells, ranks, hosts)
@@ -291,7 +291,7 @@ def _bursts(
 
 
 def _rotating(ledger: Ledger, replayed: Ledger, cells: LateCells) -> list[Straggler]:
-    """Lateness that varies from step to step, by stage."""
+    """Describe lateness that varies from step to step, by stage."""
     by_stage = [cells.of_stage(stage) for stage in STAGES]
     made = [
         _late_straggler("rotating", ledger, replayed, own, (), ())
@@ -315,7 +315,7 @@ def _late_straggler(
 ) -> Straggler:
     saved = ledger.last - without_lateness(replayed, cells)
     own = cells.of_stage(cells.worst_stage)
-    # One value per late step: lateness of several ranks in one step is one event.
+    # One value per late step: several late ranks in one step are one event.
     worst = np.zeros(len(ledger), np.int64)
     np.maximum.at(worst, own.step, own.by)
     late = worst > 0

@@ -1,8 +1,8 @@
-"""Work that varies from step to step on every rank: batches of different lengths, busy neighbours.
+"""Estimate the cost of work that varies on every rank: batches of different lengths, busy neighbours.
 
-A late step stands out (lateness.py) only where most are alike. Where all of them vary, nothing does,
-and waiting for whichever rank has the longest batch still costs every step. What ranks that are all
-alike make each other wait is known from a baseline; without one, only a large part of the step counts.
+A late step stands out (lateness.py) only if most steps are alike. If all steps vary, none stands out,
+but waiting for the rank with the longest batch costs every step. A baseline shows how long equal ranks
+wait for each other; without one, only a large part of the step counts.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from .replay import Replay, without_lateness
 from .straggler import Straggler
 from .stragglers import Found
 
-# Less of the step is not worth a word: two runs of one job differ by as much.
+# A smaller part of the step is not reported: two runs of one job differ by as much.
 _WORTH = 0.005
-# Without a baseline it is not known what is usual.
+# Without a baseline the usual variation is unknown.
 _WORTH_UNCOMPARED = 0.15
 _STAGE = "compute"
 _PARTS = 20
-# Where more cells than this are longer, there is no usual length that some of them exceed.
+# If more cells than this are long, there is no usual length for them to exceed.
 _MOST_LONG = 0.5
 
 
 @dataclass(frozen=True)
 class Variation:
-    """Waiting that goes back to compute that varies, on no rank more than on others."""
+    """Waiting caused by compute that varies on all ranks alike."""
 
     straggler: Straggler
-    #: Per step, nanoseconds that would be saved if it varied no more than the baseline's.
+    #: Per step, nanoseconds saved if compute varied no more than the baseline's.
     saved: Ints
-    #: Half the interval of what it is held against.
+    #: Half the interval of the baseline's imbalance.
     unsure_ns: float
 
 
 def variation(
-    ledger: Ledger, baseline: Ledger | None, found: Found, healed: Replay
+    ledger: Ledger, baseline: Ledger | None, found: Found, fixed: Replay
 ) -> Variation | None:
-    """Imbalance that named ranks do not explain, beyond the baseline's; None where that is little.
+    """Estimate the imbalance beyond the baseline's that named ranks do not explain; None if it is small.
 
     Args:
         ledger: steady steps.
         baseline: steady steps of the baseline.
         found: stragglers found so far.
-        healed: the steps with the slow ranks healed.
+        fixed: the steps with the slow ranks fixed.
     """
     if len(found.healthy) < 2:
         return None
-    rest = healed.last - (ledger.last - ledger.imbalance)
+    rest = fixed.last - (ledger.last - ledger.imbalance)
     if found.named_late is not None:
         rest = rest - (ledger.last - without_lateness(ledger, found.named_late))
     seen = any((one.pattern, one.stage) == ("rotating", _STAGE) for one in found.stragglers)
@@ -86,12 +86,12 @@ def variation(
 
 
 def _alike(ledger: Ledger, baseline: Ledger) -> bool:
-    """The slowest of more ranks is slower by chance alone: only as many can be compared."""
+    """Whether both have as many ranks: the slowest of more ranks is slower by chance alone."""
     return len(baseline) > 0 and len(baseline.ranks) == len(ledger.ranks)
 
 
 def _usual(ledger: Ledger, baseline: Ledger) -> Mean:
-    """The baseline's imbalance; what is longer on all ranks may vary by as much more."""
+    """Return the baseline's imbalance, scaled to this run's longer compute."""
     longer = _reference_arrives(ledger) / _reference_arrives(baseline)
     return mean_with_interval(baseline.imbalance).scaled(max(1.0, longer))
 
@@ -101,7 +101,7 @@ def _reference_arrives(ledger: Ledger) -> float:
 
 
 def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str:
-    """The stage by which the last of the ranks that are not slow exceeds the reference rank most."""
+    """Return the stage in which the last healthy rank exceeds the reference rank most."""
     last = np.where(np.isin(ledger.critical, found.slow), ledger.second, ledger.critical)
     excess = {}
     for name in STAGES:
@@ -112,11 +112,11 @@ def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: Found) -> str
 
 
 def _longer(ledger: Ledger, baseline: Ledger | None, found: Found) -> tuple[Mean, float]:
-    """How much longer compute is where it is longer, and the share of steps in which it is on some rank.
+    """Estimate how much longer the long cells are, and the share of steps that have one.
 
     If a share q of all cells takes d longer, the mean grows by q·d and the variance between ranks by
-    q·d², for small q. Where these do not fit a few longer cells, the last rank's mean excess over the
-    reference rank is given.
+    q·d², for small q. If these do not fit a few long cells, return the last rank's mean excess over the
+    reference rank.
     """
     by_last = mean_with_interval(ledger.excess(_STAGE))
     if baseline is None or len(ledger) < 2 * _PARTS or len(baseline) < 2 * _PARTS:
@@ -136,20 +136,20 @@ def _longer(ledger: Ledger, baseline: Ledger | None, found: Found) -> tuple[Mean
 
 
 def _moments(ledger: Ledger, ranks: Sequence[int]) -> Floats:
-    """Parts of a run × (mean, mean variance between ranks)."""
+    """Return the mean and the mean variance between ranks for parts of a run: parts × 2."""
     (moments,) = ledger.cells.gathered(_moments_of_steps, np.array(ranks, np.int64))
     parts = np.array_split(moments, _PARTS, axis=1)
     return np.array([part.mean(axis=1) for part in parts])
 
 
 def _moments_of_steps(block: Block, ranks: Ints) -> tuple[Floats]:
-    """(Mean, variance between ranks) × steps."""
+    """Kernel: return the mean and the variance between ranks, 2 × steps."""
     stage = block.of(_STAGE, ranks)
     return (np.array([stage.mean(axis=1), stage.var(axis=1, ddof=1)]),)
 
 
 def _jackknifed(moments: Floats, against: Floats) -> float:
-    """The standard error of the ratio of both moments' differences, from leaving out part by part."""
+    """Return the jackknife standard error of the ratio of both moments' differences."""
     n = len(moments)
     without = (moments.sum(axis=0) - moments) / (n - 1) - against
     ratio = without[:, 1] / without[:, 0]

@@ -1,4 +1,4 @@
-"""What waiting costs over the run, and whether the steps are enough to name a rank for it."""
+"""The cost of waiting over the run, and whether the steps suffice to name a rank for it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..ledger.ledger import Ledger
 from .lap_test import slow_ranks
 
 _MS_PER_HOUR = 3_600_000.0
-# So many ranks tell how fast laps forget the ones before.
+# This many ranks show the autocorrelation time of laps.
 _SOME_RANKS = 64
 
 
 def rank_hours(cost_ms: Mean, steps: int, ranks: int) -> Mean:
-    """Hours of all ranks together that a cost per step takes from them in so many steps."""
+    """Return the hours of all ranks together that a cost per step adds up to."""
     return cost_ms.scaled(steps * ranks / _MS_PER_HOUR)
 
 
 def enough_to_name(ledger: Ledger) -> bool:
-    """Whether the steps are enough to tell a slow rank from chance."""
+    """Whether there are enough steps to tell a slow rank from chance."""
     ranks = len(ledger.ranks)
     some = np.unique(np.linspace(0, ranks - 1, min(ranks, _SOME_RANKS)).astype(int))
     return not slow_ranks(ledger, some.tolist()).too_few_steps
