@@ -114,24 +114,24 @@ def _slow_ranks(
 
 
 def _their_own(ledger: Ledger, replayed: Ledger, slow: Sequence[Sequence[int]]) -> list[int]:
-    """Find the (groups of) ranks whose fix saves time, although the others may wait for their own loaders.
+    """Find the (groups of) ranks whose fix saves time even if others wait for their own loaders.
 
     With all other groups fixed, such a group still costs something.
     """
     if replayed is ledger:
         return list(range(len(slow)))
     least = _worthwhile(ledger, replayed, 0.0) * float(ledger.total.mean())
-    healed = float(without_faulty(replayed, [rank for own in slow for rank in own]).last.mean())
+    fixed = float(without_faulty(replayed, [rank for own in slow for rank in own]).last.mean())
     result = []
     for index in range(len(slow)):
         rest = [rank for other, own in enumerate(slow) if other != index for rank in own]
-        if float(without_faulty(replayed, rest).last.mean()) - healed >= least:
+        if float(without_faulty(replayed, rest).last.mean()) - fixed >= least:
             result.append(index)
     return result
 
 
 def _worthwhile(ledger: Ledger, replayed: Ledger, share: float) -> float:
-    """Return the share of a step that a straggler has to cost; more where loaders hide each other's pace."""
+    """Return the least share of a step for a straggler; more where loaders hide each other."""
     return share if replayed is ledger else max(share, indifference(len(ledger.ranks)))
 
 
@@ -147,7 +147,7 @@ def _persistent(
     peers = some_of([rank for rank in healthy if rank not in own] or others(ledger, ranks))
     there, excess = _excess(ledger, ranks, peers)
     stage = max(excess, key=lambda name: float(excess[name].mean()))
-    healed = without_faulty(replayed, ranks)
+    fixed = without_faulty(replayed, ranks)
     return Straggler(
         pattern="ramp" if _ramps(excess[stage]) else "persistent",
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
@@ -155,7 +155,7 @@ def _persistent(
         stage=stage,
         excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
         late_share=float(np.isin(ledger.critical, list(ranks))[there].mean()),
-        cost_ms=mean_saved(healed.saved(replayed), healed.fixed).scaled(1e-6),
+        cost_ms=mean_saved(fixed.saved(replayed), fixed.fixed).scaled(1e-6),
         work=_work(ledger, ranks, peers),
     )
 
