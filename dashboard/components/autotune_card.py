@@ -9,10 +9,10 @@ import dash_mantine_components as dmc
 import plotly.graph_objects as go
 
 from stallscope.charts.plotly_figures.look import TEXT, Look
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
 from stallscope.parsers.autotune import AutotuneLog, Sample
-from stallscope.text.verdicts import counted
 
 from ..companion_files import AutotuneSeen
 from .aria import aria

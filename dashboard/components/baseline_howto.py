@@ -7,7 +7,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.text.verdicts import counted
+from stallscope.formatting.lists import counted
 
 from ..addresses import run_address
 from ..store import RunInfo

@@ -8,13 +8,13 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.analysis.result import RankSummary
 from stallscope.analysis.views.log_health import RankLogs, stamps_measured, unplaced_stamps
+from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import share
 from stallscope.reports.tables import NOTHING, Table, clock
 from stallscope.run import Run
 from stallscope.text.facts import as_text
 from stallscope.text.figures import bytes_in_words, clocks
 from stallscope.text.log_health import late_timestamps
-from stallscope.text.verdicts import counted, listed
 
 from .data_table import data_card
 from .tables import words_card

@@ -13,10 +13,11 @@ from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.charts import TITLES
 from stallscope.charts.palette import COLOURS
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, finite, percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.text.ages import age
-from stallscope.text.verdicts import counted, short_verdict
+from stallscope.text.verdicts import short_verdict
 
 from ..addresses import run_address
 from ..store import Listed, Listing

@@ -19,13 +19,13 @@ from stallscope.analysis.network.tensors import (
     by_size,
 )
 from stallscope.charts.plotly_figures.look import Look
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.reports.tables import NOTHING, Table
 from stallscope.run import Run
 from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words
-from stallscope.text.verdicts import counted
 
 from ..companion_files import TimelineReading, TimelineSeen
 from .aria import aria

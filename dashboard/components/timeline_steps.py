@@ -12,10 +12,10 @@ from dash import html
 from stallscope.analysis.network.tensors import AllreduceSteps
 from stallscope.arrays.types import Floats
 from stallscope.charts.plotly_figures.look import Look
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import finite
 from stallscope.reports.tables import NOTHING
 from stallscope.text.cells import Cells
-from stallscope.text.verdicts import counted
 
 from .drawn_card import drawn_card
 from .swatch import labelled_swatch

@@ -14,12 +14,13 @@ from stallscope.analysis.history.comparison import Comparison, Difference, compa
 from stallscope.analysis.history.regression import regression
 from stallscope.charts.charts import Chart
 from stallscope.charts.comparison import changes_chart, ledgers_chart
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import rate
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.contents import NOTHING_ELSE, changes_table, facts_table
 from stallscope.reports.comparison.sentences import caveats, outcome
 from stallscope.reports.tables import Table
-from stallscope.text.verdicts import counted, short_verdict
+from stallscope.text.verdicts import short_verdict
 
 from ..addresses import Address, root, run_address, runs_address
 from ..components.chart_card import chart_card

@@ -14,8 +14,9 @@ from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.progress import Progress
 from stallscope.charts.charts import StackedArea, step_time_chart
 from stallscope.errors import StallscopeError
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate
-from stallscope.text.verdicts import counted, short_verdict
+from stallscope.text.verdicts import short_verdict
 
 from ..components.aria import aria
 from ..components.chart_card import chart_card, chart_figures

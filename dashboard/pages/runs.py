@@ -14,7 +14,7 @@ from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc
 
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.errors import StallscopeError, UsageError
-from stallscope.text.verdicts import counted
+from stallscope.formatting.lists import counted
 
 from ..addresses import RUNS, Address, run_address, runs_address, scaling_address
 from ..components.aria import aria

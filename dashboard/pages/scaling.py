@@ -10,6 +10,7 @@ from dash import ClientsideFunction, Dash, Input, Output
 
 from stallscope.analysis.scaling import FACTS, Series, scaling, untimed
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
 from stallscope.reports.scaling.contents import (
     difference,
@@ -20,7 +21,6 @@ from stallscope.reports.scaling.contents import (
     runs_table,
     title,
 )
-from stallscope.text.verdicts import counted
 
 from ..addresses import ADDRESS, SCALING, Address, run_address
 from ..components.aria import aria

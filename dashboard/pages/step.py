@@ -14,10 +14,10 @@ from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.views.lanes import LANE_STAGES
 from stallscope.analysis.views.one_step import OneStep, RankInStep, find_step, neighbours
 from stallscope.charts.charts import MOST_RANKS, TITLES, Bar, Segment, StackedBars, entry_title
+from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, significant
 from stallscope.text.cells import Cells
 from stallscope.text.one_step import OneStepFigures
-from stallscope.text.verdicts import counted, listed
 
 from ..addresses import run_address
 from ..components.aria import aria

@@ -10,9 +10,9 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.one_step import late_steps
 from stallscope.charts.over_time import machine_chart
+from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
-from stallscope.text.verdicts import counted, listed
 
 from ..components.chart_card import chart_card
 from ..components.events_card import events_card

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.lateness_map import LatenessMap, lateness_map, rows_of_ranks
-from stallscope.text.verdicts import counted, joined, listed
+from stallscope.formatting.lists import counted, joined, listed
 
 Floats = npt.NDArray[np.float64]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallscope.analysis.history.regression import Figure, History
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import percent, signed
 from stallscope.formatting.plain import plain
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.verdicts import counted
 
 from .charts import TITLES, StackedBars, cause_bar
 from .over_runs import Level, OverRuns, RunDot

@@ -6,8 +6,8 @@ from stallscope.analysis import ENTRIES
 from stallscope.analysis.scaling import Point, Series
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import exact_percent, rate, rate_scale
-from stallscope.text.verdicts import counted
 
 from .charts import Bar, Segment, StackedBars
 from .rates import EfficiencyLines, Line, RateBar, RateBars

@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 from stallscope.errors import UsageError
-from stallscope.text.verdicts import listed
+from stallscope.formatting.lists import listed
 
 # Real selections are smaller, and a slip must not fill the memory.
 _MOST = 1_000_000

@@ -1,1 +1,1 @@
-"""How numbers, sums and lists are written; knows nothing of runs."""
+"""Write numbers, sums and lists for people."""

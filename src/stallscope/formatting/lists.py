@@ -1,16 +1,17 @@
-"""Ranks and numbers as they stand in the evidence of findings."""
+"""Write ranks, counts and lists of names in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Longer lists of ranks are cut: what follows is a pattern by then.
+# Longer lists are cut: the pattern is clear by then.
 _MOST_RANKS = 8
+_MOST_NAMED = 4
 _MOST_CHARACTERS = 60
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
-    """rank 3; ranks 0 and 2; ranks 0–7; ranks 1, 4, 6, …"""
+    """Write ranks for evidence: rank 3; ranks 0 and 2; ranks 0–7; ranks 1, 4, 6, …"""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) == 2:
@@ -22,10 +23,28 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """1 checkpoint; 12 checkpoints."""
+    """Write a number with its noun: 1 checkpoint; 1,000 checkpoints."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def clipped(text: str) -> str:
-    """A value from a log, no longer than it helps."""
+    """Shorten a value from a log."""
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+
+
+def listed(noun: str, names: Sequence[object]) -> str:
+    """Write a noun with names: ``rank 3``, ``ranks 3 and 5``, ``ranks 3, 5, 7, 9 and 12 more``."""
+    return f"{noun if len(names) == 1 else noun + 's'} {joined([str(name) for name in names])}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Join words: ``a``, ``a and b``, ``a, b, c, d and 12 more``."""
+    if len(words) > _MOST_NAMED:
+        words = [*words[:_MOST_NAMED], f"{len(words) - _MOST_NAMED} more"]
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def capitalised(text: str) -> str:
+    """Return a sentence with a capital first letter; the rest stays as it is."""
+    return text[:1].upper() + text[1:]

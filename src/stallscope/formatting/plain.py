@@ -1,4 +1,4 @@
-"""Text from logs, made fit for people: what cannot be seen is written out."""
+"""Make text from logs safe to show: write invisible characters as escapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLANKS = re.compile(r"[\t\n\v\f\r]+")
 
 
 def plain(text: str) -> str:
-    """The text on one line, with characters that cannot be seen written as escapes."""
+    """Return the text on one line, with invisible characters as escapes."""
     text = _BLANKS.sub(" ", text)
     if text.isascii() and text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Parts of a sum in a table: all with the digits that the total deserves, and adding up as printed."""
+"""Round the parts of a sum to the digits of the total, so that they add up as printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallscope.arrays.types import Floats, Ints
 
 from .numbers import Interval, Scale, decimals_of, fixed, scale_for, with_half
 
-# Floating-point numbers that differ by less are the same.
+# Floating-point numbers that differ by less are equal.
 _SAME = 1e-6
 
 
@@ -41,9 +41,9 @@ class SumColumn:
         Args:
             parts: values in ``unit``.
             total: their sum.
-            ci95: the total's interval; its half width decides about the digits.
-            unit: of all of them; the column has the unit in which the total reads well.
-            finer: how many digits more than usual, where small parts matter.
+            ci95: the total's interval; its half width determines the digits.
+            unit: of all values; the column has a readable unit for the total.
+            finer: the number of additional digits, where small parts matter.
         """
         scale = scale_for(total, unit)
         inside = None if ci95 is None else (ci95[0] * scale.factor, ci95[1] * scale.factor)
@@ -62,7 +62,7 @@ class SumColumn:
         return SumColumn(self.scale, self.decimals, parts, round(sum(parts), self.decimals))
 
     def beside(self, parts: Sequence[float]) -> SumColumn:
-        """Parts of another sum with the same unit and digits."""
+        """Round the parts of another sum to this unit and these digits."""
         return self.like(self.scale, self.decimals, parts)
 
     def with_shares(
@@ -82,23 +82,23 @@ class SumColumn:
         return own, shared
 
     def less(self, other: SumColumn) -> SumColumn:
-        """The differences as printed."""
+        """Subtract another column, as printed."""
         pairs = zip(self.parts, other.parts, strict=True)
         return self.of_rounded([own - its for own, its in pairs])
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
-        """A part or the total as text; its interval is in the values' own unit."""
+        """Write a part or the total; its interval is in the unit of the values."""
         if ci95 is None:
             return fixed(value, self.decimals)
         half = (ci95[1] - ci95[0]) / 2 * self.scale.factor
         return with_half(value, half, self.decimals)
 
     def amount(self, value: float, ci95: Interval | None = None) -> str:
-        """The same with its unit."""
+        """Write a part or the total with its unit."""
         return f"{self.text(value, ci95)} {self.scale.unit}"
 
     def signed(self, value: float, ci95: Interval | None = None) -> str:
-        """The text with a sign, for differences."""
+        """Write a difference with its sign."""
         plus = "+" if value > 0 else ""
         return f"{plus}{self.text(value, ci95)}"
 
@@ -115,15 +115,15 @@ def _adding_up(parts: Sequence[float], decimals: int) -> list[float]:
 
 @cache
 def _down_or_up(count: int) -> Ints:
-    """All ways to round so many numbers down (0) or up (1): ways × numbers."""
+    """Return all ways to round this many numbers down (0) or up (1): ways × numbers."""
     return np.array(list(itertools.product((0, 1), repeat=count)))
 
 
 def _split_and_rounded(parts: Floats, shares: Floats) -> tuple[Ints, Ints]:
-    """Round parts and shares to whole numbers: of all ways that add up, the nearest one.
+    """Round parts and shares to whole numbers: the nearest of all ways that add up.
 
-    Each number is rounded down or up. There always is a way in which all sums are, too: it is the
-    controlled rounding of a table with two columns.
+    Each number is rounded down or up. A way in which all sums are rounded, too, always exists: it is
+    the controlled rounding of a table with two columns.
     """
     count = len(shares)
     # Whole numbers: the shares, the parts without them, and the parts that are not split.

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch, match_single
 from stallscope.analysis.result import RankSummary
+from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent, rate
 from stallscope.text.epochs import steps_and_epochs
 from stallscope.text.facts import as_text
 from stallscope.text.figures import clocks, communication, coverage
 from stallscope.text.job_figures import JOB_PARTS
-from stallscope.text.verdicts import listed
 
 _MOST_LATEST = 4
 _MOST_NAMED = 8

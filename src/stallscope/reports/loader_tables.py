@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.input_times import InputRates, alone_of
+from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import NOT_MEASURED, percent, rate
 from stallscope.run import InputStage
 from stallscope.text.cells import Cells
-from stallscope.text.verdicts import listed
 
 from .tables import NOTHING, Table
 

@@ -12,6 +12,7 @@ from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.result import RankSummary
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES, entry_title
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
@@ -30,7 +31,6 @@ from stallscope.text.fixes import saved, speedup, speedup_interval
 from stallscope.text.gains import answers, gains
 from stallscope.text.job_figures import job_texts
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.verdicts import counted
 
 from .contents import job_parts
 

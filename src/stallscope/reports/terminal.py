@@ -14,6 +14,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.charts.charts import TITLES, waiting_part
 from stallscope.charts.palette import COLOURS
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import NOT_MEASURED, amount, percent
 from stallscope.formatting.plain import plain
 from stallscope.text.epochs import epoch_figures, job_total
@@ -22,7 +23,7 @@ from stallscope.text.fixes import how_sure, saving, speedup, speedup_interval
 from stallscope.text.gains import answers, gains, main_gain
 from stallscope.text.job_figures import job_texts
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.verdicts import badge, basis, counted, headline
+from stallscope.text.verdicts import badge, basis, headline
 
 from .contents import advice, job_parts, ranks_that_matter
 from .tables import (

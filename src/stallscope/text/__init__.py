@@ -1,1 +1,1 @@
-"""Verdicts, fixes and numbers in words: the same sentences in reports and on the dashboard."""
+"""Sentences about an analysis, the same in reports and on the dashboard."""

@@ -1,4 +1,4 @@
-"""How long ago something was, in one unit."""
+"""Write how long ago something was, in one unit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def age(began: str | None, now: datetime) -> str:
-    """5 h; nothing where it is not known when it began."""
+    """Write an age: 5 h; empty if the start is unknown."""
     if began is None:
         return ""
     seconds = (now - datetime.fromisoformat(began)).total_seconds()

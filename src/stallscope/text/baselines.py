@@ -1,21 +1,21 @@
-"""A run against its baselines, in sentences."""
+"""Compare a run with its baselines in sentences."""
 
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.settings.cores import CoreUse
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import joined
 from stallscope.formatting.numbers import finite, percent
 from stallscope.formatting.sums import SumColumn
 
 from .step_figures import StepFigures
-from .verdicts import joined
 
 _PARTS = {"compute": "compute", "other": "work between steps", "allreduce": "exposed allreduce"}
 
 
 def against(analysis: Analysis) -> tuple[str, str]:
-    """By how much a run is slower than its baseline, and how sure that is."""
+    """Say how much slower a run is than its baseline, and how certain that is."""
     base, own = analysis.baseline, analysis.step
     if base is None or base.step is None or own is None:
         return "These logs cannot be compared", "Step times were not measured in both runs."
@@ -32,7 +32,7 @@ def against(analysis: Analysis) -> tuple[str, str]:
 
 
 def decomposed(analysis: Analysis) -> str:
-    """What the difference consists of; empty without stages in both runs."""
+    """Split the difference by cause; empty without stages in both runs."""
     parts, both = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
     if parts is None or both is None:
         return ""

@@ -1,4 +1,4 @@
-"""Figures in the cells of a table that names their unit once."""
+"""Write figures in the cells of a table whose unit is named once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stallscope.formatting.numbers import (
 
 @dataclass(frozen=True)
 class Cells:
-    """Milliseconds in one unit, no finer than the largest of them deserves."""
+    """Milliseconds in one unit, with the digits of the largest."""
 
     scale: Scale
     largest: float | None
 
     @classmethod
     def for_all(cls, milliseconds: Iterable[float | None]) -> Cells:
-        """Cells in the unit in which the largest of these reads well."""
+        """Choose a readable unit for the largest of these values."""
         most = max((finite(value) or 0.0 for value in milliseconds), default=0.0)
         return cls(scale_for(most, "ms"), most)
 
@@ -39,7 +39,7 @@ class Cells:
         return NOT_MEASURED if known is None else significant(self._in(known), self._beside)
 
     def excess(self, value: float | None, ci95: Interval | None = None) -> str:
-        """With its sign."""
+        """Write a difference with its sign."""
         known = finite(value)
         if known is None:
             return NOT_MEASURED

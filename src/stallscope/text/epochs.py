@@ -1,17 +1,17 @@
-"""What logs of epochs tell, in figures with their precision."""
+"""Write figures from logs of epochs with their precision."""
 
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.epochs import EpochTime
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import Interval, amount, rate
 
 from .job_figures import job_column
-from .verdicts import counted
 
 
 def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:
-    """Means and throughput, with their names; nothing for a run with steps."""
+    """Return means and throughput with their names; empty for a run with steps."""
     known = analysis.epoch_times
     if known is None:
         return []
@@ -31,12 +31,12 @@ def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def duration(epoch: EpochTime) -> str:
-    """17.0 ± 0.5 s"""
+    """Write a duration: 17.0 ± 0.5 s."""
     return amount(epoch.s, "s", _around(epoch.s, epoch.precision_s))
 
 
 def job_total(analysis: Analysis) -> str:
-    """The whole job's time; what logs of epochs alone know of it is not all of it."""
+    """Write the whole job's time; logs of epochs alone do not cover all of it."""
     job = job_column(analysis)
     total = job.amount(job.total)
     known = analysis.epoch_times
@@ -46,7 +46,7 @@ def job_total(analysis: Analysis) -> str:
 
 
 def ranks_and_hosts(analysis: Analysis) -> str:
-    """``4 ranks on 2 hosts``; logs of epochs do not say which hosts, and seldom how many ranks."""
+    """Write ``4 ranks on 2 hosts``; logs of epochs name no hosts, and seldom the number of ranks."""
     run = analysis.run
     if analysis.epoch_times is None:
         return f"{counted(run.size, 'rank')} on {counted(len(run.hosts), 'host')}"
@@ -54,7 +54,7 @@ def ranks_and_hosts(analysis: Analysis) -> str:
 
 
 def steps_and_epochs(analysis: Analysis) -> str:
-    """``200 steps in 2 epochs``; ``2 epochs`` where nothing is known of their steps."""
+    """Write ``200 steps in 2 epochs``; ``2 epochs`` if their steps are unknown."""
     epochs = counted(analysis.epochs, "epoch")
     if analysis.epoch_times is not None:
         return epochs if analysis.epochs else "no separate epochs"

@@ -1,21 +1,20 @@
-"""Events from other logs, in words: what happened, of whom it is, and when that was."""
+"""Describe events from other logs: what happened, to which ranks, and when."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount
 from stallscope.formatting.plain import plain
 from stallscope.run import Event, Run
-
-from .verdicts import listed
 
 #: Above a list of events.
 TITLE = "Events from other logs"
 #: The time of an event without a known time.
 NOT_KNOWN = "not known"
 
-# What stops a job or takes ranks from it, and what slows it; all else only happened.
+# Events that stop a job or take ranks from it, and events that slow it.
 _TROUBLE = (
     {"stall_shutdown", "resets_exceeded", "rank_exited", "stage_failed"},
     {"stall", "host_blacklisted", "workers_reset", "executor_lost", "task_failed"},
@@ -26,26 +25,26 @@ _MOST_HOSTS = 4
 
 
 def what(event: Event) -> str:
-    """What happened, on one line."""
+    """Say what happened, on one line."""
     return plain(event.what)[:_LONGEST_WORDS]
 
 
 def who(event: Event) -> str:
-    """The ranks and hosts that it is about; empty if none is named."""
+    """Name the ranks and hosts of an event; empty if it names none."""
     ranks = listed("rank", event.ranks) if event.ranks else ""
     hosts = ", ".join(plain(host) for host in event.hosts[:_MOST_HOSTS])
     return ", ".join(one for one in (ranks, hosts) if one)
 
 
 def since_begin_s(event: Event, run: Run) -> float | None:
-    """Seconds from the first log's begin, by wall clocks; None where that is not known."""
+    """Return seconds since the first log's start, by wall clocks; None if that is unknown."""
     if event.wall_ns is None or run.started_at is None:
         return None
     return event.wall_ns / 1e9 - run.started_at.timestamp()
 
 
 def when(event: Event, run: Run) -> str:
-    """How long after the run's begin it was, and how sure that is."""
+    """Say how long after the run's start an event was, and how certain that is."""
     seconds = since_begin_s(event, run)
     if seconds is None:
         return NOT_KNOWN
@@ -57,7 +56,7 @@ def when(event: Event, run: Run) -> str:
 
 
 def worst(events: Sequence[Event], most: int) -> list[Event]:
-    """So many events at most, trouble before all else, in the order of time; unknown times last."""
+    """Choose at most this many events, trouble first, and sort them by time; unknown times last."""
     by_trouble = sorted(range(len(events)), key=lambda at: (_trouble(events[at]), _at(events[at])))
     kept = [events[at] for at in by_trouble[:most]]
     return sorted(kept, key=_at)

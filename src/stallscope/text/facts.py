@@ -1,4 +1,4 @@
-"""Recorded facts, as people read them."""
+"""Write recorded facts for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def as_text(value: object) -> str:
-    """A fact's value; empty where it was not recorded."""
+    """Write a fact's value; empty if it was not recorded."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -1,11 +1,10 @@
-"""What figures rest on, in sentences: communication, clocks, and which steps are counted."""
+"""Describe what the figures are based on: communication, clocks, and which steps count."""
 
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
+from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, finite, percent, significant
-
-from .verdicts import counted, joined
 
 _METHODS = {
     "one clock": "one for all ranks",
@@ -19,7 +18,7 @@ _SIZES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 
 
 def communication(analysis: Analysis) -> str:
-    """Gradients, what of their reduction is exposed, and the bandwidth; empty where not known."""
+    """Describe gradients, their exposed reduction and the bandwidth; empty if unknown."""
     found = analysis.communication
     if found is None:
         return ""
@@ -41,7 +40,7 @@ def communication(analysis: Analysis) -> str:
 
 
 def clocks(analysis: Analysis) -> str:
-    """How the clocks were brought together, and how well that held; empty without steps."""
+    """Describe how the clocks were aligned, and how well; empty without steps."""
     found = analysis.clocks
     if found is None:
         return ""
@@ -68,7 +67,7 @@ def clocks(analysis: Analysis) -> str:
 
 
 def coverage(analysis: Analysis) -> str:
-    """How many steps the ledger has; empty where it has all of them, measured by every rank."""
+    """Say how many steps are in the ledger; empty if all are, measured by every rank."""
     found = analysis.coverage
     if not found.partial and not found.unused and not found.sampled_out:
         return ""
@@ -81,13 +80,13 @@ def coverage(analysis: Analysis) -> str:
 
 
 def _whose(clock: str, analysis: Analysis) -> str:
-    """The hosts that a clock belongs to; its own name where that is not known."""
+    """Return the hosts of a clock; its name if they are unknown."""
     logs = analysis.run.logs
     hosts = dict.fromkeys(log.host for log in logs if log.clock_domain == clock)
     return joined(list(hosts)) if hosts else clock
 
 
 def bytes_in_words(number: int) -> str:
-    """Bytes in the unit that reads well."""
+    """Write bytes in a readable unit."""
     name, length = next((size for size in reversed(_SIZES) if number >= size[1]), ("bytes", 1.0))
     return f"{significant(number / length)} {name}"

@@ -1,4 +1,4 @@
-"""Fixes in words: under which condition something is gained, how much, and how sure that is."""
+"""Describe fixes: the condition, the gain, and its interval."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, exact, ratio, significant
-
-from .verdicts import counted, joined
 
 _TITLES = {
     "input": "Without input stalls",
@@ -18,18 +17,18 @@ _TITLES = {
     "variation": "With half the variation between ranks",
     "all": "With all of these fixed",
 }
-#: Where steps would be no faster.
+#: For fixes that make steps no faster.
 NO_GAIN = "no gain"
-_NOBODY_LATE = "no rank late at times"
+_NO_RANK_LATE = "no rank late at times"
 
 
 def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
-    """The condition under which a gain is had: ``With rank 3 as fast as the others``.
+    """Describe the condition of a gain: ``With rank 3 as fast as the others``.
 
     Args:
         fix: the name of the fix.
-        slow: fixes of single ranks and hosts, which the fix ``imbalance`` brings together.
-        in_turn: whether that fix ends lateness that varies from step to step, too.
+        slow: fixes of single ranks and hosts, which the fix ``imbalance`` combines.
+        in_turn: whether that fix also ends lateness that varies from step to step.
     """
     kind, _, value = fix.partition(":")
     if fix in _TITLES:
@@ -41,23 +40,23 @@ def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
     if fix != "imbalance":
         return f"With {kind} {value} as fast as the others"
     if not slow:
-        return f"With {_NOBODY_LATE}"
+        return f"With {_NO_RANK_LATE}"
     fixed = joined([one.replace(":", " ", 1) for one in slow])
-    return f"With {fixed} as fast as the others" + (f", and {_NOBODY_LATE}" if in_turn else "")
+    return f"With {fixed} as fast as the others" + (f", and {_NO_RANK_LATE}" if in_turn else "")
 
 
 def is_throughput(gain: WhatIf) -> bool:
-    """Whether it is a ratio of throughputs: on other ranks, every one with as much to do as now."""
+    """Whether the gain is a ratio of throughputs: on more ranks, each with the same work."""
     return gain.fix.startswith("ranks:")
 
 
 def at_most(gain: WhatIf) -> str:
-    """``at most `` before a gain that is a bound; otherwise empty."""
+    """Return ``at most `` for a gain that is a bound; otherwise empty."""
     return "at most " if gain.bound else ""
 
 
 def speedup(gain: WhatIf) -> str:
-    """1.25×, at most 1.25× where the gain is a bound, or that nothing is gained."""
+    """Write a speed-up: 1.25×, at most 1.25× for a bound, or no gain."""
     if is_throughput(gain):
         return f"{significant(gain.speedup)}× throughput"
     if gain.saved_ms.value <= 0:
@@ -66,7 +65,7 @@ def speedup(gain: WhatIf) -> str:
 
 
 def speedup_interval(gain: WhatIf) -> str:
-    """1.24–1.26×, or why there is none."""
+    """Write the interval of a speed-up: 1.24–1.26×, or why there is none."""
     if gain.ci95 is None:
         few = "runs or steps" if is_throughput(gain) else "independent steps"
         return f"no interval: too few {few}"
@@ -74,20 +73,20 @@ def speedup_interval(gain: WhatIf) -> str:
 
 
 def how_sure(gain: WhatIf) -> str:
-    """95% interval: 1.24–1.26×; or why there is none."""
+    """Write the interval with its name: 95% interval: 1.24–1.26×; or why there is none."""
     interval = speedup_interval(gain)
     return interval if gain.ci95 is None else f"95% interval: {interval}"
 
 
 def saved(gain: WhatIf) -> str | None:
-    """10.9 ± 0.1 ms; None for a ratio of throughputs, which saves no time."""
+    """Write the time saved: 10.9 ± 0.1 ms; None for a ratio of throughputs, which saves none."""
     if is_throughput(gain):
         return None
     return f"{at_most(gain)}{amount(gain.saved_ms.value, 'ms', gain.saved_ms.ci95)}"
 
 
 def saving(gain: WhatIf, analysis: Analysis) -> str:
-    """10.9 ± 0.1 ms of the step's 54.1 ms"""
+    """Write the time saved of the step: 10.9 ± 0.1 ms of the step's 54.1 ms."""
     time = saved(gain) or ""
     step = analysis.step
     return time if step is None else f"{time} of the step's {exact(step.mean, 'ms', step.ci95)}"

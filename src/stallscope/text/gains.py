@@ -1,4 +1,4 @@
-"""Potential gains in the order in which people want to see them, nothing twice."""
+"""Sort potential gains for people, each named once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fixes import fix_title
 
 # Smaller gains round to nothing.
 _WORTH_MENTIONING = 1.005
-# The analysis never offers these; the user asked.
+# These are answers to the user's questions.
 _ASKED = ("bandwidth:", "ranks:")
 
 
@@ -30,7 +30,7 @@ def gains(analysis: Analysis) -> list[Gain]:
     fixes = [one for one in analysis.what_if if not one.fix.startswith(_ASKED)]
     slow = [one.fix for one in fixes if one.fix.startswith(("rank:", "host:"))]
     in_turn = any(one.counts_as_imbalance and not one.ranks for one in analysis.stragglers)
-    # Fixing all slow ranks is fixing the one, where there is one.
+    # With a single slow rank, fixing it and fixing all slow ranks are the same.
     alone = len(slow) == 1 and not in_turn
     shown = [one for one in fixes if not alone or one.fix not in slow]
     best = max((one.speedup for one in shown if _order(one)[0] == 0), default=1.0)
@@ -40,13 +40,13 @@ def gains(analysis: Analysis) -> list[Gain]:
 
 
 def _order(one: WhatIf) -> tuple[int, float]:
-    """Fixes of faults first, then all of them together, then what could shrink in any run."""
+    """Sort fixes of faults first, then all of them together, then parts that every run has."""
     group = {"all": 1, "allreduce": 2, "variation": 2}.get(one.fix, 0)
     return group, -one.speedup
 
 
 def answers(analysis: Analysis) -> list[Gain]:
-    """What was asked: another bandwidth, another number of ranks; in the order asked."""
+    """Return the answers to the user's questions: another bandwidth or number of ranks."""
     asked = [one for one in analysis.what_if if one.fix.startswith(_ASKED)]
     return [
         Gain(fix_title(one.fix, ()) + (" (extrapolated)" if one.extrapolated else ""), one)
@@ -55,7 +55,7 @@ def answers(analysis: Analysis) -> list[Gain]:
 
 
 def main_gain(analysis: Analysis) -> Gain | None:
-    """What fixing the bottleneck gains; None where the verdict names none that can be fixed."""
+    """Return the gain of fixing the bottleneck; None if the verdict names nothing to fix."""
     bottleneck = analysis.bottleneck
     if bottleneck.cause == "cores":
         return None
@@ -66,7 +66,7 @@ def main_gain(analysis: Analysis) -> Gain | None:
 
 
 def other_gains(analysis: Analysis) -> list[Gain]:
-    """What else gains enough to be mentioned, the most first."""
+    """Return the other gains that are worth mentioning, the largest first."""
     main = main_gain(analysis)
     return [
         gain

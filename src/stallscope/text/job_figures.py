@@ -1,4 +1,4 @@
-"""The whole job's time as printed, the same in tables, charts and sentences."""
+"""Round the whole job's time once, for tables, charts and sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallscope.analysis.ledger.job_time import JobTime
 from stallscope.formatting.numbers import NOT_MEASURED
 from stallscope.formatting.sums import SumColumn
 
-#: What the job's time goes to.
+#: Parts of the job's time.
 JOB_PARTS = tuple(field.name for field in fields(JobTime) if field.name != "total")
 
 
@@ -24,7 +24,7 @@ def job_column(analysis: Analysis) -> SumColumn:
 
 
 def job_texts(analysis: Analysis) -> dict[str, str]:
-    """What the job's time went to as text, by name; not measured where steps have no stages."""
+    """Write the parts of the job's time by name; not measured if steps have no stages."""
     if analysis.ledger is None:
         return dict.fromkeys(JOB_PARTS, NOT_MEASURED)
     printed = job_column(analysis)

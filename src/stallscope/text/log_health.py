@@ -1,4 +1,4 @@
-"""Whether a run's logs are whole, in sentences."""
+"""Describe whether a run's logs are complete."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.log_health import RankLogs
+from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, percent
 
 from .figures import coverage
-from .verdicts import counted, listed
 
 
 def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
-    """Whether something is missing, and what was read."""
+    """Say whether something is missing, and what was read."""
     run = analysis.run
     there = sum(one.files > 0 for one in ranks)
     read = (
@@ -31,7 +31,7 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
 
 
 def _cost(analysis: Analysis, ranks: Sequence[RankLogs]) -> str:
-    """What recording took of the steps, on the rank that it took most of; empty if no log tells."""
+    """Say what recording cost on the rank where it cost most; empty if no log shows it."""
     known = [one.cost_us for one in ranks if one.cost_us is not None]
     if not known:
         return ""
@@ -43,7 +43,7 @@ def _cost(analysis: Analysis, ranks: Sequence[RankLogs]) -> str:
 
 
 def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
-    """What is missing, the gravest first; nothing where nothing is."""
+    """List what is missing, the most serious first."""
     absent = [one.rank for one in ranks if not one.files]
     short = [one for one in ranks if one.files and one.missing_steps]
     open_ones = [one.rank for one in ranks if one.files and not one.ended]
@@ -84,7 +84,7 @@ def late_timestamps(analysis: Analysis) -> str:
 
 
 def _unused(analysis: Analysis) -> list[str]:
-    """Steps that the ledger has to do without."""
+    """Say how many steps are not in the ledger."""
     if analysis.ledger is None:
         return ["No step has all timestamps that its stages need: only step times are known."]
     found = coverage(analysis)

@@ -1,14 +1,13 @@
-"""What machines measured, in words."""
+"""Describe what machines measured."""
 
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.machines import Figures, Quantity, between, quantities
 from stallscope.analysis.views.utc import steady_wall
+from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import Scale, significant
 from stallscope.formatting.plain import plain
-
-from .verdicts import counted
 
 _TITLES = {
     "network_receive": "Network, received",
@@ -20,15 +19,15 @@ _SIZES = (("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 
 
 def title(quantity: Quantity) -> str:
-    """``GPU utilization``; with its place where it is of one of several."""
+    """Name a quantity: ``GPU utilization``, with its place if there are several."""
     known = _TITLES.get(quantity.name)
     words = [_SHORT.get(word, word) for word in plain(quantity.name).split("_") if word]
     text = known or " ".join(words) or "?"
-    return text[0].upper() + text[1:]
+    return capitalised(text)
 
 
 def of_whom(quantity: Quantity) -> str:
-    """``8 GPUs on 2 nodes``; empty where nothing tells."""
+    """Name its machines: ``8 GPUs on 2 nodes``; empty if unknown."""
     if not quantity.whole:
         node = quantity.series[0].node
         return "" if node is None else plain(node)
@@ -39,14 +38,14 @@ def of_whom(quantity: Quantity) -> str:
 
 
 def label(quantity: Quantity) -> str:
-    """What it is and of whom, in one line."""
+    """Name a quantity and its machines in one line."""
     of = of_whom(quantity)
     unit = f", {quantity.unit}" if quantity.unit else ""
     return f"{title(quantity)}{unit}{f' ({of})' if of else ''}"
 
 
 def scale(quantity: Quantity) -> Scale:
-    """The unit in which its values read well."""
+    """Choose a readable unit for its values."""
     size, _, second = quantity.unit.partition("/")
     length = _BYTES.get(size)
     if length is None:
@@ -57,13 +56,13 @@ def scale(quantity: Quantity) -> Scale:
 
 
 def reading(value: float, unit: Scale) -> str:
-    """A value with its unit: ``41.3%``, ``12.5 GB``."""
+    """Write a value with its unit: ``41.3%``, ``12.5 GB``."""
     number = significant(value * unit.factor)
     return f"{number}%" if unit.unit == "%" else f"{number} {unit.unit}".strip()
 
 
 def evidence(analysis: Analysis) -> str:
-    """How busy machines were over the steady steps, in one sentence; empty if it was not measured."""
+    """Say how busy machines were over the steady steps; empty if it was not measured."""
     found = _busy(analysis)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""A single step's parts as printed, the same in its tables, chart and sentences."""
+"""Round a single step's parts once, for its tables, chart and sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OneStepFigures:
     step: OneStep
     #: Both ledgers of this step.
     own: StepFigures
-    #: Those of the mean step; None where no steady step is left.
+    #: The ledgers of the mean step; None without steady steps.
     usual: StepFigures | None
 
     @classmethod
@@ -54,21 +54,21 @@ class OneStepFigures:
     def _other_rank(self, parts: list[float]) -> SumColumn:
         """Round a rank's milliseconds until the allreduce: all ranks reach it together as printed."""
         causes, allreduce = self.own.causes, self.own.part("allreduce")
-        # By less than a digit: the largest part shows that least.
+        # The difference is less than a digit: the largest part shows it least.
         off = (causes.total - allreduce) / causes.scale.factor - sum(parts)
         parts[parts.index(max(parts))] += off
         return causes.of_rounded([*causes.beside(parts).parts, allreduce])
 
     def late(self, rank: RankInStep) -> str:
-        """By how much a rank is later than the reference rank, with its sign and without unit."""
+        """Write how much later a rank is than the reference rank, with a sign, without unit."""
         wait = self.rank(rank).parts[RANK_PARTS.index("wait")]
         late = round(self.own.waits.total - wait, self.own.causes.decimals)
         return self.own.causes.signed(late)
 
     def amount(self, printed: float) -> str:
-        """A printed figure with its unit."""
+        """Write a rounded figure with its unit."""
         return self.own.causes.amount(printed)
 
     def more(self, printed: float) -> str:
-        """``61.8 ms more``, or less."""
+        """Write a difference: ``61.8 ms more``, or less."""
         return f"{self.amount(abs(printed))} {'less' if printed < 0 else 'more'}"

@@ -1,4 +1,4 @@
-"""A step's parts as printed, the same in tables, charts and sentences."""
+"""Round a step's parts once, for tables, charts and sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stallscope.analysis.result import RankSummary
 from stallscope.formatting.numbers import Interval, finite
 from stallscope.formatting.sums import SumColumn
 
-#: What a rank's own step consists of, in the order in which charts stack it.
+#: Parts of a rank's own step, in the order of charts.
 RANK_PARTS = ("other", "input", "compute", "wait", "allreduce")
 
 
@@ -53,7 +53,7 @@ class StepFigures:
 
     @property
     def entries(self) -> SumColumn:
-        """The ledger with imbalance: one part per entry of ENTRIES."""
+        """Return the ledger with imbalance: one part per entry of ENTRIES."""
         waits = dict(zip(STAGES, self.waits.parts, strict=True))
         rounded = {
             name: ms - waits.get(name, 0.0)
@@ -63,11 +63,11 @@ class StepFigures:
         return self.causes.of_rounded([rounded[name] for name in ENTRIES])
 
     def part(self, name: str) -> float:
-        """An entry of the ledger by cause."""
+        """Return an entry of the ledger by cause."""
         return self.causes.parts[CAUSES.index(name)]
 
     def waiting(self, name: str) -> float:
-        """How much of a cause others wait for; none where the critical rank's stage is shorter."""
+        """Return how much of a cause others wait for; 0 if the critical rank's stage is shorter."""
         if name not in STAGES:
             return 0.0
         return min(max(self.waits.parts[STAGES.index(name)], 0.0), max(self.part(name), 0.0))
@@ -77,7 +77,7 @@ class StepFigures:
         return self.causes.beside([ms]).total
 
     def scale_loss(self, analysis: Analysis) -> float | None:
-        """By how much the baseline's step is longer than on one rank. None without both."""
+        """Return how much longer the baseline's step is than on one rank. None without both."""
         base, single = analysis.baseline, analysis.single
         if base is None or base.step is None or single is None or single.step is None:
             return None
@@ -85,7 +85,7 @@ class StepFigures:
         return round(steps[0] - steps[1], self.causes.decimals)
 
     def of_rank(self, rank: RankSummary) -> dict[str, float]:
-        """Round what is known of a rank's own step, by name of RANK_PARTS; empty without its stages."""
+        """Round a rank's own step by name of RANK_PARTS; empty without its stages."""
         known = [finite(getattr(rank, f"{name}_ms")) for name in RANK_PARTS]
         parts = [ms for ms in known if ms is not None]
         if len(parts) == len(RANK_PARTS):
@@ -100,7 +100,7 @@ class StepFigures:
         return self.causes.of_rounded([*own.parts[:-1], allreduce])
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
-        """A part as text, without its unit."""
+        """Write a part without its unit."""
         return self.causes.text(value, ci95)
 
     @property

@@ -1,13 +1,12 @@
-"""Stragglers as text for tables."""
+"""Write stragglers for tables."""
 
 from __future__ import annotations
 
 from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount
 
-from .verdicts import listed
-
-#: What the columns mean; below every table of stragglers.
+#: Explains the columns, below every table of stragglers.
 NOTE = (
     "By how much: over all steps; over the late ones where lateness is intermittent or varies from step "
     "to step. Share of steps: those in which it is last to be ready, or late. Costs: what a step would "
@@ -23,7 +22,7 @@ _PATTERNS = {
 
 
 def who(one: Straggler) -> str:
-    """``rank 3``, ``host b (ranks 2 and 3)``; ``any rank`` where it varies."""
+    """Name the ranks: ``rank 3``, ``host b (ranks 2 and 3)``; ``any rank`` if it varies."""
     if not one.ranks:
         return "any rank"
     ranks = listed("rank", one.ranks)
@@ -31,7 +30,7 @@ def who(one: Straggler) -> str:
 
 
 def pattern(one: Straggler) -> str:
-    """Return the pattern; a rank with more samples than its peers has more to do, and is not slower."""
+    """Name the pattern; a rank with more samples than its peers has more work, and is not slower."""
     found = _PATTERNS.get(one.pattern, one.pattern)
     if one.work is None:
         return found
@@ -39,10 +38,10 @@ def pattern(one: Straggler) -> str:
 
 
 def excess(one: Straggler) -> str:
-    """12.5 ± 0.3 ms"""
+    """Write the excess: 12.5 ± 0.3 ms."""
     return amount(one.excess_ms.value, "ms", one.excess_ms.ci95)
 
 
 def cost(one: Straggler) -> str:
-    """10.9 ± 0.1 ms"""
+    """Write the cost: 10.9 ± 0.1 ms."""
     return amount(one.cost_ms.value, "ms", one.cost_ms.ci95)

@@ -1,4 +1,4 @@
-"""Verdicts in sentences: who and what holds a run back, and what that rests on."""
+"""Write verdicts: what holds a run back, which ranks cause it, and the evidence."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.stragglers.straggler import Straggler
-
-_MOST_NAMED = 4
+from stallscope.formatting.lists import capitalised, counted, joined, listed
 
 _KINDS = {
     "input": "Input",
@@ -36,7 +35,7 @@ _SLOW = {"bursts": "is slow at times", "ramp": "gets slower and slower"}
 
 
 def badge(bottleneck: Bottleneck) -> str:
-    """The verdict in two words."""
+    """Write the verdict in two words."""
     if _is_healthy(bottleneck):
         return "No fault"
     if bottleneck.cause == "cores":
@@ -47,14 +46,14 @@ def badge(bottleneck: Bottleneck) -> str:
 
 
 def short_verdict(bottleneck: Bottleneck) -> str:
-    """The verdict in a few words, with the ranks that it names."""
+    """Write the verdict in a few words, with the ranks that it names."""
     if bottleneck.kind == "imbalance" and bottleneck.ranks:
         return f"Slow {listed('rank', bottleneck.ranks)}"
     return badge(bottleneck)
 
 
 def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
-    """The verdict as a sentence; ``stragglers`` are those of the same analysis."""
+    """Write the verdict as a sentence; ``stragglers`` are those of the same analysis."""
     if _is_healthy(bottleneck):
         return _NO_FAULT
     if bottleneck.cause == "cores":
@@ -62,11 +61,11 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     if bottleneck.kind != "imbalance":
         return _HEADLINES.get(bottleneck.kind, bottleneck.kind)
     if not bottleneck.ranks:
-        return _capital(
+        return capitalised(
             f"{_cause(bottleneck.cause)} varies from rank to rank and from step to step"
         )
     verb = "holds" if len(bottleneck.ranks) == 1 else "hold"
-    return f"{_capital(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
+    return f"{capitalised(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
         bottleneck, stragglers
     )
 
@@ -76,7 +75,7 @@ def _is_healthy(bottleneck: Bottleneck) -> bool:
 
 
 def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
-    """``ranks 4, 5 and 6 of host b and rank 1``"""
+    """Name ranks and hosts: ``ranks 4, 5 and 6 of host b and rank 1``."""
     of_hosts = sorted({rank for one in stragglers if one.hosts for rank in one.ranks})
     alone = [rank for rank in bottleneck.ranks if rank not in of_hosts]
     parts = []
@@ -88,7 +87,7 @@ def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
 
 
 def _fault(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
-    """``their compute is slow``"""
+    """Describe the fault: ``their compute is slow``."""
     named = [one for one in stragglers if one.ranks]
     it = len(bottleneck.ranks) == 1
     if named and all(one.work is not None for one in named):
@@ -104,25 +103,8 @@ def _cause(stage: str | None) -> str:
     return _CAUSES.get(stage or "", "work")
 
 
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def listed(noun: str, names: Sequence[object]) -> str:
-    """``rank 3``, ``ranks 3 and 5``, ``ranks 3, 5, 7, 9 and 12 more``."""
-    return f"{noun if len(names) == 1 else noun + 's'} {joined([str(name) for name in names])}"
-
-
-def joined(words: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b, c, d and 12 more``."""
-    if len(words) > _MOST_NAMED:
-        words = [*words[:_MOST_NAMED], f"{len(words) - _MOST_NAMED} more"]
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def basis(analysis: Analysis) -> str:
-    """What the figures rest on: 299 steady steps of 4 ranks"""
+    """Say what the figures are based on: 299 steady steps of 4 ranks."""
     known = analysis.epoch_times
     if known is not None:
         epochs = f"{counted(analysis.epochs, 'epoch')}: " if analysis.epochs else ""
@@ -133,8 +115,3 @@ def basis(analysis: Analysis) -> str:
     ranks = counted(size, "rank") if recorded == size else f"{recorded} of {size} ranks"
     for_all = f", standing for {analysis.steps:,}" if analysis.coverage.sampled_out else ""
     return f"{steps} of {ranks}{for_all}"
-
-
-def counted(number: int, noun: str) -> str:
-    """1 rank, 1,000 ranks"""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,4 +1,4 @@
-"""Stragglers in sentences: which rank, which stage, and what it costs."""
+"""Describe stragglers: which rank, which stage, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.analysis.stragglers.waiting_cost import enough_to_name, rank_hours
+from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import amount, exact, percent
 
 from . import stragglers
 from .step_figures import StepFigures
-from .verdicts import counted, listed
 
 _CANNOT_TELL = "These logs cannot show which rank is slow"
 _STAGES = {"input": "input", "compute": "compute", "other": "work between steps"}
@@ -23,7 +23,7 @@ _LATER = {
 
 
 def waiting(analysis: Analysis) -> tuple[str, str]:
-    """The page's first sentence, and what it rests on or costs."""
+    """Return the page's first sentence, and its evidence or cost."""
     title, text = _found(analysis)
     missing = analysis.run.missing_ranks
     if not missing or analysis.bottleneck.kind == "insufficient_data":
@@ -47,13 +47,13 @@ def _found(analysis: Analysis) -> tuple[str, str]:
 
 
 def costs(one: Straggler, analysis: Analysis) -> str:
-    """0.32 ± 0.01 h of all ranks over the steady steps"""
+    """Write the cost over the steady steps: 0.32 ± 0.01 h of all ranks."""
     hours = rank_hours(one.cost_ms, len(analysis.steady or ()), analysis.run.size)
     return amount(hours.value, "h", hours.ci95)
 
 
 def change(one: ChangePoint) -> str:
-    """41.0 → 53.2 ms per step, most of it imbalance (+10.1 ms); rank 3 is critical after it."""
+    """Describe a change point: 41.0 → 53.2 ms per step, most of it imbalance (+10.1 ms)."""
     by = amount(abs(one.by_ms), "ms")
     sign = "+" if one.by_ms >= 0 else "−"
     who = "" if one.rank is None else f"; rank {one.rank} is the critical one in most steps"
@@ -70,7 +70,7 @@ def _named(analysis: Analysis) -> tuple[str, str]:
     worst, more = named[0], len(analysis.stragglers) - 1
     rest = f" {more} more {'is' if more == 1 else 'are'} in the table below." if more else ""
     verb = "makes" if len(worst.ranks) == 1 or worst.hosts else "make"
-    who, when = _capital(stragglers.who(worst)), _WHEN.get(worst.pattern, "")
+    who, when = capitalised(stragglers.who(worst)), _WHEN.get(worst.pattern, "")
     title = f"{who} {verb} the others wait{when}: {_how(worst)}"
     return title, f"{_cost(worst, analysis)}{rest}"
 
@@ -117,7 +117,3 @@ def _chance(analysis: Analysis) -> str:
         f"typical one: here {waits} per step, "
         f"{percent(entry.share)} of it, and no rank or host is late more often than chance explains."
     )
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -8,8 +8,9 @@ from stallscope.analysis.history.comparison import Difference
 from stallscope.analysis.history.regression import Figure, History, Rerun
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES
+from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate
-from stallscope.text.verdicts import counted, joined, short_verdict
+from stallscope.text.verdicts import short_verdict
 
 from ..tables import NOTHING, Table
 from .sentences import fact_title, fact_value

@@ -9,10 +9,10 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.charts.charts import TITLES
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import Interval, amount, between, exact, percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.text.epochs import epoch_figures
-from stallscope.text.verdicts import counted
 
 #: What it takes to be called more than noise; below every table of changes.
 NOISE = (

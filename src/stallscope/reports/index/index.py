@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Scale,
@@ -16,7 +17,6 @@ from stallscope.formatting.numbers import (
     scale_for,
 )
 from stallscope.text.fixes import NO_GAIN
-from stallscope.text.verdicts import counted
 
 from ..tables import NOTHING
 from .line import Line, by_time_lost

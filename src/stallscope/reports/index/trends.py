@@ -8,8 +8,8 @@ from statistics import fmean
 
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.charts import Bar, Segment, StackedBars
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
-from stallscope.text.verdicts import counted
 
 from .line import Line
 

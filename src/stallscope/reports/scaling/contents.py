@@ -11,6 +11,7 @@ from stallscope.analysis.scaling.clean import fault_of
 from stallscope.analysis.scaling.published import CURVES
 from stallscope.arrays.stats import Mean
 from stallscope.charts.charts import TITLES
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Scale,
     decimals_of,
@@ -21,7 +22,6 @@ from stallscope.formatting.numbers import (
     significant,
 )
 from stallscope.formatting.sums import SumColumn
-from stallscope.text.verdicts import counted
 
 from ..tables import NOTHING, Table
 

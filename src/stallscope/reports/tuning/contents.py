@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from stallscope.analysis.tuning import Compared, TimelineSays, Tried, Tuned
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
 from stallscope.parsers.autotune import Sample
-from stallscope.text.verdicts import counted, joined
 
 from ..tables import NOTHING, Table
 from .passing import rounded
