@@ -1,10 +1,9 @@
-"""Two runs side by side: what changed in each entry of the ledger, and whether that is more than noise.
+"""Compare two runs: what changed in each entry of the ledger, and whether that is more than noise.
 
-A difference of means has the interval of both runs' steps together. Of the step and the five entries
-of two equal runs one would often lie outside of its own 95 % interval: a figure has changed where it
-does so in an interval that all six keep together in 99.8 % of pairs (Bonferroni). What differs from one
-start of a job to the next (another host, a warm cache) is in no interval: only further runs show it
-(regression.py).
+A difference of means has the combined interval of both runs' steps. Among the step and the five entries
+of two equal runs, one is often outside its own 95 % interval. So a figure counts as changed only outside
+an interval that holds for all six in 99.8 % of pairs (Bonferroni). Differences between two starts of a
+job (another host, a warm cache) are in no interval: only more runs show them (regression.py).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..gains.baseline import COMPARED
 from ..ledger.ledger import CAUSES, ENTRIES
 from ..result import Analysis
 
-#: Further facts that step times may depend on, beside those that baselines are matched on.
+#: Facts that step times may depend on, in addition to those that baselines are matched on.
 _FURTHER = (
     "learning_rate",
     "gradient_bytes",
@@ -35,12 +34,11 @@ _FURTHER = (
     "python",
     "settings",
 )
-# What a launcher sets anew for every process and job.
+# Settings that a launcher changes for every process and job.
 _OF_THE_LAUNCH = re.compile(r"_(RANK|SIZE|ADDR|PORT|HOSTNAME|ID|KEY)$")
-# Two in 1,000 pairs of equal ones; where steps are few and follow each other closely, simulations find
-# up to five.
+# Two in 1,000 equal pairs; up to five in simulations with few, highly correlated steps.
 _BY_CHANCE = 0.002
-# By how much wider than 95 % intervals those are that the step and its entries keep together.
+# The width of the joint intervals of the step and its entries, relative to 95 % intervals.
 _TOGETHER = float(
     scipy_stats.norm.ppf(1 - _BY_CHANCE / 2 / (1 + len(ENTRIES))) / scipy_stats.norm.ppf(0.975)
 )
@@ -48,7 +46,7 @@ _TOGETHER = float(
 
 @dataclass(frozen=True)
 class Change:
-    """A mean in both runs, milliseconds: of an entry of the ledger, or of the whole ``step``."""
+    """A mean in both runs, milliseconds: an entry of the ledger, or the whole ``step``."""
 
     name: str
     first: Mean
@@ -61,7 +59,7 @@ class Change:
 
     @property
     def is_real(self) -> bool | None:
-        """Whether it is more than noise from step to step; None where there are too few steps."""
+        """Whether the change is more than noise of steps; None with too few steps."""
         by = self.by
         if by.ci95 is None:
             return None
@@ -71,7 +69,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact that the runs do not share; None where a run did not record it."""
+    """A fact that differs between the runs; None if a run did not record it."""
 
     name: str
     first: Any
@@ -80,14 +78,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed from one run to another."""
+    """The changes from one run to another."""
 
     first: Analysis
     second: Analysis
-    #: None where one of them has no steps.
+    #: None if one of them has no steps.
     step: Change | None
-    #: One per entry of the ledger by cause, which add up to the step's; empty where one run has no
-    #: stages.
+    #: One per entry of the ledger by cause; they add up to the step's. Empty if a run has no stages.
     by_cause: tuple[Change, ...]
     #: The same of the ledger with imbalance.
     entries: tuple[Change, ...]
@@ -95,13 +92,13 @@ class Comparison:
 
     @property
     def largest(self) -> Change | None:
-        """Of the causes that have really changed, the one that did most; None without one."""
+        """The largest change by cause that is more than noise; None without one."""
         real = [change for change in self.by_cause if change.is_real]
         return max(real, key=lambda change: abs(change.by.value), default=None)
 
     @property
     def speedup(self) -> Mean | None:
-        """The second run's throughput over the first one's; None where one is not known."""
+        """The second run's throughput over the first one's; None if either is unknown."""
         first, second = self.first.samples_per_second, self.second.samples_per_second
         if not first or second is None:
             return None
@@ -114,12 +111,12 @@ class Comparison:
 
     @property
     def same_run(self) -> bool:
-        """Whether a run is held against itself."""
+        """Whether a run is compared with itself."""
         return self.first.run.id == self.second.run.id
 
 
 def compare(first: Analysis, second: Analysis) -> Comparison:
-    """Hold the second run against the first."""
+    """Compare the second run with the first."""
     return Comparison(
         first,
         second,
@@ -131,7 +128,7 @@ def compare(first: Analysis, second: Analysis) -> Comparison:
 
 
 def _relative_half(analysis: Analysis) -> float | None:
-    """Half the interval of a run's mean step, as a fraction of it; None where there is none."""
+    """Return half the interval of a run's mean step, as a fraction of it; None without one."""
     step = analysis.step
     if step is None or step.ci95 is None or not step.mean:
         return None
@@ -160,7 +157,7 @@ def _changes(
 
 
 def differences(first: Run, second: Run) -> Iterator[Difference]:
-    """The facts that two runs do not share."""
+    """Return the facts that differ between two runs."""
     own, other = _facts(first), _facts(second)
     for name in dict.fromkeys([*own, *other]):
         if own.get(name) != other.get(name):
@@ -168,9 +165,9 @@ def differences(first: Run, second: Run) -> Iterator[Difference]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """Facts by name; those that have parts by part: ``versions.keras``."""
+    """Return facts by name, and the parts of facts by part: ``versions.keras``."""
     facts: dict[str, Any] = {
-        # Logs that know epochs only may not say how many trained.
+        # Logs of epochs may not record the number of ranks.
         "ranks": run.size if run.steps.num_rows else run.fact("size"),
         "hosts": len(run.hosts),
         "synthetic": run.synthetic,

@@ -1,12 +1,12 @@
-"""A job run again and again: since when a figure is another one, and what drifts.
+"""Test a series of runs of one job for lasting changes and trends.
 
-The noise of steps does not show what the next start of the job does; only the spread from run to run
-does. A lasting change is the split of the runs that fits best, by Student's t with the spread within
-both parts, corrected for all splits there are (Bonferroni, half of it for the latest run alone):
-unlike a test of ranks it works with a single run on one side, which is what a nightly job has on the
-day after. A trend is Kendall's τ, exact for few runs and without any assumption about how they
-scatter, with the slope of Theil and Sen. Both are asked of several figures: what is found keeps a
-false discovery rate of 1 % (Benjamini and Hochberg).
+The noise of steps does not show how runs differ; only the spread between runs does. A lasting change
+is the best split of the runs, by Student's t with the spread within both parts, corrected for all
+possible splits (Bonferroni; half of it is reserved for the latest run). Unlike a rank test, it works
+with a single run on one side, which is what a nightly job has the next morning. A trend is tested by
+Kendall's τ, which is exact for few runs and assumes no distribution, with the slope of Theil and
+Sen. Both are tested for several figures, with a false discovery rate of 1 % (Benjamini and
+Hochberg).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ..ledger.ledger import ENTRIES
 from ..result import Analysis
 from .comparison import Difference, differences
 
-#: A change needs a spread within its parts that is known at all: three differences.
+#: A change needs a known spread within its parts: three differences.
 FEWEST_FOR_A_CHANGE = 5
-#: Of five runs, one order in 60 rises or falls throughout: too many by chance.
+#: One order of five runs in 60 rises or falls throughout: too many by chance.
 FEWEST_FOR_A_TREND = 6
 _BY_CHANCE = 0.01
-# Less of the step, or of the rate, is not worth a line, however sure it is.
+# A smaller part of the step or the rate is not reported, even if it is significant.
 _WORTH = 0.01
 _MOST_CHANGES = 10
-# What makes two runs the same job: otherwise their steps are not the same work.
+# Runs with the same facts are the same job: their steps do the same work.
 _SAME_JOB = (
     "framework",
     "model",
@@ -52,7 +52,7 @@ Status = Literal["change", "trend", "steady", "insufficient_data"]
 
 @dataclass(frozen=True)
 class LastingChange:
-    """From one run on, a figure is another one. ``run`` is the first of the new level, from 0."""
+    """A lasting change of a figure; ``run`` is the first run of the new level, from 0."""
 
     run: int
     before: float
@@ -64,9 +64,9 @@ class LastingChange:
 
 @dataclass(frozen=True)
 class Trend:
-    """By how much a figure grows from one run to the next (Theil and Sen), and Kendall's p."""
+    """The growth of a figure from run to run (Theil and Sen), and Kendall's p."""
 
-    #: Where its line is at the first run.
+    #: The value of its line at the first run.
     begin: float
     per_run: Mean
     p: float
@@ -77,20 +77,20 @@ class Figure:
     """A figure over the runs: ``step`` or an entry in milliseconds, or ``samples_per_second``."""
 
     name: str
-    #: Per run; None where it was not measured.
+    #: Per run; None if it was not measured.
     values: tuple[Mean | None, ...]
     status: Status
-    #: Why there is too little data, where there is.
+    #: Why there is too little data; empty otherwise.
     why: str
     changes: tuple[LastingChange, ...]
     trend: Trend | None
-    #: Standard deviation from run to run beside changes and trend; None with fewer than three runs.
+    #: Standard deviation between runs without changes and trend; None with fewer than three runs.
     spread: Mean | None
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """One run of the job, and which facts it does not share with the run before."""
+    """One run of the job, and the facts that differ from the run before."""
 
     analysis: Analysis
     differences: tuple[Difference, ...]
@@ -110,9 +110,9 @@ class History:
 
 
 def regression(analyses: Iterable[Analysis]) -> list[History]:
-    """Bring runs of the same jobs together, in the order in which they began; the longest history first.
+    """Group runs by job in the order of their starts, the longest history first.
 
-    Where a start is not known, the order is the one given.
+    If a start is unknown, the given order is kept.
     """
     jobs: dict[tuple[str, ...], list[Analysis]] = defaultdict(list)
     dropped: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -133,14 +133,14 @@ def _job(run: Run) -> tuple[str, ...]:
 
 
 def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
-    """Why a job is not the one with the most runs."""
+    """Say how a job differs from the one with the most runs."""
     names = ("number of ranks", "kind of data", *(name.replace("_", " ") for name in _SAME_JOB))
     others = [name for name, own, one in zip(names, job, first, strict=True) if own != one]
     return [f"not the same job as the first one here: another {', '.join(others)}"] * bool(others)
 
 
 def _without_steps(analysis: Analysis) -> Analysis:
-    """The figures alone: a store may have more runs than fit into memory with their steps."""
+    """Keep the figures only: the steps of all runs of a store may not fit into memory."""
     run = analysis.run
     bare = replace(run, steps=run.steps.slice(0, 0), intervals=run.intervals.slice(0, 0))
     return replace(analysis, run=bare, ledger=None, steady=None)
@@ -172,14 +172,14 @@ def _name(run: Run) -> str:
 
 @dataclass(frozen=True)
 class _Tested:
-    """A figure's values that are known, the runs that they are of, and what tests say of them."""
+    """The known values of a figure, their runs, and the results of its tests."""
 
     name: str
     means: tuple[Mean | None, ...]
     values: Floats
     runs: list[int]
     worth: float
-    #: 1 where there are too few runs.
+    #: 1 with too few runs.
     p_change: float
     p_trend: float
 
@@ -193,7 +193,7 @@ def _figures(runs: Sequence[Analysis]) -> Iterator[Figure]:
 
 
 def _means(runs: Sequence[Analysis]) -> Iterator[tuple[str, list[Mean | None]]]:
-    """Every figure that any run has."""
+    """Return every figure that any run has."""
     yield "step", [None if one.step is None else Mean(one.step.mean, one.step.ci95) for one in runs]
     rates = [_rate(one) for one in runs]
     if any(rates):
@@ -237,9 +237,9 @@ def _kendall(values: Floats) -> float:
 
 
 def _best_split(values: Floats) -> tuple[int, float]:
-    """Where the second part begins that differs most from the first, and p over all splits.
+    """Find the best split: the start of its second part, and p over all splits.
 
-    Half of what may be found by chance is kept for the latest run alone: that is asked every morning.
+    Half of the false alarms are reserved for the latest run, because a nightly job asks about it.
     """
     n = len(values)
     left = np.arange(1, n)
@@ -247,7 +247,7 @@ def _best_split(values: Floats) -> tuple[int, float]:
     difference = (sums[-1] - sums[:-1]) / (n - left) - sums[:-1] / left
     explained = difference**2 * left * (n - left) / n
     rest = ((values - values.mean()) ** 2).sum() - explained
-    # Rounding is no spread.
+    # Rounding errors are not a spread.
     scatter = np.maximum(rest, 1e-18 * float(values @ values) or 1.0)
     t = np.sqrt(explained * (n - 2) / scatter)
     splits = np.full(n - 1, 2 * (n - 2))
@@ -266,7 +266,7 @@ def _figure(one: _Tested, changed: bool, drifts: bool) -> Figure:
     drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
     rest = _around_levels(one.values, list(found))
     if drifts:
-        # A step looks like a drift, and a drift like steps: what fits better with its parameters.
+        # A step looks like a drift, and a drift like steps: choose by the information criterion.
         along = _around_line(one, line)
         drifts = not found or _bic(along, 2) < _bic(rest, 2 * len(found) + 1)
         found, rest = ({}, along) if drifts else (found, rest)
@@ -297,7 +297,7 @@ def _too_few(n: int) -> str:
 
 
 def _splits(one: _Tested) -> Iterator[tuple[int, float]]:
-    """Where levels begin, with p: found one after the other in ever shorter parts."""
+    """Find the starts of levels with their p, by splitting parts repeatedly."""
     parts = [(0, len(one.values))]
     found = 0
     while parts and found < _MOST_CHANGES:
@@ -306,7 +306,7 @@ def _splits(one: _Tested) -> Iterator[tuple[int, float]]:
         if len(values) < FEWEST_FOR_A_CHANGE:
             continue
         at, p = _best_split(values)
-        # The whole series was tested together with the other figures.
+        # The whole series was already tested together with the other figures.
         whole = len(values) == len(one.values)
         if not whole and p > _BY_CHANCE / (2 + len(ENTRIES)):
             continue
@@ -350,13 +350,13 @@ def _around_levels(values: Floats, splits: Sequence[int]) -> Floats:
 
 
 def _bic(rest: Floats, parameters: int) -> float:
-    """The criterion of Schwarz (1978): less is better."""
+    """Compute the Bayesian information criterion (Schwarz 1978): smaller is better."""
     n = len(rest)
     return float(n * np.log(max(float(rest @ rest), 1e-300) / n) + parameters * np.log(n))
 
 
 def _spread(rest: Floats, free: int) -> Mean | None:
-    """The standard deviation of runs, with its interval."""
+    """Return the standard deviation of runs, with its interval."""
     if free < 2:
         return None
     squares = float(rest @ rest)

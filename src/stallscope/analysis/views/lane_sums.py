@@ -1,7 +1,7 @@
-"""Sums of ranks' stages over blocks of steps, level by level, as maps keep their pictures.
+"""Sum ranks' stages over blocks of steps at several levels, like the tiles of a map.
 
-A level has blocks of four times as many steps as the one below it. Of many ranks there are sums of
-groups of neighbours, too, so that a picture of a thousand ranks is made of a hundred lines.
+A level has blocks of four times as many steps as the one below it. Neighbouring ranks are also summed in
+groups, so that a chart of a thousand ranks needs only a hundred lines.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..ledger.ledger import Ledger
 
 Floats32 = npt.NDArray[np.float32]
 
-#: A rank's own stages in the order in which a step goes through them; exposed allreduce follows.
+#: A rank's own stages in the order of a step; exposed allreduce follows.
 LANE_STAGES = ("other", "input", "compute", "wait")
 
 _MS = 1e-6
 _FAN = 4
-# A level of so few blocks is added up faster than a further one is found.
+# So few blocks are summed faster than another level is looked up.
 _FEWEST_BLOCKS = 64
-# Cells that are worked on at a time: they fit into the processor's cache.
+# Cells that are processed together: they fit into the CPU's cache.
 _AT_A_TIME = 2**18
-# Sums of groups that are smaller would save nothing that is worth their memory.
+# Sums of smaller groups would not save enough to be worth their memory.
 _RANKS_PER_GROUP = 8
 
 
@@ -36,7 +36,7 @@ _RANKS_PER_GROUP = 8
 class Sums:
     """Lines × blocks of steps; float32 milliseconds over the steps that were measured."""
 
-    #: 5 × lines × blocks: the stages, then by how much later than the reference rank.
+    #: 5 × lines × blocks: the stages, then the delay against the reference rank.
     values: Floats32
     #: The greatest lateness; -inf where nothing was measured.
     latest: Floats32
@@ -46,7 +46,7 @@ class Sums:
     alike: bool
 
     def by(self, fan: int) -> Sums:
-        """The same in blocks of ``fan`` of these blocks; the last one may hold fewer."""
+        """Join ``fan`` blocks to one; the last may have fewer."""
         if fan == 1:
             return self
         return Sums(
@@ -57,13 +57,13 @@ class Sums:
         )
 
     def take(self, lines: slice, blocks: slice) -> Sums:
-        """Some of the lines and blocks."""
+        """Return some of the lines and blocks."""
         count = self.count if self.alike else self.count[lines]
         values, latest = self.values[:, lines, blocks], self.latest[lines, blocks]
         return Sums(values, latest, count[:, blocks], self.alike)
 
     def grouped(self, sizes: Ints) -> Sums:
-        """The same with so many neighbouring lines each added up."""
+        """Add up groups of neighbouring lines."""
         if len(sizes) == self.latest.shape[0]:
             return self
         starts = np.cumsum(sizes) - sizes
@@ -75,7 +75,7 @@ class Sums:
         )
 
     def means(self, ranks: Ints) -> Floats32:
-        """5 × lines × blocks, for lines of so many ranks; NaN where nothing was measured."""
+        """Return means of lines with these numbers of ranks, 5 × lines × blocks; NaN if missing."""
         count = self.count * ranks[:, None] if self.alike else self.count
         with np.errstate(invalid="ignore"):
             return np.asarray(self.values / np.where(count > 0, count, np.nan), np.float32)
@@ -89,12 +89,12 @@ class Sums:
 
 
 class LaneSums:
-    """Sums over a ledger's steps, of every rank and of groups of them.
+    """Sums over a ledger's steps, for every rank and for groups of ranks.
 
     Args:
         ledger: with at least one step and one rank.
         rows: the order of the ranks, as positions in the ledger.
-        groupings: rows at which groups of neighbours begin, from the smallest groups on.
+        groupings: rows at which groups of neighbours start, the smallest groups first.
     """
 
     def __init__(self, ledger: Ledger, rows: Ints, groupings: Sequence[Ints]) -> None:
@@ -121,11 +121,11 @@ class LaneSums:
         )
 
     def over(self, edges: Ints, steps: slice, per_block: int) -> Sums:
-        """Sums of lines between some rows over blocks of steps, from the coarsest level that has them.
+        """Return sums of lines over blocks of steps, from the coarsest level that has them.
 
         Args:
-            edges: rows at which the lines begin, and the one after the last.
-            steps: begins with a whole block.
+            edges: rows at which the lines start, and the one after the last.
+            steps: starts with a whole block.
             per_block: a power of two.
         """
         lines, levels = edges, self._of_ranks
@@ -151,7 +151,7 @@ class LaneSums:
         return _below_each_other(parts)
 
     def _read(self) -> None:
-        """Read the ledger once: of every rank blocks of steps, of groups single steps."""
+        """Read the ledger once: blocks of steps of every rank, single steps of groups."""
         rows, steps = len(self._rows), len(self._ledger)
         blocks = _empty(rows, -(-steps // _FAN), self._alike)
         single = _empty(len(self._groups), steps, self._alike)
@@ -168,7 +168,7 @@ class LaneSums:
             self._of_groups.append(single)
 
     def _exact(self, rows: slice, steps: slice) -> Sums:
-        """Single steps of some rows, from the ledger."""
+        """Read single steps of some rows from the ledger."""
         ledger, chosen = self._ledger, self._rows[rows]
         fetch, compute, arrival, measured = (
             _lines(array, chosen, steps)
@@ -188,7 +188,7 @@ class LaneSums:
 
 
 def _parts(edges: Ints, steps: int) -> Iterator[tuple[slice, slice]]:
-    """Rows and steps that fit into the cache; what lies between two edges stays together."""
+    """Split rows and steps into parts that fit into the cache; edges are kept together."""
     wide = min(steps, _AT_A_TIME)
     low = 0
     while low < len(edges) - 1:
@@ -209,7 +209,7 @@ def _empty(lines: int, blocks: int, alike: bool) -> Sums:
 
 
 def _lines(array: npt.NDArray[Any], chosen: Ints, steps: slice) -> npt.NDArray[Any]:
-    """Rows × steps of an n × R array."""
+    """Return an n × R array as rows × steps."""
     first, last = int(chosen[0]), int(chosen[-1])
     if (np.diff(chosen) == 1).all():
         return array.T[first : last + 1, steps]
@@ -228,7 +228,7 @@ def _below_each_other(parts: Sequence[Sums]) -> Sums:
 
 
 def _joined(array: Floats32, fan: int, join: Callable[..., Any]) -> Floats32:
-    """Blocks of ``fan`` neighbours along the last axis; the last block may be shorter."""
+    """Join blocks of ``fan`` neighbours along the last axis; the last block may be shorter."""
     result = array[..., ::fan].copy()
     for offset in range(1, fan):
         part = array[..., offset::fan]

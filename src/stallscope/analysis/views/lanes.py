@@ -1,11 +1,11 @@
-"""A run's steps as lanes: one per rank, on one axis of time, as quick from afar as from near.
+"""Lay out a run's steps in lanes, one per rank, on one axis of time, equally fast at every zoom.
 
-Every step ends for all ranks at R(i), so that all lanes share its begin and end. From afar a lane is
-cut into cells of 2^k steps; a cell holds the means of its rank's stages, and by how much the rank was
-later than the reference rank on average and at most. Close up, a cell is one step.
+Every step ends at R(i) for all ranks, so all lanes share its start and end. Zoomed out, a lane consists
+of cells of 2^k steps. A cell has the means of its rank's stages, and its mean and maximum delay against
+the reference rank. Zoomed in, a cell is one step.
 
-Where there are more ranks than lanes, neighbours share one: ranks of one host, then whole hosts. A
-cell that no rank of its lane has measured is NaN, never zero.
+If there are more ranks than lanes, neighbours share one: ranks of one host, then whole hosts. A cell
+that no rank of its lane has measured is NaN, never zero.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
 __all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "View"]
 
-#: What lies between steps: time of which nothing was recorded, then as in the ledger.
+#: Time between steps: time without records, then as in the ledger.
 BETWEEN = ("pause", *GAPS)
 
 _MS = 1e-6
 # Chance makes a rank late by more than this in less than one of a million cells.
 _LATE_SDS = 6.0
 _SMALLEST_SHARE = 0.05
-# The usual is taken over so many ranks and steps at most: more do not change it.
+# The usual lateness is taken over at most this many ranks and steps: more do not change it.
 _RANKS_FOR_USUAL = 64
 _STEPS_FOR_USUAL = 2000
-# Gaps that one picture can show side by side; where there are more, the longest are shown.
+# The most gaps that one chart can show; of more, the longest are shown.
 _MOST_GAPS = 500
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Time between two steps: where it begins, and the nanoseconds of each kind of BETWEEN."""
+    """Time between two steps: its start, and the nanoseconds of each kind of BETWEEN."""
 
     begin: int
     parts: tuple[int, ...]
@@ -47,13 +47,13 @@ class Gap:
 
 @dataclass(frozen=True)
 class View:
-    """Lanes × cells of a part of a run; milliseconds, NaN where no rank of a lane has measured."""
+    """Lanes × cells of a part of a run; milliseconds, NaN if no rank of a lane measured them."""
 
     steps_per_cell: int
-    #: Per cell: positions of its first and its last step.
+    #: Per cell, the positions of its first and last step.
     first_step: Ints
     last_step: Ints
-    #: L + 1 rows: lane i holds those from ``edges[i]`` up to ``edges[i + 1]``.
+    #: L + 1 rows: lane i has those from ``edges[i]`` up to ``edges[i + 1]``.
     edges: Ints
     #: 4 × lanes × cells, in the order of LANE_STAGES.
     stages: Floats32
@@ -63,28 +63,28 @@ class View:
     #: Per cell: means of the whole step and of exposed allreduce.
     total: Floats32
     allreduce: Floats32
-    #: Per cell: the row that came last most often, and in how many of its steps.
+    #: Per cell, the row that came last most often, and in how many of its steps.
     last: Ints
     last_count: Ints
 
 
 class Lanes:
-    """A ledger on one axis of time, from its first step's begin on, and at every zoom.
+    """A ledger on one axis of time from its first step's start, at every zoom.
 
     Args:
         ledger: with at least one step and one rank.
         hosts: the ranks' hosts, in the ledger's order.
-        longest_pause: nanoseconds; sessions that lie further apart, or come before those before
-            them, were recorded on clocks that have nothing in common, and follow each other at once.
+        longest_pause: nanoseconds; sessions that are further apart, or overlap, were recorded on
+            unrelated clocks, and follow each other without a gap.
     """
 
     def __init__(self, ledger: Ledger, hosts: Sequence[str], longest_pause: int) -> None:
         self.ledger = ledger
         #: Per row, the position of its rank in the ledger: ranks of one host are neighbours.
         self.rows = _by_host(hosts)
-        #: Per step, nanoseconds: where the gap before it begins, where it begins itself and ends.
+        #: Per step, nanoseconds: the start of the gap before it, its own start, and its end.
         self.gap_begin, self.begin, self.end = _axis(ledger, longest_pause)
-        #: Lateness from which on a cell deserves a mark, ms.
+        #: Cells that are later than this are marked, ms.
         self.late_from = _late_from(ledger)
         self._row_of = np.argsort(self.rows)
         self._groupings = _groupings([hosts[row] for row in self.rows])
@@ -98,38 +98,38 @@ class Lanes:
 
     @property
     def span(self) -> int:
-        """Nanoseconds from the first step's begin to the last one's end."""
+        """Nanoseconds from the first step's start to the last one's end."""
         return int(self.end[-1])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, the ledger's own not counted."""
+        """Bytes of memory, without the ledger's."""
         return self._sums.nbytes
 
     def row_of(self, rank: int) -> int | None:
-        """The row of a rank; None where it is not in the ledger."""
+        """Return the row of a rank; None if it is not in the ledger."""
         ranks = self.ledger.ranks
         return int(self._row_of[ranks.index(rank)]) if rank in ranks else None
 
     def rows_of(self, positions: Ints) -> Ints:
-        """The rows of ranks at these positions in the ledger; -1 stays -1."""
+        """Return the rows of ranks at these positions in the ledger; -1 stays -1."""
         return np.where(positions < 0, -1, self._row_of[positions])
 
     def at(self, time: int) -> int:
-        """Position of the step at a time, or of the one that comes next; of the last one after it."""
+        """Return the position of the step at a time, or of the next one; the last step after the end."""
         return min(int(np.searchsorted(self.end, time, "right")), len(self) - 1)
 
     def view(
         self, begin: int, end: int, rows: tuple[int, int], most_lanes: int, most_cells: int
     ) -> View:
-        """What lies between two times on some rows.
+        """Return the lanes between two times for some rows.
 
         Args:
             begin: nanoseconds.
             end: nanoseconds, after ``begin``.
             rows: the first one and the one after the last.
-            most_lanes: lanes that these rows may take.
-            most_cells: cells side by side; one more where cells are cut.
+            most_lanes: the largest number of lanes for these rows.
+            most_cells: the largest number of cells along the axis; one more if cells are cut.
         """
         edges = self._edges(rows, most_lanes)
         steps, per_cell = self._cells(begin, end, most_cells)
@@ -152,7 +152,7 @@ class Lanes:
         )
 
     def gaps(self, begin: int, end: int, shortest: int = 0) -> list[Gap]:
-        """What lies between steps within a part of the run, leaving out what is short."""
+        """Return the gaps between steps in a part of the run, without short ones."""
         low, high = np.searchsorted(self._with_gap, (self.at(begin), self.at(end) + 1))
         at = self._with_gap[low:high]
         length = self.begin[at] - self.gap_begin[at] + self._pause[at]
@@ -169,7 +169,7 @@ class Lanes:
         return Gap(int(self.gap_begin[step]) - pause, (pause, *(int(part) for part in own)))
 
     def _edges(self, rows: tuple[int, int], most: int) -> Ints:
-        """The rows at which lanes begin and end: the smallest groups that fit."""
+        """Return the rows at which lanes start and end: the smallest groups that fit."""
         for starts in self._groupings:
             low = int(np.searchsorted(starts, rows[0], "right")) - 1
             high = int(np.searchsorted(starts, rows[1], "left"))
@@ -178,7 +178,7 @@ class Lanes:
         return np.append(starts, len(self.rows))[low : high + 1]
 
     def _cells(self, begin: int, end: int, most: int) -> tuple[slice, int]:
-        """Steps in whole cells (the run's last one may be shorter), and how many a cell has."""
+        """Return steps in whole cells (the run's last may be shorter), and the steps per cell."""
         first = self.at(begin)
         behind = max(int(np.searchsorted(self.gap_begin, end, "left")), first + 1)
         per_cell = 1
@@ -199,7 +199,7 @@ class Lanes:
 
 
 def _by_host(hosts: Sequence[str]) -> Ints:
-    """Positions of ranks, host by host, hosts in the order of their lowest ranks."""
+    """Sort ranks (positions) by host, hosts in the order of their lowest ranks."""
     number = {host: index for index, host in enumerate(dict.fromkeys(hosts))}
     return np.argsort([number[host] for host in hosts], kind="stable")
 
@@ -213,7 +213,7 @@ def _axis(ledger: Ledger, longest_pause: int) -> tuple[Ints, Ints, Ints]:
     end = ledger.reduced - shift
     begin = end - ledger.total
     gap_begin -= shift
-    # The axis begins with a step, not with what lies before it.
+    # The axis starts with a step, not with the time before it.
     gap_begin[0] = begin[0]
     return gap_begin, begin, end
 
@@ -223,7 +223,7 @@ def _late_from(ledger: Ledger) -> float:
     ranks = _evenly(len(ledger.ranks), _RANKS_FOR_USUAL)
     reference = ledger.arrival[steps, ledger.reference[steps]]
     late = ledger.arrival[np.ix_(steps, ranks)] - reference[:, None]
-    # Around zero, where the reference rank itself always is.
+    # Around zero, the lateness of the reference rank itself.
     others = late[ranks != ledger.reference[steps][:, None]]
     scatter = robust_sd(np.concatenate([others, -others]))
     smallest = _SMALLEST_SHARE * float(np.median(ledger.total))
@@ -235,7 +235,7 @@ def _evenly(number: int, most: int) -> Ints:
 
 
 def _groupings(hosts: Sequence[str]) -> list[Ints]:
-    """Rows at which lanes begin: 1, 2, 4, … neighbours of a host in one, then 1, 2, 4, … hosts."""
+    """Return where lanes start: with 1, 2, 4, … neighbours of a host each, then 1, 2, 4, … hosts."""
     count = len(hosts)
     host_starts = np.array([row for row in range(count) if not row or hosts[row] != hosts[row - 1]])
     sizes = np.diff(host_starts, append=count)

@@ -1,6 +1,6 @@
-"""How late every rank is over the run, in so many cells as a screen can show.
+"""Map how late every rank is over the run, in as many cells as a screen can show.
 
-Lateness is the rank's arrival less the reference rank's: below zero where it was earlier.
+Lateness is the rank's arrival minus the reference rank's: negative where it was earlier.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from stallscope.arrays.types import Floats, Ints
 
 from ..ledger.ledger import Ledger
 
-#: Cells along the run, and ranks above each other, that can be distinguished.
+#: The most columns and rows that can be distinguished.
 MOST_COLUMNS = 400
 MOST_ROWS = 200
-# Of many rows fewer columns: what is sent of a map stays below a megabyte.
+# Many rows get fewer columns, so that a map stays below a megabyte.
 _MOST_CELLS = 36_000
-# More rows than this by so much are better than hosts that share one.
+# Exceeding the number of rows by this factor is better than hosts that share a row.
 _TOLERATED = 1.5
-# More of them would leave no room for the others.
+# More ranks with their own rows would leave no space for the others.
 _MOST_ALONE = 40
 
 
 @dataclass(frozen=True)
 class LatenessMap:
-    """Rows of ranks × columns of steps; milliseconds, NaN where no rank of the row was measured."""
+    """Rows of ranks × columns of steps; milliseconds, NaN if no rank of the row was measured."""
 
     #: Positions of the ranks in the ledger, row by row.
     rows: tuple[tuple[int, ...], ...]
-    #: Positions of the steps at which columns begin, and one after the last step.
+    #: Positions of the steps at which columns start, and one after the last step.
     edges: Ints
     mean: Floats
-    #: The same of that rank of the row alone that is latest.
+    #: The same for the latest rank of the row only.
     latest: Floats
-    #: The latest single step of a cell, at which position it is, and the position of its rank.
+    #: The lateness of a cell's latest step, its position, and the position of its rank.
     most: Floats
     most_step: Ints
     most_rank: Ints
 
 
 def lateness_map(ledger: Ledger, rows: Sequence[Sequence[int]]) -> LatenessMap:
-    """The lateness of rows of ranks, averaged over as many steps as a column has to hold."""
+    """Compute the lateness of rows of ranks, averaged over the steps of each column."""
     n = len(ledger)
     columns = min(n, MOST_COLUMNS, max(_MOST_CELLS // max(len(rows), 1), 1))
     edges = np.unique(np.linspace(0, n, columns + 1).astype(np.int64))
@@ -60,12 +60,12 @@ def lateness_map(ledger: Ledger, rows: Sequence[Sequence[int]]) -> LatenessMap:
 def rows_of_ranks(
     hosts: Sequence[str], alone: Collection[int] = (), most: int = MOST_ROWS
 ) -> list[list[int]]:
-    """Positions of ranks in rows: host by host, neighbours together where there are too many.
+    """Group ranks (positions) into rows: host by host, neighbours in one row if there are too many.
 
     Args:
         hosts: per rank, its host.
-        alone: positions of ranks that get rows of their own: among neighbours they would vanish.
-        most: how many rows there should be.
+        alone: positions of ranks that get their own rows, because an average would hide them.
+        most: the desired number of rows.
     """
     first = {host: hosts.index(host) for host in set(hosts)}
     order = sorted(range(len(hosts)), key=lambda rank: (first[hosts[rank]], rank))
@@ -90,17 +90,15 @@ def rows_of_ranks(
 
 
 def _of_ranks(block: Block, reference: Ints, edges: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Ranks × columns: how many steps are known, by how much the rank was late in all of them and in
-    its latest one, and the position of that.
-    """
-    # Rank by rank, as it lies in memory.
+    """Kernel: per rank and column, count steps, add up lateness, and find the latest step."""
+    # Rank by rank, in the order of memory.
     late, there = block["arrival"].T - reference, block["measured"].T
     begin, counts = edges[:-1], np.diff(edges)
     known = np.add.reduceat(there.astype(np.int64), begin, axis=1)
     total = np.add.reduceat(np.where(there, late, 0), begin, axis=1)
     late = np.where(there, late, NULL)
     most = np.maximum.reduceat(late, begin, axis=1)
-    # The first of a column's steps that are as late.
+    # The first of a column's equally late steps.
     as_late = late == np.repeat(most, counts, axis=1)
     steps = np.where(as_late, np.arange(late.shape[1]), LATEST)
     return known, total, most, np.minimum.reduceat(steps, begin, axis=1)
@@ -109,9 +107,7 @@ def _of_ranks(block: Block, reference: Ints, edges: Ints) -> tuple[Ints, Ints, I
 def _row(
     known: Ints, total: Ints, most: Ints, step: Ints
 ) -> tuple[Floats, Floats, Floats, Ints, Ints]:
-    """A row's cells, from those of its ranks: the mean, that of the latest rank, and the maximum with
-    its step's and rank's positions.
-    """
+    """Join the cells of a row's ranks: mean, mean of the latest rank, and maximum with its position."""
     of_ranks = np.where(known > 0, total / np.maximum(known, 1) / 1e6, -np.inf).max(axis=0)
     known, total, latest = known.sum(axis=0), total.sum(axis=0), most.max(axis=0)
     step = np.where(most == latest, step, LATEST)

@@ -1,4 +1,4 @@
-"""What a run's logs hold, rank by rank, and what they lack."""
+"""Summarise a run's logs rank by rank: what they contain and what is missing."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from stallscope.run import Log, Run
 
 from ..settings.setup import number
 
-#: Timestamps within a step, in the order in which they are taken.
+#: Timestamps within a step, in order.
 STAMPS = ("data", "ready", "reduced")
-# Numbers further apart, as in a log with a damaged one, must not cost memory.
+# A damaged log with numbers further apart must not cost memory.
 _FURTHEST_APART = 10_000_000
 
 
 @dataclass(frozen=True)
 class RankLogs:
-    """What one rank left; nothing at all where ``files`` is 0."""
+    """The logs of one rank; there are none if ``files`` is 0."""
 
     rank: int
-    #: The host on which it ran last; None where it left no log.
+    #: The host on which it ran last; None if it left no log.
     host: str | None
     files: int
     size: int
@@ -34,10 +34,10 @@ class RankLogs:
     #: Steps that some other rank recorded in the same generations and this one did not.
     missing_steps: int
     torn: int
-    #: Whether its last log has an end.
+    #: Whether its last log has an end row.
     ended: bool
-    #: What recording cost: microseconds of the training thread per turn of its loop (the median of the
-    #: last turns), and bytes that were written. None where its last log does not tell.
+    #: The cost of recording: microseconds of the training thread per iteration (the median of the last
+    #: ones), and bytes written. None if its last log does not record them.
     cost_us: float | None = None
     written: int | None = None
 
@@ -48,14 +48,14 @@ class RankLogs:
 
 @dataclass(frozen=True)
 class Unplaced:
-    """Why timestamps are not where they could be, and on which ranks."""
+    """Why timestamps could not be placed, and on which ranks."""
 
     reason: str
     ranks: tuple[int, ...]
 
 
 def rank_logs(run: Run) -> tuple[RankLogs, ...]:
-    """Every rank that trained, by its number."""
+    """Summarise the logs of every rank that trained, by its number."""
     counts = np.zeros(len(run.logs), np.int64)
     for part in in_parts(run.steps):
         counts += np.bincount(part["log"].to_numpy(), minlength=len(run.logs))
@@ -75,13 +75,13 @@ def rank_logs(run: Run) -> tuple[RankLogs, ...]:
 
 
 def stamps_measured(run: Run) -> dict[str, float | None]:
-    """Per timestamp, in which share of the recorded steps it was taken; None without steps."""
+    """Return the share of recorded steps that have each timestamp; None without steps."""
     rows = run.steps.num_rows
     return {name: 1 - run.steps[name].null_count / rows if rows else None for name in STAMPS}
 
 
 def unplaced_stamps(run: Run) -> tuple[Unplaced, ...]:
-    """The reasons that recorders give for timestamps that they could not place."""
+    """Return the recorders' reasons for timestamps that they could not place."""
     ranks: dict[str, set[int]] = {}
     for log in run.logs:
         reason = _reason(log)
@@ -124,7 +124,7 @@ def _of_rank(
 
 
 def _steps_by_generation(run: Run) -> dict[int, int]:
-    """How many different steps the ranks of each generation recorded together."""
+    """Count the distinct steps of each generation over all ranks."""
     numbers = pc.unique(run.steps["generation"]).to_pylist()
     return {one: _different(of_generation(run.steps, one)["step"]) for one in sorted(numbers)}
 

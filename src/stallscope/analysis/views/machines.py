@@ -1,4 +1,4 @@
-"""What machines measured of themselves, sorted for people: quantities, and their values over time."""
+"""Sort what machines measured for people: quantities, and their values over time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.run import Run, Series
 
 _DEVICE = re.compile(r"^gpu_[0-9]+_")
-# What tells most of where time went comes first.
+# The quantities that explain most come first.
 _FIRST = ("gpu_utilization", "cpu_utilization", "gpu_memory_usage", "system_memory_usage")
-# A value is about the time since the one before it. Further apart than so many times the usual
-# distance, nothing was measured between them.
+# A value covers the time since the previous one, unless that is this many times the usual distance ago.
 _LONGEST_DISTANCES = 2.0
 
 
@@ -23,28 +22,28 @@ _LONGEST_DISTANCES = 2.0
 class Quantity:
     """One kind of measurement, of all machines and devices together or of one of them."""
 
-    #: As its log calls it; without the number of a device where it is of several.
+    #: Its name in the log; without the device's number if it covers several.
     name: str
     unit: str
     series: tuple[Series, ...]
-    #: Whether it is of all that measured it.
+    #: Whether it covers all machines and devices.
     whole: bool
 
     @property
     def key(self) -> str:
-        """Its own among the quantities of a run; for addresses."""
+        """A unique key among the quantities of a run, for addresses."""
         node = "" if self.whole else self.series[0].node or ""
         return "/".join(part for part in (node, self.name, self.unit) if part)
 
     @property
     def top(self) -> float:
-        """What an axis from zero goes to."""
+        """The end of an axis that starts at zero."""
         highest = max(float(series.value.max()) for series in self.series)
         return max(highest, 100.0) if self.unit == "%" else max(highest, 0.0) or 1.0
 
     @property
     def devices(self) -> int:
-        """How many GPUs it is of; 0 where it is of none."""
+        """The number of GPUs that it covers."""
         return sum(_DEVICE.match(series.name) is not None for series in self.series)
 
     @property
@@ -54,7 +53,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Columns:
-    """Values side by side; NaN where nothing was measured."""
+    """Values in columns of equal width; NaN where nothing was measured."""
 
     low: Floats
     mean: Floats
@@ -63,17 +62,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class Figures:
-    """Values between two moments: their mean, and from which to which single ones go."""
+    """Values between two moments: their mean, minimum and maximum."""
 
     mean: float
     low: float
     high: float
-    #: How many there are.
+    #: The number of values.
     values: int
 
 
 def quantities(run: Run) -> list[Quantity]:
-    """What was measured, the most telling first: of all together, then of each of several."""
+    """Return the quantities measured, the most useful first: of all machines, then of each."""
     groups: dict[tuple[str, str], list[Series]] = {}
     for series in run.series:
         groups.setdefault((_DEVICE.sub("gpu_", series.name), series.unit), []).append(series)
@@ -91,17 +90,17 @@ def quantities(run: Run) -> list[Quantity]:
 def over(
     times: Sequence[Ints], values: Sequence[Floats], begin: int, end: int, columns: int
 ) -> Columns:
-    """Series side by side as columns of equal width, for one picture.
+    """Bin series into columns of equal width, for one chart.
 
-    A column holds the least, the mean and the greatest of its values, where it has none the value that
-    its time is about. The mean over several series counts each of them once.
+    A column has the minimum, the mean and the maximum of its values, or the value that covers its time.
+    The mean over several series counts each of them once.
 
     Args:
         times: of the values of each series, ascending, in any nanoseconds.
-        values: as many of each.
-        begin: where the first column begins, in the same nanoseconds.
-        end: where the last one ends.
-        columns: how many there are.
+        values: the values of each series.
+        begin: the start of the first column, in the same nanoseconds.
+        end: the end of the last column.
+        columns: their number.
     """
     edges = np.linspace(begin, end, columns + 1).astype(np.int64)
     low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
@@ -123,7 +122,7 @@ def over(
 
 
 def between(series: Sequence[Series], begin: int, end: int) -> Figures | None:
-    """All values from one wall time to another, nanoseconds since 1970; None where there are none."""
+    """Summarise the values between two wall times, nanoseconds since 1970; None without values."""
     parts = []
     for one in series:
         first, last = np.searchsorted(one.wall_ns, (begin, end + 1))
@@ -133,7 +132,7 @@ def between(series: Sequence[Series], begin: int, end: int) -> Figures | None:
 
 
 def figures_of(values: Floats) -> Figures:
-    """Of one value at least."""
+    """Summarise at least one value."""
     return Figures(float(values.mean()), float(values.min()), float(values.max()), len(values))
 
 
@@ -157,6 +156,6 @@ def _columns(at: Ints, value: Floats, edges: Ints) -> Columns:
 
 
 def _worth(name: str, unit: str) -> tuple[int, str, str]:
-    # A share says more than a size.
+    # Shares come before sizes.
     first = _FIRST.index(name) if name in _FIRST and unit == "%" else len(_FIRST)
     return first, name, unit

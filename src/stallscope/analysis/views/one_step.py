@@ -1,4 +1,4 @@
-"""One step of all ranks: who was last, why, and what that cost the others."""
+"""Analyse one step of all ranks: which rank was last, why, and what that cost the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..ledger.ledger import GAPS, STAGES, Ledger
 from ..result import Analysis
 
 _MS = 1e-6
-# A step is late where its last rank comes later than chance and habit explain.
+# A step is unusual if its last rank is later than chance and its usual lateness explain.
 _LATE_SDS = 6.0
 _SMALLEST_SHARE = 0.05
 _WINDOW = 51
@@ -30,44 +30,44 @@ class RankInStep:
     input: float
     compute: float
     wait: float
-    #: From the step's begin until its gradients were ready.
+    #: From the step's start until its gradients were ready.
     arrival: float
 
 
 @dataclass(frozen=True)
 class OneStep:
-    """A step of a ledger, taken apart; milliseconds unless named otherwise."""
+    """An analysed step of a ledger; milliseconds unless named otherwise."""
 
     #: Position in the ledger.
     at: int
     step: int
     epoch: int
     warm_up: bool
-    #: How often the step is in the ledger: a job that was restarted may have run it again.
+    #: How often the step is in the ledger: a restarted job may have repeated it.
     times: int
     total: float
     allreduce: float
-    #: By kind of GAPS, where there are any.
+    #: Milliseconds by kind of GAPS; empty without any.
     gaps: tuple[tuple[str, float], ...]
-    #: Those that were measured, the last one first.
+    #: The measured ranks, the last one first.
     ranks: tuple[RankInStep, ...]
     unmeasured: tuple[int, ...]
-    #: Ranks; with a single one, both are that one.
+    #: Ranks; both are the same if there is only one.
     last: int
     reference: int
-    #: The stage that explains most of how much later the last rank was than the reference rank, and
-    #: how long it usually takes on the last rank: the median over the steady steps, None without any.
+    #: The stage that explains most of the last rank's delay against the reference rank, and its
+    #: usual time on the last rank: the median over the steady steps, None without any.
     cause: str
     usually: float | None
-    #: What all ranks waited for the last one, rank-seconds.
+    #: The time that all ranks waited for the last one, rank-seconds.
     waited_rank_s: float
-    #: Whether the last rank came later than chance and habit explain.
+    #: Whether the step is unusual: its last rank was later than usual and than chance explains.
     late: bool
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Numbers of the steps before and after one; None where there is none."""
+    """Numbers of the previous and next steps; None if there is none."""
 
     previous: int | None
     next: int | None
@@ -76,7 +76,7 @@ class Neighbours:
 
 
 def find_step(analysis: Analysis, step: int) -> OneStep | None:
-    """A step by its number, its last run where it came again; None where it is not in the ledger."""
+    """Find a step by its number, the last time it ran; None if it is not in the ledger."""
     ledger = analysis.ledger
     if ledger is None:
         return None
@@ -85,7 +85,7 @@ def find_step(analysis: Analysis, step: int) -> OneStep | None:
 
 
 def neighbours(analysis: Analysis, at: int) -> Neighbours:
-    """The steps around the one at a position of the ledger."""
+    """Find the steps next to the one at a position of the ledger."""
     ledger = analysis.ledger
     if ledger is None:
         return Neighbours(None, None, None, None)
@@ -100,12 +100,13 @@ def neighbours(analysis: Analysis, at: int) -> Neighbours:
 
 
 def late_steps(analysis: Analysis) -> Ints:
-    """Positions in the ledger of steady steps that are late beyond chance and habit."""
+    """Find unusual steps among the steady ones, as positions in the ledger."""
     ledger, steady = analysis.ledger, analysis.steady
     if ledger is None or steady is None:
         return np.zeros(0, np.int64)
     imbalance = steady.imbalance.astype(np.float64)
-    # Around it: a rank that has become slow for good is no surprise in every further step.
+    # Compared with nearby steps: a rank that has become slow for good is not unusual in every later
+    # step.
     over = imbalance - ndimage.median_filter(imbalance, size=_WINDOW, mode="nearest")
     smallest = _SMALLEST_SHARE * float(np.median(steady.total))
     late = over > max(_LATE_SDS * robust_sd(over), smallest)

@@ -1,4 +1,4 @@
-"""How far a run is that is being recorded, and how long it will take at the pace that it has."""
+"""Estimate how far a running job is, and how long it will take at its pace."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from stallscope.run import Run
 
 from ..result import Analysis
 
-# A rank so many steps, and so many writes of its log, behind the furthest one has stopped.
+# A rank that is this many steps, and this many writes of its log, behind the others has stopped.
 _BEHIND_STEPS = 3
 _BEHIND_WRITES = 2
 
 
 @dataclass(frozen=True)
 class Progress:
-    """None is what the logs do not say."""
+    """The progress of a job; None where the logs do not show it."""
 
-    #: The step that was reduced last, on any rank, and the epoch that it belongs to.
+    #: The last step that was reduced on any rank, and its epoch.
     last_step: int
     epoch: int | None
-    #: Steps of the whole training, and how many of them are done: both without what was trained before
-    #: a checkpoint from which it went on.
+    #: Steps of the whole training, and how many of them are done, without those before a checkpoint
+    #: from which the job resumed.
     done: int | None
     total: int | None
-    #: Seconds at the pace of the steps that are known, with what lay between them.
+    #: Seconds left at the pace so far, including time between steps.
     left_s: float | None
-    #: Ranks whose logs end some steps before the furthest one, each with its last step.
+    #: Ranks whose logs end some steps before the others', each with its last step.
     behind: tuple[tuple[int, int], ...]
 
 
 def progress(analysis: Analysis) -> Progress | None:
-    """How far a run is; None before its first step."""
+    """Return the progress of a run; None before its first step."""
     run = analysis.run
     if not run.steps.num_rows:
         return None
@@ -55,7 +55,7 @@ def progress(analysis: Analysis) -> Progress | None:
 
 
 def _per_epoch(run: Run) -> int | None:
-    """Steps of an epoch: several batches may be one of them."""
+    """Return the steps of an epoch: several batches may be one step."""
     batches = _number(run, "batches_per_epoch")
     passes = _number(run, "backward_passes_per_step") or 1
     return None if batches is None or batches < passes else batches // passes
@@ -67,7 +67,7 @@ def _number(run: Run, name: str) -> int | None:
 
 
 def _pace_s(analysis: Analysis) -> float | None:
-    """Seconds from one step to the next, validation and checkpoints included where there were any."""
+    """Return seconds from one step to the next, including validation and checkpoints."""
     ledger = analysis.steady
     if ledger is None or len(ledger) < 2:
         return None if analysis.step is None else analysis.step.mean / 1e3
@@ -76,7 +76,7 @@ def _pace_s(analysis: Analysis) -> float | None:
 
 
 def _behind(run: Run, last: int, pace: float | None) -> tuple[tuple[int, int], ...]:
-    # Logs are written at times, not with every step.
+    # Logs are written about once a second, not with every step.
     every = run.fact("flush_seconds")
     writes = _BEHIND_WRITES * every / pace if pace and isinstance(every, int | float) else 0
     allowed = _BEHIND_STEPS + writes

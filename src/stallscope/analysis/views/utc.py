@@ -1,4 +1,4 @@
-"""When the steps of a ledger were, by the wall clock of the rank that their axis is counted on."""
+"""Return the wall time of the steps of a ledger, by the clock of its reference rank."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..ledger.ledger import Ledger
 
 
 def reduced_at(run: Run, ledger: Ledger) -> Ints | None:
-    """Wall time at which each step was reduced, nanoseconds since 1970 in UTC.
+    """Return the wall time at which each step was reduced, nanoseconds since 1970 in UTC.
 
-    None where no wall clock ties the ledger to UTC, or several do that have nothing in common.
+    None if no wall clock ties the ledger to UTC, or several unrelated ones do.
     """
     rank = ledger.ranks[0]
     logs = [log for log in run.logs if log.rank == rank and log.wall_minus_monotonic]
@@ -27,7 +27,7 @@ def reduced_at(run: Run, ledger: Ledger) -> Ints | None:
 
 
 def steady_wall(analysis: Analysis) -> tuple[int, int] | None:
-    """From when to when the steady steps were, nanoseconds since 1970; None where that is not known."""
+    """Return start and end of the steady steps, nanoseconds since 1970; None if unknown."""
     ledger = analysis.steady
     if ledger is None or not ledger.ranks or not len(ledger):
         return None

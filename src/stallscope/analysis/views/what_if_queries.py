@@ -1,8 +1,8 @@
-"""What-if questions that a user asks: so many times the bandwidth, so many ranks.
+"""Answer what-if questions: more bandwidth, other numbers of ranks.
 
-``bandwidth:4`` is answered from the run alone. ``ranks:64`` needs a model of the communication, fitted
-to the run and to others of the same job on other numbers of ranks; beyond them it is extrapolated, and
-from one size it goes from all bandwidth to all latency.
+``bandwidth:4`` is answered from the run alone. ``ranks:64`` needs a model of the communication,
+fitted to the run and to runs of the same job on other numbers of ranks. Beyond these it is
+extrapolated; from one size, the interval covers everything between pure bandwidth and pure latency.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _MOST_RANKS = 1_000_000
 
 
 def ask(fix: str, analysis: Analysis, others: Sequence[Analysis] = ()) -> WhatIf | None:
-    """The answer; None where the run has no ledger to replay.
+    """Answer a question; None if the run has no ledger to replay.
 
     Args:
         fix: ``bandwidth:FACTOR`` or ``ranks:NUMBER``.
-        analysis: the run that is asked about.
+        analysis: the run.
         others: further runs; those of the same job on other numbers of ranks are used.
 
     Raises:
-        ValueError: if that is no such question.
+        ValueError: if the question is neither.
     """
     kind, number = parse(fix)
     ledger = analysis.steady
     if ledger is None:
         return None
     if kind == "bandwidth":
-        # Whatever the run shows, the network with more bandwidth was not measured.
+        # A network with more bandwidth was not measured, whatever the run shows.
         return replace(faster(ledger, number), extrapolated=True)
     return _on_ranks(int(number), analysis, ledger, others)
 
 
 def parse(fix: str) -> tuple[str, float]:
-    """The kind of question and its number.
+    """Return the kind of question and its number.
 
     Raises:
-        ValueError: if that is no such question.
+        ValueError: if the question is neither.
     """
     kind, _, text = fix.partition(":")
     try:
