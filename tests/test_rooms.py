@@ -21,6 +21,7 @@ ROOMS = (
     "config",
     "arrays",
     "formatting",
+    "query",
     "run",
     "collector",
     "parsers",

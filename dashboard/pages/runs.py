@@ -13,6 +13,7 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.catalogue import Filter, parse_search
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.lists import counted
 
@@ -22,7 +23,6 @@ from ..components.notices import warnings_card
 from ..components.runs_table import BLOCK, GRID, line_of, runs_table
 from ..components.swatch import named_swatch
 from ..store import SORTS, RunStore
-from ..store.searching import Search, parse_search
 from .base import Page, View
 from .compare import compare_address
 
@@ -130,7 +130,7 @@ def lines_of(store: RunStore, request: Mapping[str, Any], text: str) -> Lines:
     try:
         search = parse_search(text)
     except UsageError as error:
-        search, mistake = Search(), str(error)
+        search, mistake = Filter(), str(error)
     found = [] if mistake else listing.found(search, sort, reverse=reverse)
     start = max(int(request.get("startRow") or 0), 0)
     part = found[start : start + BLOCK]

@@ -10,13 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.catalogue import Baselines, Entry
+from stallscope.catalogue import Baselines, Entry, Filter
 from stallscope.catalogue.entry import Summary as Figures
-from stallscope.catalogue.where import fold
+from stallscope.query import fold
 from stallscope.text.verdicts import short_verdict
 
 from .run_sources import Shelf
-from .searching import Search, began
 
 #: Runs of one job that a trend goes back to.
 _TREND = 12
@@ -133,7 +132,7 @@ class Listing:
         last = [value for value in known if value is not None][:_TREND]
         return last[::-1] if len(last) > 1 else []
 
-    def found(self, search: Search, sort: str = "", *, reverse: bool = False) -> list[Listed]:
+    def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[Listed]:
         """The runs that a search finds, in the order of a key of ``SORTS`` or as they are listed."""
         found = [one for one in self.shown if search.finds(one.entry, one.text)]
         value = SORTS.get(sort)
@@ -152,7 +151,7 @@ class Listing:
         for one in self.all:
             jobs[one.entry.job, one.entry.synthetic].append(one.entry)
         for entries in jobs.values():
-            entries.sort(key=lambda entry: began(entry) or "", reverse=True)
+            entries.sort(key=lambda entry: entry.began or "", reverse=True)
         return jobs
 
     def _id_of(self, entry: Entry | None) -> str | None:
@@ -176,7 +175,7 @@ def _verdict(_: Listing, one: Listed) -> Any:
 
 
 def _age(_: Listing, one: Listed) -> Any:
-    at = began(one.entry)
+    at = one.entry.began
     return None if at is None else -datetime.fromisoformat(at).timestamp()
 
 

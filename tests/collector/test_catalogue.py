@@ -27,6 +27,7 @@ from stallscope.catalogue import (
     baseline_for,
     checking,
     database,
+    parse_search,
     parse_where,
     series_of,
     single_rank_for,
@@ -557,6 +558,20 @@ def test_a_writer_that_is_killed_in_the_middle_leaves_the_last_state(store: Path
         ("id='; DROP TABLE runs; --'", ""),
         ("id~%", ""),
         ("model~''", "abcd"),
+        ("model==resnet50 and ranks>=64", "b"),
+        ("model=resnet50 or synthetic=yes", "abc"),
+        ("ranks>=64 model=resnet50 or hosts>=2", "bd"),
+        ("ranks>=64 (model=resnet50 or synthetic=yes)", "bc"),
+        ("not(ranks>=64)", "ad"),
+        ("not verdict=input not (ranks=1 or model~bert)", "b"),
+        ("(model='BERT large')", "c"),
+        ("(id=a or id=(b))", "a"),
+        ("bottleneck=input", "a"),
+        ("bottleneck~IMB size=64", "b"),
+        ("input.share>20%", "a"),
+        ("step_ms.mean<1h", ""),
+        ("ranks>=1,0", "bc"),
+        ("age<99w", "abcd"),
     ],
 )
 def test_filters(filled: Catalogue, where: str, found: str) -> None:
@@ -568,10 +583,27 @@ def test_filters(filled: Catalogue, where: str, found: str) -> None:
     ("where", "sentence"),
     [
         ("rank=3", "there is no field 'rank'; there are id, name,"),
+        ("rank=3", "; did you mean ranks?"),
+        ("verdcit=input", "; did you mean verdict?"),
         ("ranks", "'ranks' is not a condition: give field, operator and value"),
         ("ranks => 3", "'ranks => 3' is not a condition"),
         ("model=x OR 1=1", "'OR 1=1' is not a condition"),
-        ("ranks>=many", "ranks takes a whole number"),
+        ("model=x or", "column 11: the text ends where a condition is missing"),
+        ("(model=x", "column 9: the ( of column 1 is not closed"),
+        ("model='x')", "column 10: ')' is not a condition"),
+        ("name='open", "is not a condition"),
+    ],
+)
+def test_what_is_no_condition_gets_a_sentence(where: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_where(where)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        ("ranks>=many", "ranks>=many: ranks takes a whole number"),
         ("ranks=99999999999999999999", "ranks takes a whole number"),
         ("step_ms<nan", "step_ms takes a number"),
         ("synthetic=maybe", "synthetic takes yes or no"),
@@ -583,13 +615,20 @@ def test_filters(filled: Catalogue, where: str, found: str) -> None:
         ("model>3", "model can be =, != or, in words, ~"),
         ("ranks~3", "~ looks into words"),
         ("host=a", "use host~a"),
-        ("name='open", "is not a condition"),
+        ("age=3", "age takes a span"),
+        ("step_ms<20%", "step_ms takes a number"),
+        ("not (ranks>1 or ranks=x)", "ranks=x: ranks takes a whole number"),
         ("ranks>1 " * 51, "more than 50 conditions"),
+        ("(" * 31, "more than 30 levels within each other"),
     ],
 )
-def test_filters_that_cannot_be_read_get_a_sentence(where: str, sentence: str) -> None:
-    with pytest.raises(UsageError) as error:
+def test_filters_and_searches_that_cannot_be_read_get_a_sentence(where: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=r"^--where: ") as error:
         parse_where(where)
+    assert sentence in str(error.value)
+    with pytest.raises(UsageError) as error:
+        parse_search(f"resnet {where}")
+    assert "--where" not in str(error.value)
     assert sentence in str(error.value)
 
 

@@ -67,6 +67,16 @@ def check(text: str, analysis: Analysis | None = None) -> Outcome:
         ("job_s.total>1", True),
         ("job_s.total>1h", False),
         ("status=='completed'", True),
+        ("bottleneck=input and status != open", True),
+        ("input==bottleneck", True),
+        ("bottleneck!=bottleneck.cause", False),
+        ("bottleneck~NPU", True),
+        ("bottleneck~'compute'", False),
+        ("verdict=input and cause=input", True),
+        ("ranks=2 and steps=300 and not baseline.ranks=3", True),
+        ("input>10% and compute<90%", True),
+        ("step_ms>baseline+20ms", True),
+        ("job_s.total<1d", True),
     ],
 )
 def test_conditions_hold_or_not(text: str, held: bool) -> None:
@@ -84,6 +94,8 @@ def test_the_outcome_shows_the_numbers() -> None:
     assert said.endswith("), over 10%")
     assert check("job_s.total>1000").says.endswith("not over 1000 s")
     assert check("bottleneck=='imbalance'").says == "bottleneck is 'input', not 'imbalance'"
+    assert check("verdict~put").says == "verdict is 'input', with 'put'"
+    assert check("verdict~balance").says == "verdict is 'input', without 'balance'"
     beside = check("samples_per_second<0.9*baseline").says
     assert "under 0.9*baseline.samples_per_second, which is " in beside
 
@@ -249,7 +261,11 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
         ("gap>1 and step>3", "column 11: there is no figure 'step'; did you mean"),
         ("what_if.inputs.speedup>1", "column 1: there is no figure 'what_if.inputs.speedup'"),
         ("input.excess", "column 1: input.excess is no condition"),
-        ("input.excess=20%", "column 13: = compares nothing: say =="),
+        ("verdcit=input", "column 1: there is no figure 'verdcit'; did you mean verdict?"),
+        ("bottleneck=imblance", "column 12: bottleneck is never 'imblance'; did you mean"),
+        ("bottleneck=gap", "column 12: bottleneck is a word and gap a share"),
+        ("gap~20%", "column 1: ~ looks into words, and gap is a share"),
+        ("gap>3MB", "column 5: gap is a share and 3MB a size"),
         ("1<size<3", "column 7: a second comparison: join the two with and"),
         ("gap>1 && size>2", "column 7: '&' means nothing here; say and"),
         ("(gap>1", "column 7: the ( of column 1 is not closed"),

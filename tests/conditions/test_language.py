@@ -12,16 +12,19 @@ from hypothesis import strategies as st
 from simulator import Job
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
+from stallscope.catalogue import Entry, parse_search, parse_where
+from stallscope.catalogue.entry import Summary
 from stallscope.conditions import Condition, parse
 from stallscope.conditions.figures import known_names
-from stallscope.conditions.kinds import UNITS
+from stallscope.errors import UsageError
+from stallscope.query.kinds import UNITS
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 _NAMES = [name.replace("FIX", "input") for name in known_names()]
 _WORDS = [
     *_NAMES,
     *("baseline", "and", "or", "not", "surely", "(", ")", "'input'", "'", '"', "\x00", "‮"),
-    *("<", "<=", ">", ">=", "==", "!=", "=", "+", "-", "*", "/", "%", "ms", "s"),
+    *("<", "<=", ">", ">=", "==", "!=", "=", "~", "+", "-", "*", "/", "%", "ms", "s"),
     *(
         "0",
         "20",
@@ -33,6 +36,14 @@ _WORDS = [
         "what_if.'host:a.b'.saved_ms",
     ),
 ]
+
+FILTER_WORDS = ["model=x", "age<7d", "ranks", "host~'a", "started_at>=2026-11-21", "word", "3"]
+ENTRY = Entry(
+    *("folder", "id", "name", "source", "torch", "x"),
+    *(2, ("host-a",), 64, False, "open", None, "2026-11-22T00:00:00.000Z", 1000, {}, "job"),
+    summary=Summary(verdict="input"),
+    manifest="",
+)
 
 _amounts = st.recursive(
     st.one_of(
@@ -61,6 +72,7 @@ _comparisons = st.one_of(
         _amounts,
     ),
     st.sampled_from(["bottleneck=='input'", 'status != "open"', "size>1", "gap>=10%", "0<-gap"]),
+    st.sampled_from(["verdict=input", "cause~'in'", "ranks=2", "compute>=10%", "0<-step_ms"]),
 )
 _conditions = st.recursive(
     _comparisons,
@@ -127,6 +139,21 @@ def test_no_words_in_any_order_break_it(words: list[str], between: str) -> None:
 @example("-(-size)/(2/3)<1")
 def test_what_is_written_reads_the_same(text: str) -> None:
     _checked(text)
+
+
+@given(st.lists(st.sampled_from([*_WORDS, *FILTER_WORDS]), max_size=20), st.sampled_from(["", " "]))
+@example(["not", "(", "model", "~", "(x", "or"], " ")
+def test_no_words_in_any_order_break_a_filter(words: list[str], between: str) -> None:
+    for parse_any in (parse_where, parse_search):
+        try:
+            found = parse_any(between.join(words))
+        except UsageError as error:
+            said = str(error).removeprefix("--where: ")
+        else:
+            assert found.finds(ENTRY, "training") in (True, False)
+            continue
+        assert re.match(r"column \d+: \S|there is no field |\w.*?[<>=~].*?: \S", said)
+        assert said.isprintable()
 
 
 def test_parentheses_stay_where_they_matter() -> None:

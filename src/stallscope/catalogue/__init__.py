@@ -8,13 +8,15 @@ from them where it is missing or damaged.
 from .entry import Entry
 from .index import Catalogue
 from .matching import Baselines, baseline_for, series_of, single_rank_for
-from .where import parse_where
+from .where import Filter, parse_search, parse_where
 
 __all__ = [
     "Baselines",
     "Catalogue",
     "Entry",
+    "Filter",
     "baseline_for",
+    "parse_search",
     "parse_where",
     "series_of",
     "single_rank_for",

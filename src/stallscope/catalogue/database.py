@@ -18,7 +18,6 @@ from filelock import FileLock
 from stallscope.errors import UnknownVersionError, UnreadableError, UnwritableError
 
 from .rows import SCHEMA, SCHEMA_VERSION
-from .where import fold
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -151,9 +150,7 @@ class Database:
 
 
 def _connected(place: str | Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(place, timeout=_PATIENCE_SECONDS, isolation_level=None)
-    connection.create_function("folded", 1, fold, deterministic=True)
-    return connection
+    return sqlite3.connect(place, timeout=_PATIENCE_SECONDS, isolation_level=None)
 
 
 def _in_memory() -> sqlite3.Connection:

@@ -109,6 +109,11 @@ class Entry:
     #: The manifest that this is about.
     manifest: str
 
+    @property
+    def began(self) -> str | None:
+        """When the run began, in UTC; one that does not say so is as old as its collection."""
+        return self.started_at or self.collected_at
+
     @classmethod
     def of(cls, run: Run, analysis: Analysis | None, folder: Path) -> Entry:
         """The entry of a run that was saved in a folder of a store.

@@ -21,8 +21,9 @@ from . import values
 from .database import Database
 from .entry import Entry
 from .rows import COLUMNS, SELECTED, entry_of, row_of
-from .where import Condition, clause_of, order_of
+from .where import Filter, order_of
 
+_ALL = Filter()
 _INSERT = f"INTO runs ({SELECTED}) VALUES ({', '.join('?' * len(COLUMNS))})"
 
 
@@ -105,32 +106,33 @@ class Catalogue:
 
     def entries(
         self,
-        where: Sequence[Condition] = (),
+        where: Filter = _ALL,
         order: str = "age",
         *,
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[Entry]:
-        """Runs for which all conditions hold: the newest first unless another order is asked for.
+        """The runs that a filter finds: the newest first unless another order is asked for.
 
         Raises:
             UsageError: if there is no such field to order by.
             UnreadableError: if the catalogue cannot be read.
         """
-        clause, parameters = clause_of(where)
         return self._select(
-            f"{clause} ORDER BY {order_of(order, reverse)} LIMIT ?",
-            (*parameters, -1 if limit is None else limit),
+            f"{_clause_of(where)} ORDER BY {order_of(order, reverse)} LIMIT ?",
+            (-1 if limit is None else limit,),
+            where,
         )
 
-    def count(self, where: Sequence[Condition] = ()) -> int:
-        """For how many runs all conditions hold."""
-        clause, parameters = clause_of(where)
-        return self._database.read(
-            lambda rows: int(
-                rows.execute(f"SELECT count(*) FROM runs {clause}", parameters).fetchone()[0]
-            )
-        )
+    def count(self, where: Filter = _ALL) -> int:
+        """How many runs a filter finds."""
+
+        def counted(rows: sqlite3.Connection) -> int:
+            _define(where, rows)
+            (number,) = rows.execute(f"SELECT count(*) FROM runs {_clause_of(where)}").fetchone()
+            return int(number)
+
+        return self._database.read(counted)
 
     def find(self, run_id: str) -> Entry | None:
         """The run of that id that was collected last; None where there is none."""
@@ -190,11 +192,23 @@ class Catalogue:
 
         self._database.write(change, kept=kept)
 
-    def _select(self, clause: str, parameters: Sequence[Any]) -> list[Entry]:
+    def _select(self, clause: str, parameters: Sequence[Any], where: Filter = _ALL) -> list[Entry]:
         statement = f"SELECT {SELECTED} FROM runs {clause}"
-        return self._database.read(
-            lambda rows: [entry_of(row) for row in rows.execute(statement, parameters)]
-        )
+
+        def selected(rows: sqlite3.Connection) -> list[Entry]:
+            _define(where, rows)
+            return [entry_of(row) for row in rows.execute(statement, parameters)]
+
+        return self._database.read(selected)
+
+
+def _define(where: Filter, rows: sqlite3.Connection) -> None:
+    """Let SQLite call the filter, so that only rows that it finds become entries."""
+    rows.create_function("found", len(where.columns), where.finds_row)
+
+
+def _clause_of(where: Filter) -> str:
+    return "" if where.node is None else f"WHERE found({', '.join(where.columns)})"
 
 
 def folders_of(store: Path) -> set[str]:

@@ -1,99 +1,113 @@
-"""Filters as people type them: ``model=resnet50 ranks>=8 verdict=input``.
+"""The fields of the list of runs, as filters take them: ``model=resnet50 ranks>=8 verdict=input``.
 
-Fields and operators are looked up in tables, and values are only ever bound to a statement.
+Columns come from a table, and values are never pasted into a statement.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 from stallscope.errors import UsageError
+from stallscope.query import (
+    NO,
+    YES,
+    Field,
+    FieldKind,
+    Judgement,
+    State,
+    Test,
+    Word,
+    amount,
+    find,
+    judge,
+    parse_filter,
+)
+from stallscope.query.filters import unknown_field
+from stallscope.query.kinds import Kind
+from stallscope.query.syntax import Node, leaves_of
 
 from . import values
-from .entry import SHARES
+from .entry import SHARES, Entry
 
-_MOST_CONDITIONS = 50
-_CONDITION = re.compile(
-    r"""\s*(?P<field>\w+)\s*(?P<operator>!=|>=|<=|=|<|>|~)\s*"""
-    r"""(?P<value>"[^"]*"|'[^']*'|[^\s"'<>=!~]\S*)(?=\s|$)"""
-)
-_SPANS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_SIZES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_SIZES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-_WORDS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-# An age grows as the time at which a run began goes back; without one it is as old as its collection.
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_BEGAN = "coalesce(started_at, collected_at)"
+_ORDERED = ("<", "<=", ">", ">=")
+_BOOLS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A field, how it is compared, and with what."""
+class Filter:
+    """Conditions on runs, and words that are looked for in their texts; without any it finds all."""
 
-    field: str
-    operator: str
-    value: str | int | float | bool
+    node: Node | None = None
 
-    @property
-    def sql(self) -> str:
-        """For a WHERE clause, with one parameter. What is not known is equal to nothing."""
-        column = _column_of(self.field)
-        if self.operator == "~":
-            return f"instr(folded({column}), folded(?)) > 0"
-        operator = "IS NOT" if self.operator == "!=" else self.operator
-        return f"{column} {operator} ?"
+    def finds(self, entry: Entry, text: str = "") -> bool:
+        """Return whether it finds a run. ``text`` is where its words are looked for, folded."""
+        return self._holds(lambda field: field.read(entry), text)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The SQL of the values on which it depends."""
+        leaves = () if self.node is None else leaves_of(self.node)
+        return tuple(dict.fromkeys(leaf.field.column for leaf in leaves if isinstance(leaf, Test)))
+
+    def finds_row(self, *row: Any) -> bool:
+        """Return whether it finds the run that has these values of ``columns``."""
+        known = dict(zip(self.columns, row, strict=True))
+        return self._holds(lambda field: known[field.column], "")
+
+    def _holds(self, value_of: Callable[[Field], Any], text: str) -> bool:
+        def compare(leaf: Test | Word, _: bool) -> Judgement:
+            if isinstance(leaf, Word):
+                return YES if leaf.text in text else NO
+            return YES if leaf.holds(value_of(leaf.field)) else NO
+
+        return self.node is None or judge(self.node, compare).state is State.YES
 
 
-def parse_where(text: str) -> list[Condition]:
-    """The conditions of a filter, all of which are to hold.
+def parse_where(text: str) -> Filter:
+    """Return the filter of ``--where``.
 
     Raises:
         UsageError: if it cannot be read.
     """
-    conditions: list[Condition] = []
-    at = 0
-    text = text.strip()
-    while at < len(text):
-        match = _CONDITION.match(text, at)
-        if match is None:
-            raise UsageError(
-                f"--where: {text[at:].strip()!r} is not a condition: give field, operator and value, "
-                "such as 'ranks>=8 verdict=input'"
-            )
-        conditions.append(_condition(*match.group("field", "operator", "value")))
-        at = match.end()
-    if len(conditions) > _MOST_CONDITIONS:
-        raise UsageError(f"--where: more than {_MOST_CONDITIONS} conditions")
-    return conditions
+    try:
+        return Filter(parse_filter(text, FIELDS))
+    except ValueError as error:
+        raise UsageError(f"--where: {error}") from None
 
 
-def order_of(field: str, reverse: bool = False) -> str:
+def parse_search(text: str) -> Filter:
+    """Return the filter of a search: words, and conditions, the last of which may be half typed.
+
+    Raises:
+        UsageError: if a condition cannot be read.
+    """
+    try:
+        return Filter(parse_filter(text, FIELDS, words=True))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def order_of(name: str, reverse: bool = False) -> str:
     """The ORDER BY clause: texts from A, numbers and times from the largest; unknown ones last.
 
     Raises:
         UsageError: if there is no such field.
     """
-    falls = _kind_of("--sort", field) is not _TEXT
-    column = _column_of(field)
+    field = find(FIELDS, name)
+    if field is None:
+        raise UsageError(f"--sort: {unknown_field(name, FIELDS)}")
+    falls = field.kind not in (_TEXT, _TEXTS)
     direction = "DESC" if falls != reverse else "ASC"
-    return f"{column} IS NULL, {column} COLLATE NOCASE {direction}, folder"
+    return f"{field.column} IS NULL, {field.column} COLLATE NOCASE {direction}, folder"
 
 
-def _column_of(field: str) -> str:
-    return _BEGAN if field == "age" else field
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """A kind of field: how its values are read, and what they look like."""
-
-    read: Callable[[str], str | int | float | bool]
-    example: str
+def _text(text: str) -> str:
+    return values.text(text) or ""
 
 
 def _whole(text: str) -> int:
@@ -101,21 +115,6 @@ def _whole(text: str) -> int:
     if value is None:
         raise ValueError("too large")
     return value
-
-
-def _number(text: str) -> float:
-    value = values.number(float(text))
-    if value is None:
-        raise ValueError("not finite")
-    return value
-
-
-def _share(text: str) -> float:
-    return _number(text[:-1]) / 100 if text.endswith("%") else _number(text)
-
-
-def _size(text: str) -> int:
-    return _whole(str(int(_amount(text, _SIZES))))
 
 
 def _moment(text: str) -> str:
@@ -126,94 +125,60 @@ def _moment(text: str) -> str:
 
 
 def _age(text: str) -> str:
-    """The time at which what is so old began."""
-    began = datetime.now(UTC) - timedelta(seconds=_amount(text, _SPANS))
+    """Return when a run began that is so old now."""
+    began = datetime.now(UTC) - timedelta(milliseconds=amount(text, unit=Kind.MS, needs_unit=True))
     return values.moment(began) or ""
 
 
-def _amount(text: str, units: Mapping[str, int]) -> float:
-    match = _AMOUNT.fullmatch(text)
-    if match is None:
-        raise ValueError("no amount")
-    return float(match[1]) * units[match[2]]
+_IN_WORDS = "{field} can be =, != or, in words, ~"
+_TEXT = FieldKind(_text, "a word, or words in quotes", ("==", "!=", "~"), _IN_WORDS)
+_TEXTS = FieldKind(_text, _TEXT.example, ("~",), "a run may have many; use {field}~{value}")
+_YES = FieldKind(lambda text: _BOOLS[text.lower()], "yes or no", ("==", "!="), _IN_WORDS)
+_WHOLE = FieldKind(_whole, "a whole number")
+_NUMBER = FieldKind(amount, "a number")
+_MS = FieldKind(partial(amount, unit=Kind.MS), "a number, or a time such as 30ms")
+_SHARE = FieldKind(partial(amount, unit=Kind.SHARE), "a share, such as 0.2 or 20%")
+_SIZE = FieldKind(partial(amount, unit=Kind.SIZE), "a size, such as 500MB")
+_TIME = FieldKind(_moment, "a time, such as 2026-11-21 or 2026-11-21T18:00:00Z")
+_AGE = FieldKind(
+    _age,
+    "a span, such as 7d (units: s, min, h, d, w)",
+    _ORDERED,
+    "an age is compared by < or >",
+    # An age grows as the time at which a run began goes back.
+    is_reversed=True,
+)
 
 
-_TEXT = _Kind(str, "a word, or words in quotes")
-_WHOLE = _Kind(_whole, "a whole number")
-_NUMBER = _Kind(_number, "a number")
-_SHARE = _Kind(_share, "a share, such as 0.2 or 20%")
-_SIZE = _Kind(_size, "a size, such as 500MB")
-_YES = _Kind(lambda text: _WORDS[text.lower()], "yes or no")
-_TIME = _Kind(_moment, "a time, such as 2026-11-21 or 2026-11-21T18:00:00Z")
-_AGE = _Kind(_age, f"a span, such as 7d (units: {', '.join(_SPANS)})")
+def _of_entry(kind: FieldKind, *names: str) -> dict[str, Field]:
+    return {name: Field(kind, attrgetter(name), name) for name in names}
 
-FIELDS: Mapping[str, _Kind] = {
-    "id": _TEXT,
-    "name": _TEXT,
-    "folder": _TEXT,
-    "source": _TEXT,
-    "framework": _TEXT,
-    "model": _TEXT,
-    "host": _TEXT,
-    "status": _TEXT,
-    "verdict": _TEXT,
-    "cause": _TEXT,
-    "fault": _YES,
-    "ranks": _WHOLE,
-    "hosts": _WHOLE,
-    "steps": _WHOLE,
-    "epochs": _WHOLE,
-    "batch_size": _WHOLE,
-    "synthetic": _YES,
-    "samples_per_second": _NUMBER,
-    "step_ms": _NUMBER,
-    **dict.fromkeys(SHARES, _SHARE),
-    "bytes": _SIZE,
-    "started_at": _TIME,
-    "collected_at": _TIME,
-    "age": _AGE,
+
+def _of_summary(kind: FieldKind, *names: str) -> dict[str, Field]:
+    """Return fields that a run has once it was analysed."""
+    return {name: Field(kind, attrgetter(f"summary.{name}"), name) for name in names}
+
+
+def _share(name: str) -> Field:
+    return Field(_SHARE, lambda entry: entry.summary.shares.get(name), name)
+
+
+FIELDS: Mapping[str, Field] = {
+    **_of_entry(_TEXT, "id", "name", "folder", "source", "framework", "model"),
+    "host": Field(_TEXTS, lambda entry: " ".join(entry.hosts), "host"),
+    **_of_entry(_TEXT, "status"),
+    **_of_summary(_TEXT, "verdict", "cause"),
+    **_of_summary(_YES, "fault"),
+    # It is 0 if the number is not known.
+    "ranks": Field(_WHOLE, lambda entry: entry.ranks or None, "nullif(ranks, 0)"),
+    "hosts": Field(_WHOLE, lambda entry: len(entry.hosts), "hosts"),
+    **_of_summary(_WHOLE, "steps", "epochs"),
+    **_of_entry(_WHOLE, "batch_size"),
+    **_of_entry(_YES, "synthetic"),
+    **_of_summary(_NUMBER, "samples_per_second"),
+    **_of_summary(_MS, "step_ms"),
+    **{name: _share(name) for name in SHARES},
+    **_of_entry(_SIZE, "bytes"),
+    **_of_entry(_TIME, "started_at", "collected_at"),
+    "age": Field(_AGE, attrgetter("began"), "coalesce(started_at, collected_at)"),
 }
-
-
-def _kind_of(option: str, field: str) -> _Kind:
-    if field not in FIELDS:
-        raise UsageError(f"{option}: there is no field {field!r}; there are {', '.join(FIELDS)}")
-    return FIELDS[field]
-
-
-def _condition(field: str, operator: str, text: str) -> Condition:
-    kind = _kind_of("--where", field)
-    if text[0] in "\"'":
-        text = text[1:-1]
-    if operator == "~":
-        if kind is not _TEXT:
-            raise UsageError(f"--where: {field}~{text}: ~ looks into words, and {field} is none")
-        return Condition(field, operator, values.text(text) or "")
-    if field == "host":
-        raise UsageError(f"--where: {field}{operator}{text}: a run may have many; use host~{text}")
-    if kind in (_TEXT, _YES) and operator not in ("=", "!="):
-        raise UsageError(f"--where: {field}{operator}{text}: {field} can be =, != or, in words, ~")
-    try:
-        value = kind.read(text)
-    except (ValueError, KeyError, OverflowError):
-        raise UsageError(
-            f"--where: {field}{operator}{text}: {field} takes {kind.example}"
-        ) from None
-    if field == "age":
-        if operator not in _TURNED:
-            raise UsageError(f"--where: age{operator}{text}: an age is compared by < or >")
-        return Condition(field, _TURNED[operator], value)
-    return Condition(field, operator, value if kind is not _TEXT else values.text(value) or "")
-
-
-def fold(value: Any) -> str:
-    """For comparing text whatever its case."""
-    return "" if value is None else str(value).casefold()
-
-
-def clause_of(conditions: Sequence[Condition]) -> tuple[str, list[str | int | float | bool]]:
-    """The WHERE clause and its parameters."""
-    if not conditions:
-        return "", []
-    clauses = " AND ".join(condition.sql for condition in conditions)
-    return f"WHERE {clauses}", [condition.value for condition in conditions]

@@ -16,10 +16,9 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from stallscope.catalogue import Baselines, Catalogue, Entry, parse_where
+from stallscope.catalogue import Baselines, Catalogue, Entry, Filter, parse_where
 from stallscope.catalogue.entry import CAUSES, SHARES
 from stallscope.catalogue.index import is_store
-from stallscope.catalogue.where import Condition
 from stallscope.charts.palette import COLOURS
 from stallscope.collector.address import address, where_is
 from stallscope.collector.store.layout import MANIFEST
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--where",
         metavar="FILTER",
         default="",
-        help="only runs for which all conditions hold: 'model=resnet50 ranks>=8 verdict=input'",
+        help="only matching runs: 'model=resnet50 (ranks>=8 or verdict=input)'",
     )
     parser.add_argument(
         "--sort",
@@ -90,9 +89,7 @@ def _here(place: str) -> Iterator[Path]:
         yield mirror.folder
 
 
-def _run(
-    options: argparse.Namespace, store: Path, where: Sequence[Condition], limit: int | None
-) -> int:
+def _run(options: argparse.Namespace, store: Path, where: Filter, limit: int | None) -> int:
     if not is_store(store):
         raise NotFoundError(_no_runs(store))
     with Catalogue.open(store) as catalogue:
@@ -225,7 +222,7 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
         _bar(summary.shares),
         _line(found),
         Text(decimal(entry.bytes, precision=0)),
-        Text(age(entry.started_at or entry.collected_at, now)),
+        Text(age(entry.began, now)),
     ]
 
 

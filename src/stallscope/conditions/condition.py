@@ -1,21 +1,22 @@
-"""A condition: read from text, held against an analysis."""
+"""A condition: parsed from text, evaluated for an analysis."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from stallscope.analysis import Analysis
 from stallscope.formatting.plain import plain
+from stallscope.query import State, judge, parse_expression
+from stallscope.query.syntax import Node
 
-from .evaluation import State, judge
-from .parser import read_parts
-from .syntax import Node
+from .evaluation import compare
 from .validation import checked_condition
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a condition held, and what that rests on, in a sentence without its full stop.
+    """Whether a condition held, and why, in a sentence without its full stop.
 
     ``held`` is None where a figure that decides is missing; ``says`` names it and the cause.
     """
@@ -26,7 +27,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a run; its text reads as the same condition again."""
+    """A condition on a run; parsing its text gives the same condition."""
 
     node: Node
 
@@ -34,19 +35,19 @@ class Condition:
         return str(self.node)
 
     def check(self, analysis: Analysis) -> Outcome:
-        """Hold the condition against a run.
+        """Evaluate the condition for a run.
 
         Point estimates decide; within ``surely(…)`` whole 95 % intervals do.
         """
-        found = judge(self.node, analysis)
+        found = judge(self.node, partial(compare, analysis))
         held = None if found.state is State.UNKNOWN else found.state is State.YES
-        return Outcome(held, plain(found.says))
+        return Outcome(held, plain("; ".join(dict.fromkeys(found.says))))
 
 
 def parse(text: str) -> Condition:
-    """Read a condition such as ``input.excess>20%``; docs/conditions.md has the language.
+    """Parse a condition such as ``input.excess>20%``; docs/conditions.md has the language.
 
     Raises:
-        ValueError: if it is none; the message is one sentence with the column it is about.
+        ValueError: if it is invalid; the message is one sentence with the column of the error.
     """
-    return Condition(checked_condition(read_parts(text)))
+    return Condition(checked_condition(parse_expression(text)))

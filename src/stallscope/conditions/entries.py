@@ -15,9 +15,9 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.entries import LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES, Ledger
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.query.kinds import Kind
 
 from .found import NO_BASELINE, Figure, Found, unmeasured
-from .kinds import Kind
 from .quantities import Missing, estimate
 
 _IMBALANCE = "imbalance"

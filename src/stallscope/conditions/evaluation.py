@@ -1,109 +1,113 @@
-"""A condition held against an analysis: logic in which some figures are not known, or not sure."""
+"""Comparisons of figures of an analysis, some of which may be missing or uncertain."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Callable, Mapping
 
 from stallscope.analysis import Analysis
+from stallscope.query import Judgement, State, fold
+from stallscope.query.evaluation import COMPARED
+from stallscope.query.kinds import UNITS
+from stallscope.query.syntax import Binary, Name, Node, Number, Text, Unary
 
 from . import sentences
-from .quantities import Missing, Quantity, minus
-from .syntax import Comparison, Joined, Node, Not, Surely
-from .values import Value, value_of
+from .figures import read
+from .found import Word
+from .quantities import Missing, Quantity, is_finite, minus, negative, over, plus, times
 
-_DECIDED = {
-    "<": lambda difference: difference < 0,
-    "<=": lambda difference: difference <= 0,
-    ">": lambda difference: difference > 0,
-    ">=": lambda difference: difference >= 0,
-    "==": lambda difference: difference == 0,
-    "!=": lambda difference: difference != 0,
+_OPERATIONS: Mapping[str, Callable[[Quantity, Quantity], Quantity | None]] = {
+    "+": plus,
+    "-": minus,
+    "*": times,
+    "/": over,
 }
 
 
-class State(IntEnum):
-    """In an order in which ``and`` is the least and ``or`` the greatest."""
-
-    NO = 0
-    #: Inside of ``surely``: an interval is on both sides of a limit.
-    UNSURE = 1
-    #: A figure is missing.
-    UNKNOWN = 2
-    YES = 3
+class _UnknownError(Exception):
+    """A figure is missing, or nothing can be computed; the message is why."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """A state and, in a sentence, what it rests on."""
-
-    state: State
-    says: str
-
-
-def judge(node: Node, analysis: Analysis, surely: bool = False) -> Judgement:
-    """Whether the condition holds; ``surely`` asks for the whole of every interval."""
-    if isinstance(node, Comparison):
-        return _compared(node, analysis, surely)
-    if isinstance(node, Joined):
-        parts = judge(node.left, analysis, surely), judge(node.right, analysis, surely)
-        return _joined(node.word, *parts)
-    if isinstance(node, Not):
-        return _inverse(judge(node.operand, analysis, surely))
-    assert isinstance(node, Surely)
-    inner = judge(node.operand, analysis, surely=True)
-    # Nested ones ask for the same.
-    state = State.NO if inner.state is State.UNSURE and not surely else inner.state
-    return Judgement(state, inner.says)
+def compare(analysis: Analysis, node: Binary, surely: bool) -> Judgement:
+    """Return whether a comparison holds; ``surely`` asks for the whole of every interval."""
+    try:
+        left, right = _value(node.left, analysis), _value(node.right, analysis)
+        if isinstance(left, Quantity) and isinstance(right, Quantity):
+            return _compare_amounts(node, left, right, surely)
+        assert isinstance(left, Word)
+        assert isinstance(right, Word)
+        return _compare_words(node, left, right)
+    except _UnknownError as error:
+        return Judgement(State.UNKNOWN, (str(error),))
 
 
-def _joined(word: str, left: Judgement, right: Judgement) -> Judgement:
-    state = (min if word == "and" else max)(left.state, right.state)
-    # Only what made it so is worth saying.
-    said = dict.fromkeys(one.says for one in (left, right) if one.state is state)
-    return Judgement(state, "; ".join(said))
-
-
-def _inverse(inner: Judgement) -> Judgement:
-    if inner.state in (State.YES, State.NO):
-        return Judgement(State.NO if inner.state is State.YES else State.YES, inner.says)
-    return inner
-
-
-def _compared(node: Comparison, analysis: Analysis, surely: bool) -> Judgement:
-    left, right = value_of(node.left, analysis), value_of(node.right, analysis)
-    for one in (left, right):
-        if isinstance(one, Missing):
-            return Judgement(State.UNKNOWN, one.why)
-    if not isinstance(left, Quantity) or not isinstance(right, Quantity):
-        return _compared_words(node, left, right)
+def _compare_amounts(node: Binary, left: Quantity, right: Quantity, surely: bool) -> Judgement:
     difference = minus(left, right)
-    held = _DECIDED[node.sign](difference.value)
+    held = COMPARED[node.word](difference.value, 0)
     said = sentences.amounts(node, left, right, difference, held)
     if not surely:
-        return Judgement(State.YES if held else State.NO, said)
+        return Judgement(State.YES if held else State.NO, (said,))
     if difference.spread is None:
-        return Judgement(State.UNKNOWN, f"{said}; it has no interval: {difference.without}")
-    return Judgement(_sure(node.sign, difference), said)
+        raise _UnknownError(f"{said}; it has no interval: {difference.without}")
+    return Judgement(_sure(node.word, difference), (said,))
 
 
 def _sure(sign: str, difference: Quantity) -> State:
-    """Whether it holds for all of the interval, for nothing of it, or for a part."""
+    """Return whether it holds for all of the interval, for nothing of it, or for a part."""
     low, high = difference.ci95 or (difference.value, difference.value)
     inside = [low, high, *([0.0] if low < 0 < high else [])]
-    held = {_DECIDED[sign](value) for value in inside}
+    held = {COMPARED[sign](value, 0) for value in inside}
     if len(held) > 1:
         return State.UNSURE
     return State.YES if held.pop() else State.NO
 
 
-def _compared_words(node: Comparison, left: Value, right: Value) -> Judgement:
-    words = [one for one in (left, right) if not isinstance(one, (Quantity, Missing))]
-    one, other = words
-    same = one.text == other.text
-    unsure = one.unsure or other.unsure
-    if not same and unsure:
-        named = node.left if one.unsure else node.right
-        return Judgement(State.UNKNOWN, f"{named} is not known: {unsure}")
-    held = same == (node.sign == "==")
-    return Judgement(State.YES if held else State.NO, sentences.words(node, one.text, other.text))
+def _compare_words(node: Binary, left: Word, right: Word) -> Judgement:
+    contains = node.word == "~"
+    alike = fold(right.text) in fold(left.text) if contains else left.text == right.text
+    unsure = left.unsure or right.unsure
+    if not alike and unsure:
+        named = node.left if left.unsure else node.right
+        raise _UnknownError(f"{named} is not known: {unsure}")
+    held = alike == (node.word != "!=")
+    said = sentences.words(node, left.text, right.text, held)
+    return Judgement(State.YES if held else State.NO, (said,))
+
+
+def _value(node: Node, analysis: Analysis) -> Quantity | Word:
+    """Return one side of a comparison.
+
+    Raises:
+        _UnknownError: if a figure is missing or cannot be computed.
+    """
+    if isinstance(node, Number):
+        kind, factor, divisor = UNITS[node.unit]
+        return Quantity(node.value * factor / divisor, kind)
+    if isinstance(node, Text):
+        return Word(node.text)
+    if isinstance(node, Name):
+        return _figure(node, analysis)
+    if isinstance(node, Unary):
+        return negative(_amount(node.operand, analysis))
+    assert isinstance(node, Binary)
+    left, right = _amount(node.left, analysis), _amount(node.right, analysis)
+    found = _OPERATIONS[node.word](left, right)
+    if found is None:
+        raise _UnknownError(f"{node} cannot be told: {node.right} is 0")
+    if not is_finite(found):
+        raise _UnknownError(f"{node} cannot be told: it is too large a number")
+    return found
+
+
+def _amount(node: Node, analysis: Analysis) -> Quantity:
+    value = _value(node, analysis)
+    assert isinstance(value, Quantity)
+    return value
+
+
+def _figure(name: Name, analysis: Analysis) -> Quantity | Word:
+    found = read(name.path, name.of_baseline, analysis)
+    if isinstance(found, Missing):
+        raise _UnknownError(f"{name} is not known: {found.why}")
+    if isinstance(found, Quantity) and not is_finite(found):
+        raise _UnknownError(f"{name} is not known: it was not measured")
+    return found

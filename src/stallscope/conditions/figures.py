@@ -10,11 +10,12 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.findings.finding import Severity
 from stallscope.analysis.ledger.job_time import JobTime
 from stallscope.arrays.stats import Mean
+from stallscope.query import find
+from stallscope.query.kinds import Kind
 
 from .entries import ENTRY_FIGURES
 from .found import NO_BASELINE, Figure, Found, Word, count, number, unmeasured
 from .gains import GAINS, gain_figure
-from .kinds import Kind
 from .quantities import Missing, Quantity, estimate
 
 _PERCENTILES = "percentiles have none"
@@ -25,7 +26,7 @@ def figure(path: tuple[str, ...]) -> Figure | None:
     """The figure of that name; None where there is none."""
     if len(path) == 3 and path[0] == "what_if":
         return gain_figure(path[1], path[2])
-    return _FIGURES.get(".".join(path))
+    return find(_FIGURES, ".".join(path))
 
 
 def known_names() -> list[str]:

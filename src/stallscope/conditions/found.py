@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
 from stallscope.arrays.stats import Mean
+from stallscope.query.kinds import Kind
 
-from .kinds import Kind
 from .quantities import Missing, Quantity, estimate
 
 #: Why what is held against a baseline is not known.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.arrays.stats import Mean
+from stallscope.query.kinds import Kind
 
 from .found import Figure, Found, number, unmeasured
-from .kinds import Kind
 from .quantities import Missing, Quantity, estimate
 
 

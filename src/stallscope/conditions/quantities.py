@@ -11,9 +11,8 @@ import math
 from dataclasses import dataclass
 
 from stallscope.arrays.stats import Mean
-
-from . import kinds
-from .kinds import Kind
+from stallscope.query import kinds
+from stallscope.query.kinds import Kind
 
 #: Why a figure may lack its interval.
 TOO_FEW_STEPS = "too few independent steps"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from stallscope.formatting.numbers import amount, between, interval, percent, rate, significant
+from stallscope.query.kinds import Kind
+from stallscope.query.syntax import TURNED, Binary, Name, Node, leaves_of
 
-from .kinds import Kind
 from .quantities import Quantity
-from .syntax import Arithmetic, Comparison, Name, Negative, Node
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _HELD = {
     "<": "under {}",
     "<=": "at most {}",
@@ -28,13 +27,11 @@ _NOT_HELD = {
 }
 
 
-def amounts(
-    node: Comparison, left: Quantity, right: Quantity, difference: Quantity, held: bool
-) -> str:
+def amounts(node: Binary, left: Quantity, right: Quantity, difference: Quantity, held: bool) -> str:
     """``input.excess is 31.2% (29.8% to 32.5%), over 20%``, and whether chance could decide."""
-    shown, beside, sign = (node.left, left), (node.right, right), node.sign
+    shown, beside, sign = (node.left, left), (node.right, right), node.word
     if not _has_figures(node.left) and _has_figures(node.right):
-        shown, beside, sign = beside, shown, _TURNED[sign]
+        shown, beside, sign = beside, shown, TURNED[sign]
     kind = shown[1].kind if beside[1].kind is Kind.BARE else beside[1].kind
     word = (_HELD if held else _NOT_HELD)[sign].format(_limit(*beside, kind))
     said = f"{shown[0]} is {_shown(shown[1], shown[1].kind)}, {word}"
@@ -46,28 +43,28 @@ def amounts(
     return f"{said}; the interval of the difference, {_ends(ends, difference.kind)}, includes 0"
 
 
-def words(node: Comparison, left: str, right: str) -> str:
+def words(node: Binary, left: str, right: str, held: bool) -> str:
     """``bottleneck is 'input', not 'imbalance'``"""
     name, own, other = (
         (node.left, left, right) if _has_figures(node.left) else (node.right, right, left)
     )
     said = f"{name} is '{own}'"
-    return said if own == other else f"{said}, not '{other}'"
+    if own == other:
+        return said
+    if node.word != "~":
+        return f"{said}, not '{other}'"
+    return f"{said}, {'with' if held else 'without'} '{other}'"
 
 
 def _limit(node: Node, value: Quantity, kind: Kind) -> str:
     """What it is compared with: as it was written, and what that is where it has to be computed."""
-    if _has_figures(node) or isinstance(node, Arithmetic):
+    if _has_figures(node) or isinstance(node, Binary):
         return f"{node}, which is {_shown(value.taken_as(kind), kind)}"
     return f"{node} {_UNITS[kind]}" if value.kind is Kind.BARE and kind in _UNITS else str(node)
 
 
 def _has_figures(node: Node) -> bool:
-    if isinstance(node, Negative):
-        return _has_figures(node.operand)
-    if isinstance(node, Arithmetic):
-        return _has_figures(node.left) or _has_figures(node.right)
-    return isinstance(node, Name)
+    return any(isinstance(leaf, Name) for leaf in leaves_of(node))
 
 
 def _shown(value: Quantity, kind: Kind) -> str:

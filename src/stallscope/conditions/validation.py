@@ -1,32 +1,33 @@
-"""Whether the parts of a condition mean something: names there are, and kinds that go together."""
+"""Validation of conditions: names exist, and kinds go together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 
-from . import kinds
+from stallscope.query import kinds
+from stallscope.query.kinds import UNITS, Kind
+from stallscope.query.names import nearest
+from stallscope.query.reader import wrong
+from stallscope.query.syntax import COMPARING, Binary, Name, Node, Number, Text, Unary, leaves_of
+
 from .figures import figure, known_names
-from .kinds import UNITS, Kind
-from .syntax import Arithmetic, Comparison, Joined, Name, Negative, Node, Not, Number, Surely, Text
-from .tokens import wrong
 
 _ORDERED = ("<", "<=", ">", ">=")
 
 
 def checked_condition(node: Node) -> Node:
-    """The condition, with ``baseline`` alone taken for the figure that it is compared with.
+    """Return the condition with its words as texts, and with the figure that ``baseline`` stands for.
 
     Raises:
         ValueError: if it is invalid; the message gives the error and its column.
     """
-    if isinstance(node, Joined):
+    if isinstance(node, Unary) and node.word in ("not", "surely"):
+        return replace(node, operand=checked_condition(node.operand))
+    if isinstance(node, Binary) and node.word in ("and", "or"):
         left, right = checked_condition(node.left), checked_condition(node.right)
         return replace(node, left=left, right=right)
-    if isinstance(node, (Not, Surely)):
-        return replace(node, operand=checked_condition(node.operand))
-    if isinstance(node, Comparison):
+    if isinstance(node, Binary) and node.word in COMPARING:
         return _checked_comparison(node)
     _kind_of(node)
     raise wrong(
@@ -34,8 +35,11 @@ def checked_condition(node: Node) -> Node:
     )
 
 
-def _checked_comparison(node: Comparison) -> Comparison:
-    names = [*_names(node.left), *_names(node.right)]
+def _checked_comparison(node: Binary) -> Binary:
+    node = replace(
+        node, left=_as_text(node.left, node.right), right=_as_text(node.right, node.left)
+    )
+    names = [leaf for leaf in leaves_of(node) if isinstance(leaf, Name)]
     for name in names:
         _check_name(name)
     alone = next((name for name in names if not name.path), None)
@@ -45,6 +49,8 @@ def _checked_comparison(node: Comparison) -> Comparison:
     left, right = _kind_of(node.left), _kind_of(node.right)
     if Kind.TEXT in (left, right):
         _check_words(node, left, right)
+    elif node.word == "~":
+        raise wrong(node.column, f"~ looks into words, and {node.left} is {left.value}")
     elif kinds.same(left, right) is None:
         raise wrong(
             node.right.column, f"{node.left} is {left.value} and {node.right} {right.value}"
@@ -52,15 +58,16 @@ def _checked_comparison(node: Comparison) -> Comparison:
     return node
 
 
-def _names(node: Node) -> Iterator[Name]:
-    """The figures of one side of a comparison."""
-    if isinstance(node, Name):
-        yield node
-    elif isinstance(node, Negative):
-        yield from _names(node.operand)
-    elif isinstance(node, Arithmetic):
-        yield from _names(node.left)
-        yield from _names(node.right)
+def _as_text(node: Node, other: Node) -> Node:
+    """Return a word without quotes as a text, if it is compared with a figure that is a word."""
+    compared = figure(other.path) if isinstance(other, Name) else None
+    if compared is None or compared.kind is not Kind.TEXT or not isinstance(node, Name):
+        return node
+    if node.of_baseline or len(node.path) > 1:
+        return node
+    (word,) = node.path
+    is_word = word in compared.choices or figure(node.path) is None
+    return Text(word, column=node.column) if is_word else node
 
 
 def _check_name(name: Name) -> None:
@@ -68,25 +75,16 @@ def _check_name(name: Name) -> None:
         return
     found = figure(name.path)
     if found is None:
-        raise wrong(name.column, f"there is no figure {str(name)!r}{_nearest(name)}")
+        raise wrong(name.column, f"there is no figure {str(name)!r}{_hint(name)}")
     if name.of_baseline and not found.of_baseline:
         raise wrong(name.column, f"a baseline has no {replace(name, of_baseline=False)} of its own")
 
 
-def _nearest(name: Name) -> str:
-    names = known_names()
-    written = str(replace(name, of_baseline=False))
-    within = [known for known in names if known.startswith(f"{written}.")]
-    near = within or get_close_matches(written, names, n=1) or _beginning_like(written, names)
+def _hint(name: Name) -> str:
+    near = nearest(str(replace(name, of_baseline=False)), known_names())
     if not near:
         return "; docs/conditions.md lists those there are"
-    return f"; did you mean {'baseline.' if name.of_baseline else ''}{near[0]}?"
-
-
-def _beginning_like(written: str, names: list[str]) -> list[str]:
-    firsts = [known.partition(".")[0] for known in names]
-    near = get_close_matches(written.partition(".")[0], firsts, n=1)
-    return [known for known in names if known.partition(".")[0] in near]
+    return f"; did you mean {'baseline.' if name.of_baseline else ''}{near}?"
 
 
 def _meant(alone: Name, names: list[Name]) -> Name:
@@ -103,9 +101,9 @@ def _filled(node: Node, meant: Name) -> Node:
     """One side of a comparison, with ``baseline`` alone replaced."""
     if isinstance(node, Name):
         return node if node.path else replace(meant, column=node.column)
-    if isinstance(node, Negative):
+    if isinstance(node, Unary):
         return replace(node, operand=_filled(node.operand, meant))
-    if isinstance(node, Arithmetic):
+    if isinstance(node, Binary):
         return replace(node, left=_filled(node.left, meant), right=_filled(node.right, meant))
     return node
 
@@ -119,42 +117,38 @@ def _kind_of(node: Node) -> Kind:
         _check_name(node)
         found = figure(node.path)
         return Kind.BARE if found is None else found.kind
-    if isinstance(node, Negative):
-        return _kind_of_negative(node)
-    if isinstance(node, Arithmetic):
+    if isinstance(node, Unary) and node.word == "-":
+        kind = _kind_of(node.operand)
+        if kind in (Kind.TEXT, Kind.TRUTH):
+            raise wrong(node.column, f"{node.operand} is {kind.value} and has no negative")
+        return kind
+    if isinstance(node, Binary) and node.word in "+-*/":
         return _kind_of_arithmetic(node)
     checked_condition(node)
     return Kind.TRUTH
 
 
-def _kind_of_negative(node: Negative) -> Kind:
-    kind = _kind_of(node.operand)
-    if kind in (Kind.TEXT, Kind.TRUTH):
-        raise wrong(node.column, f"{node.operand} is {kind.value} and has no negative")
-    return kind
-
-
-def _kind_of_arithmetic(node: Arithmetic) -> Kind:
+def _kind_of_arithmetic(node: Binary) -> Kind:
     left, right = _kind_of(node.left), _kind_of(node.right)
-    rule = {"*": kinds.product, "/": kinds.quotient}.get(node.sign, kinds.same)
+    rule = {"*": kinds.product, "/": kinds.quotient}.get(node.word, kinds.same)
     kind = rule(left, right)
     if kind is None:
         raise wrong(
             node.column,
-            f"{node.left} is {left.value} and {node.right} {right.value}: no {node.sign} between them",
+            f"{node.left} is {left.value} and {node.right} {right.value}: no {node.word} between them",
         )
     return kind
 
 
-def _check_words(node: Comparison, left: Kind, right: Kind) -> None:
+def _check_words(node: Binary, left: Kind, right: Kind) -> None:
     if left is not right:
         raise wrong(
             node.right.column, f"{node.left} is {left.value} and {node.right} {right.value}"
         )
-    if node.sign in _ORDERED:
-        raise wrong(node.column, f"words are compared with == and !=, not with {node.sign}")
+    if node.word in _ORDERED:
+        raise wrong(node.column, f"words are compared with == and !=, not with {node.word}")
     for name, text in ((node.left, node.right), (node.right, node.left)):
-        if isinstance(name, Name) and isinstance(text, Text):
+        if isinstance(name, Name) and isinstance(text, Text) and node.word != "~":
             _check_choice(name, text)
 
 

@@ -1,4 +1,4 @@
-"""What figures are figures of: what can be added to what, and how it is shown."""
+"""Kinds of figures and their units: which kinds can be added, multiplied and divided."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Kind(Enum):
     MS = "a time"
     S = "a time in seconds"
     RATE = "a rate"
+    SIZE = "a size"
     TEXT = "a word"
     TRUTH = "a condition"
 
@@ -29,11 +30,22 @@ UNITS: dict[str, tuple[Kind, int, int]] = {
     "s": (Kind.MS, 1000, 1),
     "min": (Kind.MS, 60_000, 1),
     "h": (Kind.MS, 3_600_000, 1),
+    "d": (Kind.MS, 24 * 3_600_000, 1),
+    "w": (Kind.MS, 7 * 24 * 3_600_000, 1),
+    "B": (Kind.SIZE, 1, 1),
+    "kB": (Kind.SIZE, 10**3, 1),
+    "MB": (Kind.SIZE, 10**6, 1),
+    "GB": (Kind.SIZE, 10**9, 1),
+    "TB": (Kind.SIZE, 10**12, 1),
+    "KiB": (Kind.SIZE, 2**10, 1),
+    "MiB": (Kind.SIZE, 2**20, 1),
+    "GiB": (Kind.SIZE, 2**30, 1),
+    "TiB": (Kind.SIZE, 2**40, 1),
 }
 
 _PURE = frozenset({Kind.BARE, Kind.NUMBER, Kind.SHARE})
 _TIMES = frozenset({Kind.MS, Kind.S})
-_AMOUNTS = _PURE | _TIMES | {Kind.RATE}
+_AMOUNTS = _PURE | _TIMES | {Kind.RATE, Kind.SIZE}
 
 
 def same(one: Kind, other: Kind) -> Kind | None:

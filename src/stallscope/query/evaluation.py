@@ -1,0 +1,68 @@
+"""Logic in which a condition may be undecided."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from .syntax import Binary, Node, Unary
+
+
+class State(IntEnum):
+    """In an order in which ``and`` is the least and ``or`` the greatest."""
+
+    NO = 0
+    #: Inside of ``surely``: an interval is on both sides of a limit.
+    UNSURE = 1
+    #: A figure is missing.
+    UNKNOWN = 2
+    YES = 3
+
+
+class Judgement(NamedTuple):
+    """A state and the sentences that it rests on."""
+
+    state: State
+    says: tuple[str, ...] = ()
+
+
+COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+#: Judgements that have nothing to say, as those of lists.
+YES = Judgement(State.YES)
+NO = Judgement(State.NO)
+_DECIDING = {"and": NO, "or": YES}
+_INVERSE = {State.YES: State.NO, State.NO: State.YES}
+
+
+def judge(node: Node, compare: Callable[[Any, bool], Judgement], surely: bool = False) -> Judgement:
+    """Return whether a condition holds.
+
+    ``compare`` decides single comparisons, and is told whether the whole of every interval counts.
+    """
+    if isinstance(node, Unary) and node.word == "not":
+        inner = judge(node.operand, compare, surely)
+        return inner._replace(state=_INVERSE.get(inner.state, inner.state))
+    if isinstance(node, Unary):
+        inner = judge(node.operand, compare, True)
+        # Nested ones ask for the same.
+        is_no = inner.state is State.UNSURE and not surely
+        return inner._replace(state=State.NO) if is_no else inner
+    if isinstance(node, Binary) and node.word in ("and", "or"):
+        left = judge(node.left, compare, surely)
+        if left is _DECIDING[node.word]:
+            return left
+        right = judge(node.right, compare, surely)
+        # Only what made it so is worth saying.
+        if left.state is right.state:
+            return Judgement(left.state, left.says + right.says)
+        return left if (left.state < right.state) == (node.word == "and") else right
+    return compare(node, surely)

@@ -1,0 +1,187 @@
+"""Conditions on the fields of a list, ``model=resnet50 (ranks>=8 or age<7d)``.
+
+    condition = field ("<" | "<=" | ">" | ">=" | "==" | "=" | "!=" | "~") value | "(" either ")"
+
+A value is a text in quotes, or everything up to the next blank. A search also has words, and it
+ignores what is not typed to its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .evaluation import COMPARED
+from .fields import Field, fold
+from .names import find, nearest
+from .reader import Reader, Token, wrong
+from .syntax import TURNED, WRITTEN, Node, Unary
+
+_MOST_CONDITIONS = 50
+_START = re.compile(r"\s*(?P<field>\w[\w.:]*)\s*(?P<sign>!=|>=|<=|==|=|<|>|~)\s*")
+_QUOTED_VALUE = re.compile(r"""("[^"]*"|'[^']*')(?=[\s)]|$)""")
+_QUOTED_WORD = re.compile(r""""([^"]*)(?:"|$)|'([^']*)(?:'|$)""")
+
+
+@dataclass(frozen=True)
+class Test(Node):
+    """A field that is compared with a value."""
+
+    field: Field
+    sign: str
+    value: Any
+
+    def holds(self, value: Any) -> bool:
+        """Return whether it holds for a value of the field. Only ``!=`` holds for unknown ones."""
+        if self.sign == "~":
+            return self.value in fold(value)
+        if value is None:
+            return self.sign == "!="
+        return COMPARED[self.sign](value, self.value)
+
+
+@dataclass(frozen=True)
+class Word(Node):
+    """A word, folded, that is looked for in all texts."""
+
+    text: str
+
+
+_UNFINISHED = Word("")
+
+
+def parse_filter(text: str, fields: Mapping[str, Field], *, words: bool = False) -> Node | None:
+    """Return the parts of a filter; None if it is empty. With ``words`` it is a search.
+
+    Raises:
+        ValueError: if it cannot be read; the message gives the error and its column.
+    """
+    if not text.strip():
+        return None
+    return (_Search if words else _Filter)(text, fields).read()
+
+
+class _Filter(Reader):
+    token = re.compile(r"\s*(?:(?P<sign>[()]|(?:and|or|not)(?=[\s()]|$))|(?P<word>\S+))")
+
+    def __init__(self, text: str, fields: Mapping[str, Field]) -> None:
+        super().__init__(text)
+        self._fields = fields
+        self._conditions = 0
+
+    def read(self) -> Node:
+        return self._parts()
+
+    def _joint(self) -> Token | None:
+        token = self._next
+        if token.kind == "end" or self._closes(token):
+            return None
+        # A blank means and.
+        return super()._joint() or token._replace(text="and", end=self._at)
+
+    def _closes(self, token: Token) -> bool:
+        return self._depth > 0 and token.kind == "sign" and token.text == ")"
+
+    def _leaf(self) -> Node:
+        token = self._next
+        column = token.column
+        start = _START.match(self._text, self._at)
+        value = None if start is None else self._value(start.end())
+        if token.kind == "end":
+            raise wrong(column, "the text ends where a condition is missing")
+        if start is None or value is None:
+            rest = self._text[column - 1 :].strip()
+            raise wrong(
+                column,
+                f"{rest!r} is not a condition: give field, operator and value, such as "
+                "'ranks>=8 verdict=input'",
+            )
+        self._conditions += 1
+        if self._conditions > _MOST_CONDITIONS:
+            raise wrong(column, f"more than {_MOST_CONDITIONS} conditions")
+        text, end = value
+        self._pass(token._replace(end=end))
+        return self._compared(start["field"], start["sign"], text)
+
+    def _value(self, at: int) -> tuple[str, int] | None:
+        """Return the value that begins here, and where it ends."""
+        quoted = _QUOTED_VALUE.match(self._text, at)
+        if quoted is not None:
+            return quoted[1][1:-1], quoted.end()
+        end = self._word_end(at)
+        return None if end == at or self._text[at] in "\"'<>=!~" else (self._text[at:end], end)
+
+    def _word_end(self, at: int) -> int:
+        """Return where the blank, or the parenthesis that closes a group, is after a word."""
+        opened = 0
+        while at < len(self._text) and not self._text[at].isspace():
+            opened += {"(": 1, ")": -1}.get(self._text[at], 0)
+            if opened < 0 and self._depth:
+                break
+            at += 1
+        return at
+
+    def _compared(self, name: str, sign: str, text: str) -> Test:
+        field = find(self._fields, name)
+        if field is None:
+            raise ValueError(unknown_field(name, self._fields))
+        kind = field.kind
+        said = f"{name}{sign}{text}: "
+        sign = WRITTEN.get(sign, sign)
+        if sign == "~" and sign not in kind.signs:
+            raise ValueError(f"{said}~ looks into words, and {name} is none")
+        try:
+            value = kind.read(text)
+        except (ValueError, LookupError, OverflowError):
+            raise ValueError(f"{said}{name} takes {kind.example}") from None
+        if sign not in kind.signs:
+            raise ValueError(said + kind.refusal.format(field=name, value=text))
+        if kind.is_reversed:
+            sign = TURNED[sign]
+        return Test(field, sign, fold(value) if sign == "~" else value)
+
+
+class _Search(_Filter):
+    """Reads a search while it is being typed."""
+
+    def _joined(self, word: str, left: Node, right: Node) -> Node:
+        finished = [one for one in (left, right) if one is not _UNFINISHED]
+        return super()._joined(word, left, right) if len(finished) == 2 else (*finished, left)[0]
+
+    def _inverse(self, token: Token) -> Node:
+        node = super()._inverse(token)
+        is_unfinished = isinstance(node, Unary) and node.operand is _UNFINISHED
+        return _UNFINISHED if is_unfinished else node
+
+    def _miss_parenthesis(self, opened: Token) -> None:
+        """Take the end of the text for the parenthesis."""
+
+    def _leaf(self) -> Node:
+        token = self._next
+        if token.kind == "end" or self._closes(token):
+            return _UNFINISHED
+        start = _START.match(self._text, self._at)
+        # lr=0.1 is a part of many runs' names.
+        if start is None or find(self._fields, start["field"]) is None:
+            return self._word(token)
+        if self._value(start.end()) is None:
+            self._pass(token._replace(end=start.end()))
+            return _UNFINISHED
+        return super()._leaf()
+
+    def _word(self, token: Token) -> Word:
+        at = token.column - 1
+        quoted = _QUOTED_WORD.match(self._text, at)
+        end = self._word_end(at) if quoted is None else quoted.end()
+        self._pass(token._replace(end=end))
+        text = self._text[at:end] if quoted is None else quoted[1] or quoted[2] or ""
+        return Word(fold(text), column=token.column)
+
+
+def unknown_field(name: str, fields: Mapping[str, Field]) -> str:
+    """Return that there is no such field, and which was probably meant."""
+    near = nearest(name, fields)
+    hint = f"; did you mean {near}?" if near else ""
+    return f"there is no field {name!r}; there are {', '.join(fields)}{hint}"

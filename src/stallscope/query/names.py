@@ -1,0 +1,43 @@
+"""Names of figures and fields. Some have two: that of the report and that of the list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_PARTS = ("input", "compute", "other", "imbalance", "allreduce")
+#: The report's names by the list's.
+SYNONYMS = {
+    "verdict": "bottleneck",
+    "cause": "bottleneck.cause",
+    "ranks": "size",
+    "steps": "steps.total",
+    "step_ms": "step_ms.mean",
+    **{part: f"{part}.share" for part in _PARTS},
+}
+_OTHER_NAME = SYNONYMS | {report: listed for listed, report in SYNONYMS.items()}
+
+
+def find(table: Mapping[str, T], name: str) -> T | None:
+    """Return the entry of a name or of its synonym; None if there is neither."""
+    return table.get(name, table.get(_OTHER_NAME.get(name, "")))
+
+
+def nearest(written: str, names: Iterable[str]) -> str:
+    """Return the name that was probably meant; empty if none is near.
+
+    It is one that begins with what was written, one that is spelled alike, or one whose first part is.
+    """
+    names = list(names)
+    within = [name for name in names if name.startswith(f"{written}.")]
+    alike = get_close_matches(written, [*names, *_OTHER_NAME], n=1)
+    return next(iter(within or alike or _beginning_like(written, names)), "")
+
+
+def _beginning_like(written: str, names: list[str]) -> list[str]:
+    firsts = [name.partition(".")[0] for name in names]
+    near = get_close_matches(written.partition(".")[0], firsts, n=1)
+    return [name for name in names if name.partition(".")[0] in near]
