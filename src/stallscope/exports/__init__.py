@@ -1,5 +1,5 @@
 """Exports: a run as a trace for timeline viewers, or as a table; one file per format.
 
-``worlds`` brings a run's generations onto one time line. ``trace`` makes slices, counters and marks of
-them, ``table`` a row per step and rank; the formats only write these down.
+``worlds`` puts a run's generations on one time line. ``trace`` makes slices, counters and marks of them,
+``table`` a row per step and rank; the formats write these.
 """

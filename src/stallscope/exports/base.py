@@ -15,11 +15,11 @@ class Export(ABC):
 
     #: The name for ``--format``.
     name: ClassVar[str]
-    #: Whether the file may be compressed as a whole: those that compress themselves gain nothing.
+    #: Whether the file may be gzipped: formats with their own compression gain nothing.
     may_be_gzipped: ClassVar[bool]
 
     def check(self) -> None:  # noqa: B027
-        """See that everything is installed that writing needs.
+        """Check that everything that writing needs is installed.
 
         Raises:
             MissingExtraError: if something is not.

@@ -13,12 +13,12 @@ from .base import Export
 from .trace import Counter, Event, Slice, Trace, Track
 from .worlds import Worlds
 
-# Lines that are written together.
+# Lines per write.
 _AT_A_TIME = 10_000
 
 
 class _Place(NamedTuple):
-    """A track's process and thread, and itself."""
+    """A track with the numbers of its process and thread."""
 
     pid: int
     tid: int
@@ -26,7 +26,7 @@ class _Place(NamedTuple):
 
 
 class ChromeExport(Export):
-    """The object form of the format: times are microseconds with nanoseconds as decimals."""
+    """Write the object form: times are microseconds with nanoseconds as decimals."""
 
     name: ClassVar[str] = "chrome"
     may_be_gzipped: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class ChromeExport(Export):
         for event in trace.events():
             lines.append(_line(event, places[event.track]))
             if len(lines) >= _AT_A_TIME:
-                # There is always something left for the last line, which has no comma.
+                # Keep one event for the last line, which has no comma.
                 file.write((",\n".join(lines[:-1]) + ",\n").encode("ascii"))
                 lines = lines[-1:]
         file.write((",\n".join(lines) + "\n]}\n").encode("ascii"))
@@ -58,7 +58,7 @@ def _opening(worlds: Worlds) -> bytes:
 
 
 def _places(trace: Trace) -> dict[int, _Place]:
-    """Processes are numbered after the ranks, which are threads: viewers show these numbers."""
+    """Number processes after the ranks, which are threads, because viewers show these numbers."""
     after = max(trace.worlds.ranks, default=0) + 1
     return {
         track.id: _Place(after + index, track.rank or 0, track)
@@ -80,7 +80,7 @@ def _names(trace: Trace, places: dict[int, _Place]) -> Iterator[dict[str, Any]]:
 
 
 def _metadata(name: str, pid: int, tid: int, value: str | int) -> dict[str, Any]:
-    # The arguments are called as the events end: a name, or a sort index.
+    # The argument has the name of the event's last word: a name, or a sort index.
     args = {name.partition("_")[2]: value}
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
@@ -88,7 +88,7 @@ def _metadata(name: str, pid: int, tid: int, value: str | int) -> dict[str, Any]
 def _line(event: Event, own: _Place) -> str:
     place = f'"pid":{own.pid},"tid":{own.tid},"ts":{_us(event.begin)}'
     if isinstance(event, Slice):
-        # Written by hand, as there are millions; names are the program's own and need no escapes.
+        # Formatted by hand, because there are millions; names are constants and need no escapes.
         return (
             f'{{"ph":"X",{place},"dur":{_us(event.end - event.begin)},"name":"{event.name}",'
             f'"cat":"step","args":{{{_args(event)}}}}}'

@@ -1,14 +1,14 @@
-"""CSV: what logs beside the run's own say that happened while it ran, a row per event (RFC 4180).
+"""CSV of events from other logs while the run trained, one row each (RFC 4180).
 
 | column | is |
 | --- | --- |
-| ``at_ns`` | when, on the run's line of time; empty where no log ties the event, or the run, to UTC |
-| ``uncertainty_ns`` | by how much later than stamped it may have been |
-| ``waited_ns`` | for how long it had lasted by then, at least; empty where it is of a moment |
-| ``utc``, ``local`` | what was stamped: in UTC, or in a zone that nothing tells |
-| ``kind``, ``what`` | as findings go by it, and in words |
-| ``ranks``, ``hosts`` | that it is of, separated by blanks; empty where it is of none, or it is not
-known | | ``file`` | that tells it |
+| ``at_ns`` | its time on the run's time line; empty if no log relates the event, or the run, to UTC |
+| ``uncertainty_ns`` | how much later than its timestamp it may have been |
+| ``waited_ns`` | its duration by then, at least; empty for a moment |
+| ``utc``, ``local`` | its timestamp: in UTC, or in an unknown time zone |
+| ``kind``, ``what`` | its code, and its description |
+| ``ranks``, ``hosts`` | its ranks and hosts, separated by blanks; empty if it has none, or they are unknown |
+| ``file`` | the file that contains it |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = tuple[str | int | None, ...]
 
 
 class CsvEventsExport(Export):
-    """Events in the order of time, those of no known time after the others."""
+    """Write events in the order of time, those without a time last."""
 
     name: ClassVar[str] = "events-csv"
     may_be_gzipped: ClassVar[bool] = True
@@ -61,9 +61,7 @@ def _at(worlds: Worlds, event: Event) -> int | None:
 
 
 def _span(worlds: Worlds) -> tuple[int, int] | None:
-    """From the first chosen step's begin to the last one's end, on the line of time; None where all
-    steps are chosen.
-    """
+    """Return the time span of the chosen steps on the time line; None if all steps are chosen."""
     selection = worlds.selection
     if selection.first is None and selection.last is None:
         return None
@@ -103,7 +101,7 @@ def _row(worlds: Worlds, at: int | None, event: Event) -> Row:
 
 
 def _iso(ns: int | None, zone: str) -> str | None:
-    """To the microsecond."""
+    """Write a time in ISO format, to the microsecond."""
     if ns is None:
         return None
     return f"{datetime.fromtimestamp(ns // 1000 / 1e6, UTC):%Y-%m-%dT%H:%M:%S.%f}{zone}"

@@ -1,4 +1,4 @@
-"""CSV: the table of steps and ranks, for spreadsheets and everything else (RFC 4180)."""
+"""CSV of the table of steps and ranks, for spreadsheets and other tools (RFC 4180)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .worlds import Worlds
 
 
 class CsvExport(Export):
-    """Cells of what was not measured are empty; text from logs is never a formula."""
+    """Write the table; cells without a measurement are empty, and text from logs is never a formula."""
 
     name: ClassVar[str] = "csv"
     may_be_gzipped: ClassVar[bool] = True
@@ -35,6 +35,6 @@ def _cells(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_string(column.type):
         return [cell(text) for text in column.to_pylist()]
     if pa.types.is_boolean(column.type):
-        # Lower case, which every reader of CSV takes for a truth value.
+        # Lower case, which every reader of CSV parses as a boolean.
         return [None if value is None else str(value).lower() for value in column.to_pylist()]
     return list(column.to_pylist())

@@ -1,4 +1,4 @@
-"""Parquet: the table of steps and ranks, for pandas, Spark, DuckDB and the like."""
+"""Parquet file of the table of steps and ranks, for pandas, Spark, DuckDB and others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .worlds import Worlds
 
 
 class ParquetExport(Export):
-    """Zstandard, and a row group per rank: who wants some ranks reads only those."""
+    """Write with Zstandard and one row group per rank, so that readers can load single ranks."""
 
     name: ClassVar[str] = "parquet"
     may_be_gzipped: ClassVar[bool] = False

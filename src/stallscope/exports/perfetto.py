@@ -1,7 +1,7 @@
-"""Perfetto's own format: packets of Protocol Buffers, written with the maintained builder.
+"""Perfetto's format: packets of Protocol Buffers, written with its own builder.
 
-All packets are one sequence, ordered by time. Names are interned, and blocks of packets are deflated
-as the format provides for it, so that readers need nothing else.
+All packets are one sequence, ordered by time. Names are interned, and blocks of packets are compressed
+within the format, so that readers need nothing else.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .trace import Counter, Event, Mark, Process, Slice, Trace
 from .worlds import Worlds
 
 _SEQUENCE = 1
-# Packets that are deflated together.
+# Packets per compressed block.
 _AT_A_TIME = 4096
-# Tracks are numbered from 1; processes must not get in their way.
+# Tracks are numbered from 1; numbers of processes must differ.
 _FIRST_PROCESS = 1 << 32
 
 
@@ -46,7 +46,7 @@ class PerfettoExport(Export):
 
 
 class _Packets:
-    """Writes packets; ends of slices are kept until their time has come, one per track at most."""
+    """Writes packets; keeps the end of each track's open slice until its time."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._protos, builder = _protos()
@@ -64,7 +64,7 @@ class _Packets:
         self._needed = packet.SEQ_NEEDS_INCREMENTAL_STATE
 
     def clocks(self, wall_ns: int | None) -> None:
-        """Ties time 0 to wall time."""
+        """Relate time 0 to wall time."""
         snapshot = self._packet(0).clock_snapshot
         builtin = self._protos.ClockSnapshot.Clock
         snapshot.clocks.add(clock_id=builtin.BOOTTIME, timestamp=0)
@@ -72,13 +72,13 @@ class _Packets:
             snapshot.clocks.add(clock_id=builtin.REALTIME, timestamp=wall_ns)
 
     def root(self) -> None:
-        """Says that processes have an order of their own."""
+        """Say that processes are in an explicit order."""
         descriptor = self._packet(0).track_descriptor
         descriptor.uuid = 0
         descriptor.process_ordering = descriptor.PROCESS_ORDERING_EXPLICIT
 
     def process(self, process: Process, index: int, pid: int, note: str) -> None:
-        """Describes a process and its tracks."""
+        """Describe a process and its tracks."""
         own = self._packet(0).track_descriptor
         own.uuid = _FIRST_PROCESS + index
         own.name = process.name
@@ -97,7 +97,7 @@ class _Packets:
                 descriptor.counter.unit_name = track.unit
 
     def event(self, event: Event) -> None:
-        """Writes an event, after the ends of slices that come before it."""
+        """Write an event, after the ends of slices before it."""
         self._close_until(event.begin)
         packet = self._packet(event.begin)
         own = packet.track_event
@@ -114,7 +114,7 @@ class _Packets:
             self._mark(packet, event)
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Write what is left."""
         while self._open:
             self._close_until(self._open[0][0])
         self._flush()
@@ -178,7 +178,7 @@ class _Packets:
 
 
 def _protos() -> tuple[Any, Any]:
-    """The package's messages and its builder.
+    """Import the package's messages and its builder.
 
     Raises:
         MissingExtraError: if the package is not installed.

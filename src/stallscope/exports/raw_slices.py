@@ -1,4 +1,4 @@
-"""Slices from ranks' own stamps: validation and checkpoints, and steps that are not in the ledger."""
+"""Make slices from ranks' own timestamps: validation, checkpoints, and steps outside of the ledger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .selection import Selection
 from .worlds import World
 
 STEP = "step"
-#: What ``RawSlices.kind`` counts; the others are keys of the pictures' titles.
+#: The kinds that ``RawSlices.kind`` numbers.
 KINDS = (STEP, "input", "compute", "validation", "checkpoint")
 
 _END = np.iinfo(np.int64).max
@@ -21,7 +21,7 @@ _END = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class RawSlices:
-    """Slices ordered by their begin, nanoseconds on the line of time; none overlaps on its rank."""
+    """Slices ordered by start, nanoseconds on the time line; slices of a rank do not overlap."""
 
     begin: Ints
     end: Ints
@@ -29,27 +29,27 @@ class RawSlices:
     rank: Ints
     kind: Ints
     step: Ints
-    #: -1 where not known.
+    #: -1 if unknown.
     epoch: Ints
-    #: As recorded, also where the slice was cut.
+    #: The recorded duration, even if the slice was cut.
     ns: Ints
 
     def __len__(self) -> int:
         return len(self.begin)
 
     def take(self, chosen: Bools | Ints | slice) -> RawSlices:
-        """Some of them."""
+        """Return some of the slices."""
         return RawSlices(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 def raw_slices(world: World, selection: Selection, begin: Ints, end: Ints) -> RawSlices:
-    """The selected ones of a world, cut to the room that the ledger's steps leave.
+    """Make the selected slices of a world, cut where the ledger's steps are.
 
     Args:
         world: the generation.
         selection: steps and ranks.
-        begin: where the ledger's steps begin, on the line of time.
-        end: where they end.
+        begin: starts of the ledger's steps, on the time line.
+        end: their ends.
     """
     found = _joined([*_of_stamps(world, selection), _between(world, selection)])
     at = np.searchsorted(world.ledger.steps, found.step)
@@ -62,7 +62,7 @@ def raw_slices(world: World, selection: Selection, begin: Ints, end: Ints) -> Ra
 
 
 def _of_stamps(world: World, selection: Selection) -> list[RawSlices]:
-    """Of steps that are not in the ledger: input and compute, or the whole step without its stages."""
+    """Make slices of steps outside of the ledger: input and compute, or the whole step."""
     aligned = world.aligned
     outside = (world.in_ledger < 0) & selection.steps(aligned.steps)
     if not outside.any():
@@ -74,7 +74,7 @@ def _of_stamps(world: World, selection: Selection) -> list[RawSlices]:
             for stamps in (aligned.begin, aligned.data, aligned.ready, aligned.reduced, aligned.end)
         )
         staged = outside & aligned.measured[:, rank]
-        # With all timestamps and yet not measured: the clock was set within this step.
+        # All timestamps, but not measured: the clock was set within this step.
         torn = (np.stack([begin, data, ready, reduced, end]) != NULL).all(axis=0) & ~staged
         until = np.where(end == NULL, next_begin(world, begin), end)
         whole = outside & ~staged & ~torn & (begin != NULL) & (until != NULL)
@@ -87,7 +87,7 @@ def _of_stamps(world: World, selection: Selection) -> list[RawSlices]:
 
 
 def next_begin(world: World, begin: Ints) -> Ints:
-    """Per step, where the next one begins on the same rank; NULL where none follows in its epoch."""
+    """Return when the next step starts on the same rank; NULL if none follows in its epoch."""
     aligned = world.aligned
     follows = (np.diff(aligned.steps) == 1) & ~aligned.session_start[1:]
     follows &= aligned.epochs[1:] == aligned.epochs[:-1]
@@ -104,7 +104,7 @@ def _some(world: World, chosen: Bools, rank: int, kind: str, begin: Ints, end: I
 
 
 def _between(world: World, selection: Selection) -> RawSlices:
-    """Validation and checkpoints, each with the step that came next, or the last one."""
+    """Make slices of validation and checkpoints, each with the next step, or the last one."""
     aligned, own = world.aligned, world.aligned.intervals
     kind = np.array([KINDS.index(str(name)) for name in own.kind], np.int64)
     next_at = np.searchsorted(aligned.steps, own.step)
@@ -127,7 +127,7 @@ def _with(found: RawSlices, begin: Ints, end: Ints) -> RawSlices:
 
 
 def _untangled(ordered: RawSlices) -> RawSlices:
-    """Rank by rank, none begins before those before it have ended."""
+    """Cut slices of a rank so that none starts before the previous one has ended."""
     begin = ordered.begin.copy()
     edges = np.flatnonzero(np.diff(ordered.rank, prepend=-1, append=-1))
     for low, high in zip(edges[:-1], edges[1:], strict=True):

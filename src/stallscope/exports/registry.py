@@ -1,4 +1,4 @@
-"""The formats there are."""
+"""The export formats."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ EXPORTS: tuple[Export, ...] = (
 
 
 def names() -> list[str]:
-    """The names for ``--format``."""
+    """Return the names for ``--format``."""
     return [export.name for export in EXPORTS]
 
 
 def by_name(name: str) -> Export:
-    """The format of that name.
+    """Return the format of this name.
 
     Raises:
-        UsageError: if there is none; the message lists those there are.
+        UsageError: if there is none; the message lists the formats.
     """
     for export in EXPORTS:
         if export.name == name:

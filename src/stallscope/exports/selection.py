@@ -1,4 +1,4 @@
-"""Which steps and ranks of a run are exported."""
+"""Select the steps and ranks to export."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from stallscope.arrays.types import Bools, Ints
 from stallscope.errors import UsageError
 from stallscope.formatting.lists import listed
 
-# Real selections are smaller, and a slip must not fill the memory.
+# Real selections are smaller, and a typo must not fill the memory.
 _MOST = 1_000_000
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Steps from ``first`` to ``last``, both included, and ranks; None where all are meant."""
+    """Steps from ``first`` to ``last``, inclusive, and ranks; None selects all."""
 
     first: int | None = None
     last: int | None = None
     ranks: frozenset[int] | None = None
 
     def steps(self, numbers: Ints) -> Bools:
-        """Per step number, whether it is meant."""
+        """Mark the selected step numbers."""
         chosen = np.ones(len(numbers), bool)
         if self.first is not None:
             chosen &= numbers >= self.first
@@ -33,19 +33,19 @@ class Selection:
         return chosen
 
     def of(self, ranks: Sequence[int]) -> Ints:
-        """Positions of the ranks that are meant."""
+        """Return the positions of the selected ranks."""
         meant = [at for at, rank in enumerate(ranks) if self.ranks is None or rank in self.ranks]
         return np.array(meant, np.int64)
 
     def check(self, steps: Ints, ranks: Sequence[int]) -> None:
-        """Hold the selection against what a run has.
+        """Check the selection against the steps and ranks of a run.
 
         Args:
             steps: the numbers of all steps, at least one.
             ranks: all ranks that recorded steps.
 
         Raises:
-            UsageError: if nothing would be left, or a rank is named that the run has no steps of.
+            UsageError: if it selects nothing, or a rank without steps.
         """
         if not self.steps(steps).any():
             words = [
@@ -62,10 +62,10 @@ class Selection:
 
 
 def parse_ranks(text: str) -> frozenset[int]:
-    """Ranks from a list such as ``0,3,8-15``.
+    """Parse a list of ranks such as ``0,3,8-15``.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if it is not such a list.
     """
     found: set[int] = set()
     for word in text.split(","):

@@ -1,12 +1,12 @@
-"""A row per step and rank, rank by rank; what was not measured is null.
+"""The table of steps and ranks, rank by rank; values that were not measured are null.
 
 | column | is |
 | --- | --- |
-| ``begin_ns`` | when the rank began the step, on the run's line of time |
+| ``begin_ns`` | when the rank started the step, on the run's time line |
 | ``input_ns``, ``compute_ns``, ``other_ns``, ``wait_ns`` | the rank's own stages |
 | ``allreduce_ns`` | exposed allreduce, the same for all ranks |
-| ``step_ns`` | the whole step, of which the five are the parts; without stages, to the next begin |
-| ``critical``, ``reference`` | whether the rank came last, and whether others are held against it |
+| ``step_ns`` | the whole step, the sum of these five; without stages, until the next step starts |
+| ``critical``, ``reference`` | whether the rank came last, and whether others are compared with it |
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _STAMPS = ("begin", "data", "ready", "reduced", "end")
 
 
 def schema_of(worlds: Worlds) -> pa.Schema:
-    """The columns, with what times are counted from."""
+    """Return the columns, with the origin of times."""
     facts = {"version": __version__, "times": worlds.note, "wall_ns_at_0": worlds.wall_ns}
     return SCHEMA.with_metadata({"stallscope": json.dumps(facts)})
 
 
 def tables(worlds: Worlds) -> Iterator[pa.Table]:
-    """The rows of one rank after the other, in the order of generations and steps."""
+    """Yield the rows of one rank after the other, in the order of generations and steps."""
     for rank in worlds.ranks:
         parts = [
             _rows(worlds, world, world.aligned.ranks.index(rank))
@@ -90,7 +90,7 @@ def _rows(worlds: Worlds, world: World, rank: int) -> pa.Table:
 
 
 def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
-    """What the ledger has of the rank, and of input and compute what the timestamps have."""
+    """Return the rank's stages from the ledger, and input and compute from its timestamps."""
     ledger, at = world.ledger, world.in_ledger
     position = np.maximum(at, 0)
     there = at >= 0
@@ -119,7 +119,7 @@ def _stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Ar
 
 def _own_stages(world: World, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
     known = {name: column != NULL for name, column in stamps.items()}
-    # With all timestamps and yet not measured: the clock was set within this step.
+    # All timestamps, but not measured: the clock was set within this step.
     whole = np.logical_and.reduce(list(known.values()))
     sound = world.aligned.measured[:, rank] | ~whole
     begin, data, ready = (stamps[name] for name in ("begin", "data", "ready"))

@@ -1,9 +1,9 @@
-"""A run as slices, counters and marks on tracks, ordered by time: what viewers of traces show.
+"""Turn a run into slices, counters and marks on tracks, ordered by time, for trace viewers.
 
 A rank's slices are the ledger's, to the nanosecond: from R(i−1) its other, input, compute and wait
-follow each other until the last rank is ready, then exposed allreduce until R(i). What lies between
-steps comes before them. Where clocks let slices overlap they are cut, and their arguments keep the
-ledger's figures. Of steps that are not in the ledger the timestamps are shown that there are.
+follow each other until the last rank is ready, then exposed allreduce until R(i). Time between steps
+comes before them. If clock errors make slices overlap, they are cut, and their arguments keep the
+ledger's figures. Steps outside of the ledger are shown with the timestamps that they have.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from stallscope.formatting.plain import plain
 from .raw_slices import KINDS, STEP, RawSlices, raw_slices
 from .worlds import World, Worlds
 
-#: A rank's stages in the order in which a step goes through them.
+#: A rank's stages in the order of a step.
 STAGES = (*LANE_STAGES, "allreduce")
 
-# Slices that are held at a time.
+# Slices in memory at a time.
 _AT_A_TIME = 20_000
 
 
 class Slice(NamedTuple):
-    """Something that lasts, on a track; nanoseconds. None where not known, or where it says nothing."""
+    """A period on a track, nanoseconds; None for values that are unknown or do not apply."""
 
     track: int
     begin: int
@@ -42,16 +42,16 @@ class Slice(NamedTuple):
     name: str
     step: int
     epoch: int | None
-    #: As in the ledger, which knows the time of what clocks let overlap, too.
+    #: The ledger's duration, even if the slice was cut.
     ns: int
-    #: By how much later than the reference rank's the rank's gradients were ready; of the whole step,
-    #: those of the rank that came last.
+    #: The delay of the rank's gradients against the reference rank's; for the whole step, that of the
+    #: last rank.
     late_ns: int | None = None
     last_rank: int | None = None
 
 
 class Counter(NamedTuple):
-    """A value from a time on."""
+    """A value from a moment on."""
 
     track: int
     begin: int
@@ -59,7 +59,7 @@ class Counter(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A moment that deserves a look."""
+    """A moment worth a look."""
 
     track: int
     begin: int
@@ -72,7 +72,7 @@ Event = Slice | Counter | Mark
 
 @dataclass(frozen=True)
 class Track:
-    """A line of slices, or a counter where it has a unit."""
+    """A line of slices, or a counter if it has a unit."""
 
     id: int
     name: str
@@ -82,7 +82,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Process:
-    """Tracks under one heading: what is about all ranks, or the ranks of a host."""
+    """Tracks under one heading: of all ranks, or of the ranks of a host."""
 
     name: str
     tracks: tuple[Track, ...]
@@ -95,7 +95,7 @@ _FIRST_RANK = 4
 
 
 class Trace:
-    """The tracks of what is exported, and what is on them."""
+    """The exported tracks and their events."""
 
     def __init__(self, worlds: Worlds) -> None:
         self.worlds = worlds
@@ -106,7 +106,7 @@ class Trace:
         )
 
     def events(self) -> Iterator[Event]:
-        """Everything, ordered by its begin; slices of one track do not overlap."""
+        """Yield all events in the order of their starts; slices of one track do not overlap."""
         for index, world in enumerate(self.worlds.worlds):
             yield from self._of_world(index, world)
 
@@ -157,7 +157,7 @@ class Trace:
 
 
 def _drawn(world: World) -> tuple[Ints, Ints]:
-    """Where the ledger's steps begin and end on the line of time, none before the one before it."""
+    """Return start and end of the ledger's steps on the time line, in order."""
     ledger = world.ledger
     edges = np.empty(2 * len(ledger), np.int64)
     edges[0::2], edges[1::2] = ledger.reduced - ledger.total, ledger.reduced
@@ -166,14 +166,14 @@ def _drawn(world: World) -> tuple[Ints, Ints]:
 
 
 def _blocks(chosen: Ints, ranks: int) -> Iterator[Ints]:
-    """Positions of steps, so many at a time as are worked on together."""
+    """Yield positions of steps in blocks that are processed together."""
     size = max(1, _AT_A_TIME // (ranks * len(STAGES)))
     for low in range(0, len(chosen), size):
         yield chosen[low : low + size]
 
 
 def _job_events(world: World, at: Ints, begin: Ints, end: Ints) -> Iterator[Event]:
-    """What is about all ranks: the steps, what lies before them, and the counters."""
+    """Yield the events of all ranks together: steps, gaps and counters."""
     ledger = world.ledger
     rate = _rates(world, at)
     imbalance = (ledger.last - ledger.of("arrival", ledger.reference))[at].tolist()
@@ -187,7 +187,7 @@ def _job_events(world: World, at: Ints, begin: Ints, end: Ints) -> Iterator[Even
         if high > low:
             yield Slice(STEPS.id, low, high, f"Step {step}", step, epoch, total, late, last)
         yield from _values(rate[index], late, low)
-        # Between steps nothing is worked through.
+        # No samples are processed between steps.
         if one + 1 == len(begin) or begin[one + 1] > high:
             yield from _values(None if rate[index] is None else 0.0, 0, high)
 
@@ -199,7 +199,7 @@ def _values(rate: float | None, imbalance: int, begin: int) -> Iterator[Counter]
 
 
 def _gaps(ledger: Ledger, one: int, before: int, begin: int) -> Iterator[Slice]:
-    """Validation, checkpoints and the end of an epoch, as long as the ledger has them."""
+    """Yield validation, checkpoints and epoch ends with the ledger's durations."""
     low = begin - int(ledger.gaps[one].sum())
     step, epoch = int(ledger.steps[one]), _known(int(ledger.epochs[one]))
     for kind, ns in zip(GAPS, ledger.gaps[one].tolist(), strict=True):
@@ -210,7 +210,7 @@ def _gaps(ledger: Ledger, one: int, before: int, begin: int) -> Iterator[Slice]:
 
 
 def _rates(world: World, at: Ints) -> list[float | None]:
-    """Samples per second of all ranks together, per step; ranks without a log count like the others."""
+    """Return samples per second of all ranks per step; ranks without a log count like the others."""
     samples = world.ledger.samples[at]
     known = samples != NULL
     total = np.where(known, samples, 0).sum(axis=1)
@@ -226,7 +226,7 @@ def _rates(world: World, at: Ints) -> list[float | None]:
 def _rank_slices(
     ledger: Ledger, at: Ints, positions: Ints, track_of: Ints, begin: Ints, end: Ints
 ) -> Iterator[Slice]:
-    """The stages of the ranks at these positions, in the steps at those."""
+    """Yield the stages of some ranks in some steps (positions)."""
     cells = np.ix_(at, positions)
     fetch, compute, arrival = ledger.input[cells], ledger.compute[cells], ledger.arrival[cells]
     last = ledger.last[at][:, None]

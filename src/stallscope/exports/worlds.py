@@ -1,8 +1,8 @@
-"""A run's generations on one line of time.
+"""Put a run's generations on one time line.
 
-Within a generation the clocks of hosts are brought together as the analysis does it. From one
-generation to the next, and between hosts that share no completed collective, only the wall clocks
-tell. Time 0 is the start of the run's first step, whatever part of the run is exported.
+Within a generation, the hosts' clocks are aligned as in the analysis. Between generations, and between
+hosts without a common completed collective, wall clocks are used. Time 0 is the start of the run's first
+step, whatever part of the run is exported.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class World:
 
     aligned: AlignedSteps
     ledger: Ledger
-    #: Ranks that trained, whether or not they left a log.
+    #: Ranks that trained, with or without a log.
     size: int
-    #: Per rank, nanoseconds to add to its aligned times to be on the line of time.
+    #: Per rank, nanoseconds to add to its aligned times.
     shift: Ints
 
     @cached_property
     def in_ledger(self) -> Ints:
-        """Per step, its position in the ledger; -1 where it is not in it."""
+        """Return the position of each step in the ledger; -1 if it is not there."""
         steps = self.ledger.steps
         if not len(steps):
             return np.full(len(self.aligned.steps), -1)
@@ -60,12 +60,12 @@ class World:
         return int(self.shift[0])
 
     def on_line(self, times: Ints, rank: int) -> Ints:
-        """Times of the rank at this position, on the line of time; NULL stays NULL."""
+        """Convert times of the rank at this position to the time line; NULL stays NULL."""
         return np.where(times == NULL, NULL, times + self.shift[rank])
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """The first begin of a step and the last end of anything, on the line of time."""
+        """The first start of a step and the last end of any event, on the time line."""
         aligned = self.aligned
         first = min(_bounds(self.on_line(column, r))[0] for r, column in enumerate(aligned.begin.T))
         last = first
@@ -78,7 +78,7 @@ class World:
 
 @dataclass(frozen=True)
 class Change:
-    """A step at which step time changed for good: its world, its position in that one's ledger."""
+    """A change point: its world, and its position in that world's ledger."""
 
     world: int
     at: int
@@ -87,26 +87,26 @@ class Change:
 
 @dataclass(frozen=True)
 class Worlds:
-    """What is exported of a run."""
+    """The exported generations of a run."""
 
     run: Run
     worlds: tuple[World, ...]
     changes: tuple[Change, ...]
     selection: Selection
-    #: Wall time at 0, nanoseconds since 1970; None where the logs do not tell.
+    #: Wall time at 0, nanoseconds since 1970; None if the logs do not show it.
     wall_ns: int | None
-    #: How the hosts' clocks were brought together, in words.
+    #: How the hosts' clocks were aligned, in words.
     clocks: str
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that are exported."""
+        """The exported ranks."""
         ranks = sorted({rank for world in self.worlds for rank in world.aligned.ranks})
         return [rank for rank in ranks if len(self.selection.of([rank]))]
 
     @property
     def note(self) -> str:
-        """What 0 is, and how well the hosts' times compare."""
+        """Describe time 0, and how well the hosts' times can be compared."""
         began = ""
         if self.wall_ns is not None:
             began = f", {datetime.fromtimestamp(self.wall_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
@@ -114,11 +114,11 @@ class Worlds:
 
 
 def worlds_of(run: Run, selection: Selection) -> Worlds:
-    """Bring a run onto one line of time.
+    """Put a run on one time line.
 
     Raises:
         NotFoundError: if no step was recorded.
-        UsageError: if the selection names what the run does not have.
+        UsageError: if the selection has steps or ranks that the run does not have.
     """
     if not run.steps.num_rows:
         raise NotFoundError(
@@ -140,7 +140,7 @@ def _world(run: Run, generation: int) -> World:
 
 
 def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
-    """Per rank, what takes it to the first rank's clock where completions could not; otherwise 0."""
+    """Return the shift to the first rank's clock if completions did not align a rank; otherwise 0."""
     logs = _last_logs(run, aligned)
     alone = ~np.isfinite(aligned.clocks.statistical)[aligned.clocks.of_rank]
     shift = np.zeros(len(logs), np.int64)
@@ -151,7 +151,7 @@ def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
 
 
 def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World, ...], int | None]:
-    """The worlds on the line of time, and the wall time at 0."""
+    """Return the worlds on the time line, and the wall time at 0."""
     first = _last_logs(run, worlds[0].aligned)[0]
     zero = worlds[0].span[0]
     placed: list[World] = []
@@ -162,7 +162,7 @@ def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World
             shift += own.wall_minus_monotonic - first.wall_minus_monotonic
         begin = world.span[0] + shift
         if placed:
-            # A clock that was set between generations must not make them overlap.
+            # Generations must not overlap if a clock was set between them.
             shift += max(0, placed[-1].span[1] - begin)
         placed.append(replace(world, shift=world.shift + shift))
     wall = zero + first.wall_minus_monotonic if _has_wall(first) else None
@@ -170,14 +170,14 @@ def _one_after_the_other(run: Run, worlds: Sequence[World]) -> tuple[tuple[World
 
 
 def _changes(worlds: Sequence[World]) -> tuple[Change, ...]:
-    """Change points of the steady steps of the generations that have the last one's ranks."""
+    """Find change points of the steady steps of generations with the same ranks as the last."""
     ledgers = [world.ledger for world in worlds]
     kept = of_last_world(ledgers)
     warm = [warm_up_steps(ledgers[index]) for index in kept]
     steady = concatenated([ledgers[i].take(~own) for i, own in zip(kept, warm, strict=True)])
     if steady is None or not len(steady):
         return ()
-    # A number that came again means its last time, as everywhere.
+    # A repeated step number means the last one.
     place = {
         int(step): (index, at) for index in kept for at, step in enumerate(ledgers[index].steps)
     }
@@ -185,7 +185,7 @@ def _changes(worlds: Sequence[World]) -> tuple[Change, ...]:
 
 
 def _how(worlds: Sequence[World]) -> str:
-    """How clocks were brought together, in words."""
+    """Say how clocks were aligned."""
     clocks = [world.aligned.clocks for world in worlds]
     methods = dict.fromkeys(_METHODS[one.method] for one in clocks)
     alone = any(not np.isfinite(one.statistical).all() for one in clocks)
@@ -193,7 +193,7 @@ def _how(worlds: Sequence[World]) -> str:
 
 
 def _last_logs(run: Run, aligned: AlignedSteps) -> list[Log]:
-    """Per rank, the log whose clock ``align`` takes."""
+    """Return per rank the log whose clock ``align`` uses."""
     last = {log.rank: log for log in run.logs if log.generation == aligned.generation}
     return [last[rank] for rank in aligned.ranks]
 
@@ -203,7 +203,7 @@ def _has_wall(log: Log) -> bool:
 
 
 def _bounds(times: Ints) -> tuple[int, int]:
-    """The smallest and the largest that were measured; far apart the wrong way round where none was."""
+    """Return the smallest and the largest measured value; reversed extremes without any."""
     known = times[times != NULL]
     wide = 2**62
     return (int(known.min()), int(known.max())) if len(known) else (wide, -wide)

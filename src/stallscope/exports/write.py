@@ -1,4 +1,4 @@
-"""An export as a file: written whole or not at all, overwriting nothing unasked."""
+"""Write an export to a file: completely or not at all, never overwriting without ``--force``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .base import Export
 from .worlds import Worlds
 
 _GZIP = ".gz"
-# Beyond this, gzip takes twice the time for a few hundredths of the size.
+# Higher levels take twice the time for a few hundredths of the size.
 _LEVEL = 6
 
 
 def check_path(export: Export, path: Path, force: bool) -> None:
-    """See, before anything is read, that the file may be written.
+    """Check, before anything is read, that the file may be written.
 
     Raises:
         UsageError: if the name does not fit the format.
@@ -39,11 +39,11 @@ def check_path(export: Export, path: Path, force: bool) -> None:
 
 
 def write_export(export: Export, worlds: Worlds, path: Path, force: bool = False) -> None:
-    """Write an export; its folder is made where it is missing.
+    """Write an export; create its folder if it is missing.
 
     Raises:
         UsageError, WouldOverwriteError: as ``check_path``.
-        UnwritableError: if the disk does not take it; then nothing is left there.
+        UnwritableError: if it cannot be written; then nothing is left there.
     """
     check_path(export, path, force)
     try:
@@ -61,6 +61,6 @@ def _write(export: Export, worlds: Worlds, file: BinaryIO, gzipped: bool) -> Non
     if not gzipped:
         export.write(worlds, file)
         return
-    # Without name and time: the same export gives the same bytes.
+    # Without name and time, so that the same export gives the same bytes.
     with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
         export.write(worlds, cast(BinaryIO, packed))

@@ -1,4 +1,4 @@
-"""How jobs scale over numbers of ranks."""
+"""Show how jobs scale over numbers of ranks."""
 
 from .held_out import HeldOut, TrackRecord, held_out, track_record
 from .jobs import FACTS, untimed

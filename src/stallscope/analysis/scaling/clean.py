@@ -1,4 +1,4 @@
-"""Whether a run is healthy enough to stand for its job."""
+"""Decide whether a run is healthy enough to represent its job."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ..result import Analysis
 
 
 def is_clean(analysis: Analysis) -> bool:
-    """Whether nothing is wrong with a run: no fault in its verdict, no error among its findings."""
+    """Whether a run has no fault in its verdict and no error among its findings."""
     return fault_of(analysis) is None
 
 
 def fault_of(analysis: Analysis) -> str | None:
-    """The fault in a few words (``imbalance of rank 3``); None for a clean run."""
+    """Describe the fault in a few words (``imbalance of rank 3``); None for a clean run."""
     verdict = analysis.bottleneck
     if verdict.fault:
         ranks = ", ".join(map(str, verdict.ranks))

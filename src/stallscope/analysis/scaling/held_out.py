@@ -1,8 +1,7 @@
-"""How far projections were off on published curves: fitted to smaller sizes, held against larger ones.
+"""Measure the errors of projections on published curves: fit smaller sizes, predict larger ones.
 
-A published curve has no ledger: all that a rank loses against one alone is taken for communication, as
-if nothing else grew with the number of ranks. What is projected is what the product projects, with its
-interval.
+A published curve has no ledger, so everything that a rank loses against a single one counts as
+communication. The projection and its interval are the product's own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..network.communication import Measured, fit_communication
 from .projection import model_of_interval
 from .published import CURVES, Curve
 
-# Curves tell ratios only: one rank's step is the unit.
+# Curves have ratios only: one rank's step is the unit.
 _ALONE_MS = 1_000.0
 #: Projections go no further.
 _FURTHEST = 8.0
@@ -28,10 +27,10 @@ _FURTHEST = 8.0
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A published size, and what was projected for it from smaller ones; efficiencies are fractions."""
+    """A published size and its projection from smaller ones; efficiencies are fractions."""
 
     curve: Curve
-    #: The sizes that the model was fitted to, one rank among them.
+    #: The sizes that the model was fitted to, including one rank.
     sizes: tuple[int, ...]
     ranks: int
     projected: Mean
@@ -39,24 +38,24 @@ class HeldOut:
 
     @property
     def error(self) -> float:
-        """Of the projected throughput, as a fraction of the published one; positive: too high."""
+        """The error of the projected throughput relative to the published one; positive: too high."""
         return self.projected.value / self.published - 1
 
     @property
     def inside(self) -> bool:
-        """Whether the interval of the projection holds what was published."""
+        """Whether the interval of the projection contains the published value."""
         low, high = self.projected.ci95 or (self.projected.value, self.projected.value)
         return low <= self.published <= high
 
     @property
     def doublings(self) -> float:
-        """How far it was projected."""
+        """The distance of the projection, in doublings."""
         return log2(self.ranks / self.sizes[-1])
 
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """How far projections from as many sizes on several ranks were off."""
+    """The errors of projections from a number of sizes on several ranks."""
 
     projections: tuple[HeldOut, ...]
 
@@ -66,30 +65,30 @@ class TrackRecord:
 
     @property
     def median(self) -> float:
-        """Of the errors' sizes."""
+        """The median of the errors' sizes."""
         return float(np.median([abs(one.error) for one in self.projections]))
 
     @property
     def largest(self) -> float:
-        """The error furthest from none, with its sign."""
+        """The largest error, with its sign."""
         return max((one.error for one in self.projections), key=abs)
 
     @property
     def inside(self) -> int:
-        """How many intervals held what was published."""
+        """The number of intervals that contain the published value."""
         return sum(one.inside for one in self.projections)
 
 
 @cache
 def held_out() -> tuple[HeldOut, ...]:
-    """Sizes of the published curves, projected from every number of smaller ones, up to eight times."""
+    """Project sizes of the published curves from every number of smaller ones, up to eight times."""
     return tuple(one for curve in CURVES for one in _of_curve(curve))
 
 
 def track_record(sizes_on_several: int, doublings: int) -> TrackRecord | None:
-    """What is known of projections from one size on several ranks, or from more, over so many doublings.
+    """Summarise the errors of projections from one size on several ranks, or more, by doublings.
 
-    None where no published curve has such sizes.
+    None if no published curve has such sizes.
     """
     found = tuple(
         one
@@ -101,7 +100,7 @@ def track_record(sizes_on_several: int, doublings: int) -> TrackRecord | None:
 
 def _of_curve(curve: Curve) -> Iterator[HeldOut]:
     efficiency = dict(zip(curve.processes, curve.efficiency, strict=True))
-    # Without one rank, and a size on several, there is nothing to project from.
+    # A projection needs one rank and a size on several.
     for count in range(2, len(curve.processes)) if 1 in efficiency else ():
         sizes = curve.processes[:count]
         for ranks in curve.processes[count:]:
@@ -111,7 +110,7 @@ def _of_curve(curve: Curve) -> Iterator[HeldOut]:
 
 
 def _projected(known: Sequence[tuple[int, float]], ranks: int) -> Mean:
-    """The efficiency on more ranks than are known."""
+    """Project the efficiency on more ranks than the known ones."""
     runs = [
         Measured(size, 1, Mean(_ALONE_MS * (1 / efficiency - 1), None))
         for size, efficiency in known

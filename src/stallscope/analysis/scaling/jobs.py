@@ -1,4 +1,4 @@
-"""Which runs are of one job, by what they recorded of themselves or by one fact."""
+"""Group runs by job, by their recorded facts or by one fact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..result import Analysis
 from .pace import pace_of
 from .points import Paced
 
-# What makes two runs the same job, whatever their number of ranks.
+# Runs with the same facts are the same job, on any number of ranks.
 _SAME_JOB = (
     "framework",
     "model",
@@ -22,13 +22,13 @@ _SAME_JOB = (
     "backward_passes_per_step",
     "placement",
 )
-# Samples per step are counted; what is left of differences comes from uneven last batches.
+# Samples per step are counted; smaller differences come from uneven last batches.
 _SAME_WORK = 0.02
-# Logs of what Keras printed do not tell which of its backends trained.
+# Keras output does not show the backend.
 _KERAS = ("keras", "tensorflow")
 
-#: What runs can be brought together by, in the order in which it is offered: a key for addresses, a
-#: title, and the value of a run.
+#: Facts to group runs by, in the order of the menu: a key for addresses, a title, and the value of a
+#: run.
 FACTS: Mapping[str, tuple[str, Callable[[Run], object]]] = {
     "run": ("Run name", lambda run: run.name),
     "model": ("Model", lambda run: run.fact("model")),
@@ -41,7 +41,7 @@ FACTS: Mapping[str, tuple[str, Callable[[Run], object]]] = {
 
 
 def jobs_of(runs: Iterable[Paced], by: str | None) -> list[list[Paced]]:
-    """Runs of one job each: by all that they recorded, or by one of ``FACTS``."""
+    """Group runs by job: by all their facts, or by one of ``FACTS``."""
     if by is not None:
         groups: dict[str, list[Paced]] = defaultdict(list)
         for run in runs:
@@ -49,7 +49,7 @@ def jobs_of(runs: Iterable[Paced], by: str | None) -> list[list[Paced]]:
         return list(groups.values())
     stepped: list[list[Paced]] = []
     others: list[list[Paced]] = []
-    # Logs of epochs know less of themselves: those that know most come first, to be distinguished.
+    # Logs of epochs have fewer facts: those with the most come first, to be distinguished.
     for run in sorted(runs, key=_unknown_facts):
         jobs = stepped if run.pace.from_steps else others
         fitting = [job for job in jobs if _fits(run, job)]
@@ -68,13 +68,13 @@ def jobs_of(runs: Iterable[Paced], by: str | None) -> list[list[Paced]]:
 
 
 def value_of(run: Run, by: str) -> str:
-    """The value of one of ``FACTS``, in words."""
+    """Return the value of one of ``FACTS``, in words."""
     found = FACTS[by][1](run)
     return f"{FACTS[by][0].lower()} not recorded" if found is None else str(found)
 
 
 def untimed(analyses: Iterable[Analysis]) -> list[str]:
-    """A sentence for every run whose pace is not known: what it lacks, and how to give it."""
+    """Return a sentence for every run without a known pace: what is missing, and how to add it."""
     return [_untimed(one) for one in analyses if pace_of(one) is None]
 
 
@@ -99,7 +99,7 @@ def _fits(run: Paced, job: Sequence[Paced]) -> bool:
 
 
 def _completes(job: Sequence[Paced], known: Sequence[Paced]) -> bool:
-    """Whether logs of epochs are of the job of these step logs.
+    """Whether logs of epochs belong to the job of these step logs.
 
     Without a model they join it only on sizes that it lacks.
     """
@@ -130,9 +130,9 @@ def _alike_in(name: str, one: str, other: str, exactly: bool) -> bool:
 
 
 def _by_work(runs: Sequence[Paced]) -> list[list[Paced]]:
-    """A job's runs, apart by batch size where each of them has several sizes of its own.
+    """Split a job's runs by batch size if each batch size has several numbers of ranks.
 
-    Runs that do not know their batch size are taken for the rest where that has one.
+    Runs with an unknown batch size join the others if these have only one.
     """
     groups: list[list[Paced]] = []
     unknown = [run for run in runs if not run.pace.samples_per_step]
@@ -153,5 +153,5 @@ def _work(run: Paced) -> float:
 
 
 def alike(one: float, other: float) -> bool:
-    """Whether two amounts of work are the same, but for uneven last batches."""
+    """Whether two amounts of work are equal, except for uneven last batches."""
     return abs(one - other) <= _SAME_WORK * max(one, other)

@@ -1,4 +1,4 @@
-"""How fast one run worked, from whatever its logs know: every step, means of steps, or epochs only."""
+"""Compute the pace of a run from its logs: of every step, of means of steps, or of epochs only."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ..ledger.epochs import EpochTime, EpochTimes, known_size, samples_per_epoch
 from ..result import Analysis
 from .repeats import mean_over
 
-#: What work is counted in. An ``epochs`` is one pass of all ranks together over one data set.
+#: The unit of work. ``epochs`` are passes of all ranks together over one data set.
 Unit = Literal["samples", "steps", "epochs"]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The times of one run and the work that was done in them; None where the logs do not tell.
+    """The times of one run and the work done in them; None if the logs do not show them.
 
     Times are milliseconds, and work is counted per rank.
     """
 
     size: int
-    #: Whether every step was recorded: then steps are steady steps, without validation.
+    #: Whether every step was recorded: then times are of steady steps, without validation.
     from_steps: bool
     step_ms: Mean | None
-    #: The mean over the epochs without the first one, validation included.
+    #: The mean epoch without the first, including validation.
     epoch_ms: Mean | None
     job_ms: Mean | None
     steps_per_epoch: float | None
     samples_per_step: float | None
     samples_per_epoch: float | None
-    #: What was done in the whole job.
+    #: The work of the whole job.
     steps: float | None
     epochs: float | None
 
@@ -45,16 +45,16 @@ class Pace:
         return self.unit_ms(unit) is not None
 
     def unit_ms(self, unit: Unit) -> Mean | None:
-        """What one rank takes for one unit: over steady steps, or over steady epochs."""
+        """The time of one rank for one unit of work, over steady steps or steady epochs."""
         of_steps, of_epochs = self._steps_ms(unit), self.epochs_ms(unit)
         return of_steps or of_epochs if self.from_steps else of_epochs or of_steps
 
     def epochs_ms(self, unit: Unit) -> Mean | None:
-        """The same over steady epochs, to be held against a run of which only these are known."""
+        """The time per unit over steady epochs, to compare with a run of which only these are known."""
         return _each(self.epoch_ms, self._work_of_epoch(unit))
 
     def job_unit_ms(self, unit: Unit) -> Mean | None:
-        """The same over the whole job."""
+        """The time per unit over the whole job."""
         by_epochs = _product(self.epochs, self._work_of_epoch(unit))
         by_steps = _product(self.steps, self._work_of_step(unit))
         done = by_steps or by_epochs if self.from_steps else by_epochs or by_steps
@@ -77,7 +77,7 @@ class Pace:
 
 
 def pace_of(analysis: Analysis) -> Pace | None:
-    """The run's pace; None where nothing was timed, or it is not known how many processes trained."""
+    """Return the run's pace; None if nothing was timed, or the number of processes is unknown."""
     if analysis.epoch_times is not None:
         return _of_epochs(analysis, analysis.epoch_times)
     if analysis.step is None or analysis.step.mean <= 0:
@@ -115,11 +115,11 @@ class _Epochs:
 
 
 def _epochs_of_steps(run: Run) -> _Epochs | None:
-    """The epochs after the first one, as the lowest rank recorded them; None without any."""
+    """Return the epochs after the first, as the lowest rank recorded them; None without any."""
     table = run.intervals.filter(pc.equal(run.intervals["kind"], "epoch"))
     table = table.filter(pc.equal(table["rank"], min(run.ranks))).sort_by("end")
     ends = table["end"].to_numpy()
-    # The step that comes after the epoch.
+    # The step after the epoch.
     after = table["step"].to_numpy(zero_copy_only=False)
     if len(ends) < 2 or not np.all(np.diff(after) > 0):
         return None
@@ -155,7 +155,7 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
 
 
 def _epoch_ms(run: Run, known: EpochTimes) -> Mean | None:
-    """The mean epoch, within what it was rounded to and what epochs differ by."""
+    """Return the mean epoch, with an interval from rounding and from the spread of epochs."""
     if known.mean_s is None:
         return None
     by_epoch: dict[int, list[float]] = {}
@@ -168,7 +168,7 @@ def _epoch_ms(run: Run, known: EpochTimes) -> Mean | None:
 
 
 def _done(run: Run, epochs: Sequence[EpochTime]) -> int:
-    """The epochs that ended, those among them whose begin is not known."""
+    """Count the epochs that ended, including those without a known start."""
     done = 0
     for fit in {one.fit for one in epochs}:
         own = {one.epoch for one in epochs if one.fit == fit}
@@ -187,13 +187,13 @@ def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
     total, stamped = analysis.job.total * 1e3, _number(run, "stamp_precision_ms")
     if not known.epochs or total <= 0:
         return None
-    # Durations that were laid one after another carry all that each was rounded by.
+    # Rounding errors of consecutive durations add up.
     laid = sum(one.precision_s for one in known.epochs) * 1e3 / len(run.ranks)
     return _around(total, laid if stamped is None else stamped)
 
 
 def _around(value: float | None, half: float | None) -> Mean | None:
-    """None where a time is shorter than what it was rounded to."""
+    """Return a mean with its rounding as interval; None if it is shorter than its rounding."""
     if value is None or value <= (half or 0.0):
         return None
     return Mean(value, None if half is None else (value - half, value + half))

@@ -1,4 +1,4 @@
-"""A job on one number of ranks, and against one rank."""
+"""A job on one number of ranks, and compared with one rank."""
 
 from __future__ import annotations
 
@@ -27,56 +27,55 @@ class Paced:
 
 @dataclass(frozen=True)
 class Point:
-    """A job on one number of ranks: all its runs of that size."""
+    """A job on one number of ranks: all its runs of this size."""
 
     ranks: int
     runs: tuple[Analysis, ...]
-    #: Samples that one rank works through in a step; 1 where it is not known, and all rates are of
-    #: steps.
+    #: Samples of one rank per step; 1 if unknown, and all rates are of steps.
     work: float
     #: Whether every step of every run was recorded.
     from_steps: bool
-    #: Milliseconds, over the runs: of several the interval is that of their mean from run to run, of a
-    #: single one that of its steps. None where runs do not know their steps.
+    #: Milliseconds over the runs. The interval comes from the spread of several runs, or from the
+    #: steps of a single one. None if runs have no steps.
     step_ms: Mean | None
-    #: By name of the ledger's entries; empty where stages were not measured.
+    #: By name of the ledger's entries; empty if stages were not measured.
     entries_ms: Mapping[str, Mean]
-    #: Milliseconds that one rank takes for one unit of work: in steady steps, or in steady epochs
-    #: where steps were not recorded.
+    #: Milliseconds of one rank per unit of work: in steady steps, or in steady epochs if steps were not
+    #: recorded.
     unit_ms: Mean
-    #: The same in steady epochs, validation included; None where epochs are not known.
+    #: The same in steady epochs, including validation; None if epochs are unknown.
     unit_epochs_ms: Mean | None
     #: The same over the whole job.
     unit_job_ms: Mean | None
 
     @cached_property
     def rate(self) -> Mean:
-        """Units per second of all ranks together, in steady steps or epochs."""
+        """Units of work per second of all ranks together, in steady steps or epochs."""
         return _rate(self.ranks, self.unit_ms)
 
     @cached_property
     def job_rate(self) -> Mean | None:
-        """Units per second over the whole job."""
+        """Units of work per second over the whole job."""
         return None if self.unit_job_ms is None else _rate(self.ranks, self.unit_job_ms)
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A point held against one rank; None where there is no run on one rank."""
+    """A point compared with one rank; None without a run on one rank."""
 
     point: Point
     efficiency: Mean | None
     efficiency_job: Mean | None
-    #: Against the program on one process that no launcher started; None without such a run.
+    #: Relative to one process without a launcher; None without such a run.
     efficiency_alone: Mean | None
-    #: Against the smallest size there is: with several sizes always known.
+    #: Relative to the smallest size, always known with several sizes.
     relative: Mean
     #: Fractions that add up to 1 − efficiency, by name of the ledger's entries.
     lost: Mapping[str, Mean] | None
 
 
 def points_of(runs: Sequence[Paced], unit: Unit) -> list[Point]:
-    """Runs by their number of ranks, ascending; all of them know the unit."""
+    """Group runs by their number of ranks, ascending; all of them have the unit."""
     by_size: dict[int, list[Paced]] = defaultdict(list)
     for run in runs:
         by_size[run.pace.size].append(run)
@@ -95,7 +94,7 @@ def _point(size: int, runs: Sequence[Paced], unit: Unit) -> Point:
     step_ms = _over_all([pace.step_ms for pace in paces])
     works = [pace.samples_per_step or 1.0 for pace in paces]
     work = float(np.mean(works)) if unit == "samples" else 1.0
-    # Of steps the mean comes first: what is lost then adds up exactly.
+    # Means of steps come first, because the lost parts then add up exactly.
     exact = from_steps and unit != "epochs" and step_ms is not None
     own = step_ms.scaled(1 / work) if exact and step_ms is not None else None
     unit_ms = own or _over_all([pace.unit_ms(unit) for pace in paces])
@@ -120,13 +119,13 @@ def _entry(analysis: Analysis, name: str) -> Mean:
 
 
 def _over_all(means: Sequence[Mean | None]) -> Mean | None:
-    """The mean over runs; None where one of them does not know it."""
+    """Return the mean over runs; None if a run does not have it."""
     known = [mean for mean in means if mean is not None]
     return mean_over(known) if len(known) == len(means) else None
 
 
 def _rate(amount: float, ms: Mean) -> Mean:
-    """So much in so many milliseconds, per second."""
+    """Convert an amount per milliseconds to a rate per second."""
     value = amount / ms.value * 1e3
     if ms.ci95 is None:
         return Mean(value, None)
@@ -135,7 +134,7 @@ def _rate(amount: float, ms: Mean) -> Mean:
 
 
 def _ratio(one: Mean, other: Mean) -> Mean:
-    """The ratio of two independent means: their relative uncertainties add up as squares."""
+    """Return the ratio of two independent means; relative uncertainties add up as squares."""
     value = one.value / other.value
     if one.ci95 is None or other.ci95 is None:
         return Mean(value, None)
@@ -146,7 +145,7 @@ def _ratio(one: Mean, other: Mean) -> Mean:
 
 
 def _ratio_of_rounded(one: Mean, other: Mean) -> Mean:
-    """The ratio of two means that were rounded: all that both may be off by."""
+    """Return the ratio of two rounded means, with the worst case of both as interval."""
     value = one.value / other.value
     if one.ci95 is None or other.ci95 is None or other.ci95[0] <= 0:
         return Mean(value, None)
@@ -154,7 +153,7 @@ def _ratio_of_rounded(one: Mean, other: Mean) -> Mean:
 
 
 def held_against(point: Point, single: Point | None, alone: Point | None, first: Point) -> Scaled:
-    """A point against one rank, the program by itself, and the smallest size."""
+    """Compare a point with one rank, the program without a launcher, and the smallest size."""
     return Scaled(
         point,
         None if single is None else _efficiency(point, single),
@@ -166,12 +165,12 @@ def held_against(point: Point, single: Point | None, alone: Point | None, first:
 
 
 def _efficiency(point: Point, base: Point) -> Mean:
-    """Throughput per rank against the base's."""
+    """Return the throughput per rank relative to the base's."""
     if point is base:
         return Mean(1.0, (1.0, 1.0))
     if point.from_steps and base.from_steps:
         return _ratio(base.unit_ms, point.unit_ms)
-    # Epochs hold validation, too: they are held against epochs where both runs know them.
+    # Epochs include validation, so they are compared with epochs if both runs have them.
     if point.unit_epochs_ms is None or base.unit_epochs_ms is None:
         return _ratio_of_rounded(base.unit_ms, point.unit_ms)
     return _ratio_of_rounded(base.unit_epochs_ms, point.unit_epochs_ms)
@@ -191,7 +190,7 @@ def _lost(point: Point, single: Point) -> dict[str, Mean] | None:
         return None
     if point is single:
         return {name: Mean(0.0, (0.0, 0.0)) for name in ENTRIES}
-    # As many samples as a rank has here.
+    # For the samples of a rank here.
     share = 1 / point.step_ms.value
     work = point.work / single.work
     return {

@@ -1,4 +1,4 @@
-"""What is to be expected on more ranks than were measured."""
+"""Project a job to more ranks than were measured."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..network.communication import CommunicationModel, Measured, fit_communicat
 from ..result import Analysis
 from .points import Point
 
-# Projections go to so many times the largest size, doubling.
+# Projections go to these multiples of the largest size.
 _DOUBLINGS = 3
-# By how much more than a ring's messages what ranks lose to each other may grow with every doubling: on
-# published curves up to 1.15 (VGG-16 with HorovodRunner, from 8 to 16), for ranks share switches, too.
+# Losses may grow faster than a ring's messages, by this factor per doubling, because ranks share
+# switches: on published curves up to 1.15 (VGG-16 with HorovodRunner, from 8 to 16).
 _BEYOND_MESSAGES = 1.25
-#: Compute that takes so much longer on more ranks is worth a word.
+#: Compute that takes longer by this fraction on more ranks is mentioned.
 CONTENTION = 0.1
-# More ranks on the same cores get nothing more done, and take some from each other: four ranks on two
-# cores were up to 9 % slower together than two (Keras, Horovod).
+# More ranks on the same cores do not get more work done: four ranks on two cores were up to 9 % slower
+# together than two (Keras, Horovod).
 _LEAST_ON_SHARED_CORES = 0.85
 
 
 @dataclass(frozen=True)
 class Projected:
-    """What the model expects on more ranks than were measured."""
+    """The model's prediction for more ranks than were measured."""
 
     ranks: int
     rate: Mean
@@ -35,7 +35,7 @@ class Projected:
 
 
 def communication_of(analysis: Analysis) -> Measured | None:
-    """A run's exposed allreduce, for the model; None on one rank and without stages."""
+    """Return a run's exposed allreduce for the model; None on one rank or without stages."""
     entry = analysis.entry("allreduce")
     if entry is None or analysis.run.size < 2:
         return None
@@ -46,7 +46,7 @@ def communication_of(analysis: Analysis) -> Measured | None:
 def projection(
     points: Sequence[Point], single: Point | None, model: CommunicationModel | None
 ) -> tuple[Projected, ...]:
-    """The job on two, four and eight times as many ranks as its largest run had.
+    """Project the job to two, four and eight times the ranks of its largest run.
 
     Every rank works as on the largest size; imbalance and allreduce grow as in the model.
     """
@@ -66,7 +66,7 @@ def projection(
 def projected_rate(
     ranks: int, points: Sequence[Point], ledger: Ledger, model: CommunicationModel
 ) -> Mean:
-    """With an interval also where runs are too few to say how well the model fits."""
+    """Return the projected rate, with an interval even if there are too few runs to test the model."""
     largest = points[-1]
     sizes = [point.ranks for point in points]
     there = project(ranks, largest.ranks, ledger, model, sizes)
@@ -83,8 +83,10 @@ def projected_rate(
 def model_of_interval(
     model: CommunicationModel, largest: Measured, ranks: int
 ) -> CommunicationModel:
-    """The model whose interval is the projection's: the fit's own where sizes are enough to say how well
-    it fits; otherwise one from all bandwidth to all latency, and beyond, from the largest size on.
+    """Return the model that gives the interval.
+
+    The fit itself if there are enough sizes to test it; otherwise everything between pure bandwidth
+    and pure latency, and beyond, from the largest size on.
     """
     if model.covariance is not None:
         return model
@@ -99,7 +101,7 @@ def model_of_interval(
 
 
 def slower_compute(point: Point, single: Point) -> float:
-    """By which fraction compute of a sample takes longer than on the smaller size."""
+    """Return the fraction by which compute of a sample takes longer than on the smaller size."""
     if not point.entries_ms or not single.entries_ms:
         return 0.0
     own, alone = point.entries_ms["compute"].value, single.entries_ms["compute"].value

@@ -1,6 +1,6 @@
 """Published scaling curves to compare with, each with its source.
 
-Figures are as printed there, read off tables and text, not off pictures.
+Figures are as printed there, from tables and text, not read off charts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ class Curve:
 
     name: str
     source: str
-    #: What ``values`` are: ``samples/s``, ``efficiency`` (a fraction) or ``seconds`` for the same work.
+    #: The unit of ``values``: ``samples/s``, ``efficiency`` (a fraction) or ``seconds`` for the same
+    #: work.
     unit: str
     processes: tuple[int, ...]
     values: tuple[float, ...]
 
     @property
     def efficiency(self) -> tuple[float, ...]:
-        """Fractions of what one process would give if it scaled ideally."""
+        """Fractions of ideal scaling from one process."""
         if self.unit == "efficiency":
             return self.values
         first = self.values[0] * self.processes[0]

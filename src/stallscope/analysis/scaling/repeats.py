@@ -1,4 +1,4 @@
-"""Means over repeats."""
+"""Average over repeats."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.stats import Mean
 
-#: From so many repeats on, their spread gives the uncertainty of their mean.
+#: With this many repeats, their spread gives the uncertainty of their mean.
 FEWEST_REPEATS = 2
 
 
 def mean_over(means: Sequence[Mean]) -> Mean:
-    """The mean over repeats; from two of them on, its interval is what repeats differ by."""
+    """Return the mean over repeats; the interval of two or more comes from their spread."""
     if len(means) < FEWEST_REPEATS:
         return means[0]
     values = np.array([mean.value for mean in means])

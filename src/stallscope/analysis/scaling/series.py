@@ -1,9 +1,8 @@
-"""How a job scales: throughput and efficiency over ranks, and where the lost efficiency went.
+"""Show how a job scales: throughput and efficiency over ranks, and the causes of lost efficiency.
 
-The step of N ranks is held against the step of one: efficiency is what one rank's step for as many
-samples takes, over N ranks' step. What is lost adds up exactly, because both steps' ledgers do:
-1 − efficiency = Σ (entry on N ranks − entry on one) / step on N ranks. Compute that takes longer on more
-ranks (cores, memory and buses that are shared) shows as compute.
+Efficiency is the step of one rank, for the same samples, over the step of N ranks. Losses add up
+exactly, because both ledgers do: 1 − efficiency = Σ (entry on N ranks − entry on one) / step on N
+ranks. Compute that takes longer on more ranks (shared cores, memory and buses) shows as compute.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .repeats import FEWEST_REPEATS
 from .warnings import warnings_of
 
 _SIGNIFICANT = 0.05
-# Numbers of steps that one data set gives over numbers of ranks differ by no more, whatever is rounded.
+# Rounding changes the number of steps per epoch of one data set by no more than this.
 _SAME_STEPS = 1.5
 
 Kind = Literal["weak", "strong"]
@@ -36,9 +35,9 @@ Kind = Literal["weak", "strong"]
 
 @dataclass(frozen=True)
 class Difference:
-    """Whether throughput per rank differs between sizes by more than between runs of one size."""
+    """A test of whether throughput per rank differs more between sizes than between runs of one size."""
 
-    #: Of the test of Alexander and Govern (1994), which allows sizes that scatter differently.
+    #: p of the test of Alexander and Govern (1994), which allows unequal variances.
     p: float
 
     @property
@@ -50,21 +49,21 @@ class Difference:
 class Series:
     """One job on several numbers of ranks, ascending.
 
-    ``weak``: every rank has the same work whatever their number; ``strong``: all ranks together have.
+    ``weak``: the work per rank is constant; ``strong``: the work of all ranks together is.
     """
 
     name: str
     kind: Kind
     synthetic: bool
-    #: Whether a run recorded if its data is synthetic; the runs of one job that did agree.
+    #: Whether the data is synthetic, as far as runs recorded it; runs of one job agree.
     data_known: bool
-    #: ``samples``; ``steps`` where batch sizes are not known; ``epochs`` where only these are.
+    #: ``samples``; ``steps`` if batch sizes are unknown; ``epochs`` if only these are known.
     unit: Unit
     points: tuple[Scaled, ...]
     alone: Point | None
     model: CommunicationModel | None
     projection: tuple[Projected, ...]
-    #: None where sizes were not run at least twice each.
+    #: None unless each size ran at least twice.
     difference: Difference | None
     warnings: tuple[str, ...]
 
@@ -72,15 +71,14 @@ class Series:
 def scaling(
     analyses: Iterable[Analysis], by: str | None = None, *, one_per_size: bool = False
 ) -> list[Series]:
-    """Bring runs of the same jobs together, and say how each job scales; the largest job first.
+    """Group runs by job, and show how each job scales; the largest job first.
 
-    Runs that were not timed, or do not say how many processes trained, are left out: ``untimed``
-    tells which.
+    Runs without times or without a known number of processes are left out; ``untimed`` lists them.
 
     Args:
-        by: one of ``FACTS``, to bring runs together by that alone.
-        one_per_size: take the newest clean run of each size, and the newest one where none is clean,
-            in place of the mean of all.
+        by: one of ``FACTS``, to group runs by that one only.
+        one_per_size: use the newest clean run of each size (the newest if none is clean) instead of
+            the mean of all.
     """
     paces = ((one, pace_of(one)) for one in analyses)
     runs = [Paced(one, pace) for one, pace in paces if pace is not None]
@@ -92,7 +90,7 @@ def scaling(
 
 
 def _one_per_size(job: Sequence[Paced]) -> list[Paced]:
-    """Of each size the run that stands for it: a clean one first, then the newest."""
+    """Choose the run that represents each size: a clean one first, then the newest."""
     by_size: dict[tuple[int, bool], Paced] = {}
     for run in job:
         key = run.pace.size, _without_launcher(run)
@@ -110,7 +108,7 @@ def _rank_as_stand_in(run: Paced) -> tuple[bool, str]:
 
 
 def _series_of(job: Sequence[Paced], by: str | None) -> list[Series]:
-    """The job's series; runs that no unit makes comparable are series of their own."""
+    """Make the job's series; runs without a common unit become separate series."""
     unit = _unit([run.pace for run in job])
     if unit is not None:
         return [_series(job, unit, by)]
@@ -118,7 +116,7 @@ def _series_of(job: Sequence[Paced], by: str | None) -> list[Series]:
 
 
 def _unit(paces: Sequence[Pace]) -> Unit | None:
-    """What all runs can be counted in; None where they have nothing in common."""
+    """Return the unit of work that all runs have; None without one."""
     only_steps = all(pace.from_steps for pace in paces)
     order: tuple[Unit, ...] = ("samples", "epochs", "steps")
     if only_steps or not _one_data_set(paces):
@@ -127,12 +125,12 @@ def _unit(paces: Sequence[Pace]) -> Unit | None:
 
 
 def _one_data_set(paces: Sequence[Pace]) -> bool:
-    """Whether epochs may be passes of all ranks together over one data set, as far as steps tell."""
+    """Whether epochs may be passes of all ranks together over one data set, by the number of steps."""
     known = [(pace.size, pace.steps_per_epoch) for pace in paces if pace.steps_per_epoch]
     if not known:
         return True
     totals = [size * steps for size, steps in known]
-    # The last step of each rank may lack samples, or the first samples of another one.
+    # The last step of a rank may be short of samples, or contain some of the next epoch.
     least = max(size * (steps - 1) for size, steps in known)
     most = min(size * (steps + 1) for size, steps in known)
     return least < most and max(totals) < _SAME_STEPS * min(totals)
@@ -141,7 +139,7 @@ def _one_data_set(paces: Sequence[Pace]) -> bool:
 def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
     alone = [run for run in runs if _without_launcher(run)]
     launched = [run for run in runs if not _without_launcher(run)]
-    # Without a run of the launcher on one rank, the program by itself is the best there is.
+    # Without a run of the launcher on one rank, use the program without a launcher.
     if not any(run.pace.size == 1 for run in launched):
         launched, alone = list(runs), []
     points = points_of(launched, unit)
@@ -151,7 +149,7 @@ def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
     model = fit_communication(
         [one for run in launched if (one := communication_of(run.analysis)) is not None]
     )
-    # A projection starts from steady steps, and is held against those of one rank.
+    # A projection starts from steady steps, and is compared with those of one rank.
     from_steps = points[-1].from_steps and (single is None or single.from_steps)
     first = runs[0].analysis
     return Series(
@@ -170,14 +168,14 @@ def _series(runs: Sequence[Paced], unit: Unit, by: str | None) -> Series:
 
 
 def _kind(runs: Sequence[Paced], points: Sequence[Point], unit: Unit) -> Kind:
-    """Whether ranks have the same work in a step whatever their number."""
+    """Return ``weak`` or ``strong`` scaling, by the work of a rank per step."""
     if unit == "samples" and all(run.pace.samples_per_step for run in runs):
         return "weak" if alike(points[0].work, points[-1].work) else "strong"
     return "weak" if unit == "steps" else "strong"
 
 
 def _shares_no_batch(runs: Sequence[Paced], kind: Kind) -> bool:
-    """Whether neither the batch per rank nor that of all ranks together is the same in all runs."""
+    """Whether both the batch per rank and the global batch differ between the runs."""
     works = [(run.pace.size, run.pace.samples_per_step) for run in runs]
     totals = [size * work for size, work in works if work is not None]
     known = len(totals) == len(works)
@@ -211,6 +209,6 @@ def _difference(runs: Sequence[Paced], points: Sequence[Point], unit: Unit) -> D
         for point in points
     ]
     if any(np.ptp(values) == 0 for values in per_rank):
-        # Runs that are copies of each other know nothing of how runs differ.
+        # Copies of one run do not show how runs differ.
         return None
     return Difference(float(scipy_stats.alexandergovern(*per_rank).pvalue))

@@ -1,4 +1,4 @@
-"""What to know of a series before its figures are relied on."""
+"""Warn about limits of a series."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .pace import Unit
 from .points import Paced, Point
 from .projection import CONTENTION, slower_compute
 
-# What may differ within a job and makes its sizes less comparable.
+# Facts that may differ within a job and make its sizes less comparable.
 _BETTER_THE_SAME = ("versions", "threads")
 
 
@@ -20,10 +20,10 @@ def warnings_of(
     shares_no_batch: bool,
     single: Point | None,
 ) -> Iterable[str]:
-    """Sentences without a capital and a full stop.
+    """Return warnings, as sentences without a capital and a full stop.
 
     Args:
-        shares_no_batch: whether neither the batch per rank nor that of all ranks is the same.
+        shares_no_batch: whether both the batch per rank and the global batch differ.
         single: the point on one rank.
     """
     if len(points) == 1:
@@ -43,7 +43,7 @@ def warnings_of(
     yield from _of_epochs(runs)
     faulty = [point for point in points if all(fault_of(run) for run in point.runs)]
     for point in points:
-        # Where every size has a fault, it is how the job is.
+        # If every size has the fault, it is a property of the job.
         yield from _of_faults(point, compare=len(faulty) < len(points))
     for name in _BETTER_THE_SAME:
         known = {str(run.analysis.run.fact(name)) for run in runs if run.pace.from_steps}
@@ -66,7 +66,7 @@ def _of_the_unit(unit: Unit) -> Iterable[str]:
 
 
 def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
-    """What figures rest on where steps were not recorded."""
+    """Say what figures are based on if steps were not recorded."""
     others = [run for run in runs if not run.pace.from_steps]
     if not others:
         return
@@ -91,7 +91,7 @@ def _of_epochs(runs: Sequence[Paced]) -> Iterable[str]:
 
 
 def _sources(runs: Sequence[Paced]) -> list[str]:
-    """Where epochs are known from, each with the least of its precisions."""
+    """Name the sources of epochs, each with its worst precision."""
     found: dict[str, tuple[float, str]] = {}
     for run in runs:
         known = run.analysis.epoch_times
@@ -103,7 +103,7 @@ def _sources(runs: Sequence[Paced]) -> list[str]:
 
 
 def _of_faults(point: Point, *, compare: bool) -> Iterable[str]:
-    """Repeats of which some have a fault, and sizes without a clean run beside sizes with one."""
+    """Warn about repeats of which some have a fault, and sizes without a clean run."""
     faults = [(run.run.name, fault_of(run)) for run in point.runs]
     found = [f"{name} ({fault})" for name, fault in faults if fault is not None]
     if found and len(found) < len(faults):

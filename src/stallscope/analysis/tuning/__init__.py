@@ -1,4 +1,4 @@
-"""Which of Horovod's settings to fix: from autotune logs, Timelines and the job's own steps."""
+"""Recommend Horovod settings to pin, from autotune logs, Timelines and the job's steps."""
 
 from .during import Tried
 from .timelines import TimelineSays

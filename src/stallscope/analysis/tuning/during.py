@@ -1,10 +1,10 @@
-"""Which steps ran while Horovod's autotuner tried which setting.
+"""Find the steps that ran with each setting of Horovod's autotuner.
 
-The log has no times, but the tuner counts: a setting is scored when the gradients of
-5 × HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE steps were reduced, after HOROVOD_AUTOTUNE_WARMUP_SAMPLES rounds
-that are thrown away. Its counters start anew in the middle of a step, so that a round is T or T + 1
-steps: after n rounds the setting has changed between step T·n and step (T + 1)·n + n − 1. Steps in that
-stretch may have either setting, and are left out.
+The log has no times, but the tuner counts: it scores a setting after the gradients of
+5 × HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE steps were reduced, and discards the first
+HOROVOD_AUTOTUNE_WARMUP_SAMPLES rounds. Its counters restart in the middle of a step, so a round is T or
+T + 1 steps: after n rounds the setting has changed between step T·n and step (T + 1)·n + n − 1. Steps in
+that range may have either setting, and are left out.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from stallscope.parsers.autotune import AutotuneLog, Sample
 
 from ..result import Analysis
 
-# Horovod's own: samples of a score, and the defaults.
+# Horovod's constants: samples of a score, and the defaults.
 _SAMPLES = 5
 _STEPS_PER_SAMPLE, _WARM_UPS = 10, 3
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting that was tried, and the steps that are surely of it."""
+    """A setting that was tried, and the steps that certainly ran with it."""
 
     #: Its line in the log, from 1.
     number: int
     sample: Sample
     steps: int
-    #: Milliseconds per step; None where no step is.
+    #: Milliseconds per step; None without steps.
     step_ms: Mean | None
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """How the tuner counted."""
+    """The length of the tuner's rounds, in steps."""
 
-    #: Steps of a round, which may have one more.
+    #: Steps of a round; a round may have one more.
     steps: int
     warm_ups: int
 
@@ -54,17 +54,17 @@ class Rounds:
         return cls(_SAMPLES * max(1, per_sample), warm_ups)
 
     def surely(self, number: int) -> tuple[int, int]:
-        """First step and end of those that ran with the setting of this line, from 1."""
+        """Return the range of steps that certainly ran with the setting of this line, from 1."""
         before = self.warm_ups + number - 1
         return (self.steps + 1) * before, self.steps * (before + 1)
 
     def settled_from(self, lines: int) -> int:
-        """The step from which on it surely had tried all of these lines."""
+        """Return the first step at which all of these lines had certainly been tried."""
         return (self.steps + 1) * (self.warm_ups + lines)
 
 
 def steps_of(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> tuple[Tried, ...]:
-    """Every line of the log with the steps of its own; of a run that the log is from."""
+    """Return every line of the log with its steps, from the run that wrote the log."""
     number, total = _steady(analysis)
     found = []
     for line, sample in enumerate(log.samples, start=1):
@@ -75,7 +75,7 @@ def steps_of(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> tuple[Trie
 
 
 def after_settling(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> Mean | None:
-    """Milliseconds per step with what it settled on; None where no step is."""
+    """Return milliseconds per step with the final setting; None without such steps."""
     if log.settled is None:
         return None
     number, total = _steady(analysis)
@@ -83,7 +83,7 @@ def after_settling(log: AutotuneLog, rounds: Rounds, analysis: Analysis) -> Mean
 
 
 def _steady(analysis: Analysis) -> tuple[Ints, Ints]:
-    """Steady steps, counted from the first one of the last world, and how long they took."""
+    """Return the steady steps, counted from the first of the last world, and their times."""
     ledger = analysis.steady
     if ledger is None:
         none = np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""What a Timeline shows about Horovod's settings."""
+"""Derive Horovod settings from a Timeline."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from stallscope.arrays.types import Floats
 from ..advice import Advice
 from ..network.tensors import Tensors
 
-# From so many negotiations of each tensor on, nearly all of them would be answered from the cache.
+# After this many negotiations of each tensor, the cache would answer nearly all of them.
 _FEWEST_ROUNDS = 5
 _MOSTLY = 0.5
-# Reductions below this cost their latency and hardly anything for their bytes.
+# Smaller reductions cost mainly latency.
 _SMALL_BYTES = 1e5
 _OWN_CAPACITY = 1024
 
 
 @dataclass(frozen=True)
 class TimelineSays:
-    """Figures of a Timeline, and what follows from them. None is what it does not tell."""
+    """Figures of a Timeline, and recommendations; None for what it does not show."""
 
-    #: Allreduces, everything that was fused counted once, and tensors in each of them on average.
+    #: Allreduces, where fused tensors count once, and the mean number of tensors in each.
     reductions: int
     tensors_each: float | None
-    #: Times that the most frequent gradients were reduced: steps, where each is reduced in each.
+    #: How often the most frequent gradients were reduced: steps, if each is reduced in each step.
     steps: int
-    #: Of the reductions with known bytes: those below 100 kB.
+    #: The share of reductions below 100 kB, among those with known bytes.
     small_share: float | None
-    #: Milliseconds of a cycle; None where cycles were not marked.
+    #: Milliseconds per cycle; None if cycles were not marked.
     cycle_ms: float | None
-    #: Share of negotiations that went through rank 0 in full, not answered from the cache.
+    #: The share of negotiations that rank 0 handled in full, without the cache.
     in_full: float | None
-    #: Milliseconds of a step in which any gradient is negotiated, waits for data, is copied, and is
+    #: Milliseconds per step in which any gradient is negotiated, waits for data, is copied, and is
     #: transferred: medians over steps. None without steps.
     negotiation_ms: float | None
     wait_ms: float | None
     copy_ms: float | None
     transfer_ms: float | None
-    #: Why it cannot tell who was late, and what could; empty where it can.
+    #: Why it does not show late ranks, and what would; empty if it does.
     cannot_name: str
     advice: tuple[Advice, ...]
 
 
 def timeline_says(found: Tensors) -> TimelineSays:
-    """What a Timeline shows about fusion, cycles and the response cache."""
+    """Evaluate fusion, cycles and the response cache of a Timeline."""
     gradients = [one for one in found.tensors if one.operation == "ALLREDUCE"]
     steps = int(np.median([one.operations for one in gradients])) if gradients else 0
     fused = found.fusion.tensors

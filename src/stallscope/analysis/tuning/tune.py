@@ -1,4 +1,4 @@
-"""Autotune logs and Timelines, held against the job's own steps."""
+"""Compare autotune logs and Timelines with the job's own steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .during import Rounds, Tried, after_settling, steps_of
 from .timelines import TimelineSays, timeline_says
 
 _ON = "HOROVOD_AUTOTUNE"
-# Switches that do nothing on one host; those of allreduce need accelerators besides.
+# Switches without effect on one host; those of allreduce also need accelerators.
 _BETWEEN_HOSTS = ("hierarchical_allgather",)
 _BETWEEN_ACCELERATORS = ("hierarchical_allreduce", "torus_allreduce")
 
@@ -37,11 +37,11 @@ class TimelineFile:
 
 @dataclass(frozen=True)
 class Compared:
-    """Another run of the same job, without the autotuner."""
+    """A run of the same job without the autotuner."""
 
     analysis: Analysis
     step_ms: Mean
-    #: What a step saves with what the tuner settled on, milliseconds.
+    #: The time per step that the final setting saves, milliseconds.
     saved_ms: Mean
     speedup: float
     ci95: tuple[float, float] | None
@@ -53,21 +53,21 @@ class Tuned:
 
     name: str
     log: AutotuneLog
-    #: The setting to fix; None before anything was scored.
+    #: The setting to pin; None before anything was scored.
     setting: Sample | None
-    #: Switches of the setting that do nothing on this job's hosts and devices.
+    #: Switches of the setting without effect on this job's hosts and devices.
     idle: tuple[str, ...]
-    #: By how much scores of one and the same setting differ, of the higher one; None where none was
+    #: The difference between scores of the same setting, as a share of the higher one; None if none was
     #: tried twice.
     noise: float | None
-    #: Settings whose score is within that noise of the best one's, that one among them.
+    #: Settings whose score is within that noise of the best, including the best.
     alike: int
-    #: The run that wrote the log; None where none of those given did.
+    #: The run that wrote the log; None if it was not given.
     run: Analysis | None
     tried: tuple[Tried, ...]
     settled_ms: Mean | None
     compared: tuple[Compared, ...]
-    #: Why its gain in steps is not known; empty where it is.
+    #: Why its gain in steps is unknown; empty if it is known.
     insufficient: str
 
     @property
@@ -85,7 +85,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Tuning:
-    """All that was found."""
+    """The results of all logs."""
 
     tuned: tuple[Tuned, ...]
     timelines: tuple[tuple[str, TimelineSays], ...]
@@ -97,11 +97,11 @@ def tune(
     timelines: Sequence[TimelineFile],
     analyses: Sequence[Analysis],
 ) -> Tuning:
-    """Which settings to fix.
+    """Recommend settings to pin.
 
     Args:
         autotunes: logs of autotuners.
-        timelines: Timelines, taken apart.
+        timelines: analysed Timelines.
         analyses: runs; those that wrote the logs, and others of the same job without the autotuner.
     """
     warnings = [
@@ -142,7 +142,7 @@ def _tuned(file: AutotuneFile, analyses: Sequence[Analysis], alone: bool) -> Tun
 
 
 def _writer(name: str, analyses: Sequence[Analysis], alone: bool) -> Analysis | None:
-    """The run whose autotuner wrote the file: by the file's name, or the only one there is."""
+    """Find the run whose autotuner wrote the file: by the file's name, or the only candidate."""
     tuning = [one for one in analyses if _settings(one).get(_ON, "0") not in ("", "0")]
     file = PurePath(name).name
     named = [
@@ -163,7 +163,7 @@ def _settings(analysis: Analysis) -> dict[str, str]:
 
 
 def _noise(samples: Sequence[Sample]) -> float | None:
-    """The largest difference between scores of one setting, as a share of the higher one."""
+    """Return the largest difference between scores of one setting, as a share of the higher one."""
     scores: dict[tuple[object, ...], list[float]] = {}
     for one in samples:
         scores.setdefault(_plain(one), []).append(one.score)
@@ -179,7 +179,7 @@ def _alike(log: AutotuneLog, noise: float | None) -> int:
 
 
 def _plain(one: Sample) -> tuple[object, ...]:
-    """A setting without its score; the tuner comes back to 10 ms as 9.99993 ms."""
+    """Return a setting without its score, rounded: the tuner returns to 10 ms as 9.99993 ms."""
     numbers = (f"{one.cycle_time_ms:.2g}", f"{one.fusion_mib:.2g}")
     return (tuple(sorted(one.switches.items())), *numbers)
 
@@ -191,7 +191,7 @@ def _idle(setup: Setup) -> tuple[str, ...]:
 
 
 def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tuple[Compared, ...]:
-    """The same job without the autotuner."""
+    """Find a run of the same job without the autotuner."""
     found = []
     for other in analyses:
         if other is run or other.steady is None or other.run.synthetic != run.run.synthetic:
