@@ -7,7 +7,7 @@
 | ``waited_ns`` | its duration by then, at least; empty for a moment |
 | ``utc``, ``local`` | its timestamp: in UTC, or in an unknown time zone |
 | ``kind``, ``what`` | its code, and its description |
-| ``ranks``, ``hosts`` | its ranks and hosts, separated by blanks; empty if it has none, or they are unknown |
+| ``ranks``, ``hosts`` | its ranks and hosts, separated by blanks; empty if none is known |
 | ``file`` | the file that contains it |
 """
 
