@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
 
-from stallscope.charts.plotly_figures.look import TEXT, Look
+from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
 from stallscope.parsers.autotune import AutotuneLog, Sample
@@ -16,9 +16,9 @@ from stallscope.text.verdicts import counted
 
 from ..companion_files import AutotuneSeen
 from .aria import aria
+from .chart_card import custom_chart_card
 from .chart_csv import Row
 from .data_table import data_card
-from .drawn_card import drawn_card
 
 _MOST_SAMPLES = 2000
 _MIB = 1 << 20
@@ -38,7 +38,7 @@ def autotune_cards(seen: AutotuneSeen) -> list[Any]:
             )
         ]
     return [
-        drawn_card(
+        custom_chart_card(
             "autotune",
             "Autotuning",
             _sentence(seen, best),
@@ -104,7 +104,7 @@ def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:
             marker={
                 "size": 13,
                 "symbol": "circle-open",
-                "color": look(TEXT),
+                "color": look.of("ink"),
                 "line": {"width": 2.5},
             },
             cliponaxis=False,

@@ -29,8 +29,8 @@ from stallscope.text.verdicts import counted
 
 from ..companion_files import TimelineReading, TimelineSeen
 from .aria import aria
+from .chart_card import custom_chart_card
 from .data_table import data_card
-from .drawn_card import drawn_card
 from .tables import words_card
 
 _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
@@ -176,7 +176,7 @@ def fusion_card(fusion: Fusion) -> Any:
     size = (
         f"; half of them move {bytes_in_words(int(np.median(known)))} or more" if len(known) else ""
     )
-    return drawn_card(
+    return custom_chart_card(
         "fusion",
         "Fusion",
         f"{whole} allreduces, {significant(float(fusion.tensors.mean()))} in each on average; {alone} "

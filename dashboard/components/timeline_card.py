@@ -10,10 +10,10 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
 from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.views.lanes import LANE_STAGES
-from stallscope.charts.palette import HEAT
 
 from .aria import aria
-from .save_buttons import save_buttons
+from .legend import heat_scale
+from .save_buttons import chart_head
 from .swatch import labelled_swatch, named_swatch
 
 _HEAD = "timeline-head"
@@ -55,10 +55,7 @@ def timeline_card(
     """The card; from ``late`` (an amount) on cells are marked, ``jumps`` lead to ranks and steps."""
     return dmc.Card(
         [
-            html.Div(
-                [dmc.Title(title, order=2, size="h4"), save_buttons(title, "timeline")],
-                className="picture-head",
-            ),
+            chart_head(title, "timeline"),
             dmc.Text(sentence, c="dimmed", size="sm"),
             dmc.Group([_tools(bool(head["events"])), *jumps], gap="xs", mt="xs"),
             _legend(late),
@@ -79,7 +76,7 @@ def timeline_card(
         ],
         withBorder=True,
         id="timeline-card",
-        className="picture-card",
+        className="chart-card",
     )
 
 
@@ -133,8 +130,7 @@ def _legend(late: str) -> Any:
     stages = [named_swatch(name) for name in (*LANE_STAGES, "allreduce")]
     between = [named_swatch(name) for name in GAPS]
     mark = labelled_swatch("imbalance", f"Later than the reference rank by {late} or more")
-    scale = html.Span(className="heat-scale", style=_scale(), **aria(hidden="true"))
-    lateness = html.Span(["not later", scale, f"{late} later or more"], className="named-swatch")
+    lateness = heat_scale("not later", f"{late} later or more")
     return html.Div(
         [
             html.Div([*stages, mark], className="timeline-legend", **_data(legend="stages")),
@@ -160,15 +156,6 @@ def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
         ],
         className="timeline-gauges",
     )
-
-
-def _scale() -> dict[str, str]:
-    return {
-        f"--{scheme}": "linear-gradient(to right, "
-        + ", ".join(getattr(colour, scheme) for colour in HEAT)
-        + ")"
-        for scheme in ("light", "dark")
-    }
 
 
 def _data(**values: str) -> dict[str, Any]:

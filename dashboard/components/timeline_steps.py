@@ -17,7 +17,8 @@ from stallscope.reports.tables import NOTHING
 from stallscope.text.cells import Cells
 from stallscope.text.verdicts import counted
 
-from .drawn_card import drawn_card
+from .chart_card import custom_chart_card
+from .legend import legend
 from .swatch import labelled_swatch
 from .tables import TABLE_LOOK, scroller
 
@@ -63,18 +64,14 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
         for number, at in enumerate(first)
     ]
     of = "" if width == 1 else f" Each point is the mean of {width:,} steps."
-    return drawn_card(
+    return custom_chart_card(
         "timeline-steps",
         "Allreduces of each step",
         f"{counted(len(steps), 'step')} as rank 0 went through them.{of} Times are those in which any "
         "tensor was at it: they overlap, and do not add up.",
         draw,
         (("step", *(f"{label}_ms" for label in parts)), rows),
-        dmc.Group(
-            [labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts],
-            gap="md",
-            className="legend",
-        ),
+        legend(labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts),
         _table(first, parts),
     )
 

@@ -70,7 +70,7 @@ def address(runs: RunStore) -> Iterator[str]:
 
 def card(page: Page, title: str) -> Locator:
     heading = page.get_by_role("heading", level=2, name=title, exact=True)
-    found = page.locator(".picture-card").filter(has=heading)
+    found = page.locator(".chart-card").filter(has=heading)
     expect(found.locator(".trace, .hm, canvas").first).to_be_attached()
     return found
 

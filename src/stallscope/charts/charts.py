@@ -62,6 +62,11 @@ TITLES = {
 }
 
 
+def title_of(name: str) -> str:
+    """Name an entry for people."""
+    return TITLES.get(name, name)
+
+
 @dataclass(frozen=True)
 class Segment:
     """A piece of a bar. ``name`` is a key of TITLES and of the palette."""

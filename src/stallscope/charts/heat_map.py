@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.lateness_map import LatenessMap, lateness_map, rows_of_ranks
+from stallscope.formatting.numbers import amount
 from stallscope.text.verdicts import counted, joined, listed
 
 Floats = npt.NDArray[np.float64]
@@ -19,6 +20,12 @@ _FULL_SHARE = 0.1
 # Single freak cells must not wash out all others; a straggler's own cells decide.
 _NEARLY_ALL = 99.5
 _MOST_OF_A_STRAGGLER = 75
+#: Rows of which every one has room for its label.
+MOST_LABELLED_ROWS = 32
+_LABELS_OF_MANY = 14
+# Pixels per row, for up to so many of them.
+_HEIGHTS = ((2, 52), (8, 34), (16, 24), (MOST_LABELLED_ROWS, 18), (64, 9), (128, 5))
+_THINNEST = 3
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,36 @@ class HeatMap:
     cell: str = ""
     #: Whether values are means of the latest rank of a row, not of all of them.
     of_latest: bool = False
+
+    @property
+    def row_height(self) -> int:
+        """Pixels per row: thin where there are many, so that all of them fit on a screen."""
+        return next((height for most, height in _HEIGHTS if len(self.rows) <= most), _THINNEST)
+
+    @property
+    def labelled_rows(self) -> list[int]:
+        """Rows with room for a label: all, or the emphasised ones and some between them."""
+        rows = range(len(self.rows))
+        if len(rows) <= MOST_LABELLED_ROWS:
+            return list(rows)
+        apart = len(rows) / _LABELS_OF_MANY / 2
+        chosen: list[int] = []
+        emphasised = [row for row in rows if self.rows[row].emphasised]
+        for row in [*emphasised, *rows[:: -(-len(rows) // _LABELS_OF_MANY)]]:
+            if all(abs(row - other) >= apart for other in chosen):
+                chosen.append(row)
+        return sorted(chosen)
+
+    @property
+    def most_shown(self) -> str:
+        """What the strongest colour stands for."""
+        return f"{amount(self.full, self.unit)} and more"
+
+
+def stretches(chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Find start and end of every stretch of true values."""
+    edges = np.flatnonzero(np.diff(chosen.astype(np.int8), prepend=0, append=0))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
 def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | None:

@@ -1,4 +1,4 @@
-"""What machines measured, over the time that a run took."""
+"""What machines measured over a run's time."""
 
 from __future__ import annotations
 
@@ -9,27 +9,39 @@ import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.machines import Columns, Quantity, over, quantities
-from stallscope.formatting.numbers import amount
+from stallscope.formatting.numbers import Scale, amount, scale_for
 from stallscope.text.machines import of_whom, reading, scale, title
+
+from .axis import Axis
 
 Floats = npt.NDArray[np.float64]
 
-#: Columns side by side; more cannot be distinguished on a screen.
+#: Columns next to each other; a screen cannot show more.
 _COLUMNS = 400
 
 
 @dataclass(frozen=True)
 class OverTime:
-    """A mean within what single values go from and to, NaN where nothing was measured."""
+    """A mean within the range of single values, NaN where nothing was measured."""
 
     title: str
     sentence: str
     unit: str
     #: Where the axis of values ends; it begins at zero.
     top: float
-    #: Seconds since the run's begin: the middle of each column.
+    #: Seconds since the run's start: the middle of each column.
     x: Floats
     columns: Columns
+
+    @property
+    def y(self) -> Axis:
+        """The axis of values."""
+        return Axis(0.0, self.top, self.unit)
+
+    @property
+    def times(self) -> Scale:
+        """The unit in which the times read well."""
+        return scale_for(float(self.x[-1]), "s")
 
 
 def machine_chart(analysis: Analysis) -> OverTime | None:

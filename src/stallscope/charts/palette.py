@@ -36,6 +36,16 @@ COLOURS: dict[str, Colour] = {
     "scale": Colour("#009e73", "#2cc79b"),
 }
 
+#: What is no stage: text, lines, grounds, and bars of totals.
+SHADES: dict[str, Colour] = {
+    "ink": Colour("#1b2027", "#e8eaed"),
+    "muted": Colour("#5b6470", "#a3abb6"),
+    "line": Colour("#dfe3e8", "#353c46"),
+    "paper": Colour("#ffffff", "#1b1f26"),
+    "band": Colour("#fdeee4", "#3a261a"),
+    "total": Colour("#4a5361", "#b4bcc8"),
+}
+
 #: From nothing to the most, ever darker on light pages and ever lighter on dark ones, so that people
 #: who tell no colours apart see it, too.
 HEAT: tuple[Colour, ...] = (
