@@ -1,4 +1,4 @@
-"""Cards of an autotune log beside the logs."""
+"""Cards of an autotune log among a run's files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MIB = 1 << 20
 
 
 def autotune_cards(seen: AutotuneSeen) -> list[Any]:
-    """The score of what was tried, the best setting to paste, and all samples."""
+    """Chart the scores, and list the best setting to paste and all samples."""
     log, best = seen.log, seen.log.best
     if best is None:
         return [
@@ -92,7 +92,7 @@ def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:
         hovertemplate="setting %{x}: %{y:.3g} MB/s<br>cycle %{customdata[0]:.3g} ms, fusion "
         "%{customdata[1]:.3g} MiB<extra></extra>",
     )
-    # The line that tuning ends with repeats the sample that it settled on.
+    # The last line of tuning repeats the best sample.
     at = next((number for number, one in zip(numbers, log.samples, strict=True) if one == best), 0)
     if at:
         drawn.add_scatter(

@@ -38,5 +38,5 @@ def _save_buttons(title: str, name: str) -> Any:
 
 
 def _data(kind: str, name: str, label: str) -> Any:
-    said = aria(label=label.partition(":")[0])
-    return {"data-save": kind, "data-chart": name, **said}
+    spoken = aria(label=label.partition(":")[0])
+    return {"data-save": kind, "data-chart": name, **spoken}

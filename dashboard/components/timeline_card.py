@@ -1,4 +1,4 @@
-"""The timeline as a card: what can be pressed, where the script draws, and its description."""
+"""The timeline as a card: its buttons, the place where the script draws, and its description."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _EVENT_BUTTONS = (
 def timeline_card(
     head: dict[str, Any], title: str, sentence: str, late: str, jumps: Sequence[Any]
 ) -> Any:
-    """The card; from ``late`` (an amount) on cells are marked, ``jumps`` lead to ranks and steps."""
+    """Make the card; it marks cells from ``late`` (an amount) on, ``jumps`` lead to ranks and steps."""
     return dmc.Card(
         [
             chart_head(title, "timeline"),
@@ -81,15 +81,15 @@ def timeline_card(
 
 
 def jump(words: str, **target: str) -> Any:
-    """A button that leads to a rank (``rank="3"``) or a time (``time="1.5"``, in seconds)."""
+    """Make a button that leads to a rank (``rank="3"``) or a time (``time="1.5"``, in seconds)."""
     return html.Button(words, className="timeline-button timeline-jump", **_data(**target))
 
 
 def add_timeline_callbacks(app: Dash) -> None:
-    """Let the script draw when the card has come."""
+    """Let the script draw when the card arrives."""
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("stallscopeTimeline", "show"),
-        # Without an output Dash would not call it for what comes with a page.
+        # Without an output Dash would not call it when a page arrives.
         Output(_DRAWN, "data"),
         Input(_HEAD, "data"),
     )
@@ -126,7 +126,7 @@ def _button(words: str, name: str, label: str, more: dict[str, Any] | None = Non
 
 
 def _legend(late: str) -> Any:
-    """What the colours mean; the script shows the part that is in use."""
+    """Explain the colours; the script shows the part that is in use."""
     stages = [named_swatch(name) for name in (*LANE_STAGES, "allreduce")]
     between = [named_swatch(name) for name in GAPS]
     mark = labelled_swatch("imbalance", f"Later than the reference rank by {late} or more")
@@ -144,7 +144,7 @@ def _legend(late: str) -> Any:
 
 
 def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
-    """What is shown below the lanes, to be chosen; nothing where no machine has measured anything."""
+    """Let the user choose a machine metric below the lanes; None where none was measured."""
     if not gauges:
         return None
     options = [html.Option(one["label"], value=one["key"]) for one in gauges]
@@ -152,7 +152,7 @@ def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
         [
             "Below the lanes: ",
             html.Select(options, className="timeline-button", **_data(choose="gauge")),
-            " (the mean, and from which to which single values go; blank where nothing was measured)",
+            " (the mean, and the range of single values; blank where nothing was measured)",
         ],
         className="timeline-gauges",
     )

@@ -1,4 +1,4 @@
-"""Where the time of each step's allreduces goes, from a Horovod Timeline."""
+"""The time of each step's allreduces by part, from a Horovod Timeline."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .legend import legend
 from .swatch import labelled_swatch
 from .tables import TABLE_LOOK, scroller
 
-# More than that are distinguished neither in a picture nor in a table.
+# Neither a chart nor a table can show more.
 _MOST_POINTS = 200
-# What the parts are called, and the colours that they borrow: dashes distinguish them as well.
+# The parts' labels, and the colours that they borrow: dashes distinguish them, too.
 _PARTS = (
     ("negotiation", "negotiation", "imbalance", "dashdot"),
     ("wait", "waiting for data and in queues", "input", "dot"),
@@ -34,7 +34,7 @@ _PARTS = (
 
 
 def timeline_steps_card(steps: AllreduceSteps) -> Any:
-    """Means of neighbouring steps, and their table one click away. None without any step."""
+    """Chart the means of adjacent steps, and tabulate them one click away. None without steps."""
     if not len(steps):
         return None
     width = -(-len(steps) // _MOST_POINTS)
@@ -77,7 +77,7 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
 
 
 def _means(values: Floats, first: np.ndarray[Any, np.dtype[np.int64]]) -> Floats:
-    """Over the steps from each of the first ones to the next."""
+    """Average over the steps from each of the first ones to the next."""
     return np.add.reduceat(values.astype(np.float64), first) / np.diff(
         np.append(first, len(values))
     )

@@ -1,4 +1,4 @@
-"""The verdict: what holds the run back, what to do, and what that gains."""
+"""The verdict: what limits the run, what to do, and the gain."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stallscope.text.verdicts import headline
 from .coded_words import coded_words
 from .sentence_card import sentence_card
 
-# Verdicts that are no stage take a quiet colour.
+# Verdicts without a stage take a quiet colour.
 _QUIET = "other"
 
 
 def verdict_card(analysis: Analysis) -> Any:
-    """The verdict as a card; the first thing that a reader sees."""
+    """Make the verdict's card, the first on the page."""
     bottleneck = analysis.bottleneck
     stage = bottleneck.kind if analysis.entry(bottleneck.kind) else _QUIET
     return sentence_card(

@@ -1,4 +1,4 @@
-"""Heat maps: rows over the run, coloured by a value; and that of lateness."""
+"""Heat maps: rows over the run, coloured by a value; and the heat map of lateness."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stallscope.text.verdicts import counted, joined, listed
 
 Floats = npt.NDArray[np.float64]
 
-# So much of a step is full colour at least: otherwise chance would look like a fault.
+# The least share of a step that gets the strongest colour: noise must not look like a fault.
 _FULL_SHARE = 0.1
-# Single freak cells must not wash out all others; a straggler's own cells decide.
+# Single outliers must not wash out all other cells; a straggler's own cells decide.
 _NEARLY_ALL = 99.5
 _MOST_OF_A_STRAGGLER = 75
 #: Rows of which every one has room for its label.
@@ -30,32 +30,34 @@ _THINNEST = 3
 
 @dataclass(frozen=True)
 class HeatMapRow:
+    """A labelled row."""
+
     label: str
-    #: Neighbours of one group belong together: ranks of a host.
+    #: Adjacent rows of one group belong together, as ranks of a host do.
     group: str
-    #: Marked: a rank that is named, say.
+    #: Whether it is marked, as a straggler is.
     emphasised: bool = False
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Rows × columns of values, coloured from zero up; NaN is what was not measured."""
+    """Rows × columns of values, coloured from zero up; NaN was not measured."""
 
     title: str
     sentence: str
     unit: str
     x_label: str
     rows: tuple[HeatMapRow, ...]
-    #: Where on the x axis columns begin, and where the last one ends.
+    #: Where columns start on the x axis, and where the last one ends.
     edges: Floats
     values: Floats
-    #: The largest single value of each cell, where on the x axis it is, and whose it is.
+    #: The largest single value of each cell, its place on the x axis, and its rank.
     most: Floats
     most_at: Floats
     most_of: Floats
-    #: From here on colours are the strongest.
+    #: The value from which on the colour is the strongest.
     full: float
-    #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one of one.
+    #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one value.
     cell: str = ""
     #: Whether values are means of the latest rank of a row, not of all of them.
     of_latest: bool = False
@@ -81,7 +83,7 @@ class HeatMap:
 
     @property
     def most_shown(self) -> str:
-        """What the strongest colour stands for."""
+        """Write what the strongest colour stands for."""
         return f"{amount(self.full, self.unit)} and more"
 
 
@@ -92,12 +94,12 @@ def stretches(chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
 
 
 def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | None:
-    """How late every rank is over the run. None without stages, or on one rank.
+    """Chart how late every rank is over the run. None without stages, or on one rank.
 
     Args:
         analysis: of the run.
-        of_latest: where ranks share rows, whether a cell is about its latest rank alone: in the mean of
-            all of them a late one would vanish.
+        of_latest: where ranks share rows, whether a cell shows its latest rank alone, which would vanish
+            in the mean of all of them.
     """
     ledger = analysis.steady
     if ledger is None or analysis.step is None or len(ledger.ranks) < 2:
@@ -121,7 +123,7 @@ def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | N
     ranks = np.asarray(ledger.ranks, np.float64)
     steps = ledger.steps.astype(np.float64)
     return HeatMap(
-        "Who is late, and when",
+        "Lateness over the run",
         _sentence(analysis, found, cell),
         "ms",
         "step",
@@ -150,12 +152,12 @@ def _full(values: Floats, emphasised: Sequence[bool], step_ms: float) -> float:
 
 
 def _together(found: LatenessMap) -> int:
-    """How many ranks share a row at most."""
+    """Count the most ranks that share a row."""
     return max(map(len, found.rows))
 
 
 def _cell(found: LatenessMap, of_latest: bool) -> str:
-    """What a cell stands for; nothing where it is one step of one rank."""
+    """Write what a cell stands for; empty where it is one step of one rank."""
     steps, ranks = int(np.diff(found.edges).max()), _together(found)
     of_steps = "" if steps == 1 else counted(steps, "step")
     if of_latest:

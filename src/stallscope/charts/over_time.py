@@ -27,7 +27,7 @@ class OverTime:
     title: str
     sentence: str
     unit: str
-    #: Where the axis of values ends; it begins at zero.
+    #: Where the axis of values ends; it starts at zero.
     top: float
     #: Seconds since the run's start: the middle of each column.
     x: Floats
@@ -45,25 +45,25 @@ class OverTime:
 
 
 def machine_chart(analysis: Analysis) -> OverTime | None:
-    """How busy machines were: GPUs, or else CPU cores. None if it was not measured."""
+    """Chart how busy machines were: GPUs, or else CPU cores. None if it was not measured."""
     found = quantities(analysis.run)
     began = analysis.run.started_at
     if not found or began is None:
         return None
     quantity = found[0]
     zero = round(began.timestamp() * 1e9)
-    begin = min(zero, min(int(series.wall_ns[0]) for series in quantity.series))
+    start = min(zero, min(int(series.wall_ns[0]) for series in quantity.series))
     end = max(int(series.wall_ns[-1]) for series in quantity.series) + 1
     columns = over(
         [series.wall_ns for series in quantity.series],
         [series.value for series in quantity.series],
-        begin,
+        start,
         end,
         _COLUMNS,
     )
     unit = scale(quantity)
     middles = (
-        begin - zero + (end - begin) * (np.arange(_COLUMNS, dtype=np.float64) + 0.5) / _COLUMNS
+        start - zero + (end - start) * (np.arange(_COLUMNS, dtype=np.float64) + 0.5) / _COLUMNS
     )
     return OverTime(
         f"{title(quantity)} over the run",
@@ -84,7 +84,7 @@ def _sentence(quantity: Quantity, columns: Columns) -> str:
     low, high = np.nanmin(columns.low), np.nanmax(columns.high)
     where = ", ".join(dict.fromkeys(series.where for series in quantity.series))
     return (
-        f"{f'Of {of}: the' if of else 'The'} mean, and from which to which single values go, "
+        f"{f'Of {of}: the' if of else 'The'} mean, and the range of single values, "
         f"{reading(low, unit)} to {reading(high, unit)} in all. Measured by the machines themselves"
         f"{often} ({where})."
     )

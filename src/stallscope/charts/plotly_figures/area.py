@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from ..area import Areas
 from ..charts import title_of
-from .look import Look, add_mark, add_text, bold, hover, step_axis, suffix, value_axis
+from .look import Look, add_mark, add_text, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320
 #: Labels of marks next to each other that can be read on a phone.
@@ -33,18 +33,11 @@ def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
     for number, (at, label) in enumerate(chart.marks):
         add_mark(drawn, at, look, strong=False)
         if number % every == 0:
-            add_text(drawn, label, look, "muted", x=at, yanchor="bottom", **above)
+            add_text(drawn, label, look.of("muted"), x=at, yanchor="bottom", **above)
     for at, label in chart.changes:
         add_mark(drawn, at, look, strong=True)
-        drawn.add_annotation(
-            x=at,
-            yanchor="top",
-            text=bold(label),
-            showarrow=False,
-            bgcolor=look.of("paper"),
-            font={"size": 12},
-            **above,
-        )
+        ground = {"bgcolor": look.of("paper"), "yanchor": "top"}
+        add_text(drawn, label, look.of("ink"), strong=True, x=at, **ground, **above)
     _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", look.of("paper")), look)
     _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", look.of("ink")), look)
     if chart.rates is not None:

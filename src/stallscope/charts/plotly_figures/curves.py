@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from ..curves import Curve, Curves, moved_apart
-from .look import Look, add_mark, bold, hover, markup, named_axis, value_axis, whiskers
+from .look import Look, add_mark, add_text, hover, markup, named_axis, value_axis, whiskers
 
 _HEIGHT, _HEIGHT_WITH_NAMES = 300, 340
 _MOST_TICKS = 12
@@ -27,29 +27,14 @@ def draw_curves(curves: Curves, drawn: go.Figure, look: Look) -> None:
         _add_curve(drawn, curve, curves.y.low, dash[curve.style], look)
     for at, label in curves.marks:
         add_mark(drawn, at, look, strong=True)
-        drawn.add_annotation(
-            x=at,
-            y=1,
-            yref="paper",
-            yanchor="bottom",
-            text=bold(label),
-            showarrow=False,
-            font={"size": 12},
-        )
+        above = {"y": 1, "yref": "paper", "yanchor": "bottom"}
+        add_text(drawn, label, look.of("ink"), strong=True, x=at, **above)
     names = curves.names
     span = curves.y.high - curves.y.low
     levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
     for (name, _, others), level in zip(names, levels, strict=True):
-        drawn.add_annotation(
-            x=1,
-            xref="paper",
-            y=level,
-            text=markup(name),
-            showarrow=False,
-            xanchor="left",
-            xshift=6,
-            font={"size": 11, "color": look.of("muted" if others else "ink")},
-        )
+        at_the_end = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
+        add_text(drawn, name, look.of("muted" if others else "ink"), y=level, **at_the_end)
     drawn.update_layout(
         height=_HEIGHT_WITH_NAMES if names else _HEIGHT,
         margin_t=28 if curves.marks else 16,

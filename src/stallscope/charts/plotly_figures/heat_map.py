@@ -8,13 +8,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ..heat_map import MOST_LABELLED_ROWS, HeatMap, stretches
-from ..palette import COLOURS, HEAT
-from ..text_width import shortened, text_width
-from .look import AXIS_HEIGHT, Look, bold, markup, step_axis, suffix
+from ..palette import HEAT
+from ..text_width import TEXT_SIZE, shortened, text_width
+from .look import AXIS_HEIGHT, SMALL, Look, add_text, bold, markup, step_axis, suffix
 
 # Room for marks, and for the names of groups beside them.
 _MARKS, _GROUPS = 18, 20
-_SMALL = 11.0
 #: The same on light and dark pages: traces do not know which they are on.
 _NOT_MEASURED = "#7f868e"
 # Single precision holds no larger whole numbers exactly.
@@ -109,7 +108,7 @@ def _add_not_measured(chart: HeatMap, drawn: go.Figure, names: list[str]) -> Non
 def _add_marks(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
     """Draw a triangle beside every emphasised row, or a bar beside adjacent ones."""
     for start, end in stretches(np.array([row.emphasised for row in chart.rows], bool)):
-        colour = look(COLOURS["imbalance"])
+        colour = look.of("imbalance")
         if end - start > 1:
             drawn.add_shape(
                 type="line",
@@ -121,15 +120,7 @@ def _add_marks(chart: HeatMap, drawn: go.Figure, look: Look) -> None:
                 line={"width": 5, "color": colour},
             )
             continue
-        drawn.add_annotation(
-            xref="paper",
-            x=1,
-            y=start,
-            xanchor="left",
-            text="◀",
-            showarrow=False,
-            font={"size": 13, "color": colour},
-        )
+        add_text(drawn, "◀", colour, x=1, xref="paper", xanchor="left", y=start)
 
 
 def _add_groups(chart: HeatMap, drawn: go.Figure, look: Look) -> bool:
@@ -146,19 +137,11 @@ def _add_groups(chart: HeatMap, drawn: go.Figure, look: Look) -> bool:
         room = (end - start) * height - 6
         if start and room > 6:
             drawn.add_hline(start - 0.5, line={"width": 1, "color": look.of("muted")})
-        text = shortened(name, room * 13 / _SMALL)
-        if text_width(text, _SMALL) > room or len(text) < min(len(name), 4):
+        text = shortened(name, room * TEXT_SIZE / SMALL)
+        if text_width(text, SMALL) > room or len(text) < min(len(name), 4):
             continue
         named = True
-        drawn.add_annotation(
-            xref="paper",
-            x=1,
-            xshift=_MARKS - 4,
-            xanchor="left",
-            y=(start + end - 1) / 2,
-            text=markup(text),
-            textangle=90,
-            showarrow=False,
-            font={"size": _SMALL},
-        )
+        beside = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
+        middle = (start + end - 1) / 2
+        add_text(drawn, text, look.of("ink"), y=middle, textangle=90, **beside)
     return named

@@ -136,10 +136,12 @@ def whiskers(
     }
 
 
-def add_text(drawn: go.Figure, text: str, look: Look, shade: str = "ink", **where: Any) -> None:
+def add_text(
+    drawn: go.Figure, text: str, colour: str, *, strong: bool = False, **where: Any
+) -> None:
     """Write a text at a place of a figure."""
-    font = {"size": SMALL, "color": look.of(shade)}
-    drawn.add_annotation(text=markup(text), showarrow=False, font=font, **where)
+    font = {"size": SMALL, "color": colour}
+    drawn.add_annotation(text=bold(text, strong), showarrow=False, font=font, **where)
 
 
 def add_mark(drawn: go.Figure, at: float, look: Look, *, strong: bool) -> None:
@@ -155,8 +157,8 @@ def hover(lines: Sequence[str]) -> str:
     return "<br>".join([f"<b>{first}</b>" if others else first, *others])
 
 
-def bold(text: str, strong: bool = True) -> str:
-    """Escape a text, and write it bold."""
+def bold(text: str, strong: bool) -> str:
+    """Escape a text, and write it bold where it is strong."""
     return f"<b>{markup(text)}</b>" if strong else markup(text)
 
 

@@ -29,8 +29,8 @@ def draw_rows(rows: Rows, drawn: go.Figure, look: Look) -> None:
                 at - 0.5, at + 0.5, layer="below", fillcolor=look(_BAND), line={"width": 0}
             )
         if row.text:
-            shade = "muted" if row.missing else "ink"
-            add_text(drawn, row.text, look, shade, x=row.end, y=at, xanchor="left", xshift=6)
+            colour = look.of("muted" if row.missing else "ink")
+            add_text(drawn, row.text, colour, x=row.end, y=at, xanchor="left", xshift=6)
     half = rows.height / rows.pitch / 2
     for at, level in enumerate(rows.joints):
         line = {"width": 1, "color": look.of("muted")}
