@@ -139,7 +139,7 @@
 
     async function save(button) {
         const kind = button.dataset.save;
-        const card = button.closest(".picture-card");
+        const card = button.closest(".chart-card");
         const drawn = known.get(button.dataset.chart);
         const name = named(card.querySelector("h2").textContent) + "." + kind;
         if (kind === "csv") {

@@ -1,1 +1,1 @@
-"""What pages are made of."""
+"""Parts that pages are made of."""

@@ -1,4 +1,4 @@
-"""Attributes for people who do not see the page."""
+"""Attributes for screen readers."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def aria(**attributes: str) -> dict[str, Any]:
-    """``aria(label="Ranks")`` as keywords of a component: their names have a dash, Python's cannot."""
+    """Turn ``label="Ranks"`` into a component's ``aria-label``, a name that Python lacks."""
     return {f"aria-{name}": value for name, value in attributes.items()}

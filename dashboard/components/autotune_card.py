@@ -1,4 +1,4 @@
-"""Cards of an autotune log beside the logs."""
+"""Cards of an autotune log among a run's files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
 
-from stallscope.charts.plotly_figures.look import TEXT, Look
+from stallscope.charts.plotly_figures.look import Look
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
@@ -16,16 +16,16 @@ from stallscope.parsers.autotune import AutotuneLog, Sample
 
 from ..companion_files import AutotuneSeen
 from .aria import aria
+from .chart_card import custom_chart_card
 from .chart_csv import Row
 from .data_table import data_card
-from .drawn_card import drawn_card
 
 _MOST_SAMPLES = 2000
 _MIB = 1 << 20
 
 
 def autotune_cards(seen: AutotuneSeen) -> list[Any]:
-    """The score of what was tried, the best setting to paste, and all samples."""
+    """Chart the scores, and list the best setting to paste and all samples."""
     log, best = seen.log, seen.log.best
     if best is None:
         return [
@@ -38,7 +38,7 @@ def autotune_cards(seen: AutotuneSeen) -> list[Any]:
             )
         ]
     return [
-        drawn_card(
+        custom_chart_card(
             "autotune",
             "Autotuning",
             _sentence(seen, best),
@@ -92,7 +92,7 @@ def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:
         hovertemplate="setting %{x}: %{y:.3g} MB/s<br>cycle %{customdata[0]:.3g} ms, fusion "
         "%{customdata[1]:.3g} MiB<extra></extra>",
     )
-    # The line that tuning ends with repeats the sample that it settled on.
+    # The last line of tuning repeats the best sample.
     at = next((number for number, one in zip(numbers, log.samples, strict=True) if one == best), 0)
     if at:
         drawn.add_scatter(
@@ -104,7 +104,7 @@ def _draw(drawn: go.Figure, look: Look, log: AutotuneLog, best: Sample) -> None:
             marker={
                 "size": 13,
                 "symbol": "circle-open",
-                "color": look(TEXT),
+                "color": look.of("ink"),
                 "line": {"width": 2.5},
             },
             cliponaxis=False,

@@ -1,4 +1,4 @@
-"""What a baseline is, how one is recorded, and which runs could be one."""
+"""Cards on how to record a baseline, and on runs that can serve as one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_CHOICES = 12
 
 
 def howto_card(framework: object) -> Any:
-    """The lines that record a baseline, for the run's framework where that is known."""
+    """List the lines that record a baseline, for the run's framework if it is known."""
     programs = _PROGRAMS.get(str(framework), {"Keras": _KERAS, "PyTorch": _TORCH})
     return dmc.Card(
         [
@@ -57,7 +57,7 @@ def howto_card(framework: object) -> Any:
 
 
 def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> Any:
-    """Open runs that this one can be held against, the one of the same job first."""
+    """List open runs to compare this one with, the one of the same job first."""
     others = [run for run in runs if run.id != run_id]
     others.sort(key=lambda run: (run.id != same_job, not run.synthetic))
     lines = [
@@ -95,6 +95,6 @@ def choices_card(run_id: str, runs: Sequence[RunInfo], same_job: str | None) -> 
 
 def _what(run: RunInfo, same_job: str | None) -> str:
     data = "synthetic data" if run.synthetic else "real data"
-    # Their number is not known.
+    # Where the number of ranks is unknown it is 0.
     ranks = f", {counted(run.size, 'rank')}" if run.size else ""
     return data + ranks + (", the same job" if run.id == same_job else "")

@@ -1,4 +1,4 @@
-"""Runs that are held against each other, in tables."""
+"""Tables that compare a run with its baselines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LOADER_ALONE = (
 
 
 def throughput_card(analysis: Analysis) -> Any:
-    """Throughput and step time of every run."""
+    """Tabulate throughput and step time of every run."""
     single = analysis.single
     on_one = None if single is None else single.samples_per_second
     columns = ["Run", "Ranks", "Step time", "Throughput", "95% interval", "Per rank"]
@@ -58,13 +58,13 @@ def throughput_card(analysis: Analysis) -> Any:
 
 
 def loader_cards(analysis: Analysis) -> list[Any]:
-    """What the loader gives alone; nothing where it was not run alone."""
+    """Write the loader's throughput alone; empty where it was not run alone."""
     tables = (rates_table(analysis), stages_table(analysis))
     return [words_card(table) for table in tables if table is not None]
 
 
 def jobs_card(analysis: Analysis) -> Any:
-    """Where the whole jobs' hours went."""
+    """Tabulate the parts of the whole jobs' time."""
     runs = compared_runs(analysis)
     rows = [(TITLES[name], *(_job_part(name, run) for _, run in runs)) for name in JOB_PARTS]
     rows.append(("Job", *(job_total(run) for _, run in runs)))
@@ -82,7 +82,7 @@ def jobs_card(analysis: Analysis) -> Any:
 
 
 def facts_card(analysis: Analysis) -> Any:
-    """Facts that must be alike for a comparison to say something; those that differ come first."""
+    """Tabulate facts that must be equal for a fair comparison; those that differ come first."""
     match = analysis.match
     if match is None:
         return None
@@ -137,7 +137,7 @@ def _rates(run: Analysis) -> tuple[str, str, str]:
 
 
 def _interval(run: Analysis, own: float) -> Interval | None:
-    """Of the throughput: that of the step time, turned over."""
+    """Compute the throughput's interval from the step time's."""
     step = run.step
     if step is None or step.ci95 is None or step.ci95[0] <= 0:
         return None
@@ -150,7 +150,7 @@ def _efficiency(run: Analysis, alone: float) -> str:
 
 
 def _job_part(name: str, run: Analysis) -> str:
-    """What of the job's time went to a part, and its share."""
+    """Write a part of the job's time, and its share."""
     text = job_texts(run)[name]
     if text == NOT_MEASURED or not run.job.total:
         return text

@@ -1,4 +1,4 @@
-"""What the cells of a map are coloured by where ranks share rows: kept in the address."""
+"""The choice of what colours a heat map's cells where ranks share rows; the address keeps it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WAYS = (("latest", "Latest rank"), ("mean", "Mean of the ranks"))
 
 
 def wants_latest(query: Mapping[str, str]) -> bool:
-    """Whether cells are to show their latest rank, as they do unless an address wants the mean."""
+    """Whether cells show their latest rank, as they do unless the address asks for the mean."""
     return query.get(_NAME) != "mean"
 
 
 def cell_choice(run_id: str, query: Mapping[str, str], latest: bool) -> Any:
-    """Links to the same page with the cells coloured the one or the other way."""
+    """Link to the same page with its cells coloured either way."""
     links = [
         dmc.Anchor(
             words,

@@ -1,49 +1,97 @@
-"""A chart as a card: its title, its sentence, its colours by name, and the picture."""
+"""A chart as a card: title, buttons that save it, sentence, legend, and the chart itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import MATCH, ClientsideFunction, Dash, Input, Output, State
+import plotly.graph_objects as go
+from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html
 
-from stallscope.charts.charts import Chart, StackedArea, StackedBars
+from stallscope.charts.charts import Chart, StackedArea
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.plotly_figures import CONFIG, figure
-from stallscope.charts.rates import RateBars
+from stallscope.charts.plotly_figures.look import Look, layout
 
-from .chart_csv import chart_csv
-from .heat_legend import heat_legend
-from .picture_card import picture_card
-from .swatch import labelled_swatch, named_swatch
+from .aria import aria
+from .chart_csv import Row, chart_csv, csv_text
+from .legend import chart_legend
+from .save_buttons import chart_head
 
 #: The store in the shell with the page's theme: ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
 
+_CUSTOM_HEIGHT = 260
+# The card has a button that saves it.
+_NO_BUTTONS = ["select2d", "lasso2d", "autoScale2d", "toImage"]
+_TRANSPARENT = "rgba(0,0,0,0)"
+_EMPTY: dict[str, Any] = {
+    "data": [],
+    "layout": {
+        "paper_bgcolor": _TRANSPARENT,
+        "plot_bgcolor": _TRANSPARENT,
+        "xaxis": {"visible": False},
+        "yaxis": {"visible": False},
+    },
+}
+
 
 def chart_card(name: str, chart: Chart, tools: Any = None) -> Any:
-    """A card with a chart; ``name`` is the chart's own on its page, ``tools`` stand above it."""
-    figures = chart_figures(chart)
-    return picture_card(
+    """Make a card with a chart; ``name`` is unique on its page, ``tools`` stand above the chart."""
+    zooms = isinstance(chart, StackedArea | HeatMap)
+    # Dragging zooms heat maps, or moves what is shown.
+    moving = [] if isinstance(chart, HeatMap) else ["zoom2d", "pan2d"]
+    return _card(
         name,
-        chart.title,
-        chart.sentence,
-        figures,
-        _config(chart),
-        figures["light"].layout.height,
-        above=[tools, _legend(chart)],
-        role="figure" if _zooms(chart) else "img",
+        (chart.title, chart.sentence),
+        chart_figures(chart),
+        {
+            "displayModeBar": "hover" if zooms else False,
+            "modeBarButtonsToRemove": [*moving, *_NO_BUTTONS],
+        },
+        above=[tools, chart_legend(chart)],
+        # What is an image has no buttons inside.
+        role="figure" if zooms else "img",
+    )
+
+
+def custom_chart_card(
+    name: str,
+    title: str,
+    sentence: str,
+    draw: Callable[[go.Figure, Look], None],
+    numbers: tuple[Sequence[str], Sequence[Row]],
+    *below: Any,
+) -> Any:
+    """Make a card with a chart that only one page has.
+
+    Args:
+        name: unique on its page.
+        title: of the card.
+        sentence: what the chart shows.
+        draw: draws it for a light or a dark page.
+        numbers: what it draws: a table's head, with units, and its rows.
+        below: what stands below the chart.
+    """
+    figures = {scheme: _custom_figure(draw, dark=scheme == "dark") for scheme in ("light", "dark")}
+    return _card(
+        name,
+        (title, sentence),
+        {**figures, "csv": csv_text(*numbers)},
+        {"displayModeBar": False},
+        below=below,
     )
 
 
 def chart_figures(chart: Chart) -> dict[str, Any]:
-    """What the browser needs of a chart: its figures for light and dark, and its numbers."""
+    """Make what the browser needs of a chart: its figures for light and dark, and its numbers."""
     # Only the browser knows whether the page is light or dark: it gets both and takes one.
     figures: dict[str, Any] = {
         scheme: figure(chart, dark=scheme == "dark", legend=False) for scheme in ("light", "dark")
     }
     if isinstance(chart, HeatMap):
-        # Its many cells are the same in both: they go over the wire once.
+        # Its many cells are the same in both: they are sent once.
         figures["dark"] = {"layout": figures["dark"].layout.to_plotly_json()}
     return {**figures, "csv": chart_csv(chart)}
 
@@ -64,31 +112,44 @@ def add_chart_callbacks(app: Dash) -> None:
     )
 
 
-def _config(chart: Chart) -> Any:
-    config = {**CONFIG, "displayModeBar": "hover" if _zooms(chart) else False}
-    # The card itself has a button for pictures. Dragging zooms heat maps, or moves what is shown.
-    moving = [] if isinstance(chart, HeatMap) else ["zoom2d", "pan2d"]
-    config["modeBarButtonsToRemove"] = [*moving, "select2d", "lasso2d", "autoScale2d", "toImage"]
-    return config
+def _custom_figure(draw: Callable[[go.Figure, Look], None], *, dark: bool) -> go.Figure:
+    look = Look(dark)
+    drawn = go.Figure(layout=layout(look))
+    drawn.update_layout(height=_CUSTOM_HEIGHT, showlegend=False, margin_b=48)
+    drawn.update_xaxes(fixedrange=True)
+    drawn.update_yaxes(fixedrange=True, rangemode="tozero")
+    draw(drawn, look)
+    return drawn
 
 
-def _zooms(chart: Chart) -> bool:
-    return isinstance(chart, StackedArea | HeatMap)
-
-
-def _legend(chart: Chart) -> Any:
-    if isinstance(chart, HeatMap):
-        return heat_legend(chart)
-    if isinstance(chart, RateBars):
-        kinds = (("steps", "steady steps"), ("startup", "whole job"))
-        swatches = [labelled_swatch(name, label) for name, label in kinds]
-        return dmc.Group(swatches, gap="md", className="legend")
-    # Not Plotly's own: that one takes its room from the picture where lines are short.
-    if isinstance(chart, StackedBars):
-        segments = (segment.name for bar in chart.bars for segment in bar.segments)
-    elif isinstance(chart, StackedArea):
-        segments = (name for name, _ in chart.layers)
-    else:
-        return None
-    names = list(dict.fromkeys(segments))
-    return dmc.Group([named_swatch(name) for name in names], gap="md", className="legend")
+def _card(
+    name: str,
+    texts: tuple[str, str],
+    figures: dict[str, Any],
+    config: dict[str, Any],
+    *,
+    above: Sequence[Any] = (),
+    below: Sequence[Any] = (),
+    role: str = "img",
+) -> Any:
+    title, sentence = texts
+    graph = dcc.Graph(
+        id={"type": "chart", "name": name},
+        figure=_EMPTY,
+        config={**CONFIG, **config},
+        responsive=True,
+        style={"height": f"{figures['light'].layout.height}px"},
+    )
+    return dmc.Card(
+        [
+            chart_head(title, name),
+            dmc.Text(sentence, c="dimmed", size="sm"),
+            *above,
+            html.Div(graph, role=role, **aria(label=f"{title}. {sentence}")),
+            dcc.Store(id={"type": "chart-figures", "name": name}, data=figures),
+            *below,
+        ],
+        withBorder=True,
+        h="100%",
+        className="chart-card",
+    )

@@ -1,4 +1,4 @@
-"""The numbers behind a chart as CSV: units in the header, one line per bar or point.
+"""A chart's numbers as CSV: units in the header, one line per bar or point.
 
 Cells of what was not measured are empty; text from logs is never a formula.
 """
@@ -25,7 +25,7 @@ Row = Sequence[Value]
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Row]) -> str:
-    """A table as CSV (RFC 4180)."""
+    """Write a table as CSV (RFC 4180)."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(map(cell, head))
@@ -34,7 +34,7 @@ def csv_text(head: Sequence[str], rows: Iterable[Row]) -> str:
 
 
 def chart_csv(chart: Chart) -> str | dict[str, Any]:
-    """A chart's numbers; of a heat map what the browser needs to write them, as it has the cells."""
+    """Write a chart's numbers; for a heat map only what the browser lacks: it has the cells."""
     if isinstance(chart, HeatMap):
         return _of_heat_map(chart)
     head, rows = _KINDS[type(chart)](chart)
@@ -157,7 +157,7 @@ def _of_over_time(chart: OverTime) -> tuple[list[str], list[Row]]:
 
 
 def _level(levels: Sequence[Level], run: int) -> float | None:
-    """What the figure is about at a run, counted from 1; None where nothing was found."""
+    """Find the level at a run, counted from 1; None without levels."""
     for one in levels:
         if one.first <= run <= one.last:
             part = (run - one.first) / max(one.last - one.first, 1)

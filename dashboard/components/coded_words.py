@@ -10,5 +10,5 @@ from stallscope.text.code import parts
 
 
 def coded_words(text: str) -> list[Any]:
-    """What stands between backticks as code, the rest as words."""
+    """Show text between backticks as code, the rest as words."""
     return [dmc.Code(part) if is_code else part for part, is_code in parts(text)]

@@ -1,4 +1,4 @@
-"""Tables of any number of lines."""
+"""Tables of any number of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def data_card(
     rows: Sequence[Sequence[str]],
     text_columns: int = 1,
 ) -> Any:
-    """A card with a table; the first columns are words, the others numbers."""
-    # As data, not as a component per cell: a thousand lines are quick.
+    """Make a card with a table; the first columns are words, the others numbers."""
+    # As data, not as a component per cell: a thousand rows are quick.
     table = dmc.Table(data={"head": list(head), "body": [list(row) for row in rows]}, **TABLE_LOOK)
     return table_card(title, note, scroller(title, table, words=range(text_columns)))

@@ -15,7 +15,7 @@ _COLUMNS = ("When", "What happened", "Of", "Log")
 
 
 def events_card(marks: Sequence[Mark]) -> Any:
-    """A card with all events; None where there are none."""
+    """Make a card with all events; None without any."""
     if not marks:
         return None
     placed = sum(mark.at is not None for mark in marks)

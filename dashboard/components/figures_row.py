@@ -1,4 +1,4 @@
-"""The few numbers of a run that everybody asks for."""
+"""The key figures of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval,
 
 
 def figures_row(analysis: Analysis) -> Any:
-    """Step time, its tail, throughput, and what is lost against the baseline."""
+    """Show step time, its tail, throughput, and the loss against the baseline."""
     step = analysis.step
     figures: list[tuple[str, str, str | None]] = [
         (

@@ -1,4 +1,4 @@
-"""What was read, in tables."""
+"""Tables of what was read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CONTEXT = (
 
 
 def ranks_card(ranks: Sequence[RankLogs]) -> Any:
-    """Every rank's logs, those that lack something first."""
+    """Tabulate every rank's logs, incomplete ones first."""
     ordered = sorted(ranks, key=lambda one: (one.whole, one.files > 0, one.rank))
     lacking = sum(not one.whole for one in ranks)
     note = f"{counted(lacking, 'rank')} of {len(ranks):,} lack something and come first."
@@ -50,7 +50,7 @@ def ranks_card(ranks: Sequence[RankLogs]) -> Any:
 
 
 def problems_card(run: Run) -> Any:
-    """What could not be read, or not as it was meant."""
+    """Tabulate what could not be read, or not correctly."""
     if not run.problems:
         return None
     more = len(run.problems) - _MOST_PROBLEMS
@@ -65,14 +65,14 @@ def problems_card(run: Run) -> Any:
 
 
 def clocks_card(analysis: Analysis) -> Any:
-    """How the hosts' clocks were brought together."""
+    """Tabulate how the hosts' clocks are aligned."""
     found = analysis.clocks
     if found is None:
         return None
     hosts: dict[str, RankSummary] = {}
     for rank in analysis.ranks:
         hosts.setdefault(rank.host, rank)
-    said = clocks(analysis)
+    sentence = clocks(analysis)
     jumps = [f"{name}: {ms:+.1f} ms at step {step:,}" for name, step, ms in found.jumps]
     rows = [(host, clock(rank)) for host, rank in hosts.items()]
     return words_card(
@@ -80,7 +80,7 @@ def clocks_card(analysis: Analysis) -> Any:
             "Clocks",
             ("Host", "Ahead of the first host's, ms"),
             tuple(rows),
-            note=f"{said[:1].upper()}{said[1:]}. Causality is broken in "
+            note=f"{sentence[:1].upper()}{sentence[1:]}. Causality is broken in "
             f"{share(found.violations)} of steps. {late_timestamps(analysis)} "
             + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
         )
@@ -88,7 +88,7 @@ def clocks_card(analysis: Analysis) -> Any:
 
 
 def stamps_card(run: Run) -> Any:
-    """In how many steps every timestamp was taken, and why not."""
+    """Tabulate in how many steps each timestamp was taken, and why not in all."""
     reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in unplaced_stamps(run)]
     why = (
         f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder had to leave one out."
@@ -107,8 +107,8 @@ def stamps_card(run: Run) -> Any:
 
 
 def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
-    """What the logs say about how they were recorded, and what that cost."""
-    rows = [(title, _said(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
+    """Tabulate how the logs were recorded, and what recording cost."""
+    rows = [(title, _fact(run.fact(name)) or "not recorded") for name, title in _CONTEXT]
     rows.append(("Recorder's own cost", _cost(ranks)))
     return words_card(
         Table("How it was recorded", ("Fact", "Value"), tuple(rows), words=frozenset({0, 1}))
@@ -117,18 +117,18 @@ def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
 
 def _cost(ranks: Sequence[RankLogs]) -> str:
     """Return median and largest of the ranks whose last log has it."""
-    told = sorted(one.cost_us for one in ranks if one.cost_us is not None)
-    if not told:
+    costs = sorted(one.cost_us for one in ranks if one.cost_us is not None)
+    if not costs:
         return "not in these logs: it stands at the end of each"
     written = [one.written for one in ranks if one.written is not None]
-    most = f", at most {told[-1]:.3g} µs on a rank" if len(told) > 1 else ""
+    most = f", at most {costs[-1]:.3g} µs on a rank" if len(costs) > 1 else ""
     return (
-        f"{told[len(told) // 2]:.3g} µs of the training thread per step{most}; "
+        f"{costs[len(costs) // 2]:.3g} µs of the training thread per step{most}; "
         f"{bytes_in_words(sum(written))} written"
     )
 
 
-def _said(value: object) -> str:
+def _fact(value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else as_text(value)
 
 

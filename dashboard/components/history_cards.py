@@ -1,4 +1,4 @@
-"""The runs of one job one after the other, as cards: what became of its steps, and since when."""
+"""Cards of one job's runs in order: how its steps changed, and since when."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .tables import words_card
 
 
 def history_cards(history: History, index: int, addresses: Sequence[str]) -> list[Any]:
-    """The cards of one job, from the top down.
+    """List the cards of one job, from the top down.
 
     Args:
         history: the job's runs.
@@ -49,12 +49,12 @@ def history_cards(history: History, index: int, addresses: Sequence[str]) -> lis
 
 
 def _outcome(history: History) -> Any:
-    said = [dmc.Text(plain(sentence), size="sm", mt=4) for sentence in since(history)]
+    sentences = [dmc.Text(plain(sentence), size="sm", mt=4) for sentence in since(history)]
     return dmc.Card(
         [
             dmc.Text(plain(title(history)), size="sm", c="dimmed"),
             dmc.Title(plain(headline(history)), order=2, size="h3"),
-            *said,
+            *sentences,
         ],
         withBorder=True,
     )

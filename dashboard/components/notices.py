@@ -1,4 +1,4 @@
-"""Findings, warnings, and pages that are not there."""
+"""Findings, warnings, and missing pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
 
 
 def findings_card(findings: Sequence[Finding], run_id: str, baseline_id: str | None) -> Any:
-    """What the logs say besides the ledger, with links to where it is seen."""
+    """List findings, with links to the pages that show them."""
     content = (
         [_finding(finding, run_id, baseline_id) for finding in findings]
         if findings
@@ -32,7 +32,7 @@ def findings_card(findings: Sequence[Finding], run_id: str, baseline_id: str | N
 
 
 def warnings_card(warnings: Sequence[str]) -> Any:
-    """What limits the numbers; nothing where nothing does."""
+    """List what limits the numbers; None without limits."""
     if not warnings:
         return None
     return dmc.Card(
@@ -45,7 +45,7 @@ def warnings_card(warnings: Sequence[str]) -> Any:
 
 
 def notice(title: str, text: str) -> Any:
-    """A page's head with the error."""
+    """Show an error as a page's head."""
     return dmc.Box(
         [dmc.Title(title, order=1, size="h2", tabIndex=-1), dmc.Text(text, mt="xs", maw=680)]
     )

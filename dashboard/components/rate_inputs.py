@@ -1,4 +1,4 @@
-"""What an hour of a rank costs: typed by the reader, kept in the address."""
+"""The cost of a rank-hour: the user types it, the address keeps it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rate:
     currency: str
 
     def amount(self, value: float, ci95: Interval | None = None) -> str:
-        """12.30 ± 0.04 EUR; a symbol stands in front: $12.30 ± 0.04."""
+        """Write 12.30 ± 0.04 EUR; a symbol comes first: $12.30 ± 0.04."""
         number = plus_minus(value, ci95)
         if len(self.currency) == 1 and not self.currency.isalpha():
             return f"{self.currency}{number}"
@@ -37,13 +37,13 @@ class Rate:
 
 
 def read_rate(query: Mapping[str, str]) -> Rate | None:
-    """The rate that an address names; None where it names none that can be."""
+    """Read the rate from an address; None without a valid one."""
     number = _number(query.get(_RATE))
     return None if number is None else Rate(number, _currency(query.get(_CURRENCY)))
 
 
 def rate_inputs(query: Mapping[str, str]) -> Any:
-    """Inputs for the rate and its currency, as the address has them."""
+    """Make inputs for the rate and its currency, as the address has them."""
     rate = read_rate(query)
     wrong = rate is None and bool(query.get(_RATE))
     return dmc.Group(
@@ -94,7 +94,7 @@ def add_rate_callbacks(app: Dash) -> None:
 
 
 def search_with_rate(rate: object, currency: object, search: str) -> Any:
-    """The address's new query; no update if it is the same already.
+    """Make the address' new query; no update if it is the same already.
 
     Dash calls this when the inputs appear, too, not only when a user types.
     """
@@ -110,7 +110,7 @@ def search_with_rate(rate: object, currency: object, search: str) -> Any:
 
 
 def _number(value: object) -> float | None:
-    """A rate that can be; None of anything else."""
+    """Read a valid rate; None for anything else."""
     try:
         number = float(str(value))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The head of a run's pages: its name, what it was, and the baseline to hold it against."""
+"""The head of a run's pages: its name, its facts, and the choice of a baseline."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def run_head(
     runs: Sequence[RunInfo],
     read_at: datetime | None = None,
 ) -> Any:
-    """Name, facts, the choice of a baseline, and the ways out.
+    """Show name, facts, the choice of a baseline, and links to downloads.
 
     Args:
         analysis: of the run.
         run_id: its id.
-        baseline_id: what it is held against.
-        runs: what it can be held against.
-        read_at: of a run that is being recorded, when it was read last, in UTC.
+        baseline_id: of the baseline.
+        runs: possible baselines.
+        read_at: when a run that is being recorded was last read, in UTC.
     """
     run = analysis.run
     return dmc.Group(
@@ -68,7 +68,7 @@ def run_head(
 def add_run_head_callbacks(app: Dash) -> None:
     """Let the choice of a baseline change the address, and with it the page."""
 
-    # The browser knows what is looked at: timelines change the address without Dash.
+    # The browser knows the current view: timelines change the address without Dash.
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("stallscope", "chooseBaseline"),
         Output(ADDRESS, "search"),
@@ -89,10 +89,10 @@ def _badges(run: Run) -> list[Any]:
 def _as_of(run: Run, read_at: datetime | None) -> Any:
     if read_at is None or run.status == "completed":
         return None
-    said = (
+    sentence = (
         f"As of {read_at:%H:%M:%S} UTC: a run that grows is read again when a page of it is opened."
     )
-    return dmc.Text(said, c="dimmed", size="sm")
+    return dmc.Text(sentence, c="dimmed", size="sm")
 
 
 def _facts(analysis: Analysis) -> str:
@@ -129,7 +129,7 @@ def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[RunInf
 
 
 def _actions(run_id: str, baseline_id: str | None) -> Any:
-    """The ways out of the dashboard."""
+    """Link to downloads, and copy the address."""
     links = [
         html.A(
             one.words,

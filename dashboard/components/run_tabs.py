@@ -1,4 +1,4 @@
-"""The way from each page of a run to the others."""
+"""Links from each page of a run to the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dash import html
 from ..addresses import run_address
 from .aria import aria
 
-#: What a run's pages are called, and the last part of their addresses.
+#: Titles of a run's pages, and the last part of their addresses.
 TABS: dict[str, str] = {
     "Overview": "",
     "Live": "live",
@@ -25,7 +25,7 @@ _ALWAYS = [name for name in TABS if name != "Live"]
 
 
 def run_tabs(run_id: str, baseline_id: str | None, current: str, *, live: bool) -> Any:
-    """Links to the pages of a run, held against the same baseline; the current one is marked.
+    """Link to the pages of a run, with the same baseline; the current one is marked.
 
     Args:
         run_id: the run.

@@ -1,4 +1,4 @@
-"""The table of runs: its columns, and its lines as the browser draws them (``assets/runs.js``)."""
+"""The table of runs: its columns, and its rows as the browser draws them (``assets/runs.js``)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ..addresses import run_address
 from ..store import Listed, Listing
 
 GRID = "runs-grid"
-#: Lines that are sent at a time.
+#: Rows that are sent at a time.
 BLOCK = 100
 _HEAD_PX, _LINE_PX = 40, 48
 # What stands above the table on its page.
 _ABOVE_PX = 204
 _LEAST_PX = 320
-# Of a run's status what is worth a word in its line.
+# Statuses of runs that their rows mention.
 _STATUSES = {"open": "no end in the logs", "running": "running", "failed": "failed"}
 _WORDS, _NUMBERS = ["asc", "desc", None], ["desc", "asc", None]
 
@@ -84,7 +84,7 @@ _RIGHT = ("throughput", "gap", "ranks", "age")
 
 
 def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
-    """The table of so many runs, which asks for its lines itself."""
+    """Make the table of so many runs, which requests its rows itself."""
     columns = [_column(column, sort, reverse) for column in _COLUMNS]
     grid = dash_ag_grid.AgGrid(
         id=GRID,
@@ -121,7 +121,7 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
 
 
 def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> dict[str, Any]:
-    """A run as a line of the table. All texts are texts, never markup."""
+    """Make a run's row of the table. All texts are plain text, never markup."""
     entry, found = listed.entry, listed.entry.summary
     began = age(entry.started_at or entry.collected_at, now or datetime.now(UTC))
     throughput = _number(found.samples_per_second)
@@ -143,7 +143,7 @@ def line_of(listing: Listing, listed: Listed, now: datetime | None = None) -> di
         "throughput": throughput,
         "gap": _gap(listing.gap(listed)),
         "trend": trend,
-        "trendSaid": _trend_said(trend),
+        "trendSaid": _trend_text(trend),
         "ranks": f"{entry.ranks:,}" if entry.ranks else "",
         "age": began,
         "source": plain(entry.source),
@@ -161,13 +161,13 @@ def _column(column: Mapping[str, Any], sort: str, reverse: bool) -> dict[str, An
 
 
 def _height(number: int) -> str:
-    """As tall as its lines, and no taller than the window."""
+    """Limit the table to the height of its rows and of the window."""
     lines = _HEAD_PX + number * _LINE_PX + 4
     return f"min({lines}px, max({_LEAST_PX}px, calc(100vh - {_ABOVE_PX}px)))"
 
 
 def _colours() -> dict[str, str]:
-    """The stages' colours for the stylesheet, which picks those for light or dark."""
+    """Give the stages' colours to the stylesheet, which picks those for light or dark."""
     return {
         f"--{name}-{scheme}": getattr(COLOURS[name], scheme)
         for name in ENTRIES
@@ -200,7 +200,7 @@ def _causes(shares: Mapping[str, float]) -> list[str]:
 
 
 def _shares(shares: Mapping[str, float]) -> list[dict[str, Any]]:
-    # Noise of clocks can make a small part negative; a bar has no such piece.
+    # Clock noise can make a small part negative; bars have no negative parts.
     return [{"name": name, "value": max(shares[name], 0.0)} for name in _causes(shares)]
 
 
@@ -210,14 +210,14 @@ def _number(value: float | None) -> str:
 
 
 def _gap(lost: float | None) -> str:
-    """−12.3%: so much less throughput than the baseline."""
+    """Write −12.3%: so much less throughput than the baseline."""
     if lost is None:
         return ""
     text = percent(-lost)
     return f"+{text}" if lost < 0 and text[0].isdigit() else text
 
 
-def _trend_said(trend: list[float]) -> str:
+def _trend_text(trend: list[float]) -> str:
     if not trend:
         return ""
     low, high, last = (significant(value) for value in (min(trend), max(trend), trend[-1]))

@@ -1,9 +1,10 @@
-"""Buttons that save a picture as it is seen, and the numbers behind it: ``assets/save.js``."""
+"""Buttons that save a chart as it is seen, and its numbers: ``assets/save.js``."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import dash_mantine_components as dmc
 from dash import html
 
 from .aria import aria
@@ -15,8 +16,15 @@ _KINDS = (
 )
 
 
-def save_buttons(title: str, name: str) -> Any:
-    """The buttons of a picture; ``name`` is the picture's own on its page."""
+def chart_head(title: str, name: str) -> Any:
+    """Make a chart's title with its buttons; ``name`` is unique on its page."""
+    return html.Div(
+        [dmc.Title(title, order=2, size="h4"), _save_buttons(title, name)], className="chart-head"
+    )
+
+
+def _save_buttons(title: str, name: str) -> Any:
+    """Make the buttons of a chart; ``name`` is unique on its page."""
     buttons = [
         html.Button(
             words,
@@ -30,5 +38,5 @@ def save_buttons(title: str, name: str) -> Any:
 
 
 def _data(kind: str, name: str, label: str) -> Any:
-    said = aria(label=label.partition(":")[0])
-    return {"data-save": kind, "data-chart": name, **said}
+    spoken = aria(label=label.partition(":")[0])
+    return {"data-save": kind, "data-chart": name, **spoken}

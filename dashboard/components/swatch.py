@@ -1,4 +1,4 @@
-"""The colour of a stage beside its name."""
+"""The colour of a stage with its name."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from stallscope.charts.palette import COLOURS
 
 
 def colours_of(name: str) -> dict[str, str]:
-    """The stage's colours as style; the stylesheet picks the one for light or dark."""
+    """Give the stage's colours as style; the stylesheet picks the one for light or dark."""
     colour = COLOURS[name]
     return {"--light": colour.light, "--dark": colour.dark}
 
 
 def named_swatch(name: str) -> Any:
-    """A stage's colour and its title."""
+    """Show a stage's colour and its title."""
     return labelled_swatch(name, TITLES[name])
 
 
 def labelled_swatch(name: str, label: str) -> Any:
-    """A stage's colour and words of one's own."""
+    """Show a stage's colour and a label."""
     return html.Span(
         [html.Span(className="swatch", style=colours_of(name)), label], className="named-swatch"
     )

@@ -18,9 +18,9 @@ from stallscope.text.gains import gains
 from .aria import aria
 from .swatch import labelled_swatch
 
-# Beyond this a table scrolls in its own frame, so that what follows it stays near.
+# Taller tables scroll in their own frame, so that what follows stays near.
 _TALLEST = 460
-#: How every table looks.
+#: The look of every table.
 TABLE_LOOK = {
     "tabularNums": True,
     "stickyHeader": True,
@@ -31,7 +31,7 @@ _RANK_TITLES = ("Input", "Compute", "Other", "Wait", "Allreduce")
 
 
 def table_card(title: str, sentence: str, table: Any) -> Any:
-    """A card with a table."""
+    """Make a card with a table."""
     return dmc.Card(
         [
             dmc.Title(title, order=2, size="h4"),
@@ -44,7 +44,7 @@ def table_card(title: str, sentence: str, table: Any) -> Any:
 
 
 def sums_card(words: Table, names: Sequence[str]) -> Any:
-    """A card with a ledger of the reports; ``names`` are its entries, shown in their colours."""
+    """Make a card with a ledger of the reports; ``names`` are its entries, shown in their colours."""
     rows: list[list[Any]] = [
         [labelled_swatch(name, row[0]), *row[1:]]
         for name, row in zip(names, words.rows, strict=False)
@@ -56,7 +56,7 @@ def sums_card(words: Table, names: Sequence[str]) -> Any:
 
 
 def ranks_table(analysis: Analysis) -> Any:
-    """Every rank's own means, the named ones first."""
+    """Tabulate every rank's own means, stragglers first."""
     named = set(analysis.bottleneck.ranks)
     ranks = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
     titles = (f"{title}, {step_unit(analysis)}" for title in _RANK_TITLES)
@@ -76,7 +76,7 @@ def ranks_table(analysis: Analysis) -> Any:
 
 
 def gains_table(analysis: Analysis) -> Any:
-    """What fixing each thing gains, the most first."""
+    """Tabulate potential gains, the largest first."""
     rows = [
         [
             gain.title,
@@ -90,7 +90,7 @@ def gains_table(analysis: Analysis) -> Any:
 
 
 def words_card(words: Table | None, addresses: Sequence[str] = ()) -> Any:
-    """A card with a table of the reports; None without one.
+    """Make a card with a table of the reports; None without one.
 
     Args:
         words: the table.
@@ -102,7 +102,7 @@ def words_card(words: Table | None, addresses: Sequence[str] = ()) -> Any:
 
 
 def words_table(words: Table, addresses: Sequence[str] = ()) -> Any:
-    """A table of the reports, without its card; arguments as of ``words_card``."""
+    """Make a table of the reports, without its card; arguments as of ``words_card``."""
     rows: list[Sequence[Any]] = [
         [html.Strong(cell) for cell in row] if index in words.emphasised else row
         for index, row in enumerate(words.rows)
@@ -119,7 +119,7 @@ def _small_table(
     rows: Sequence[Sequence[Any]],
     words: Collection[int] = frozenset({0}),
 ) -> Any:
-    """A table whose first column names the line; some columns are words, the others numbers."""
+    """Make a table whose first column names the row; some columns are words, the others numbers."""
     table = dmc.Table(
         [
             dmc.TableThead(
@@ -142,7 +142,7 @@ def _small_row(name: Any, *cells: Any) -> Any:
 
 
 def scroller(label: str, table: Any, *, words: Collection[int]) -> Any:
-    """The table's own frame, which scrolls by keyboard, too; ``words`` are its columns of text."""
+    """Put a table into a frame that scrolls by keyboard, too; ``words`` are its columns of text."""
     return html.Div(
         table,
         className=" ".join(["scroller", *(f"words-{column}" for column in sorted(words))]),

@@ -1,4 +1,4 @@
-"""Cards of the tensors in a Horovod Timeline beside the logs."""
+"""Cards of the tensors in a Horovod Timeline among a run's files."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import TimelineReading, TimelineSeen
 from .aria import aria
+from .chart_card import custom_chart_card
 from .data_table import data_card
-from .drawn_card import drawn_card
 from .tables import words_card
 
 _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
 # Only the ends of long names differ.
 _LONGEST_NAME = 64
 _MOST_BARS = 24
-# So far apart, a timeline and a run's logs are hardly of one job.
+# A timeline and logs that start this far apart are hardly of one job.
 _ANOTHER_RUN_S = 3600
 
 
 def reading_card(seen: TimelineReading) -> Any:
-    """How far a timeline was read."""
-    said = f"{bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}"
+    """Show how much of a timeline was read."""
+    progress = f"{bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}"
     return dmc.Card(
         [
             dmc.Title("Horovod Timeline", order=2, size="h4"),
             dmc.Text(
-                f"Reading {plain(seen.path.name)}: {said}. The page updates itself.", size="sm"
+                f"Reading {plain(seen.path.name)}: {progress}. The page updates itself.", size="sm"
             ),
             dmc.ProgressRoot(
-                dmc.ProgressSection(value=100 * seen.read / max(seen.size, 1), **aria(label=said)),
+                dmc.ProgressSection(
+                    value=100 * seen.read / max(seen.size, 1), **aria(label=progress)
+                ),
                 mt="xs",
             ),
         ],
@@ -60,12 +62,12 @@ def reading_card(seen: TimelineReading) -> Any:
 
 
 def timeline_card(seen: TimelineSeen, run: Run) -> Any:
-    """What was read of the timeline, and what its time went to."""
+    """Tabulate what was read of the timeline, and where its time goes."""
     found = seen.tensors
     rows = [
         ("File", plain(seen.path.name)),
         ("Read", f"all of its {bytes_in_words(seen.size)}"),
-        ("Begins", _begins(seen, run)),
+        ("Begins", _start(seen, run)),
         ("Covers", amount(found.span_ms, "ms")),
         ("Time in which tensors are negotiated", percent(found.negotiating)),
         ("Time in which operations run", percent(found.operating)),
@@ -89,20 +91,20 @@ def timeline_card(seen: TimelineSeen, run: Run) -> Any:
     )
 
 
-def _begins(seen: TimelineSeen, run: Run) -> str:
+def _start(seen: TimelineSeen, run: Run) -> str:
     if seen.start_us is None:
         return "not known: Horovod before 0.20.1"
     try:
         began = datetime.fromtimestamp(seen.start_us / 1e6, tz=UTC)
     except (OverflowError, ValueError, OSError):
         return "at a time that cannot be"
-    said = f"{began:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{began:%Y-%m-%d %H:%M:%S} UTC"
     if run.started_at is None:
-        return said
+        return text
     apart = (run.started_at - began).total_seconds()
     word = "before" if apart >= 0 else "after"
-    said += f", {amount(abs(apart) * 1e3, 'ms')} {word} the step logs"
-    return said + (": perhaps of another run" if abs(apart) > _ANOTHER_RUN_S else "")
+    text += f", {amount(abs(apart) * 1e3, 'ms')} {word} the step logs"
+    return text + (": perhaps of another run" if abs(apart) > _ANOTHER_RUN_S else "")
 
 
 def _cycles(found: Tensors) -> str:
@@ -113,7 +115,7 @@ def _cycles(found: Tensors) -> str:
 
 
 def tensors_card(found: Tensors) -> Any:
-    """Every tensor, the busiest first."""
+    """Tabulate every tensor, the busiest first."""
     if not found.tensors:
         return None
     shown = found.tensors[:_MOST_TENSORS]
@@ -155,7 +157,7 @@ def _tensor_row(
 
 
 def fusion_card(fusion: Fusion) -> Any:
-    """How many tensors go through one allreduce."""
+    """Chart how many tensors go through one allreduce."""
     operations = len(fusion.tensors)
     if not operations:
         return None
@@ -176,7 +178,7 @@ def fusion_card(fusion: Fusion) -> Any:
     size = (
         f"; half of them move {bytes_in_words(int(np.median(known)))} or more" if len(known) else ""
     )
-    return drawn_card(
+    return custom_chart_card(
         "fusion",
         "Fusion",
         f"{whole} allreduces, {significant(float(fusion.tensors.mean()))} in each on average; {alone} "
@@ -190,7 +192,7 @@ def fusion_card(fusion: Fusion) -> Any:
 
 
 def _bars(tensors: Any) -> tuple[list[int], list[str]]:
-    """Counts of operations by how many tensors they fuse, and what the bars are called."""
+    """Count operations by how many tensors they fuse, and label the bars."""
     most = int(tensors.max())
     width = -(-most // _MOST_BARS)
     counts = np.bincount((tensors - 1) // width, minlength=-(-most // width)).tolist()
@@ -199,7 +201,7 @@ def _bars(tensors: Any) -> tuple[list[int], list[str]]:
 
 
 def sizes_card(fusion: Fusion, ranks: int) -> Any:
-    """Operations by their bytes: how many, how long, how fast."""
+    """Tabulate operations by size: how many, how long, how fast."""
     classes = by_size(fusion, ranks)
     if not classes:
         return None
@@ -233,7 +235,7 @@ def _size_row(one: SizeClass, whole: float, cells: Cells) -> tuple[str, ...]:
 
 
 def _size(at: int) -> str:
-    """What a class of sizes is called."""
+    """Label a class of sizes."""
     if at == 0:
         return f"up to {bytes_in_words(int(SIZES[0]))}"
     above = bytes_in_words(int(SIZES[at - 1]))
@@ -243,7 +245,7 @@ def _size(at: int) -> str:
 
 
 def late_card(found: Tensors) -> Any:
-    """Who came last in negotiations, as far as ranks were ticked."""
+    """Tabulate which ranks came last in negotiations, as far as ranks were marked."""
     if not found.negotiations:
         return None
     coverage = (

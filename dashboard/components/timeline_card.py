@@ -1,4 +1,4 @@
-"""The timeline as a card: what can be pressed, where the script draws, and its description."""
+"""The timeline as a card: its buttons, the place where the script draws, and its description."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
 from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.views.lanes import LANE_STAGES
-from stallscope.charts.palette import HEAT
 
 from .aria import aria
-from .save_buttons import save_buttons
+from .legend import heat_scale
+from .save_buttons import chart_head
 from .swatch import labelled_swatch, named_swatch
 
 _HEAD = "timeline-head"
@@ -52,13 +52,10 @@ _EVENT_BUTTONS = (
 def timeline_card(
     head: dict[str, Any], title: str, sentence: str, late: str, jumps: Sequence[Any]
 ) -> Any:
-    """The card; from ``late`` (an amount) on cells are marked, ``jumps`` lead to ranks and steps."""
+    """Make the card; it marks cells from ``late`` (an amount) on, ``jumps`` lead to ranks and steps."""
     return dmc.Card(
         [
-            html.Div(
-                [dmc.Title(title, order=2, size="h4"), save_buttons(title, "timeline")],
-                className="picture-head",
-            ),
+            chart_head(title, "timeline"),
             dmc.Text(sentence, c="dimmed", size="sm"),
             dmc.Group([_tools(bool(head["events"])), *jumps], gap="xs", mt="xs"),
             _legend(late),
@@ -79,20 +76,20 @@ def timeline_card(
         ],
         withBorder=True,
         id="timeline-card",
-        className="picture-card",
+        className="chart-card",
     )
 
 
 def jump(words: str, **target: str) -> Any:
-    """A button that leads to a rank (``rank="3"``) or a time (``time="1.5"``, in seconds)."""
+    """Make a button that leads to a rank (``rank="3"``) or a time (``time="1.5"``, in seconds)."""
     return html.Button(words, className="timeline-button timeline-jump", **_data(**target))
 
 
 def add_timeline_callbacks(app: Dash) -> None:
-    """Let the script draw when the card has come."""
+    """Let the script draw when the card arrives."""
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("stallscopeTimeline", "show"),
-        # Without an output Dash would not call it for what comes with a page.
+        # Without an output Dash would not call it when a page arrives.
         Output(_DRAWN, "data"),
         Input(_HEAD, "data"),
     )
@@ -129,12 +126,11 @@ def _button(words: str, name: str, label: str, more: dict[str, Any] | None = Non
 
 
 def _legend(late: str) -> Any:
-    """What the colours mean; the script shows the part that is in use."""
+    """Explain the colours; the script shows the part that is in use."""
     stages = [named_swatch(name) for name in (*LANE_STAGES, "allreduce")]
     between = [named_swatch(name) for name in GAPS]
     mark = labelled_swatch("imbalance", f"Later than the reference rank by {late} or more")
-    scale = html.Span(className="heat-scale", style=_scale(), **aria(hidden="true"))
-    lateness = html.Span(["not later", scale, f"{late} later or more"], className="named-swatch")
+    lateness = heat_scale("not later", f"{late} later or more")
     return html.Div(
         [
             html.Div([*stages, mark], className="timeline-legend", **_data(legend="stages")),
@@ -148,7 +144,7 @@ def _legend(late: str) -> Any:
 
 
 def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
-    """What is shown below the lanes, to be chosen; nothing where no machine has measured anything."""
+    """Let the user choose a machine metric below the lanes; None where none was measured."""
     if not gauges:
         return None
     options = [html.Option(one["label"], value=one["key"]) for one in gauges]
@@ -156,19 +152,10 @@ def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
         [
             "Below the lanes: ",
             html.Select(options, className="timeline-button", **_data(choose="gauge")),
-            " (the mean, and from which to which single values go; blank where nothing was measured)",
+            " (the mean, and the range of single values; blank where nothing was measured)",
         ],
         className="timeline-gauges",
     )
-
-
-def _scale() -> dict[str, str]:
-    return {
-        f"--{scheme}": "linear-gradient(to right, "
-        + ", ".join(getattr(colour, scheme) for colour in HEAT)
-        + ")"
-        for scheme in ("light", "dark")
-    }
 
 
 def _data(**values: str) -> dict[str, Any]:

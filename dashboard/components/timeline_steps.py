@@ -1,4 +1,4 @@
-"""Where the time of each step's allreduces goes, from a Horovod Timeline."""
+"""The time of each step's allreduces by part, from a Horovod Timeline."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from stallscope.formatting.numbers import finite
 from stallscope.reports.tables import NOTHING
 from stallscope.text.cells import Cells
 
-from .drawn_card import drawn_card
+from .chart_card import custom_chart_card
+from .legend import legend
 from .swatch import labelled_swatch
 from .tables import TABLE_LOOK, scroller
 
-# More than that are distinguished neither in a picture nor in a table.
+# Neither a chart nor a table can show more.
 _MOST_POINTS = 200
-# What the parts are called, and the colours that they borrow: dashes distinguish them as well.
+# The parts' labels, and the colours that they borrow: dashes distinguish them, too.
 _PARTS = (
     ("negotiation", "negotiation", "imbalance", "dashdot"),
     ("wait", "waiting for data and in queues", "input", "dot"),
@@ -33,7 +34,7 @@ _PARTS = (
 
 
 def timeline_steps_card(steps: AllreduceSteps) -> Any:
-    """Means of neighbouring steps, and their table one click away. None without any step."""
+    """Chart the means of adjacent steps, and tabulate them one click away. None without steps."""
     if not len(steps):
         return None
     width = -(-len(steps) // _MOST_POINTS)
@@ -63,24 +64,20 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
         for number, at in enumerate(first)
     ]
     of = "" if width == 1 else f" Each point is the mean of {width:,} steps."
-    return drawn_card(
+    return custom_chart_card(
         "timeline-steps",
         "Allreduces of each step",
         f"{counted(len(steps), 'step')} as rank 0 went through them.{of} Times are those in which any "
         "tensor was at it: they overlap, and do not add up.",
         draw,
         (("step", *(f"{label}_ms" for label in parts)), rows),
-        dmc.Group(
-            [labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts],
-            gap="md",
-            className="legend",
-        ),
+        legend(labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts),
         _table(first, parts),
     )
 
 
 def _means(values: Floats, first: np.ndarray[Any, np.dtype[np.int64]]) -> Floats:
-    """Over the steps from each of the first ones to the next."""
+    """Average over the steps from each of the first ones to the next."""
     return np.add.reduceat(values.astype(np.float64), first) / np.diff(
         np.append(first, len(values))
     )

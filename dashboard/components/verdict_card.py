@@ -1,4 +1,4 @@
-"""The verdict: what holds the run back, what to do, and what that gains."""
+"""The verdict: what limits the run, what to do, and the gain."""
 
 from __future__ import annotations
 
@@ -13,27 +13,23 @@ from stallscope.text.gains import main_gain
 from stallscope.text.verdicts import headline
 
 from .coded_words import coded_words
-from .swatch import colours_of
+from .sentence_card import sentence_card
 
-# Verdicts that are no stage take a quiet colour.
+# Verdicts without a stage take a quiet colour.
 _QUIET = "other"
 
 
 def verdict_card(analysis: Analysis) -> Any:
-    """The verdict as a card; the first thing that a reader sees."""
+    """Make the verdict's card, the first on the page."""
     bottleneck = analysis.bottleneck
     stage = bottleneck.kind if analysis.entry(bottleneck.kind) else _QUIET
-    return dmc.Card(
-        [
-            dmc.Text("Verdict", size="sm", fw=600, c="dimmed"),
-            dmc.Title(headline(bottleneck, analysis.stragglers), order=2, size="h3"),
-            dmc.Text(bottleneck.evidence, mt="xs"),
-            _gain(analysis),
-            _advice(bottleneck.advice),
-        ],
-        withBorder=True,
-        className="verdict-card",
-        style=colours_of(stage),
+    return sentence_card(
+        headline(bottleneck, analysis.stragglers),
+        bottleneck.evidence,
+        stage,
+        _gain(analysis),
+        _advice(bottleneck.advice),
+        label="Verdict",
         h="100%",
     )
 

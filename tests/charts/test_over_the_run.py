@@ -1,4 +1,4 @@
-"""The picture of the step time over the run: what happened when."""
+"""The chart of the step time over the run: what happened when."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_rates_are_those_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_the_picture_has_them_all(width: int) -> None:
+def test_the_chart_has_them_all(width: int) -> None:
     drawn = draw(chart(), "key", width)
     assert drawn.count('class="change"') == 1
     assert drawn.count('class="pause"') == 2

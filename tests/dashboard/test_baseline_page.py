@@ -67,17 +67,17 @@ def test_the_runs_stand_side_by_side_stage_by_stage(three: RunStore) -> None:
     assert all(array[0] >= 0 for array in whiskers)
 
 
-def test_the_loss_is_taken_apart_in_a_picture_and_a_sentence(three: RunStore) -> None:
+def test_the_loss_is_taken_apart_in_a_chart_and_a_sentence(three: RunStore) -> None:
     content = _page(three, "real", "?baseline=synthetic")
     drawn = charts(content)["decomposition"]
     assert list(drawn.layout.yaxis.ticktext) == [
-        "one rank",
+        "<b>one rank</b>",
         "Scale",
         "Input stall",
         "Compute",
         "Other",
         "Exposed allreduce",
-        "this run",
+        "<b>this run</b>",
     ]
     ends = [row.base[0] + row.x[0] for row in drawn.data]
     assert ends[-2] == pytest.approx(ends[-1])
@@ -231,7 +231,7 @@ def test_the_pictures_are_drawn(open_page: Open, scheme: str, width: int) -> Non
     stages = page.get_by_role("img", name=re.compile("^Stage by stage"))
     stages.locator(".bars .point").first.wait_for()
     assert len(stages.locator(".errorbar").all()) == 10
-    lost = page.get_by_role("img", name=re.compile("^What is lost, and to what"))
+    lost = page.get_by_role("img", name=re.compile("^Losses by cause"))
     expect(lost.locator(".ytick")).to_have_text(
         ["baseline", "Input stall", "Compute", "Other", "Exposed allreduce", "this run"]
     )

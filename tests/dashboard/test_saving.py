@@ -70,7 +70,7 @@ def address(runs: RunStore) -> Iterator[str]:
 
 def card(page: Page, title: str) -> Locator:
     heading = page.get_by_role("heading", level=2, name=title, exact=True)
-    found = page.locator(".picture-card").filter(has=heading)
+    found = page.locator(".chart-card").filter(has=heading)
     expect(found.locator(".trace, .hm, canvas").first).to_be_attached()
     return found
 
@@ -141,7 +141,7 @@ def test_a_zoomed_picture_is_saved_zoomed(open_page: Open) -> None:
 
 def test_a_heat_map_gives_the_numbers_of_its_cells(open_page: Open, runs: RunStore) -> None:
     page = open_page("/run/slow/stragglers")
-    lines = table(saved(page, "Who is late, and when", "CSV"))
+    lines = table(saved(page, "Lateness over the run", "CSV"))
     chart = lateness_chart(runs.analysis("slow"))
     assert chart is not None
     assert len(lines) == chart.values.size
@@ -151,7 +151,7 @@ def test_a_heat_map_gives_the_numbers_of_its_cells(open_page: Open, runs: RunSto
     assert np.allclose(late, chart.values, rtol=1e-5, atol=1e-5)
     assert (lines[0]["ranks"], lines[0]["host"]) == (chart.rows[0].label, chart.rows[0].group)
     assert int(lines[0]["first step"]) == chart.edges[0] + 0.5
-    assert size_of_png(content(saved(page, "Who is late, and when", "PNG")))[1] > 400
+    assert size_of_png(content(saved(page, "Lateness over the run", "PNG")))[1] > 400
 
 
 def test_the_timeline_gives_what_is_looked_at(open_page: Open, runs: RunStore) -> None:

@@ -82,7 +82,7 @@ def test_the_first_sentence_says_who_makes_the_others_wait_and_what_that_costs(
     )
     cost = said[said.index(title) + 1]
     assert re.match(r"That costs 11\.\d+ ± \S+ ms of the step's 3[67]\.\d+ ms: 2[12]\.\d", cost)
-    assert said.index(title) < said.index("Who is late, and when") < said.index("Stragglers", 14)
+    assert said.index(title) < said.index("Lateness over the run") < said.index("Stragglers", 14)
 
 
 def test_nobody_is_blamed_for_what_is_chance(store: RunStore) -> None:
@@ -361,7 +361,7 @@ def test_the_heat_map_is_drawn_in_the_colours_of_the_system(
     open_page: Open, scheme: str, width: int
 ) -> None:
     page = open_page("/run/slow/stragglers", scheme=scheme, width=width)
-    picture = page.get_by_role("figure", name=re.compile("^Who is late, and when"))
+    picture = page.get_by_role("figure", name=re.compile("^Lateness over the run"))
     picture.locator(".heatmaplayer image").wait_for()
     assert len(picture.locator(".ytick").all()) == 8
     expect(picture.locator(".annotation").filter(has_text="◀")).to_have_count(1)

@@ -68,7 +68,7 @@ def choose_baseline(page: Page) -> None:
 
 def test_a_zoomed_map_stays_zoomed_for_another_baseline_and_other_colours(open_page: Open) -> None:
     page = open_page("/run/real/stragglers")
-    title = "Who is late, and when"
+    title = "Lateness over the run"
     before = ends(page)
     zoom(page, title)
     page.wait_for_function(f"before => ({_RANGE})()[0] > before + 9", arg=before[0])

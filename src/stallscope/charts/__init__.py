@@ -1,5 +1,6 @@
-"""Pictures of an analysis: what is drawn (``charts``), in which colours, and the two ways of drawing.
+"""Charts of an analysis, and two ways to draw them.
 
-``charts`` turns an Analysis into plain descriptions of charts. ``svg`` draws them for reports, which
-need no scripts, ``plotly_figures`` for the dashboard and notebooks. A picture is the same in both.
+``charts`` and its neighbours turn an Analysis into descriptions of charts. ``layouts`` lays a chart out
+once: axes, ticks, labels, order and tooltips; ``palette`` and ``legend`` hold its colours. ``svg`` draws
+a layout for reports, which need no scripts, ``plotly_figures`` for the dashboard and notebooks.
 """

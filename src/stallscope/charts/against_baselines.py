@@ -1,4 +1,4 @@
-"""A run against its baselines: what is lost to real data and to scale, and the whole jobs."""
+"""Charts of a run against its baselines: losses to real data and to scale, and the whole jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .compared_bars import compared_runs
 
 
 def decomposition_chart(analysis: Analysis) -> Waterfall | None:
-    """From the synthetic step, or that on one rank, to this run's. None without a baseline's stages."""
+    """Chart the losses from the step on one rank or synthetic data to this run's.
+
+    None without a baseline's stages.
+    """
     parts, base = analysis.decomposition, analysis.baseline
     figures = StepFigures.of_both(analysis, base)
     if parts is None or analysis.step is None or base is None or base.step is None:
@@ -38,7 +41,7 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
         printed = printed.of_rounded([scale, *printed.parts])
         printed_start = round(printed_start - scale, printed.decimals)
     return Waterfall(
-        "What is lost, and to what",
+        "Losses by cause",
         decomposed(analysis),
         "ms",
         start,
@@ -50,7 +53,7 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
 
 
 def jobs_chart(analysis: Analysis) -> StackedBars | None:
-    """Where the whole jobs' time went, side by side. None where no run has stages."""
+    """Chart the parts of the whole jobs' time. None where no run has stages."""
     runs = [(name, run) for name, run in compared_runs(analysis) if run.ledger is not None]
     if not runs:
         return None

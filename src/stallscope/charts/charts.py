@@ -1,6 +1,6 @@
-"""What is drawn: plain descriptions of charts, made from an Analysis.
+"""Descriptions of charts, made from an Analysis.
 
-Every chart has a sentence that says what it shows; it is the picture's text for screen readers, too.
+Every chart has a sentence that says what it shows; screen readers read it, too.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.entries import CauseEntry
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
 from stallscope.analysis.result import RankSummary
+from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount, finite, percent
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import against
@@ -29,15 +29,12 @@ from .over_runs import OverRuns
 from .over_time import OverTime, machine_chart
 from .rates import EfficiencyLines, RateBars
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-#: Points along the run that a picture shows at most; more cannot be distinguished on a screen.
+#: The most points along the run that a chart shows; a screen cannot show more.
 MOST_POINTS = 400
-#: Bars side by side that can be read; beyond that, the ranks that matter are chosen.
+#: The most bars that can be read; of more ranks the latest are chosen.
 MOST_RANKS = 32
 _MOST_MARKS = 200
-# Gaps of the ledger that people have put there.
+# Gaps of the ledger that users put there.
 _PAUSES = ("validation", "checkpoint")
 
 TITLES = {
@@ -62,9 +59,14 @@ TITLES = {
 }
 
 
+def title_of(name: str) -> str:
+    """Name an entry for people."""
+    return TITLES.get(name, name)
+
+
 @dataclass(frozen=True)
 class Segment:
-    """A piece of a bar. ``name`` is a key of TITLES and of the palette."""
+    """A part of a bar; ``name`` is a key of TITLES and of the palette."""
 
     name: str
     value: float
@@ -73,15 +75,18 @@ class Segment:
 
 @dataclass(frozen=True)
 class Bar:
+    """A labelled row of segments."""
+
     label: str
     segments: tuple[Segment, ...]
-    #: Drawn with emphasis: a rank that is named, say.
+    #: Whether it stands out, as a straggler does.
     emphasised: bool = False
     #: The segments and their total as printed, where a table has the same figures.
     printed: SumColumn | None = None
 
     @property
     def total(self) -> float:
+        """Sum the segments."""
         return sum(segment.value for segment in self.segments)
 
 
@@ -96,7 +101,7 @@ class StackedBars:
 
     @cached_property
     def printed(self) -> list[SumColumn]:
-        """Every bar's segments as printed; those that no table has get the longest bar's digits."""
+        """Round every bar's segments; those that no table has get the longest bar's digits."""
         values = [[finite(one.value) or 0.0 for one in bar.segments] for bar in self.bars]
         longest = max(values, key=sum, default=[])
         usual = SumColumn.of(longest, sum(longest), unit=self.unit)
@@ -107,7 +112,7 @@ class StackedBars:
 
 @dataclass(frozen=True)
 class StackedArea:
-    """Ledger entries over the run, stacked. Marks, changes and pauses are steps with words to them."""
+    """Ledger entries over the run, stacked. Marks, changes and pauses are steps with labels."""
 
     title: str
     sentence: str
@@ -115,19 +120,19 @@ class StackedArea:
     x_label: str
     x: Floats
     layers: tuple[tuple[str, Floats], ...]
-    #: Where epochs begin.
+    #: Where epochs start.
     marks: tuple[tuple[float, str], ...] = ()
-    #: Where step time changed for good.
+    #: Where the step time changes for good.
     changes: tuple[tuple[float, str], ...] = ()
-    #: What lies before a step and is no part of it: validation, checkpoints.
+    #: Gaps before a step: validation, checkpoints.
     pauses: tuple[tuple[float, str], ...] = ()
-    #: Samples per second at every point; None where samples are not known.
+    #: Samples per second at every point; None if unknown.
     rates: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Waterfall:
-    """From one total to another by what each entry adds or takes."""
+    """From one total to another by what each entry adds or saves."""
 
     title: str
     sentence: str
@@ -141,6 +146,7 @@ class Waterfall:
 
     @property
     def printed_end(self) -> float:
+        """Add up the start and the changes as printed."""
         return round(self.printed_start + self.printed.total, self.printed.decimals)
 
 
@@ -158,9 +164,9 @@ Chart = (
 
 
 def cause_chart(analysis: Analysis) -> StackedBars | None:
-    """The step by cause: one bar, and the baseline's below it. None without stages.
+    """Chart the step by cause, and the baseline's step below it. None without stages.
 
-    The pale part of a stage is the time that other ranks wait for the slowest one's.
+    The pale part of a stage is the time that other ranks wait for the slowest rank.
     """
     step = analysis.step
     figures = StepFigures.of(analysis)
@@ -186,23 +192,23 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
 
 
 def entry_name(name: str, analysis: Analysis) -> str:
-    """The name under which an entry is drawn: allreduce may be waiting for ranks that left no log."""
+    """Name an entry as it is drawn: allreduce may include waiting for ranks without a log."""
     hidden = name == "allreduce" and analysis.waiting_unseen
     return "waiting_or_allreduce" if hidden else name
 
 
 def entry_title(name: str, analysis: Analysis) -> str:
-    """The title of an entry of either ledger."""
+    """Title an entry of either ledger."""
     return TITLES[entry_name(name, analysis)]
 
 
 def waiting_part(entry: CauseEntry) -> float:
-    """Milliseconds of a stage that other ranks wait for; none where the slowest rank's is shorter."""
+    """Give the milliseconds of a stage that other ranks wait for; never negative."""
     return min(max(entry.waiting_ms or 0.0, 0.0), max(entry.ms, 0.0))
 
 
 def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:
-    """The step by cause as a bar; what others wait for is a segment of its own."""
+    """Chart the step by cause as a bar; the part that others wait for is a separate segment."""
     segments, printed = [], []
     for entry in analysis.by_cause:
         waiting, waits = waiting_part(entry), figures.waiting(entry.name)
@@ -216,9 +222,10 @@ def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:
 
 
 def ranks_chart(analysis: Analysis) -> StackedBars | None:
-    """Every rank's own step side by side: its work, then its wait. None without stages.
+    """Chart every rank's own step: its work, then its wait. None without stages.
 
-    The named ones come first, then host by host; of many ranks the latest, and the mean of the others.
+    Stragglers come first, then ranks host by host. Of many ranks the latest are shown, and the mean of
+    the others.
     """
     ranks = [rank for rank in analysis.ranks if rank.wait_ms is not None]
     if not ranks:
@@ -226,7 +233,7 @@ def ranks_chart(analysis: Analysis) -> StackedBars | None:
     named = set(analysis.bottleneck.ranks)
     shown, others = ranks, []
     if len(ranks) > MOST_RANKS:
-        # Those that wait least are the late ones.
+        # The latest ranks wait least.
         by_lateness = sorted(ranks, key=lambda one: (one.rank not in named, one.wait_ms or 0.0))
         shown, others = by_lateness[:MOST_RANKS], by_lateness[MOST_RANKS:]
     hosts = list(dict.fromkeys(rank.host for rank in ranks))
@@ -260,7 +267,7 @@ def _rank_bar(
     *,
     emphasised: bool = False,
 ) -> Bar:
-    """The mean step of some ranks."""
+    """Average the steps of some ranks."""
     means = [
         float(np.mean([getattr(rank, f"{name}_ms") or 0.0 for rank in ranks]))
         for name in RANK_PARTS
@@ -274,7 +281,7 @@ def _rank_bar(
 
 
 def step_time_chart(analysis: Analysis) -> StackedArea | None:
-    """The ledger by cause over the run, without warm-up, averaged to what a screen can show."""
+    """Chart the ledger by cause over the run, without warm-up, averaged to what a screen can show."""
     ledger = analysis.steady
     if ledger is None:
         return None
@@ -285,9 +292,9 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
         (name, np.add.reduceat(values, edges[:-1]) / counts / 1e6)
         for name, values in _layers(ledger, analysis)
     )
-    begins = np.flatnonzero(np.diff(ledger.epochs, prepend=ledger.epochs[0] - 1))
+    starts = np.flatnonzero(np.diff(ledger.epochs, prepend=ledger.epochs[0] - 1))
     marks = tuple(
-        (float(ledger.steps[at]), f"epoch {ledger.epochs[at]}") for at in begins[:_MOST_MARKS]
+        (float(ledger.steps[at]), f"epoch {ledger.epochs[at]}") for at in starts[:_MOST_MARKS]
     )
     mean = "" if counts.max() == 1 else f", each point the mean of {int(counts.max())} steps"
     return StackedArea(
@@ -305,7 +312,7 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
 
 
 def _layers(ledger: Ledger, analysis: Analysis) -> Iterator[tuple[str, Ints]]:
-    """Every cause per step; the part of a stage that others wait for is a layer of its own."""
+    """Give every cause per step; the part of a stage that others wait for is a separate layer."""
     for name in CAUSES:
         whole = np.asarray(ledger.by_cause(name))
         if name not in STAGES or len(ledger.ranks) == 1:
@@ -323,14 +330,14 @@ def _change(change: ChangePoint) -> str:
 
 
 def _pauses(ledger: Ledger) -> Iterator[tuple[float, str]]:
-    """Validation and checkpoints, before the steps that they delayed."""
+    """Give validation and checkpoints before the steps that they delay."""
     own = ledger.gaps[:, : len(_PAUSES)]
     for at in np.flatnonzero(own.sum(axis=1) > 0)[:_MOST_MARKS]:
         pairs = zip(_PAUSES, own[at].tolist(), strict=True)
-        said = " and ".join(
+        label = " and ".join(
             f"{TITLES[name].lower()} {amount(ns / 1e6, 'ms')}" for name, ns in pairs if ns
         )
-        yield float(ledger.steps[at]), said
+        yield float(ledger.steps[at]), label
 
 
 def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
@@ -341,7 +348,7 @@ def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
 
 
 def baseline_chart(analysis: Analysis) -> Waterfall | None:
-    """From the baseline's step to this run's. None without a baseline, or without stages in either."""
+    """Chart the changes from the baseline's step to this run's. None without stages in both."""
     base = analysis.baseline
     figures = StepFigures.of_both(analysis, base)
     if base is None or base.step is None or analysis.step is None or figures is None:
@@ -366,7 +373,7 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
 
 
 def job_chart(analysis: Analysis) -> StackedBars | None:
-    """Where the whole job's time went. None without stages: nothing tells steps from the rest."""
+    """Chart the parts of the whole job's time. None without stages, which tell steps from the rest."""
     if analysis.ledger is None:
         return None
     job = analysis.job
@@ -382,7 +389,7 @@ def job_chart(analysis: Analysis) -> StackedBars | None:
 
 
 def charts_of(analysis: Analysis) -> Sequence[Chart]:
-    """All charts of a run, in the order in which a reader wants them."""
+    """List all charts of a run, the most important first."""
     made = (
         cause_chart(analysis),
         baseline_chart(analysis),

@@ -1,4 +1,4 @@
-"""The same stages of several runs beside each other, with intervals."""
+"""The stages of several runs, with intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallscope.text.step_figures import StepFigures
 class ComparedBars:
     """Groups of bars with whiskers: one bar per series in every group.
 
-    A group's name is a key of TITLES and of the palette; None is what was not measured.
+    A group's name is a key of TITLES and of the palette; None was not measured.
     """
 
     title: str
@@ -24,11 +24,11 @@ class ComparedBars:
     unit: str
     series: tuple[str, ...]
     groups: tuple[tuple[str, tuple[Mean | None, ...]], ...]
-    #: Per series its groups as printed, where a table has the same figures.
+    #: Every series' groups as printed, where a table has the same figures.
     printed: tuple[SumColumn | None, ...] = ()
 
     def text(self, group: int, series: int) -> str:
-        """What a bar says of itself."""
+        """Write a bar's value."""
         mean = self.groups[group][1][series]
         column = self.printed[series] if self.printed else None
         if mean is None:
@@ -39,7 +39,7 @@ class ComparedBars:
 
 
 def stages_chart(analysis: Analysis) -> ComparedBars | None:
-    """A step by cause in this run, its baseline and the run on one rank. None without two of them."""
+    """Chart a step by cause in this run, its baseline and the run on one rank. None without two runs."""
     runs, figures = compared_runs(analysis), StepFigures.of(analysis)
     if len(runs) < 2 or not any(run.by_cause for _, run in runs):
         return None
@@ -63,7 +63,7 @@ def _printed(run: Analysis, figures: StepFigures | None) -> SumColumn | None:
 
 
 def compared_runs(analysis: Analysis) -> list[tuple[str, Analysis]]:
-    """The run and those that it is held against, by what they are called beside each other."""
+    """List the run and those that it is compared with, by their labels."""
     runs = (("this run", analysis), ("baseline", analysis.baseline), ("one rank", analysis.single))
     return [(name, run) for name, run in runs if run is not None]
 
@@ -72,5 +72,5 @@ def _mean(analysis: Analysis, name: str) -> Mean | None:
     entry = analysis.cause(name) or analysis.entry(name)
     if entry is None:
         return None
-    # What one rank has none of is no estimate.
+    # On one rank imbalance is zero by definition, not by estimate.
     return Mean(entry.ms, None if entry.ci95_ms == (0.0, 0.0) else entry.ci95_ms)

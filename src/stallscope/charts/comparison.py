@@ -1,4 +1,4 @@
-"""Two runs side by side, as pictures: both steps by cause, and what leads from one to the other."""
+"""Charts of two runs: both steps by cause, and the changes from one to the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .charts import Segment, StackedBars, Waterfall, cause_bar
 
 
 def ledgers_chart(found: Comparison) -> StackedBars | None:
-    """A step by cause in A and in B. None where one of them has no stages."""
+    """Chart the step by cause in A and in B. None without stages in both."""
     figures = StepFigures.of_both(found.first, found.second)
     if found.step is None or figures is None:
         return None
@@ -27,14 +27,14 @@ def ledgers_chart(found: Comparison) -> StackedBars | None:
 
 
 def changes_chart(found: Comparison) -> Waterfall | None:
-    """From A's step to B's. None where one of them has no stages."""
+    """Chart the changes from A's step to B's. None without stages in both."""
     figures = StepFigures.of_both(found.first, found.second)
     if found.step is None or figures is None:
         return None
     a, b = figures
     return Waterfall(
         "From A to B",
-        "What each cause adds to A's step, or takes from it.",
+        "What each cause adds to A's step or saves.",
         "ms",
         ("A", found.step.first.value),
         tuple(Segment(one.name, one.by.value, one.by.ci95) for one in found.by_cause),

@@ -1,8 +1,8 @@
-"""Heat maps: rows over the run, coloured by a value; and that of lateness."""
+"""Heat maps: rows over the run, coloured by a value; and the heat map of lateness."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,57 +10,95 @@ import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.lateness_map import LatenessMap, lateness_map, rows_of_ranks
+from stallscope.arrays.types import Floats
 from stallscope.formatting.lists import counted, joined, listed
+from stallscope.formatting.numbers import amount
 
-Floats = npt.NDArray[np.float64]
-
-# So much of a step is full colour at least: otherwise chance would look like a fault.
+# The least share of a step that gets the strongest colour: noise must not look like a fault.
 _FULL_SHARE = 0.1
-# Single freak cells must not wash out all others; a straggler's own cells decide.
+# Single outliers must not wash out all other cells; a straggler's own cells decide.
 _NEARLY_ALL = 99.5
 _MOST_OF_A_STRAGGLER = 75
+#: Rows of which every one has room for its label.
+MOST_LABELLED_ROWS = 32
+_LABELS_OF_MANY = 14
+# Pixels per row, for up to so many of them.
+_HEIGHTS = ((2, 52), (8, 34), (16, 24), (MOST_LABELLED_ROWS, 18), (64, 9), (128, 5))
+_THINNEST = 3
 
 
 @dataclass(frozen=True)
 class HeatMapRow:
+    """A labelled row."""
+
     label: str
-    #: Neighbours of one group belong together: ranks of a host.
+    #: Adjacent rows of one group belong together, as ranks of a host do.
     group: str
-    #: Marked: a rank that is named, say.
+    #: Whether it is marked, as a straggler is.
     emphasised: bool = False
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Rows × columns of values, coloured from zero up; NaN is what was not measured."""
+    """Rows × columns of values, coloured from zero up; NaN was not measured."""
 
     title: str
     sentence: str
     unit: str
     x_label: str
     rows: tuple[HeatMapRow, ...]
-    #: Where on the x axis columns begin, and where the last one ends.
+    #: Where columns start on the x axis, and where the last one ends.
     edges: Floats
     values: Floats
-    #: The largest single value of each cell, where on the x axis it is, and whose it is.
+    #: The largest single value of each cell, its place on the x axis, and its rank.
     most: Floats
     most_at: Floats
     most_of: Floats
-    #: From here on colours are the strongest.
+    #: The value from which on the colour is the strongest.
     full: float
-    #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one of one.
+    #: What one cell stands for, such as ``the mean of 5 steps of up to 5 ranks``; empty for one value.
     cell: str = ""
     #: Whether values are means of the latest rank of a row, not of all of them.
     of_latest: bool = False
 
+    @property
+    def row_height(self) -> int:
+        """Pixels per row: thin where there are many, so that all of them fit on a screen."""
+        return next((height for most, height in _HEIGHTS if len(self.rows) <= most), _THINNEST)
+
+    @property
+    def labelled_rows(self) -> list[int]:
+        """Rows with room for a label: all, or the emphasised ones and some between them."""
+        rows = range(len(self.rows))
+        if len(rows) <= MOST_LABELLED_ROWS:
+            return list(rows)
+        apart = len(rows) / _LABELS_OF_MANY / 2
+        chosen: list[int] = []
+        emphasised = [row for row in rows if self.rows[row].emphasised]
+        for row in [*emphasised, *rows[:: -(-len(rows) // _LABELS_OF_MANY)]]:
+            if all(abs(row - other) >= apart for other in chosen):
+                chosen.append(row)
+        return sorted(chosen)
+
+    @property
+    def most_shown(self) -> str:
+        """Write what the strongest colour stands for."""
+        return f"{amount(self.full, self.unit)} and more"
+
+
+def stretches(chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Find start and end of every stretch of true values."""
+    edges = np.flatnonzero(np.diff(chosen.astype(np.int8), prepend=0, append=0))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
 
 def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | None:
-    """How late every rank is over the run. None without stages, or on one rank.
+    """Chart how late every rank is over the run. None without stages, or on one rank.
 
     Args:
         analysis: of the run.
-        of_latest: where ranks share rows, whether a cell is about its latest rank alone: in the mean of
-            all of them a late one would vanish.
+        of_latest: where ranks share rows, whether a cell shows its latest rank alone, which would vanish
+            in the mean of all of them.
     """
     ledger = analysis.steady
     if ledger is None or analysis.step is None or len(ledger.ranks) < 2:
@@ -84,7 +122,7 @@ def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | N
     ranks = np.asarray(ledger.ranks, np.float64)
     steps = ledger.steps.astype(np.float64)
     return HeatMap(
-        "Who is late, and when",
+        "Lateness over the run",
         _sentence(analysis, found, cell),
         "ms",
         "step",
@@ -113,12 +151,12 @@ def _full(values: Floats, emphasised: Sequence[bool], step_ms: float) -> float:
 
 
 def _together(found: LatenessMap) -> int:
-    """How many ranks share a row at most."""
+    """Count the most ranks that share a row."""
     return max(map(len, found.rows))
 
 
 def _cell(found: LatenessMap, of_latest: bool) -> str:
-    """What a cell stands for; nothing where it is one step of one rank."""
+    """Write what a cell stands for; empty where it is one step of one rank."""
     steps, ranks = int(np.diff(found.edges).max()), _together(found)
     of_steps = "" if steps == 1 else counted(steps, "step")
     if of_latest:

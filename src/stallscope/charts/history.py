@@ -1,4 +1,4 @@
-"""A job's runs one after the other, as pictures: figures over the runs, and what steps are spent on."""
+"""Charts of a job's runs in order: figures over the runs, and each run's step by cause."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stallscope.text.step_figures import StepFigures
 from .charts import TITLES, StackedBars, cause_bar
 from .over_runs import Level, OverRuns, RunDot
 
-#: Bars above each other that can be read.
+#: The most bars that can be read.
 _MOST_BARS = 24
 
 
 def figure_charts(history: History) -> list[OverRuns]:
-    """The step over the runs, and every entry of the ledger that has changed or drifts."""
+    """Chart the step over the runs, and every entry of the ledger that changes or drifts."""
     chosen = [
         one
         for one in history.figures
@@ -41,7 +41,7 @@ def _over_runs(figure: Figure, history: History) -> OverRuns:
     return OverRuns(
         f"{title} over the runs",
         f"{counted(len(dots), 'run')}, the oldest first; whiskers are 95% intervals from step to step"
-        f"{', dashed lines what the runs are about' if levels else ''}.",
+        f"{', dashed lines are levels' if levels else ''}.",
         "ms",
         dots,
         levels,
@@ -68,7 +68,7 @@ def _levels(figure: Figure) -> Iterator[Level]:
 
 
 def ledgers_chart(history: History) -> StackedBars | None:
-    """What a step of each run is spent on, of the latest where there are many. None without stages."""
+    """Chart each run's step by cause, of many runs the latest. None without stages."""
     numbered = [
         (number, run.analysis)
         for number, run in enumerate(history.runs, 1)
@@ -76,7 +76,7 @@ def ledgers_chart(history: History) -> StackedBars | None:
     ]
     if not numbered:
         return None
-    # The latest run decides about unit and digits.
+    # The latest run sets the unit and the digits.
     latest = StepFigures.of(numbered[-1][1])
     bars = tuple(
         cause_bar(f"{number}. {plain(analysis.run.name)}", analysis, figures)
@@ -85,7 +85,7 @@ def ledgers_chart(history: History) -> StackedBars | None:
     )
     which = "" if len(numbered) == len(bars) else f" of the latest {len(bars)} runs"
     return StackedBars(
-        "What a step is spent on",
+        "Step time by cause",
         f"A steady step by cause{which}, the oldest run first.",
         "ms",
         bars,

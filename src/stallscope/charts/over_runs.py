@@ -1,4 +1,4 @@
-"""A figure over the runs of a job, one after the other."""
+"""A figure over a job's runs in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallscope.arrays.stats import Mean
 
 @dataclass(frozen=True)
 class RunDot:
-    """A run's figure with its whisker; None where it was not measured."""
+    """A run's figure; without ``mean`` it was not measured."""
 
     name: str
     mean: Mean | None
@@ -17,7 +17,7 @@ class RunDot:
 
 @dataclass(frozen=True)
 class Level:
-    """What the figure is about from one run to another, both included and counted from 1."""
+    """The figure's level from one run to another, both included and counted from 1."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ class Level:
 class OverRuns:
     """Dots in the order of the runs, levels or a drift through them, and marks where levels change.
 
-    Does not begin at zero: what runs differ by is to be seen.
+    The axis does not start at zero, so that differences between runs show.
     """
 
     title: str
@@ -37,5 +37,5 @@ class OverRuns:
     unit: str
     dots: tuple[RunDot, ...]
     levels: tuple[Level, ...]
-    #: The first run of a new level, and what is said there.
+    #: The first run of each new level, and its label.
     marks: tuple[tuple[int, str], ...] = ()

@@ -1,57 +1,67 @@
-"""What machines measured, over the time that a run took."""
+"""What machines measured over a run's time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.views.machines import Columns, Quantity, over, quantities
-from stallscope.formatting.numbers import amount
+from stallscope.arrays.types import Floats
+from stallscope.formatting.numbers import Scale, amount, scale_for
 from stallscope.text.machines import of_whom, reading, scale, title
 
-Floats = npt.NDArray[np.float64]
+from .axis import Axis
 
-#: Columns side by side; more cannot be distinguished on a screen.
+#: Columns next to each other; a screen cannot show more.
 _COLUMNS = 400
 
 
 @dataclass(frozen=True)
 class OverTime:
-    """A mean within what single values go from and to, NaN where nothing was measured."""
+    """A mean within the range of single values, NaN where nothing was measured."""
 
     title: str
     sentence: str
     unit: str
-    #: Where the axis of values ends; it begins at zero.
+    #: Where the axis of values ends; it starts at zero.
     top: float
-    #: Seconds since the run's begin: the middle of each column.
+    #: Seconds since the run's start: the middle of each column.
     x: Floats
     columns: Columns
 
+    @property
+    def y(self) -> Axis:
+        """The axis of values."""
+        return Axis(0.0, self.top, self.unit)
+
+    @property
+    def times(self) -> Scale:
+        """The unit in which the times read well."""
+        return scale_for(float(self.x[-1]), "s")
+
 
 def machine_chart(analysis: Analysis) -> OverTime | None:
-    """How busy machines were: GPUs, or else CPU cores. None if it was not measured."""
+    """Chart how busy machines were: GPUs, or else CPU cores. None if it was not measured."""
     found = quantities(analysis.run)
     began = analysis.run.started_at
     if not found or began is None:
         return None
     quantity = found[0]
     zero = round(began.timestamp() * 1e9)
-    begin = min(zero, min(int(series.wall_ns[0]) for series in quantity.series))
+    start = min(zero, min(int(series.wall_ns[0]) for series in quantity.series))
     end = max(int(series.wall_ns[-1]) for series in quantity.series) + 1
     columns = over(
         [series.wall_ns for series in quantity.series],
         [series.value for series in quantity.series],
-        begin,
+        start,
         end,
         _COLUMNS,
     )
     unit = scale(quantity)
     middles = (
-        begin - zero + (end - begin) * (np.arange(_COLUMNS, dtype=np.float64) + 0.5) / _COLUMNS
+        start - zero + (end - start) * (np.arange(_COLUMNS, dtype=np.float64) + 0.5) / _COLUMNS
     )
     return OverTime(
         f"{title(quantity)} over the run",
@@ -72,7 +82,7 @@ def _sentence(quantity: Quantity, columns: Columns) -> str:
     low, high = np.nanmin(columns.low), np.nanmax(columns.high)
     where = ", ".join(dict.fromkeys(series.where for series in quantity.series))
     return (
-        f"{f'Of {of}: the' if of else 'The'} mean, and from which to which single values go, "
+        f"{f'Of {of}: the' if of else 'The'} mean, and the range of single values, "
         f"{reading(low, unit)} to {reading(high, unit)} in all. Measured by the machines themselves"
         f"{often} ({where})."
     )

@@ -1,4 +1,4 @@
-"""Colours: one per stage everywhere, distinguished by people with any kind of colour vision.
+"""Colours: one per stage everywhere, distinct for any kind of colour vision.
 
 From the palette of Okabe and Ito (Color Universal Design, 2008), each with its shade for dark pages.
 """
@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 
 class Colour(NamedTuple):
+    """A colour for light pages and one for dark pages."""
+
     light: str
     dark: str
 
@@ -27,17 +29,27 @@ COLOURS: dict[str, Colour] = {
     "validation": Colour("#56b4e9", "#79c6f2"),
     "checkpoint": Colour("#cc79a7", "#dd97bd"),
     "epoch_gap": Colour("#f0e442", "#d6cb3a"),
-    # The part of a stage for which other ranks wait, in a paler shade of the stage's colour.
+    # The part of a stage that other ranks wait for, in a paler shade of the stage's colour.
     "input_waiting": Colour("#f6d48a", "#8a6a1f"),
     "compute_waiting": Colour("#8fc1e3", "#2b5f80"),
     "other_waiting": Colour("#c9ccd1", "#5f656d"),
-    # What is lost against a baseline, in the colour of the stage in which it is lost.
+    # Losses against a baseline, in the colour of the stage.
     "input_stall": Colour("#e69f00", "#f0b429"),
     "scale": Colour("#009e73", "#2cc79b"),
 }
 
-#: From nothing to the most, ever darker on light pages and ever lighter on dark ones, so that people
-#: who tell no colours apart see it, too.
+#: Colours of text, lines, backgrounds, and bars of totals.
+SHADES: dict[str, Colour] = {
+    "ink": Colour("#1b2027", "#e8eaed"),
+    "muted": Colour("#5b6470", "#a3abb6"),
+    "line": Colour("#dfe3e8", "#353c46"),
+    "paper": Colour("#ffffff", "#1b1f26"),
+    "band": Colour("#fdeee4", "#3a261a"),
+    "total": Colour("#4a5361", "#b4bcc8"),
+}
+
+#: From zero to the most, ever darker on light pages and ever lighter on dark ones: the order shows
+#: without colour vision, too.
 HEAT: tuple[Colour, ...] = (
     Colour("#f3efe9", "#303138"),
     Colour("#fbdcb8", "#4d3220"),

@@ -1,4 +1,4 @@
-"""How a job scales, as pictures: rates as bars beside the ideal, efficiencies as lines."""
+"""Charts of how a job scales: rates as bars with the ideal, efficiencies as lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rates import EfficiencyLines, Line, RateBar, RateBars
 
 
 def rate_chart(series: Series) -> RateBars:
-    """Throughput over ranks, as bars beside what ideal scaling would give."""
+    """Chart throughput over ranks, with the ideal."""
     first = series.points[0].point
     unit, factor = rate_scale(series.unit)
     per_rank = first.rate.value * factor / first.ranks
@@ -28,26 +28,26 @@ def rate_chart(series: Series) -> RateBars:
         for one in series.points
     ]
     bars += [
-        # No ideal: far above what is expected, it would flatten all that was measured.
+        # No ideal: far above the projection, it would flatten all that was measured.
         RateBar(one.ranks, one.rate.scaled(factor), None, None, projected=True)
         for one in series.projection
     ]
     last = series.points[-1]
     against = "one rank" if first.ranks == 1 else counted(first.ranks, "rank")
     ideal = exact_percent(last.relative.value, last.relative.ci95)
-    said = "A single size was measured"
+    sentence = "A single size was measured"
     if len(series.points) > 1:
-        said = (
+        sentence = (
             f"{_rate(series, last.point)} on {counted(last.point.ranks, 'rank')}, {ideal} of what "
             f"{against} would give ideally"
         )
     projected = ", pale bars are projected" if series.projection else ""
     key = f"Lines across are ideal{projected}."
-    return RateBars("Throughput over ranks", f"{said}. {key}", unit, tuple(bars))
+    return RateBars("Throughput over ranks", f"{sentence}. {key}", unit, tuple(bars))
 
 
 def efficiency_chart(series: Series) -> EfficiencyLines:
-    """Efficiency over ranks, its projection, and published curves beside it."""
+    """Chart efficiency over ranks, its projection, and published curves."""
     own = tuple((one.point.ranks, one.efficiency or one.relative) for one in series.points)
     lines = [Line("this job", own)]
     onward = tuple(
@@ -68,13 +68,13 @@ def efficiency_chart(series: Series) -> EfficiencyLines:
     ]
     return EfficiencyLines(
         "Efficiency over ranks",
-        "Throughput per rank against the smallest size; in grey what others have published.",
+        "Throughput per rank against the smallest size; published curves in grey.",
         tuple(lines),
     )
 
 
 def steps_chart(series: Series) -> StackedBars | None:
-    """What a step is spent on, size by size. None where no size has measured stages."""
+    """Chart the step by entry at every size. None where no size has measured stages."""
     bars = [
         Bar(
             counted(one.point.ranks, "rank"),
@@ -89,8 +89,8 @@ def steps_chart(series: Series) -> StackedBars | None:
     if not bars:
         return None
     return StackedBars(
-        "What a step is spent on",
-        "Whatever grows with the number of ranks costs efficiency.",
+        "Step time by cause",
+        "Entries that grow with the number of ranks cost efficiency.",
         "ms",
         tuple(bars),
     )

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 import plotly.graph_objects as go
 
-from ..charts import TITLES, StackedArea
-from .look import HOVER, MARK, TEXT, Look, suffix
+from ..area import Areas
+from ..charts import title_of
+from .look import Look, add_mark, add_text, hover, step_axis, suffix, value_axis
 
 _HEIGHT = 320
-#: Labels of marks side by side that can be read on a telephone.
+#: Labels of marks next to each other that can be read on a phone.
 _MOST_MARK_LABELS = 6
 
 
-def draw_area(chart: StackedArea, drawn: go.Figure, look: Look) -> None:
-    unit = escape(chart.unit, quote=False)
-    for name, values in chart.layers:
+def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
+    """Draw a trace per layer, then marks, changes, pauses and peaks."""
+    chart = areas.chart
+    for (name, _), values in zip(chart.layers, areas.layers, strict=True):
         drawn.add_scatter(
-            name=TITLES[name],
-            x=chart.x,
+            name=title_of(name),
+            x=areas.x,
             y=values,
             stackgroup="entries",
             mode="lines",
             line={"width": 0.5, "color": look.of(name)},
             fillcolor=look.of(name),
-            hovertemplate=f"{TITLES[name]}: %{{y:.2f}} {unit}<extra></extra>",
+            hovertemplate=f"{title_of(name)}: %{{y:.2f}}{suffix(areas.y.unit)}<extra></extra>",
         )
     every = -(-len(chart.marks) // _MOST_MARK_LABELS)
+    above = {"y": 1, "yref": "paper", "xanchor": "left"}
     for number, (at, label) in enumerate(chart.marks):
-        drawn.add_vline(at, line={"width": 1, "dash": "dot", "color": look(MARK)})
+        add_mark(drawn, at, look, strong=False)
         if number % every == 0:
-            drawn.add_annotation(
-                x=at,
-                y=1,
-                yref="paper",
-                yanchor="bottom",
-                xanchor="left",
-                text=escape(label, quote=False),
-                showarrow=False,
-                font={"size": 11, "color": look(MARK)},
-            )
-    _changes(chart, drawn, look)
-    _pauses(chart, drawn, look)
+            add_text(drawn, label, look.of("muted"), x=at, yanchor="bottom", **above)
+    for at, label in chart.changes:
+        add_mark(drawn, at, look, strong=True)
+        ground = {"bgcolor": look.of("paper"), "yanchor": "top"}
+        add_text(drawn, label, look.of("ink"), strong=True, x=at, **ground, **above)
+    _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", look.of("paper")), look)
+    _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", look.of("ink")), look)
     if chart.rates is not None:
         # Seen under the pointer only: it has another unit.
         drawn.add_scatter(
@@ -55,55 +51,34 @@ def draw_area(chart: StackedArea, drawn: go.Figure, look: Look) -> None:
             showlegend=False,
             hovertemplate="Throughput: %{customdata:,.0f} samples/s<extra></extra>",
         )
-    drawn.update_layout(
-        height=_HEIGHT,
-        hovermode="x unified",
-        margin_t=24,
-        legend_y=1.08,
-    )
-    drawn.update_xaxes(
-        # Names the first tick, and every value under the pointer.
-        tickprefix=f"{escape(chart.x_label, quote=False)} ",
-        showtickprefix="first",
-        hoverformat=",d",
-        showgrid=False,
-        spikecolor=look(MARK),
-        spikethickness=1,
-    )
-    drawn.update_yaxes(ticksuffix=suffix(chart.unit), rangemode="tozero", fixedrange=True)
+    drawn.update_layout(height=_HEIGHT, hovermode="x unified", margin_t=24, legend_y=1.08)
+    drawn.update_xaxes(spikecolor=look.of("muted"), spikethickness=1, **step_axis(chart.x_label))
+    drawn.update_yaxes(**value_axis(areas.y))
 
 
-def _changes(chart: StackedArea, drawn: go.Figure, look: Look) -> None:
-    for at, label in chart.changes:
-        drawn.add_vline(at, line={"width": 2, "color": look(TEXT)})
-        drawn.add_annotation(
-            x=at,
-            y=1,
-            yref="paper",
-            yanchor="top",
-            xanchor="left",
-            text=f"<b>{escape(label, quote=False)}</b>",
-            showarrow=False,
-            bgcolor=look(HOVER),
-            font={"size": 12},
-        )
-
-
-def _pauses(chart: StackedArea, drawn: go.Figure, look: Look) -> None:
-    if not chart.pauses:
+def _add_signs(
+    drawn: go.Figure,
+    places: tuple[tuple[float, str], ...],
+    level: float,
+    sign: tuple[str, str],
+    look: Look,
+) -> None:
+    """Draw triangles with tooltips on one level."""
+    if not places:
         return
+    symbol, colour = sign
     drawn.add_scatter(
-        x=[at for at, _ in chart.pauses],
-        y=[0.0] * len(chart.pauses),
+        x=[at for at, _ in places],
+        y=[level] * len(places),
         mode="markers",
         marker={
-            "symbol": "triangle-up",
+            "symbol": symbol,
             "size": 10,
-            "color": look(HOVER),
-            "line": {"width": 1.5, "color": look(TEXT)},
+            "color": colour,
+            "line": {"width": 1.5, "color": look.of("ink")},
         },
         cliponaxis=False,
         showlegend=False,
-        hovertext=[escape(label, quote=False) for _, label in chart.pauses],
-        hovertemplate="before this step: %{hovertext}<extra></extra>",
+        hovertext=[hover([said]) for _, said in places],
+        hovertemplate="%{hovertext}<extra></extra>",
     )

@@ -7,22 +7,21 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ..charts import Chart, StackedArea, StackedBars, Waterfall
-from ..compared_bars import ComparedBars
+from ..area import Areas
+from ..charts import Chart
+from ..curves import Curves
 from ..heat_map import HeatMap
-from ..over_runs import OverRuns
+from ..layouts import layout_of
 from ..over_time import OverTime
-from ..rates import EfficiencyLines, RateBars
+from ..rates import RateBars
+from ..rows import Rows
 from .area import draw_area
-from .bars import draw_bars
-from .compared_bars import draw_compared_bars
-from .efficiency_lines import draw_efficiency_lines
+from .curves import draw_curves
 from .heat_map import draw_heat_map
 from .look import Look, layout
-from .over_runs import draw_over_runs
 from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
-from .waterfall import draw_waterfall
+from .rows import draw_rows
 
 #: For ``Figure.show(config=CONFIG)`` and ``dcc.Graph``: no logo, and nothing that sends data anywhere.
 CONFIG: dict[str, Any] = {
@@ -37,15 +36,12 @@ CONFIG: dict[str, Any] = {
 _LEGEND_HEIGHT = 30
 
 _KINDS: dict[type, Callable[[Any, go.Figure, Look], None]] = {
-    StackedBars: draw_bars,
-    StackedArea: draw_area,
-    Waterfall: draw_waterfall,
+    Rows: draw_rows,
+    Areas: draw_area,
+    Curves: draw_curves,
     HeatMap: draw_heat_map,
-    ComparedBars: draw_compared_bars,
-    RateBars: draw_rate_bars,
-    EfficiencyLines: draw_efficiency_lines,
-    OverRuns: draw_over_runs,
     OverTime: draw_over_time,
+    RateBars: draw_rate_bars,
 }
 
 
@@ -58,14 +54,15 @@ def figure(chart: Chart, *, dark: bool, legend: bool = True) -> go.Figure:
     Args:
         chart: what to draw.
         dark: whether the page is dark.
-        legend: whether the picture names its colours itself.
+        legend: whether the figure names its colours itself.
+
+    Raises:
+        TypeError: if it is no chart.
     """
-    draw = _KINDS.get(type(chart))
-    if draw is None:
-        raise TypeError(f"no way to draw a {type(chart).__name__}")
+    laid_out = layout_of(chart)
     look = Look(dark)
     drawn = go.Figure(layout=layout(look))
-    draw(chart, drawn, look)
+    _KINDS[type(laid_out)](laid_out, drawn, look)
     if legend and drawn.layout.showlegend is None:
         drawn.layout.height += _LEGEND_HEIGHT
         drawn.layout.margin.t += _LEGEND_HEIGHT

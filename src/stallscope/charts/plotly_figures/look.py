@@ -1,25 +1,25 @@
-"""What all Plotly figures share: light and dark, axes, and numbers with their units."""
+"""What all Plotly figures share: light and dark, axes, whiskers, tooltips."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
 
-from stallscope.formatting.numbers import between
-from stallscope.formatting.sums import SumColumn
+from stallscope.formatting.numbers import Interval
 
-from ..charts import Segment
-from ..palette import COLOURS, Colour
+from ..axis import Axis
+from ..palette import COLOURS, SHADES, Colour
 
 _FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
-TEXT = Colour("#343a40", "#d5d8dc")
-GRID = Colour("#e6e8eb", "#3a3d42")
-MARK = Colour("#868e96", "#7b828a")
-HOVER = Colour("#ffffff", "#25262b")
-
+#: Pixels for labels below a horizontal axis.
 AXIS_HEIGHT = 40
+#: The size of texts beside bars and lines.
+SMALL = 12
+_MOST_TICKS = 6
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,31 @@ class Look:
         return colour.dark if self.dark else colour.light
 
     def of(self, name: str) -> str:
-        return self(COLOURS[name])
+        """Pick a colour of the palette."""
+        return self(COLOURS[name] if name in COLOURS else SHADES[name])
 
 
 def layout(look: Look) -> go.Layout:
+    """Make the layout that every figure starts from."""
     axis = {
-        "gridcolor": look(GRID),
+        "gridcolor": look.of("line"),
         "zeroline": False,
-        "linecolor": look(GRID),
-        "tickfont": {"size": 12},
+        "zerolinecolor": look.of("muted"),
+        "linecolor": look.of("line"),
+        "tickfont": {"size": SMALL},
         "automargin": True,
-        "nticks": 6,
+        "nticks": _MOST_TICKS,
     }
     return go.Layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": _FONT, "size": 13, "color": look(TEXT)},
+        font={"family": _FONT, "size": 13, "color": look.of("ink")},
         margin={"l": 8, "r": 16, "t": 8, "b": 32, "pad": 4},
         hoverlabel={
-            "bgcolor": look(HOVER),
-            "bordercolor": look(GRID),
-            "font": {"family": _FONT, "size": 13, "color": look(TEXT)},
+            "bgcolor": look.of("paper"),
+            "bordercolor": look.of("line"),
+            "font": {"family": _FONT, "size": 13, "color": look.of("ink")},
             "align": "left",
         },
         legend={
@@ -63,40 +66,107 @@ def layout(look: Look) -> go.Layout:
             "yanchor": "bottom",
             "traceorder": "normal",
             "itemclick": "toggle",
-            "font": {"size": 12},
+            "font": {"size": SMALL},
         },
         modebar={
             "bgcolor": "rgba(0,0,0,0)",
-            "color": look(MARK),
-            "activecolor": look(TEXT),
+            "color": look.of("muted"),
+            "activecolor": look.of("ink"),
         },
-        uniformtext={"minsize": 12, "mode": "hide"},
+        uniformtext={"minsize": SMALL, "mode": "hide"},
         dragmode=False,
         xaxis=axis,
         yaxis=axis,
     )
 
 
-def rows_axis(drawn: go.Figure, labels: list[str]) -> None:
-    # Numbers with texts, not categories: two bars may have the same label.
-    drawn.update_yaxes(
-        tickvals=list(range(len(labels))),
-        ticktext=labels,
-        range=[len(labels) - 0.5, -0.5],
-        fixedrange=True,
-        showgrid=False,
-        showline=False,
-        ticklabelstandoff=4,
-    )
+def value_axis(axis: Axis, most: int = _MOST_TICKS) -> dict[str, Any]:
+    """Describe an axis of values that cannot be zoomed."""
+    ticks = axis.ticks(most)
+    return {
+        "tickvals": ticks,
+        "ticktext": [markup(label) for label in axis.labels(ticks)],
+        "tickangle": 0,
+        "range": [axis.low, axis.high],
+        "zeroline": axis.low <= 0.0,
+        "fixedrange": True,
+    }
+
+
+def named_axis(axis: Axis, names: Sequence[tuple[float, str]], most: int) -> dict[str, Any]:
+    """Describe a horizontal axis with names at some values, as many as can be read."""
+    shown = names[:: -(-len(names) // most) or 1]
+    return {
+        "tickvals": [value for value, _ in shown],
+        "ticktext": [name for _, name in shown],
+        "title": {"text": axis.unit, "font": {"size": SMALL}},
+        "range": [axis.low, axis.high],
+        "fixedrange": True,
+        "showgrid": False,
+    }
+
+
+def step_axis(label: str) -> dict[str, Any]:
+    """Describe a horizontal axis of steps, which can be zoomed."""
+    return {
+        # Names the first tick, and every value under the pointer.
+        "tickprefix": f"{markup(label)} ",
+        "showtickprefix": "first",
+        "hoverformat": ",d",
+        "separatethousands": True,
+        "showgrid": False,
+    }
+
+
+def whiskers(
+    values: Sequence[float], intervals: Sequence[Interval | None], look: Look
+) -> dict[str, Any]:
+    """Describe the whiskers of some values; values without an interval have none."""
+    if not any(intervals):
+        return {"visible": False}
+    ends = [own or (value, value) for value, own in zip(values, intervals, strict=True)]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
+        "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
+        "color": look.of("ink"),
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def add_text(
+    drawn: go.Figure, text: str, colour: str, *, strong: bool = False, **where: Any
+) -> None:
+    """Write a text at a place of a figure."""
+    font = {"size": SMALL, "color": colour}
+    drawn.add_annotation(text=bold(text, strong), showarrow=False, font=font, **where)
+
+
+def add_mark(drawn: go.Figure, at: float, look: Look, *, strong: bool) -> None:
+    """Draw a line across the figure: where something changes, or thin where an epoch starts."""
+    line = {"width": 2, "color": look.of("ink")}
+    thin = {"width": 1, "dash": "dot", "color": look.of("muted")}
+    drawn.add_vline(at, line=line if strong else thin)
+
+
+def hover(lines: Sequence[str]) -> str:
+    """Write a tooltip; of several lines the first one is its title."""
+    first, *others = map(markup, lines)
+    return "<br>".join([f"<b>{first}</b>" if others else first, *others])
+
+
+def bold(text: str, strong: bool) -> str:
+    """Escape a text, and write it bold where it is strong."""
+    return f"<b>{markup(text)}</b>" if strong else markup(text)
+
+
+def markup(text: str) -> str:
+    """Escape a text: Plotly takes some HTML for markup."""
+    return escape(text, quote=False)
 
 
 def suffix(unit: str) -> str:
-    return f" {escape(unit, quote=False)}"
-
-
-def interval_lines(segment: Segment, printed: SumColumn) -> str:
-    """A line with the segment's interval in the unit of its figure; empty without one."""
-    if segment.ci95 is None:
-        return ""
-    low, high = (end * printed.scale.factor for end in segment.ci95)
-    return f"<br>95% interval: {between(low, high)} {printed.scale.unit}"
+    """Write a unit after a number that Plotly formats."""
+    return f" {markup(unit)}"

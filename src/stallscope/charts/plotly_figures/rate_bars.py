@@ -1,76 +1,59 @@
-"""Upright bars of rates beside the ideal."""
+"""Upright bars of rates, and the ideal rate across them."""
 
 from __future__ import annotations
 
-from html import escape
-
 import plotly.graph_objects as go
 
-from stallscope.arrays.stats import Mean
-from stallscope.formatting.numbers import amount
-
-from ..rates import RateBar, RateBars
-from .look import TEXT, Look, suffix
+from ..axis import Axis
+from ..rates import BAR_WIDTH, RATE_KINDS, RateBar, RateBars, RateColumn
+from .look import Look, add_text, hover, named_axis, value_axis, whiskers
 
 _HEIGHT = 340
-_KINDS = (
-    ("steady steps", "steps", 1.0),
-    ("whole job", "startup", 1.0),
-    ("projected", "steps", 0.35),
-)
+_MOST_TICKS = 24
 
 
 def draw_rate_bars(chart: RateBars, drawn: go.Figure, look: Look) -> None:
-    for index, (name, colour, opacity) in enumerate(_KINDS):
-        found = [(at, mean) for at, bar in enumerate(chart.bars) if (mean := _of(bar, index))]
-        if not found:
-            continue
-        drawn.add_bar(
-            name=name,
-            x=[at for at, _ in found],
-            y=[mean.value for _, mean in found],
-            marker={"color": look.of(colour), "opacity": opacity, "line": {"width": 0}},
-            error_y=_whiskers([mean for _, mean in found], look),
-            hovertext=[
-                f"{chart.bars[at].ranks:,} ranks, {name}<br>"
-                f"{escape(amount(mean.value, chart.unit, mean.ci95), quote=False)}"
-                for at, mean in found
-            ],
-            hoverinfo="text",
-        )
+    """Draw a trace per kind of bar, and the ideal."""
+    columns = [(at, bar, column) for at, bar in enumerate(chart.bars) for column in bar.columns]
+    for kind in RATE_KINDS:
+        own = [one for one in columns if one[2].kind == kind]
+        if own:
+            _add_bars(drawn, own, chart.unit, look)
+    ideal = [(at, bar, bar.ideal) for at, bar in enumerate(chart.bars) if bar.ideal is not None]
     drawn.add_scatter(
         name="ideal",
-        x=list(range(len(chart.bars))),
-        y=[bar.ideal for bar in chart.bars],
+        x=[at for at, _, _ in ideal],
+        y=[value for _, _, value in ideal],
         mode="markers",
-        marker={"symbol": "line-ew", "size": 38, "line": {"width": 2, "color": look(TEXT)}},
-        hovertemplate=f"ideal: %{{y:,.0f}}{suffix(chart.unit)}<extra></extra>",
+        marker={"symbol": "line-ew", "size": 38, "line": {"width": 2, "color": look.of("ink")}},
+        hovertext=[hover([bar.hover("ideal", value, chart.unit)]) for _, bar, value in ideal],
+        hoverinfo="text",
     )
-    drawn.update_layout(height=_HEIGHT, barmode="group", bargap=0.25, margin_t=24, legend_y=1.06)
-    drawn.update_xaxes(
-        tickvals=list(range(len(chart.bars))),
-        ticktext=[f"{bar.ranks:,}" for bar in chart.bars],
-        title={"text": "ranks", "font": {"size": 12}},
-        fixedrange=True,
-        showgrid=False,
+    for at, bar in enumerate(chart.bars):
+        add_text(drawn, bar.label, look.of("muted"), x=at, y=bar.top, yanchor="bottom")
+    drawn.update_layout(height=_HEIGHT, barmode="overlay", margin_t=24, legend_y=1.06)
+    names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
+    groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")
+    drawn.update_xaxes(**named_axis(groups, names, _MOST_TICKS))
+    drawn.update_yaxes(**value_axis(chart.axis))
+
+
+def _add_bars(
+    drawn: go.Figure, bars: list[tuple[int, RateBar, RateColumn]], unit: str, look: Look
+) -> None:
+    kind = bars[0][2]
+    means = [column.mean for _, _, column in bars]
+    values = [mean.value for mean in means]
+    drawn.add_bar(
+        name=kind.kind,
+        x=[at + column.offset for at, _, column in bars],
+        y=values,
+        width=BAR_WIDTH - 0.02,
+        marker={"color": look.of(kind.name), "opacity": kind.opacity, "line": {"width": 0}},
+        error_y=whiskers(values, [mean.ci95 for mean in means], look),
+        hovertext=[
+            hover([bar.hover(column.kind, column.mean.value, unit, column.mean)])
+            for _, bar, column in bars
+        ],
+        hoverinfo="text",
     )
-    drawn.update_yaxes(ticksuffix=suffix(chart.unit), rangemode="tozero", fixedrange=True)
-
-
-def _of(bar: RateBar, kind: int) -> Mean | None:
-    if kind == 1:
-        return bar.whole_job
-    return bar.steady if bar.projected == (kind == 2) else None
-
-
-def _whiskers(means: list[Mean], look: Look) -> dict[str, object]:
-    ends = [mean.ci95 or (mean.value, mean.value) for mean in means]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [high - mean.value for mean, (_, high) in zip(means, ends, strict=True)],
-        "arrayminus": [mean.value - low for mean, (low, _) in zip(means, ends, strict=True)],
-        "color": look(TEXT),
-        "thickness": 1.5,
-        "width": 4,
-    }

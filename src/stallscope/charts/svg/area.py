@@ -3,94 +3,66 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from stallscope.formatting.numbers import Scale, amount, percent, scale_for, significant
+from stallscope.arrays.types import Floats
+from stallscope.formatting.numbers import amount, percent
 
-from ..charts import StackedArea
-from .axis import Axis, axis_over, horizontal, vertical
-from .frame import frame, legend, title_of
-from .markup import coordinate, element, line, rectangle, text, text_width, tooltip
-
-Floats = npt.NDArray[np.float64]
+from ..area import Areas
+from ..axis import Axis
+from ..charts import title_of
+from ..text_width import text_width
+from .axis import AXIS_HEIGHT, PixelAxis, horizontal, left_margin, vertical
+from .markup import coordinate, element, line, rectangle, text, tooltip
 
 _TOP = 22.0
-_AXIS = 26.0
+_TICKS = 6
 _CHANGE_ROW = 18.0
-# Peaks this many times above nearly all points would flatten all the rest: they are cut, and marked.
-_PEAK = 2.0
-_NEARLY_ALL = 98
 
 
-def draw_area(chart: StackedArea, key: str, width: float) -> str:
-    """The chart as SVG of that width in pixels."""
-    layers = [np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) for _, values in chart.layers]
-    tops = np.cumsum(np.maximum(layers, 0), axis=0) if layers else np.zeros((1, len(chart.x)))
-    highest = _limit(tops[-1])
-    scale = scale_for(highest, chart.unit)
-    tops = tops * scale.factor
-    y = axis_over(0.0, highest * scale.factor, _TOP + width * 0.28 + 60, _TOP)
-    left = text_width(f"{significant(y.high)}0 {scale.unit}") + 8
-    x, positions = _along(chart.x, left, width - 8)
-    parts = [vertical(y, left, width - 8, scale.unit, most=6)]
-    parts += [_layer(chart, index, tops, x, positions, y) for index in range(len(chart.layers))]
-    parts += [_marks(chart, x, y), _peaks(tops[-1], x, positions, y, scale)]
-    parts += [_changes(chart, x, y), _pauses(chart, x, y)]
-    parts.append(horizontal(x, y.start, y.start, chart.x_label, most=int(width / 110)))
-    swatches, end = legend(_legend_entries(chart), y.start + _AXIS, width)
-    return frame(chart, key, width, end, *parts, swatches)
+def draw_area(areas: Areas, width: float) -> tuple[list[str], float]:
+    """Draw areas into a width; return the markup and its height."""
+    y = PixelAxis(areas.y, _TOP + width * 0.28 + 60, _TOP)
+    left = left_margin(areas.y, _TICKS)
+    ends = (float(areas.x[0]), float(areas.x[-1])) if len(areas.x) else (0.0, 0.0)
+    x = PixelAxis(Axis.over(*ends, areas.chart.x_label), left, width - 8)
+    parts = [vertical(y, left, width - 8, most=_TICKS), *_layers(areas, x, y)]
+    parts += [_marks(areas, x, y), _peaks(areas, x, y), _changes(areas, x, y)]
+    parts.append(_pauses(areas, x, y))
+    parts.append(horizontal(x, y.start, y.start))
+    return parts, y.start + AXIS_HEIGHT
 
 
-def _limit(totals: Floats) -> float:
-    """How high the axis reaches."""
-    if not len(totals):
-        return 0.0
-    usual, highest = float(np.percentile(totals, _NEARLY_ALL)), float(totals.max())
-    return usual * _PEAK * 0.75 if usual and highest > usual * _PEAK else highest
+def _layers(areas: Areas, x: PixelAxis, y: PixelAxis) -> list[str]:
+    across, floor = _pixels(areas.x, x), np.zeros(len(areas.x))
+    total = float(areas.layers.mean(axis=1).sum()) if areas.layers.size else 0.0
+    parts = []
+    for (name, _), values in zip(areas.chart.layers, areas.layers, strict=True):
+        lower, floor = _points(across, floor, y), floor + values
+        if not values.any():
+            continue
+        mean = float(values.mean())
+        said = f"{title_of(name)}: {amount(mean, areas.y.unit)} on average, {percent(mean / total)}"
+        path = f"M{'L'.join(_points(across, floor, y))}L{'L'.join(reversed(lower))}Z"
+        parts.append(element("path", tooltip(said), d=path, class_=f"area fill-{name}"))
+    return parts
 
 
-def _along(x: Floats, start: float, end: float) -> tuple[Axis, Floats]:
-    """The horizontal axis and the points on it; a single point is drawn as wide as the picture."""
-    if len(x) == 1:
-        return Axis(x[0] - 0.5, x[0] + 0.5, start, end), np.array([x[0] - 0.5, x[0] + 0.5])
-    low, high = (float(x[0]), float(x[-1])) if len(x) else (0.0, 0.0)
-    return axis_over(low, high, start, end), x
+def _points(across: list[str], heights: Floats, y: PixelAxis) -> list[str]:
+    return [f"{x} {down}" for x, down in zip(across, _pixels(heights, y), strict=True)]
 
 
-def _layer(
-    chart: StackedArea, index: int, tops: Floats, x: Axis, positions: Floats, y: Axis
-) -> str:
-    name, values = chart.layers[index]
-    if not np.any(values > 0):
-        return ""
-    floor = tops[index - 1] if index else np.zeros_like(tops[0])
-    upper, lower = _points(positions, tops[index], x, y), _points(positions, floor, x, y)
-    mean, whole = float(values.mean()), sum(float(layer.mean()) for _, layer in chart.layers)
-    what = f"{title_of(name)}: {amount(mean, chart.unit)} on average, {percent(mean / whole)}"
-    path = f"M{'L'.join(upper)}L{'L'.join(reversed(lower))}Z"
-    return element("path", tooltip(what), d=path, class_=f"area fill-{name}")
-
-
-def _points(positions: Floats, heights: Floats, x: Axis, y: Axis) -> list[str]:
-    spread = np.broadcast_to(heights, positions.shape)
-    pairs = zip(_pixels(positions, x), _pixels(spread, y), strict=True)
-    return [f"{across} {down}" for across, down in pairs]
-
-
-def _pixels(values: Floats, axis: Axis) -> list[str]:
-    """As ``Axis.at``, for thousands of points, in tenths."""
-    inside = np.clip(values, axis.low, axis.high)
-    shares = (inside - axis.low) / (axis.high - axis.low)
+def _pixels(values: Floats, axis: PixelAxis) -> list[str]:
+    """Place thousands of values as ``PixelAxis.at`` does one, in tenths of a pixel."""
+    low, high = axis.axis.low, axis.axis.high
+    shares = (np.clip(values, low, high) - low) / (high - low)
     pixels = axis.start + shares * (axis.end - axis.start)
     return [f"{pixel:g}" for pixel in np.round(pixels, 1).tolist()]
 
 
-def _marks(chart: StackedArea, x: Axis, y: Axis) -> str:
-    """Lines where epochs begin, with names as far as there is room."""
+def _marks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
+    """Draw lines where epochs start, with names as far as there is room."""
     parts, free = [], x.start
-    for at, label in chart.marks:
-        if not x.low <= at <= x.high:
-            continue
+    for at, label in filter(lambda mark: x.holds(mark[0]), areas.chart.marks):
         place = x.at(at)
         parts.append(line(place, y.end - 4, place, y.start, class_="mark"))
         if place >= free and place + text_width(label) < x.end:
@@ -99,45 +71,34 @@ def _marks(chart: StackedArea, x: Axis, y: Axis) -> str:
     return "".join(parts)
 
 
-def _changes(chart: StackedArea, x: Axis, y: Axis) -> str:
-    """Lines where step time changed for good, with what changed."""
-    parts, row = [], 0
-    for at, label in chart.changes:
-        if not x.low <= at <= x.high:
-            continue
+def _changes(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
+    """Draw lines where the step time changes for good, with what changes."""
+    parts = []
+    for row, (at, label) in enumerate(one for one in areas.chart.changes if x.holds(one[0])):
         place, wide = x.at(at), text_width(label)
         left = place + 6 if place + wide + 6 < x.end else place - wide - 6
         top = y.end + 6 + row * _CHANGE_ROW
         parts.append(line(place, y.end, place, y.start, class_="change"))
         parts.append(rectangle(left - 4, top, wide + 8, _CHANGE_ROW, class_="paper", rx=2))
         parts.append(text(label, left, top + 13, class_="strong"))
-        row += 1
     return "".join(parts)
 
 
-def _pauses(chart: StackedArea, x: Axis, y: Axis) -> str:
-    """Triangles on the axis where something lies between steps."""
+def _pauses(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
+    """Draw triangles on the axis where something lies between steps."""
     parts = []
-    for at, label in chart.pauses:
-        if x.low <= at <= x.high:
-            place = x.at(at)
-            shape = f"M{coordinate(place - 5)} {coordinate(y.start + 1)}l10 0l-5 -9Z"
-            what = tooltip(f"before step {at:,.0f}: {label}")
-            parts.append(element("path", what, d=shape, class_="pause"))
+    for at, said in filter(lambda pause: x.holds(pause[0]), areas.pauses):
+        shape = f"M{coordinate(x.at(at) - 5)} {coordinate(y.start + 1)}l10 0l-5 -9Z"
+        parts.append(element("path", tooltip(said), d=shape, class_="pause"))
     return "".join(parts)
 
 
-def _peaks(totals: Floats, x: Axis, positions: Floats, y: Axis, scale: Scale) -> str:
-    """Triangles where the areas go on beyond the axis."""
+def _peaks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
+    """Draw triangles where the areas go on beyond the axis."""
     parts = []
-    for index in np.flatnonzero(totals > y.high * (1 + 1e-9)).tolist():
-        at = x.at(float(positions[index]))
-        shape = f"M{coordinate(at - 4)} {y.end + 7:g}L{coordinate(at + 4)} {y.end + 7:g}"
-        what = f"step {positions[index]:,.0f}: {significant(totals[index])} {scale.unit}"
+    for value, said in areas.peaks:
+        at, top = x.at(value), y.end + 7
+        shape = f"M{coordinate(at - 4)} {top:g}L{coordinate(at + 4)} {top:g}"
         peak = f"{shape}L{coordinate(at)} {y.end:g}Z"
-        parts.append(element("path", tooltip(what), d=peak, class_="beyond"))
+        parts.append(element("path", tooltip(said), d=peak, class_="beyond"))
     return "".join(parts)
-
-
-def _legend_entries(chart: StackedArea) -> list[tuple[str, str]]:
-    return [(name, title_of(name)) for name, _ in chart.layers]

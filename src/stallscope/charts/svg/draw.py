@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-from ..charts import Chart, StackedArea, StackedBars
-from ..compared_bars import ComparedBars
+from collections.abc import Callable
+from typing import Any
+
+from ..area import Areas
+from ..charts import Chart
+from ..curves import Curves
 from ..heat_map import HeatMap
-from ..over_runs import OverRuns
+from ..layouts import layout_of
+from ..legend import legend_of
 from ..over_time import OverTime
-from ..rates import EfficiencyLines, RateBars
+from ..rates import RateBars
+from ..rows import Rows
 from .area import draw_area
-from .bars import draw_bars
-from .compared_bars import draw_compared_bars
-from .efficiency_lines import draw_efficiency_lines
+from .curves import draw_curves
+from .frame import frame, legend
 from .heat_map import draw_heat_map
-from .over_runs import draw_over_runs
 from .over_time import draw_over_time
 from .rate_bars import draw_rate_bars
-from .waterfall import draw_waterfall
+from .rows import draw_rows
 
 #: Widths in pixels at which texts have their natural size: for desktops, and for phones.
 WIDE = 960
 NARROW = 380
 
+# Each draws into a width, and returns the markup and the height.
+_KINDS: dict[type, Callable[[Any, float], tuple[list[str], float]]] = {
+    Rows: draw_rows,
+    Areas: draw_area,
+    Curves: draw_curves,
+    HeatMap: draw_heat_map,
+    OverTime: draw_over_time,
+    RateBars: draw_rate_bars,
+}
+
 
 def draw(chart: Chart, key: str, width: int = WIDE) -> str:
-    """A chart as an SVG element, to be styled by ``stylesheet``.
+    """Draw a chart as an SVG element, to be styled by ``stylesheet``.
 
     Args:
         chart: what to draw.
-        key: begins the ids within the picture; unlike any other picture's on the page.
-        width: in pixels; the picture scales, its texts with it.
+        key: begins the ids within the chart; unlike any other chart's on the page.
+        width: in pixels; the chart scales, its texts with it.
     """
-    if isinstance(chart, StackedBars):
-        return draw_bars(chart, key, width)
-    if isinstance(chart, StackedArea):
-        return draw_area(chart, key, width)
-    if isinstance(chart, HeatMap):
-        return draw_heat_map(chart, key, width)
-    if isinstance(chart, ComparedBars):
-        return draw_compared_bars(chart, key, width)
-    if isinstance(chart, RateBars):
-        return draw_rate_bars(chart, key, width)
-    if isinstance(chart, EfficiencyLines):
-        return draw_efficiency_lines(chart, key, width)
-    if isinstance(chart, OverRuns):
-        return draw_over_runs(chart, key, width)
-    if isinstance(chart, OverTime):
-        return draw_over_time(chart, key, width)
-    return draw_waterfall(chart, key, width)
+    layout = layout_of(chart)
+    parts, height = _KINDS[type(layout)](layout, width)
+    swatches, end = legend(legend_of(chart), height, width)
+    return frame(chart, key, width, end, *parts, swatches)

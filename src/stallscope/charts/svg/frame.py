@@ -1,12 +1,13 @@
-"""What all pictures share: the outermost element with its text, and the legend."""
+"""What all charts have around them: the outermost element with its text, and the legend."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from ..charts import TITLES, Chart
-from .markup import coordinate, element, rectangle, text, text_width
+from ..charts import Chart
+from ..text_width import text_width
+from .markup import coordinate, element, rectangle, text
 
 _SWATCH = 11.0
 _LEGEND_LINE = 22.0
@@ -14,31 +15,26 @@ _LEGEND_GAP = 18.0
 
 
 def frame(chart: Chart, key: str, width: float, height: float, *parts: str) -> str:
-    """The picture: an image to screen readers, with the chart's title and sentence as its text."""
+    """Make an image to screen readers, with the chart's title and sentence as its text."""
     return element(
         "svg",
         element("title", escape(chart.title), id=f"{key}-title"),
         element("desc", escape(chart.sentence), id=f"{key}-desc"),
         *parts,
         xmlns="http://www.w3.org/2000/svg",
-        class_="picture",
+        class_="chart",
         role="img",
         aria_labelledby=f"{key}-title {key}-desc",
         viewBox=f"0 0 {coordinate(width)} {coordinate(height)}",
     )
 
 
-def title_of(name: str) -> str:
-    """A stage's name for people."""
-    return TITLES.get(name, name)
-
-
 def legend(entries: Sequence[tuple[str, str]], top: float, width: float) -> tuple[str, float]:
-    """Swatches with labels, in as many lines as they need.
+    """Draw swatches with labels, in as many lines as they need.
 
     Args:
-        entries: stage and label.
-        top: where the legend begins.
+        entries: names of the palette with labels.
+        top: where the legend starts.
         width: where its lines end.
 
     Returns:
@@ -52,4 +48,4 @@ def legend(entries: Sequence[tuple[str, str]], top: float, width: float) -> tupl
         parts.append(rectangle(x, y + 3, _SWATCH, _SWATCH, rx=2, class_=f"fill-{name}"))
         parts.append(text(label, x + _SWATCH + 6, y + 13))
         x += needed + _LEGEND_GAP
-    return "".join(parts), y + _LEGEND_LINE
+    return "".join(parts), y + (_LEGEND_LINE if entries else 0.0)

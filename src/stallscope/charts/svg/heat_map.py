@@ -5,55 +5,43 @@ from __future__ import annotations
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
+from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount, finite
 
-from ..heat_map import HeatMap
+from ..axis import Axis
+from ..heat_map import HeatMap, stretches
 from ..palette import HEAT
-from .axis import Axis, axis_over, horizontal
-from .frame import frame
-from .markup import coordinate, element, line, rectangle, shortened, text, text_width, tooltip
-
-Floats = npt.NDArray[np.float64]
+from ..text_width import BOLD, shortened, text_width
+from .axis import AXIS_HEIGHT, PixelAxis, horizontal
+from .markup import coordinate, element, line, rectangle, text, tooltip
 
 _TOP = 4.0
-_AXIS = 26.0
 _MARKS = 16.0
-# Heights of rows, for up to so many of them.
-_HEIGHTS = ((2, 44.0), (8, 28.0), (32, 18.0), (64, 8.0), (128, 5.0))
-_THINNEST = 3.0
-_LABEL_ROOM = 16.0
+_LABELS = 0.3
 _PIXELS_PER_COLUMN = 6.0
 _SCALE_BOX = 20.0
 _SCALE = 30.0
-# Bold text is wider than plain text.
-_BOLD = 1.1
 
 
-def draw_heat_map(chart: HeatMap, key: str, width: float) -> str:
-    """The chart as SVG of that width in pixels."""
-    labels = max((text_width(row.label) for row in chart.rows), default=0.0)
-    x = axis_over(
-        float(chart.edges[0]) if len(chart.edges) else 0.0,
-        float(chart.edges[-1]) if len(chart.edges) else 0.0,
-        min(labels * _BOLD + 10, width * 0.3),
-        width - _MARKS,
-    )
-    height = next((own for most, own in _HEIGHTS if len(chart.rows) <= most), _THINNEST)
-    bottom = _TOP + height * len(chart.rows)
+def draw_heat_map(chart: HeatMap, width: float) -> tuple[list[str], float]:
+    """Draw the chart into a width; return the markup and its height."""
+    labels = max((text_width(row.label) for row in chart.rows), default=0.0) * BOLD + 10
+    ends = (float(chart.edges[0]), float(chart.edges[-1])) if len(chart.edges) else (0.0, 0.0)
+    x = PixelAxis(Axis.over(*ends, chart.x_label), min(labels, width * _LABELS), width - _MARKS)
+    bottom = _TOP + chart.row_height * len(chart.rows)
     edges, values = _fewer_columns(chart, int((x.end - x.start) / _PIXELS_PER_COLUMN))
     parts = [rectangle(x.start, _TOP, x.end - x.start, bottom - _TOP, class_="heat-0")]
-    parts += _cells(edges, _levels(values, chart.full), x, height)
-    parts += [_holes(edges, row, x, _middle(at, height)) for at, row in enumerate(values)]
-    parts += _sides(chart, x, height)
-    parts.append(horizontal(x, bottom, bottom, chart.x_label, most=int(width / 110)))
-    scale = _scale(chart, bottom + _AXIS, width)
-    return frame(chart, key, width, bottom + _AXIS + _SCALE, *parts, scale)
+    parts += _cells(edges, _levels(values, chart.full), x, chart.row_height)
+    parts += [_holes(edges, row, x, _middle(chart, at)) for at, row in enumerate(values)]
+    parts += _sides(chart, x)
+    parts.append(horizontal(x, bottom, bottom))
+    parts.append(_scale(chart, bottom + AXIS_HEIGHT, width))
+    return parts, bottom + AXIS_HEIGHT + _SCALE
 
 
 def _fewer_columns(chart: HeatMap, most: int) -> tuple[Floats, Floats]:
-    """As many columns as can be distinguished, each the mean of those that it stands for."""
+    """Merge columns to as many as can be distinguished, each the mean of what it stands for."""
     columns = chart.values.shape[1]
     if columns <= most:
         return chart.edges, chart.values
@@ -64,14 +52,14 @@ def _fewer_columns(chart: HeatMap, most: int) -> tuple[Floats, Floats]:
     return chart.edges[at], means
 
 
-def _levels(values: Floats, full: float) -> npt.NDArray[np.int64]:
-    """The shade of every cell; −1 where nothing was measured."""
+def _levels(values: Floats, full: float) -> Ints:
+    """Find the shade of every cell; −1 where nothing was measured."""
     share = np.nan_to_num(values, nan=-1.0) / (full or 1.0)
     levels = np.clip(np.rint(share * (len(HEAT) - 1)), 0, len(HEAT) - 1).astype(np.int64)
     return np.where(np.isnan(values), -1, levels)
 
 
-def _cells(edges: Floats, levels: npt.NDArray[np.int64], x: Axis, height: float) -> list[str]:
+def _cells(edges: Floats, levels: Ints, x: PixelAxis, height: float) -> list[str]:
     shapes: dict[int, list[str]] = {}
     for row, own in enumerate(levels.tolist()):
         top, bottom = coordinate(_TOP + row * height), coordinate(_TOP + (row + 1) * height)
@@ -90,63 +78,48 @@ def _cells(edges: Floats, levels: npt.NDArray[np.int64], x: Axis, height: float)
     ]
 
 
-def _holes(edges: Floats, row: Floats, x: Axis, middle: float) -> str:
-    """A thin line through cells without a value: nothing is not nought."""
-    parts = []
-    for missing, cells in groupby(range(len(row)), key=np.isnan(row).__getitem__):
-        members = list(cells)
-        if missing:
-            begin, end = x.at(float(edges[members[0]])), x.at(float(edges[members[-1] + 1]))
-            parts.append(line(begin, middle, end, middle, class_="hole"))
-    return "".join(parts)
+def _holes(edges: Floats, row: Floats, x: PixelAxis, middle: float) -> str:
+    """Draw a thin line through cells without a value, which are not zero."""
+    spans = (
+        (x.at(float(edges[start])), x.at(float(edges[end])))
+        for start, end in stretches(np.isnan(row))
+    )
+    return "".join(line(start, middle, end, middle, class_="hole") for start, end in spans)
 
 
-def _sides(chart: HeatMap, x: Axis, height: float) -> list[str]:
-    """Labels before the rows as far as there is room, and marks behind emphasised ones."""
+def _sides(chart: HeatMap, x: PixelAxis) -> list[str]:
+    """Write labels before the rows as far as there is room, and marks after emphasised ones."""
     parts = []
-    for at in _labelled(chart, height):
-        row = chart.rows[at]
-        label = shortened(row.label, x.start - 8)
+    for at in chart.labelled_rows:
+        row, left = chart.rows[at], x.start - 8
         style = "strong" if row.emphasised else None
-        y = _middle(at, height) + 4.5
-        parts.append(text(label, x.start - 8, y, text_anchor="end", class_=style))
-    return parts + [
-        _mark(chart, at, x.end + 3, _middle(at, height))
-        for at, row in enumerate(chart.rows)
-        if row.emphasised
-    ]
+        foot = _middle(chart, at) + 4.5
+        parts.append(text(shortened(row.label, left), left, foot, text_anchor="end", class_=style))
+    marked = (at for at, row in enumerate(chart.rows) if row.emphasised)
+    return [*parts, *(_mark(chart, at, x.end + 3) for at in marked)]
 
 
-def _labelled(chart: HeatMap, height: float) -> list[int]:
-    """Rows whose labels have room, the emphasised ones before the others."""
-    chosen: list[int] = []
-    for at in sorted(range(len(chart.rows)), key=lambda row: not chart.rows[row].emphasised):
-        if all(abs(at - other) * height >= _LABEL_ROOM for other in chosen):
-            chosen.append(at)
-    return sorted(chosen)
-
-
-def _mark(chart: HeatMap, row: int, left: float, middle: float) -> str:
+def _mark(chart: HeatMap, row: int, left: float) -> str:
+    middle = _middle(chart, row)
     latest = finite(float(np.nanmax(chart.most[row], initial=-np.inf)))
-    what = f"{chart.rows[row].label}: {amount(latest, chart.unit)} late at most"
+    said = f"{chart.rows[row].label}: {amount(latest, chart.unit)} late at most"
     shape = (
         f"M{coordinate(left)} {coordinate(middle)}L{coordinate(left + 9)} "
         f"{coordinate(max(middle - 5, 0))}L{coordinate(left + 9)} {coordinate(middle + 5)}Z"
     )
-    return element("path", tooltip(what), d=shape, class_="named")
+    return element("path", tooltip(said), d=shape, class_="named")
 
 
-def _middle(row: int, height: float) -> float:
-    return _TOP + (row + 0.5) * height
+def _middle(chart: HeatMap, row: int) -> float:
+    return _TOP + (row + 0.5) * chart.row_height
 
 
 def _scale(chart: HeatMap, top: float, width: float) -> str:
-    """The shades from nothing to the most."""
+    """Draw the shades from nothing to the most."""
     parts = [text("0", 0.0, top + 17)]
     for level in range(len(HEAT)):
         left = 14.0 + level * _SCALE_BOX
         parts.append(rectangle(left, top + 6, _SCALE_BOX, 13.0, class_=f"heat-{level}"))
-    most = f"{amount(chart.full, chart.unit)} and more"
     left = 20.0 + len(HEAT) * _SCALE_BOX
-    parts.append(text(shortened(most, width - left), left, top + 17))
+    parts.append(text(shortened(chart.most_shown, width - left), left, top + 17))
     return "".join(parts)

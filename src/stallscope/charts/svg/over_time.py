@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from stallscope.formatting.numbers import scale_for
+from stallscope.arrays.types import Floats
 
+from ..axis import Axis
 from ..over_time import OverTime
-from .axis import Axis, axis_over, horizontal, vertical
-from .frame import frame
-from .markup import element, text_width
-
-Floats = npt.NDArray[np.float64]
+from .axis import AXIS_HEIGHT, PixelAxis, horizontal, left_margin, vertical
+from .markup import element
 
 _TOP = 16.0
-_AXIS = 26.0
+_TICKS = 4
 
 
-def draw_over_time(chart: OverTime, key: str, width: float) -> str:
-    """The chart as SVG of that width in pixels."""
-    times = scale_for(float(chart.x[-1]), "s")
-    y = axis_over(0.0, chart.top, _TOP + width * 0.08 + 70, _TOP)
-    left = text_width(f"{chart.top:,.1f} {chart.unit}") + 8
-    half = float(chart.x[-1] - chart.x[0]) / (len(chart.x) - 1) / 2 * times.factor
-    middles = chart.x * times.factor
-    x = axis_over(float(middles[0]) - half, float(middles[-1]) + half, left, width - 12)
+def draw_over_time(chart: OverTime, width: float) -> tuple[list[str], float]:
+    """Draw the chart into a width; return the markup and its height."""
+    y = PixelAxis(chart.y, _TOP + width * 0.08 + 70, _TOP)
+    left = left_margin(chart.y, _TICKS)
+    middles = chart.x * chart.times.factor
+    half = float(middles[-1] - middles[0]) / (len(middles) - 1) / 2
+    ends = Axis(float(middles[0]) - half, float(middles[-1]) + half, chart.times.unit)
+    x = PixelAxis(ends, left, width - 12)
     parts = [
-        vertical(y, left, width - 12, chart.unit, most=4),
+        vertical(y, left, width - 12, most=_TICKS),
         _range(chart, x, y, middles, half),
         _mean(chart, x, y, middles, half),
-        horizontal(x, y.start, y.start, times.unit, most=int(width / 110)),
+        horizontal(x, y.start, y.start),
     ]
-    return frame(chart, key, width, y.start + _AXIS, *parts)
+    return parts, y.start + AXIS_HEIGHT
 
 
-def _range(chart: OverTime, x: Axis, y: Axis, middles: Floats, half: float) -> str:
-    """What single values go from and to, as one path."""
+def _range(chart: OverTime, x: PixelAxis, y: PixelAxis, middles: Floats, half: float) -> str:
+    """Draw the range of single values as one path."""
     columns = chart.columns
     parts = []
     for at in np.flatnonzero(columns.high > columns.low).tolist():
@@ -47,8 +44,8 @@ def _range(chart: OverTime, x: Axis, y: Axis, middles: Floats, half: float) -> s
     return element("path", d="".join(parts), class_="fill-warmup") if parts else ""
 
 
-def _mean(chart: OverTime, x: Axis, y: Axis, middles: Floats, half: float) -> str:
-    """A line that breaks off where nothing was measured."""
+def _mean(chart: OverTime, x: PixelAxis, y: PixelAxis, middles: Floats, half: float) -> str:
+    """Draw a line that breaks off where nothing was measured."""
     parts, before = [], -2
     for at in np.flatnonzero(~np.isnan(chart.columns.mean)).tolist():
         left, right = x.at(middles[at] - half), x.at(middles[at] + half)

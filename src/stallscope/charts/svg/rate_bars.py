@@ -1,75 +1,58 @@
-"""Upright bars of rates beside the ideal."""
+"""Upright bars of rates, and the ideal rate across them."""
 
 from __future__ import annotations
 
-from stallscope.arrays.stats import Mean
-from stallscope.formatting.numbers import amount, finite, significant
-
-from ..rates import RateBar, RateBars
-from .axis import Axis, axis_over, vertical
-from .frame import frame, legend
-from .markup import element, line, rectangle, text, text_width, tooltip
+from ..axis import Axis
+from ..rates import BAR_WIDTH, RateBar, RateBars, RateColumn
+from ..text_width import text_width
+from .axis import AXIS_HEIGHT, PixelAxis, left_margin, named_below, vertical
+from .markup import element, line, rectangle, text, tooltip, whisker
 
 _TOP = 22.0
-_AXIS = 26.0
+_TICKS = 6
 _WIDEST_GROUP = 120.0
-_LEGEND = (("steps", "steady steps"), ("startup", "whole job"))
+# How much of a group the line of the ideal takes.
+_IDEAL = 0.8
 
 
-def draw_rate_bars(chart: RateBars, key: str, width: float) -> str:
-    """The chart as SVG of that width in pixels."""
-    highest = max((_highest(bar) for bar in chart.bars), default=0.0)
-    y = axis_over(0.0, highest, _TOP + width * 0.22 + 120, _TOP)
-    left = text_width(f"{highest:,.0f}0 {chart.unit}") + 8
-    group = min((width - left - 8) / max(len(chart.bars), 1), _WIDEST_GROUP)
-    parts = [vertical(y, left, width - 8, chart.unit, most=6)]
-    for index, bar in enumerate(chart.bars):
-        parts.append(_group(bar, left + index * group, group, y, chart.unit))
-    parts.append(text("ranks", left - 8, y.start + 18, class_="tick", text_anchor="end"))
-    swatches, end = legend(_LEGEND, y.start + _AXIS, width)
-    return frame(chart, key, width, end, *parts, swatches)
+def draw_rate_bars(chart: RateBars, width: float) -> tuple[list[str], float]:
+    """Draw the chart into a width; return the markup and its height."""
+    y = PixelAxis(chart.axis, _TOP + width * 0.22 + 120, _TOP)
+    left = left_margin(chart.axis, _TICKS, "ranks")
+    count = max(len(chart.bars), 1)
+    group = min((width - left - 8) / count, _WIDEST_GROUP)
+    x = PixelAxis(Axis(-0.5, count - 0.5, "ranks"), left, left + group * count)
+    parts = [vertical(y, left, width - 8, most=_TICKS)]
+    parts += [_group(bar, x.at(at), group, y, chart.unit) for at, bar in enumerate(chart.bars)]
+    ranks = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
+    parts.append(named_below(x, y.start, ranks))
+    return parts, y.start + AXIS_HEIGHT
 
 
-def _group(bar: RateBar, left: float, width: float, y: Axis, unit: str) -> str:
-    thick = width * 0.34
-    middle = left + width / 2
-    whose = f"{bar.ranks:,} rank{'' if bar.ranks == 1 else 's'}"
-    style = "fill-steps paler-2" if bar.projected else "fill-steps"
-    kind = "projected" if bar.projected else "steady steps"
-    x = middle - thick if bar.whole_job is not None else middle - thick / 2
-    parts = [_bar(bar.steady, x, thick, y, style, f"{whose}, {kind}", unit)]
-    parts.append(_whisker(bar.steady, x + thick / 2, y))
-    if bar.whole_job is not None:
-        said = f"{whose}, whole job"
-        parts.append(_bar(bar.whole_job, middle, thick, y, "fill-startup", said, unit))
-    if finite(bar.ideal) is not None and bar.ideal is not None:
-        at = y.at(bar.ideal)
-        what = tooltip(f"{whose}, ideal: {amount(bar.ideal, unit)}")
-        ends = {"x1": left + width * 0.1, "x2": left + width * 0.9, "y1": at, "y2": at}
-        parts.append(element("line", what, class_="ideal", **ends))
-    said = significant(bar.steady.value)
-    if text_width(said) < width:
-        top = bar.steady.value if bar.steady.ci95 is None else bar.steady.ci95[1]
-        above = y.at(finite(top) or 0.0) - 6
-        parts.append(text(said, middle, above, class_="tick", text_anchor="middle"))
-    parts.append(text(f"{bar.ranks:,}", middle, y.start + 18, class_="tick", text_anchor="middle"))
+def _group(bar: RateBar, middle: float, width: float, y: PixelAxis, unit: str) -> str:
+    thick = width * BAR_WIDTH
+    parts = [
+        _column(bar, column, middle + column.offset * width - thick / 2, thick, y, unit)
+        for column in bar.columns
+    ]
+    if bar.ideal is not None:
+        at, half = y.at(bar.ideal), width * _IDEAL / 2
+        said = tooltip(bar.hover("ideal", bar.ideal, unit))
+        parts.append(line(middle - half, at, middle + half, at, said, class_="ideal"))
+    if text_width(bar.label) < width:
+        above = y.at(bar.top) - 6
+        parts.append(text(bar.label, middle, above, class_="tick", text_anchor="middle"))
     return element("g", *parts)
 
 
-def _bar(mean: Mean, x: float, width: float, y: Axis, style: str, said: str, unit: str) -> str:
-    top = y.at(finite(mean.value) or 0.0)
-    what = tooltip(f"{said}: {amount(mean.value, unit, mean.ci95)}")
-    return rectangle(x, top, width - 2, y.start - top, what, class_=style, rx=1.5)
-
-
-def _whisker(mean: Mean, at: float, y: Axis) -> str:
+def _column(
+    bar: RateBar, column: RateColumn, x: float, width: float, y: PixelAxis, unit: str
+) -> str:
+    mean = column.mean
+    top, said = y.at(mean.value), tooltip(bar.hover(column.kind, mean.value, unit, mean))
+    style = f"fill-{column.name}{'' if column.opacity == 1 else ' paler-2'}"
+    shape = rectangle(x, top, width - 2, y.start - top, said, class_=style, rx=1.5)
     if mean.ci95 is None:
-        return ""
-    low, high = (y.at(finite(end) or 0.0) for end in mean.ci95)
-    ends = [line(at - 4, end, at + 4, end, class_="whisker") for end in (low, high)]
-    return line(at, low, at, high, class_="whisker") + "".join(ends)
-
-
-def _highest(bar: RateBar) -> float:
-    ends = [bar.steady.value, bar.ideal, None if bar.steady.ci95 is None else bar.steady.ci95[1]]
-    return max((value for end in ends if (value := finite(end)) is not None), default=0.0)
+        return shape
+    low, high = map(y.at, mean.ci95)
+    return shape + whisker(x + width / 2 - 1, low, x + width / 2 - 1, high)

@@ -1,0 +1,55 @@
+"""Legends of charts, as parts of their cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+
+from stallscope.charts.charts import Chart
+from stallscope.charts.heat_map import HeatMap
+from stallscope.charts.legend import legend_of
+from stallscope.charts.palette import HEAT
+
+from .aria import aria
+from .swatch import colours_of, labelled_swatch
+
+
+def chart_legend(chart: Chart) -> Any:
+    """Make a chart's legend; None without colours to explain."""
+    # Not Plotly's own: that one takes its room from the chart where lines are short.
+    if isinstance(chart, HeatMap):
+        return legend(_heat_entries(chart))
+    entries = [labelled_swatch(name, label) for name, label in legend_of(chart)]
+    return legend(entries) if entries else None
+
+
+def legend(entries: Iterable[Any]) -> Any:
+    """Make a legend of swatches."""
+    return dmc.Group(list(entries), gap="md", className="legend")
+
+
+def heat_scale(least: str, most: str) -> Any:
+    """Make the scale of a heat map's colours between the words for its ends."""
+    # Both schemes' colours; the stylesheet picks one.
+    style = {
+        f"--{scheme}": "linear-gradient(to right, "
+        f"{', '.join(getattr(colour, scheme) for colour in HEAT)})"
+        for scheme in ("light", "dark")
+    }
+    scale = html.Span(className="heat-scale", style=style, **aria(hidden="true"))
+    return html.Span([least, scale, most], className="named-swatch")
+
+
+def _heat_entries(chart: HeatMap) -> Iterable[Any]:
+    yield heat_scale("0", chart.most_shown)
+    if any(row.emphasised for row in chart.rows):
+        mark = html.Span("◀", className="mark", style=colours_of("imbalance"))
+        yield html.Span([mark, "named"], className="named-swatch")
+    if np.isnan(chart.values).any():
+        yield html.Span(
+            [html.Span(className="heat-hole"), "not measured"], className="named-swatch"
+        )

@@ -1,0 +1,158 @@
+"""Charts of dots and lines between two axes: the layout that both drawings share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log2
+
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import counted
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    Interval,
+    amount,
+    finite,
+    percent,
+)
+
+from .axis import Axis
+from .over_runs import OverRuns, RunDot
+from .rates import EfficiencyLines, Line
+
+# Room above and below the values, as a share of the axis.
+_ROOM = 0.08
+_ROOM_ABOVE = 1.06
+# How far a level reaches beyond its first and last run.
+_REACH = 0.4
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A value with its tooltip and whisker; without ``y`` it was not measured."""
+
+    x: float
+    y: float | None
+    hover: str = ""
+    whisker: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Dots of one style (``own``, ``projected``, ``others``); the name stands at the last one."""
+
+    style: str
+    dots: tuple[Dot, ...]
+    name: str = ""
+    #: Whether a line joins the dots, and whether the dots are seen.
+    joined: bool = True
+    dotted: bool = True
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Curves, labels at the horizontal axis, and vertical marks with labels above them."""
+
+    x: Axis
+    x_ticks: tuple[tuple[float, str], ...]
+    y: Axis
+    curves: tuple[Curve, ...]
+    marks: tuple[tuple[float, str], ...] = ()
+
+    @property
+    def names(self) -> list[tuple[str, Dot, bool]]:
+        """List name, last dot and whether it is others' of every named curve, from the top down."""
+        named = [
+            (curve.name, curve.dots[-1], curve.style == "others")
+            for curve in self.curves
+            if curve.name and curve.dots
+        ]
+        return sorted(named, key=lambda one: -(one[1].y or 0.0))
+
+
+def moved_apart(levels: list[float], apart: float) -> list[float]:
+    """Move levels down, from the highest to the lowest, until all are ``apart``."""
+    moved: list[float] = []
+    for level in levels:
+        moved.append(min(level, moved[-1] - apart) if moved else level)
+    return moved
+
+
+def run_curves(chart: OverRuns) -> Curves:
+    """Lay out one dot per run, and dashed levels through them."""
+    low, high = _limits(chart)
+    y = Axis.over(low, high, chart.unit)
+    dots = (_run_dot(number, dot, chart.unit, y.factor) for number, dot in enumerate(chart.dots, 1))
+    levels = (
+        Curve(
+            "projected",
+            (
+                Dot(level.first - _REACH, level.begin * y.factor),
+                Dot(level.last + _REACH, level.end * y.factor),
+            ),
+            dotted=False,
+        )
+        for level in chart.levels
+    )
+    runs = len(chart.dots)
+    return Curves(
+        Axis(0.5, max(runs, 1) + 0.5, "run"),
+        tuple((float(number), f"{number}") for number in range(1, runs + 1)),
+        y,
+        (Curve("own", tuple(dots), joined=False), *levels),
+        tuple((run - 0.5, label) for run, label in chart.marks),
+    )
+
+
+def _limits(chart: OverRuns) -> tuple[float, float]:
+    means = [dot.mean for dot in chart.dots if dot.mean is not None]
+    ends = [end for mean in means for end in (mean.value, *(mean.ci95 or ()))]
+    ends += [end for level in chart.levels for end in (level.begin, level.end)]
+    known = [end for value in ends if (end := finite(value)) is not None] or [0.0, 1.0]
+    low, high = min(known), max(known)
+    room = _ROOM * ((high - low) or abs(high) or 1.0)
+    return low - room, high + room
+
+
+def _run_dot(number: int, dot: RunDot, unit: str, factor: float) -> Dot:
+    value = None if dot.mean is None else finite(dot.mean.value)
+    if dot.mean is None or value is None:
+        return Dot(float(number), None, f"{number}. {dot.name}: {NOT_MEASURED}")
+    hover = f"{number}. {dot.name}: {amount(value, unit, dot.mean.ci95)}"
+    return Dot(float(number), value * factor, hover, _whisker(dot.mean, factor))
+
+
+def efficiency_curves(chart: EfficiencyLines) -> Curves:
+    """Lay out one curve per line over the logarithm of the ranks, others' curves below all own."""
+    points = [point for line in chart.lines for point in line.points]
+    most = max((ranks for ranks, _ in points), default=1)
+    # Wide intervals are cut off: they would flatten what was measured.
+    highest = max((mean.value for _, mean in points), default=1.0)
+    lines = sorted(chart.lines, key=lambda line: not line.others)
+    return Curves(
+        Axis(0.0, max(log2(most), 1.0), "ranks"),
+        tuple((float(power), f"{2**power:,}") for power in range(int(log2(most)) + 1)),
+        Axis(0.0, 100 * _ROOM_ABOVE * max(1.0, highest), "%", 100.0),
+        tuple(_efficiency_curve(line) for line in lines if line.points),
+    )
+
+
+def _efficiency_curve(line: Line) -> Curve:
+    style = "others" if line.others else "projected" if line.projected else "own"
+    name = "" if line.projected else line.name
+    return Curve(style, tuple(_efficiency_dots(line)), name)
+
+
+def _efficiency_dots(line: Line) -> Iterator[Dot]:
+    for ranks, mean in line.points:
+        ends = "" if mean.ci95 is None else f" ({percent(mean.ci95[0])} to {percent(mean.ci95[1])})"
+        hover = f"{line.name}, {counted(ranks, 'rank')}: {percent(mean.value)}{ends}"
+        whisker = None if line.others else _whisker(mean, 100.0)
+        yield Dot(log2(ranks), mean.value * 100.0, hover, whisker)
+
+
+def _whisker(mean: Mean, factor: float) -> Interval | None:
+    if mean.ci95 is None:
+        return None
+    low, high = ((finite(end) or 0.0) * factor for end in mean.ci95)
+    return low, high

@@ -1,0 +1,76 @@
+"""Dots and lines between two axes."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from ..curves import Curve, Curves, moved_apart
+from .look import Look, add_mark, add_text, hover, markup, named_axis, value_axis, whiskers
+
+_HEIGHT, _HEIGHT_WITH_NAMES = 300, 340
+_MOST_TICKS = 12
+# Room for names at the right, and between them: pixels, and a share of the axis.
+_NAMES = 176
+_APART = 0.065
+# Others' curves are all grey: dashes distinguish them.
+_DASHES = ("dot", "dash", "longdash", "dashdot", "longdashdot", "solid")
+_COLOURS = {"own": "steps", "projected": "steps", "others": "muted"}
+_WIDTHS = {"own": 3.0, "projected": 2.0, "others": 1.2}
+# Room beside the outermost dots, as a share of the axis.
+_EDGE = 0.03
+
+
+def draw_curves(curves: Curves, drawn: go.Figure, look: Look) -> None:
+    """Draw curves, marks and names."""
+    for at, curve in enumerate(curves.curves):
+        dash = {"own": "solid", "projected": "dash", "others": _DASHES[at % len(_DASHES)]}
+        _add_curve(drawn, curve, curves.y.low, dash[curve.style], look)
+    for at, label in curves.marks:
+        add_mark(drawn, at, look, strong=True)
+        above = {"y": 1, "yref": "paper", "yanchor": "bottom"}
+        add_text(drawn, label, look.of("ink"), strong=True, x=at, **above)
+    names = curves.names
+    span = curves.y.high - curves.y.low
+    levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
+    for (name, _, others), level in zip(names, levels, strict=True):
+        at_the_end = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
+        add_text(drawn, name, look.of("muted" if others else "ink"), y=level, **at_the_end)
+    drawn.update_layout(
+        height=_HEIGHT_WITH_NAMES if names else _HEIGHT,
+        margin_t=28 if curves.marks else 16,
+        margin_r=_NAMES if names else 16,
+        showlegend=False,
+    )
+    edge = _EDGE * (curves.x.high - curves.x.low)
+    ends = [curves.x.low - edge, curves.x.high + edge]
+    drawn.update_xaxes(**named_axis(curves.x, curves.x_ticks, _MOST_TICKS) | {"range": ends})
+    drawn.update_yaxes(**value_axis(curves.y))
+
+
+def _add_curve(drawn: go.Figure, curve: Curve, low: float, dash: str, look: Look) -> None:
+    colour = look.of(_COLOURS[curve.style])
+    known = [(dot, dot.y) for dot in curve.dots if dot.y is not None]
+    values = [value for _, value in known]
+    parts = [*["lines"] * curve.joined, *["markers"] * curve.dotted]
+    drawn.add_scatter(
+        name=markup(curve.name),
+        x=[dot.x for dot, _ in known],
+        y=values,
+        mode="+".join(parts),
+        line={"color": colour, "width": _WIDTHS[curve.style], "dash": dash},
+        marker={"size": 6 if curve.style == "others" else 9, "color": colour},
+        error_y=whiskers(values, [dot.whisker for dot, _ in known], look),
+        hovertext=[hover([dot.hover]) for dot, _ in known],
+        hoverinfo="text" if curve.dotted else "skip",
+    )
+    missing = [dot for dot in curve.dots if dot.y is None]
+    if missing:
+        drawn.add_scatter(
+            x=[dot.x for dot in missing],
+            y=[low] * len(missing),
+            mode="text",
+            text="–",
+            textposition="top center",
+            hovertext=[hover([dot.hover]) for dot in missing],
+            hoverinfo="text",
+        )

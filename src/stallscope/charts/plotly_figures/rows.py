@@ -1,0 +1,101 @@
+"""Rows of boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import plotly.graph_objects as go
+
+from ..charts import title_of
+from ..palette import Colour
+from ..rows import OPACITIES, Box, Row, Rows
+from ..text_width import text_width
+from .look import AXIS_HEIGHT, SMALL, Look, add_text, bold, hover, markup, value_axis, whiskers
+
+# Transparent: the page may have any ground.
+_BAND = Colour("rgba(213, 94, 0, 0.10)", "rgba(240, 127, 51, 0.16)")
+#: In more bars than these, text would be noise.
+_MOST_LABELLED = 4
+_TICKS = 5
+
+
+def draw_rows(rows: Rows, drawn: go.Figure, look: Look) -> None:
+    """Draw rows from the top down."""
+    for at, boxes in _traces(rows):
+        _add_boxes(drawn, rows, at, boxes, look)
+    for at, row in enumerate(rows.rows):
+        if rows.stacked and row.strong:
+            drawn.add_hrect(
+                at - 0.5, at + 0.5, layer="below", fillcolor=look(_BAND), line={"width": 0}
+            )
+        if row.text:
+            colour = look.of("muted" if row.missing else "ink")
+            add_text(drawn, row.text, colour, x=row.end, y=at, xanchor="left", xshift=6)
+    half = rows.height / rows.pitch / 2
+    for at, level in enumerate(rows.joints):
+        line = {"width": 1, "color": look.of("muted")}
+        drawn.add_shape(type="line", x0=level, x1=level, y0=at + half, y1=at + 1 - half, line=line)
+    drawn.update_layout(
+        barmode="stack" if rows.stacked else "overlay",
+        showlegend=None if rows.stacked else False,
+        height=round(rows.pitch * len(rows.rows)) + AXIS_HEIGHT,
+        # Texts stand beyond the bars, and need the same room on every screen.
+        margin_r=12 + round(max((text_width(row.text, SMALL) for row in rows.rows), default=0)),
+    )
+    # Numbers with texts, not categories: two bars may have the same label.
+    drawn.update_yaxes(
+        tickvals=list(range(len(rows.rows))),
+        ticktext=[bold(row.label, row.strong) for row in rows.rows],
+        range=[len(rows.rows) - 0.5, -0.5],
+        fixedrange=True,
+        showgrid=False,
+        showline=False,
+        ticklabelstandoff=4,
+    )
+    drawn.update_xaxes(**value_axis(rows.axis, _TICKS))
+
+
+def _traces(rows: Rows) -> Iterator[tuple[list[int], list[Box | None]]]:
+    """Give the boxes that make a trace: of a name in all rows where stacked, else every one."""
+    if not rows.stacked:
+        yield from (([at], [box]) for at, row in enumerate(rows.rows) for box in row.boxes)
+        return
+    every = list(range(len(rows.rows)))
+    for name in dict.fromkeys(box.name for row in rows.rows for box in row.boxes):
+        yield every, [_named(row, name) for row in rows.rows]
+
+
+def _named(row: Row, name: str) -> Box | None:
+    return next((box for box in row.boxes if box.name == name), None)
+
+
+def _add_boxes(
+    drawn: go.Figure, rows: Rows, at: list[int], boxes: Sequence[Box | None], look: Look
+) -> None:
+    first = next(box for box in boxes if box is not None)
+    sizes = [None if box is None else box.end - box.start for box in boxes]
+    labelled = rows.stacked and len(rows.rows) <= _MOST_LABELLED
+    drawn.add_bar(
+        name=markup(title_of(first.name)),
+        orientation="h",
+        y=at,
+        x=sizes,
+        base=None if rows.stacked else [first.start],
+        width=rows.height / rows.pitch,
+        marker={
+            "color": look.of(first.name),
+            "opacity": OPACITIES[first.shade],
+            "line": {"width": 0},
+            # The length of what is saved does not show its direction: it is hatched.
+            "pattern": {"shape": "/" if first.saved else ""},
+        },
+        error_x=None
+        if rows.stacked
+        else whiskers([first.end - first.start], [rows.rows[at[0]].whisker], look),
+        text=["" if box is None else box.figure for box in boxes] if labelled else None,
+        textposition="inside" if labelled else "none",
+        insidetextanchor="middle",
+        textangle=0,
+        hovertext=["" if box is None else hover(box.hover) for box in boxes],
+        hoverinfo="text",
+    )

@@ -1,0 +1,189 @@
+"""Charts of horizontal bars as rows of boxes on one axis: the layout that both drawings share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from stallscope.arrays.stats import Mean
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    Interval,
+    between,
+    finite,
+    interval,
+    percent,
+)
+from stallscope.formatting.sums import SumColumn
+
+from .axis import Axis
+from .charts import Bar, Segment, StackedBars, Waterfall, title_of
+from .compared_bars import ComparedBars
+
+# Height of a bar and the gap below it in pixels: stacked bars get thinner the more there are.
+_STACKED = ((3, 46.0, 14.0), (8, 28.0, 9.0), (16, 20.0, 6.0))
+_THINNEST = (15.0, 4.0)
+_WATERFALL = (24.0, 10.0)
+_COMPARED = (15.0, 5.0)
+#: Opacities of the first series, the second one, and all later ones.
+OPACITIES = (1.0, 0.6, 0.35)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a row from ``start`` to ``end``, with the lines of its tooltip."""
+
+    #: A key of the palette.
+    name: str
+    start: float
+    end: float
+    hover: tuple[str, ...]
+    #: What is written inside, with the name, where it fits.
+    figure: str = ""
+    #: Which of OPACITIES.
+    shade: int = 0
+    #: Whether it takes away from the row before.
+    saved: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A label, boxes, a whisker over them, and a text at their end."""
+
+    label: str
+    boxes: tuple[Box, ...] = ()
+    text: str = ""
+    strong: bool = False
+    #: Whether the text says only that nothing was measured.
+    missing: bool = False
+    whisker: Interval | None = None
+
+    @property
+    def end(self) -> float:
+        """Where the text begins on the axis."""
+        ends = [max(box.start, box.end) for box in self.boxes]
+        return max([*ends, *(self.whisker or ())], default=0.0)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows from the top down, ``height`` pixels high with ``gap`` pixels between them."""
+
+    axis: Axis
+    rows: tuple[Row, ...]
+    height: float
+    gap: float
+    #: Whether boxes of one name belong together and follow each other in every row.
+    stacked: bool = False
+    #: The level at which each row is joined to the next one.
+    joints: tuple[float, ...] = ()
+
+    @property
+    def pitch(self) -> float:
+        """Pixels from one row to the next."""
+        return self.height + self.gap
+
+
+def stacked_rows(chart: StackedBars) -> Rows:
+    """Lay out one row per bar."""
+    axis = Axis.over(0.0, max((_total(bar) for bar in chart.bars), default=0.0), chart.unit)
+    height, gap = next(
+        ((height, gap) for most, height, gap in _STACKED if len(chart.bars) <= most), _THINNEST
+    )
+    rows = (
+        _stacked_row(bar, printed, axis.factor)
+        for bar, printed in zip(chart.bars, chart.printed, strict=True)
+    )
+    return Rows(axis, tuple(rows), height, gap, stacked=True)
+
+
+def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
+    total, text = _total(bar), printed.amount(printed.total)
+    ends = accumulate((_size(one) * factor for one in bar.segments), initial=0.0)
+    boxes = []
+    for segment, part, (start, end) in zip(
+        bar.segments, printed.parts, pairwise(ends), strict=True
+    ):
+        figure = printed.amount(part) if finite(segment.value) is not None else NOT_MEASURED
+        share = f", {percent(_size(segment) / total)} of {text}" if total else ""
+        hover = (
+            title_of(segment.name),
+            f"{figure}{share}",
+            *_interval_line(segment, printed),
+            bar.label,
+        )
+        boxes.append(Box(segment.name, start, end, hover, figure))
+    return Row(bar.label, tuple(boxes), text, bar.emphasised)
+
+
+def waterfall_rows(chart: Waterfall) -> Rows:
+    """Lay out the start, every change from where the one before it ends, and the end."""
+    printed = chart.printed
+    changes = [finite(change.value) or 0.0 for change in chart.changes]
+    levels = list(accumulate(changes, initial=finite(chart.start[1]) or 0.0))
+    end = finite(chart.end[1]) or 0.0
+    axis = Axis.over(min(0.0, *levels, end), max(0.0, *levels, end), chart.unit)
+    levels = [level * axis.factor for level in levels]
+    rows = [_total_row(chart.start[0], levels[0], printed.amount(chart.printed_start))]
+    for change, part, span in zip(chart.changes, printed.parts, pairwise(levels), strict=True):
+        title = title_of(change.name)
+        text = f"{printed.signed(part)} {printed.scale.unit}"
+        hover = (title, text, *_interval_line(change, printed))
+        box = Box(change.name, *span, hover, saved=span[1] < span[0])
+        rows.append(Row(title, (box,), text))
+    rows.append(_total_row(chart.end[0], end * axis.factor, printed.amount(chart.printed_end)))
+    return Rows(axis, tuple(rows), *_WATERFALL, joints=tuple(levels))
+
+
+def _total_row(label: str, level: float, text: str) -> Row:
+    return Row(label, (Box("total", 0.0, level, (label, text)),), text, strong=True)
+
+
+def compared_rows(chart: ComparedBars) -> Rows:
+    """Lay out every group: a row with its name, then a row per series."""
+    means = [mean for _, group in chart.groups for mean in group if mean is not None]
+    ends = [finite(end) or 0.0 for mean in means for end in (mean.value, *(mean.ci95 or ()))]
+    axis = Axis.over(min(0.0, *ends, 0.0), max(0.0, *ends, 0.0), chart.unit)
+    rows = (
+        row for group in range(len(chart.groups)) for row in _group_rows(chart, group, axis.factor)
+    )
+    return Rows(axis, tuple(rows), *_COMPARED)
+
+
+def _group_rows(chart: ComparedBars, group: int, factor: float) -> Iterable[Row]:
+    name, means = chart.groups[group]
+    title = title_of(name)
+    yield Row(title, strong=True)
+    for index, (label, mean) in enumerate(zip(chart.series, means, strict=True)):
+        text = chart.text(group, index)
+        if mean is None or finite(mean.value) is None:
+            yield Row(label, text=text, missing=True)
+            continue
+        hover = (title, f"{label}: {text}", *_mean_line(mean, chart.unit))
+        shade = min(index, len(OPACITIES) - 1)
+        box = Box(name, 0.0, mean.value * factor, hover, shade=shade)
+        low, high = mean.ci95 or (0.0, 0.0)
+        whisker = (low * factor, high * factor) if mean.ci95 else None
+        yield Row(label, (box,), text, whisker=whisker)
+
+
+def _interval_line(segment: Segment, printed: SumColumn) -> Iterable[str]:
+    """Give the segment's interval in the unit of its figure; nothing without one."""
+    if segment.ci95 is not None:
+        low, high = (end * printed.scale.factor for end in segment.ci95)
+        yield f"95% interval: {between(low, high)} {printed.scale.unit}"
+
+
+def _mean_line(mean: Mean, unit: str) -> Iterable[str]:
+    if mean.ci95 is not None:
+        yield f"95% interval: {interval(mean.ci95, unit)}"
+
+
+def _size(segment: Segment) -> float:
+    """Give the length that can be drawn: bars have no negative parts."""
+    return max(finite(segment.value) or 0.0, 0.0)
+
+
+def _total(bar: Bar) -> float:
+    return sum(map(_size, bar.segments))
