@@ -39,7 +39,7 @@ class Variation:
     #: Per step, nanoseconds that would be saved if it varied no more than the baseline's.
     saved: Ints
     #: Half the interval of what it is held against.
-    unsure_ns: float
+    uncertainty_ns: float
 
 
 def variation(
