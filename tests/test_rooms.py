@@ -52,6 +52,7 @@ ANALYSIS = (
     "advice",
     "findings",
     "result",
+    "figures",
     "scaling",
     "history",
     "tuning",

@@ -187,7 +187,7 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
 
 def entry_name(name: str, analysis: Analysis) -> str:
     """The name under which an entry is drawn: allreduce may be waiting for ranks that left no log."""
-    hidden = name == "allreduce" and analysis.waiting_unseen
+    hidden = name == "allreduce" and analysis.waiting_unknown
     return "waiting_or_allreduce" if hidden else name
 
 
