@@ -52,7 +52,6 @@ ANALYSIS = (
     "advice",
     "findings",
     "result",
-    "figures",
     "scaling",
     "history",
     "tuning",

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
 from .advice import advise
-from .figures import (
-    clock_summary,
-    count_epochs,
-    coverage,
-    lacks_most,
-    rank_summaries,
-    step_time,
-    throughput,
-    throughput_gap,
-)
 from .findings import by_severity, find
 from .findings.clocks import clock_findings
 from .findings.finding import Finding
@@ -39,12 +30,24 @@ from .gains.verdict import ComparableRuns, decide, without_steps
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
 from .ledger.epochs import EpochTimes, epoch_times, samples_of_all_ranks
+from .ledger.figures import (
+    Coverage,
+    StepTime,
+    clock_summary,
+    count_epochs,
+    coverage,
+    lacks_most,
+    rank_summaries,
+    step_time,
+    throughput,
+    throughput_gap,
+)
 from .ledger.generations import Generations
 from .ledger.job_time import job_time
 from .ledger.ledger import Ledger
 from .ledger.sampled import unlike_the_rest
 from .network.communication import Communication, communication
-from .result import Analysis, Coverage, StepTime
+from .result import Analysis
 from .settings.cores import CoreUse
 from .settings.setup import Setup
 from .steps.clocks import ClockSummary
@@ -261,7 +264,7 @@ def _result(
     waiting_known = not run.one_log_of_many
     shown = attribution if waiting_known else None
     entries, by_cause = _entries(steady, baseline, single, waiting_known)
-    gap = throughput_gap(run, figures.samples_per_second, figures.step, baseline)
+    gap = _gap(run, figures, baseline)
     covered = coverage(run, generations)
     return Analysis(
         run=run,
@@ -311,6 +314,16 @@ def _entries(
         ledger_entries(steady, of_base, of_single, waiting_known),
         cause_entries(steady, causes_of_base, causes_of_single, waiting_known),
     )
+
+
+def _gap(run: Run, figures: _Figures, baseline: Analysis | None) -> Mean | None:
+    """Return the fraction of the baseline's throughput that is lost; None between different sizes."""
+    rate, step = figures.samples_per_second, figures.step
+    if rate is None or step is None or baseline is None or baseline.step is None:
+        return None
+    if not baseline.samples_per_second or run.size != baseline.run.size:
+        return None
+    return throughput_gap(rate, step, baseline.samples_per_second, baseline.step)
 
 
 def _decomposition(

@@ -18,55 +18,12 @@ from .gains.what_if import WhatIf
 from .ledger.change_points import ChangePoint
 from .ledger.entries import CauseEntry, LedgerEntry
 from .ledger.epochs import EpochTimes
+from .ledger.figures import Coverage, RankSummary, StepTime
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .network.communication import Communication
 from .steps.clocks import ClockSummary
 from .stragglers.straggler import Straggler
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Milliseconds per steady step."""
-
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-    ci95: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class RankSummary:
-    """One rank's means over its steady steps, milliseconds; None if not measured."""
-
-    rank: int
-    host: str
-    input_ms: float | None
-    compute_ms: float | None
-    wait_ms: float | None
-    allreduce_ms: float | None
-    other_ms: float | None
-    critical_share: float | None
-    clock_offset_ms: float
-    clock_uncertainty_ms: float
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The numbers of recorded steps and of steps in the ledger."""
-
-    steps: int
-    #: Steps that every rank measured, and steps that a few of many ranks did not.
-    complete: int
-    partial: int
-    #: Steps that were left out on purpose, in a run that records a sample of its steps.
-    sampled_out: int = 0
-
-    @property
-    def unused(self) -> int:
-        """Return the number of steps that should be in the ledger but are not."""
-        return self.steps - self.complete - self.partial - self.sampled_out
 
 
 @dataclass(frozen=True)

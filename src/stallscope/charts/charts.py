@@ -15,8 +15,8 @@ import numpy.typing as npt
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
-from stallscope.analysis.result import RankSummary
 from stallscope.formatting.numbers import amount, finite, percent
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import against

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +15,56 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Ints
 from stallscope.run import Run
 
-from .ledger.generations import Generations
-from .ledger.job_time import host_step_times
-from .ledger.ledger import Ledger
-from .ledger.sampled import set_aside, skipped_steps
-from .result import Analysis, Coverage, RankSummary, StepTime
-from .steps.alignment import AlignedSteps
-from .steps.clocks import ClockSummary
+from ..steps.alignment import AlignedSteps
+from ..steps.clocks import ClockSummary
+from .generations import Generations
+from .job_time import host_step_times
+from .ledger import Ledger
+from .sampled import set_aside, skipped_steps
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Milliseconds per steady step."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    ci95: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """One rank's means over its steady steps, milliseconds; None if not measured."""
+
+    rank: int
+    host: str
+    input_ms: float | None
+    compute_ms: float | None
+    wait_ms: float | None
+    allreduce_ms: float | None
+    other_ms: float | None
+    critical_share: float | None
+    clock_offset_ms: float
+    clock_uncertainty_ms: float
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The numbers of recorded steps and of steps in the ledger."""
+
+    steps: int
+    #: Steps that every rank measured, and steps that a few of many ranks did not.
+    complete: int
+    partial: int
+    #: Steps that were left out on purpose, in a run that records a sample of its steps.
+    sampled_out: int = 0
+
+    @property
+    def unused(self) -> int:
+        """Return the number of steps that should be in the ledger but are not."""
+        return self.steps - self.complete - self.partial - self.sampled_out
 
 
 def step_time(generations: Generations) -> StepTime | None:
@@ -64,20 +108,21 @@ def _samples(block: Block) -> Ints:
     return np.array([(samples == NULL).sum(), samples.sum()])
 
 
-def throughput_gap(
-    run: Run, samples_per_second: float | None, step: StepTime | None, baseline: Analysis | None
-) -> Mean | None:
-    """Return the fraction of the baseline's throughput that is lost; None between different sizes."""
-    if samples_per_second is None or step is None or baseline is None or baseline.step is None:
-        return None
-    if not baseline.samples_per_second or run.size != baseline.run.size:
-        return None
-    kept = samples_per_second / baseline.samples_per_second
-    if step.ci95 is None or baseline.step.ci95 is None:
+def throughput_gap(rate: float, step: StepTime, base_rate: float, base_step: StepTime) -> Mean:
+    """Return the fraction of a baseline's throughput that is lost.
+
+    Args:
+        rate: samples per second of the run.
+        step: step time of the run.
+        base_rate: samples per second of the baseline.
+        base_step: step time of the baseline.
+    """
+    kept = rate / base_rate
+    if step.ci95 is None or base_step.ci95 is None:
         return Mean(1 - kept, None)
     relative = np.hypot(
         (step.ci95[1] - step.ci95[0]) / 2 / step.mean,
-        (baseline.step.ci95[1] - baseline.step.ci95[0]) / 2 / baseline.step.mean,
+        (base_step.ci95[1] - base_step.ci95[0]) / 2 / base_step.mean,
     )
     half = float(kept * relative)
     return Mean(1 - kept, (1 - kept - half, 1 - kept + half))
