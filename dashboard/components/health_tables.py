@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import RankSummary
+from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.views.log_health import RankLogs, stamps_measured, unplaced_stamps
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import share

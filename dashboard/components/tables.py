@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.result import RankSummary
+from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.formatting.numbers import share
 from stallscope.reports.tables import Table, clock, rank_cells, step_unit
 from stallscope.text.fixes import saved, speedup, speedup_interval

@@ -266,7 +266,7 @@ def late_card(found: Tensors) -> Any:
                 f"rank {one.rank:,}",
                 f"{one.last:,}",
                 percent(one.last / late.rounds),
-                NOTHING if one.behind_ms is None else amount(one.behind_ms, "ms"),
+                NOTHING if one.delay_ms is None else amount(one.delay_ms, "ms"),
             )
             for one in late.ranks[:_MOST_RANKS]
         ]

@@ -103,11 +103,11 @@ BY_LINE: Mapping[str, Follow] = {
 
 #: By the words, of pieces that have no line.
 BY_WORDS: Mapping[str, Follow] = {
-    "mixed precision, where it is not on yet": facts(compute_dtypes=("bfloat16",)),
+    "mixed precision, if it is not on yet": facts(compute_dtypes=("bfloat16",)),
     "or give it more workers": facts(loader_workers=16),
-    "Give the loaders CPU cores": facts(processors=64),
-    "Use fewer workers, or more CPU cores": facts(processors=64),
-    "Give a transform_fn of the loader": pool(room=None, waiting=None),
+    "Give the loaders CPU cores": facts(cpu_cores=64),
+    "Use fewer workers, or more CPU cores": facts(cpu_cores=64),
+    "Pass a transform_fn of the loader": pool(room=None, waiting=None),
     "Train for half a minute": pool(room=50, waiting=12.0),
     "neither is clearly ahead": pool(waiting=0.0),
     "Move MetricAverageCallback before": facts(averages_first=True),
@@ -118,7 +118,7 @@ BY_WORDS: Mapping[str, Follow] = {
 
 #: Pieces that are given where something was measured, and only there: the measurement.
 MEASURED: Mapping[str, str] = {
-    r"Give every rank as many samples per step": "samples per step and epoch: uneven_batches",
+    r"Give every rank the same number of samples": "samples per step and epoch: uneven_batches",
     r"^.*Replace hosts? ": "the host is late in most steps",
     r"Start rank \d+ like the others": "facts of this rank that differ from all others' facts",
     r"Start with the same weights": "weights of two ranks: weights_differ",
@@ -133,8 +133,8 @@ MEASURED: Mapping[str, str] = {
     r"^Augmentation takes longest": "the stages of the loader that ran alone",
     r"Give every rank its share of the CPU cores": "threads and cores: threads_oversubscribed",
     r"Start no more than \d+ ranks?": "threads and cores: threads_oversubscribed",
-    r"^Hold the .* of bus bandwidth": "only without --network-bandwidth",
-    r"^Look whether traffic between hosts is encrypted": "half of --network-bandwidth is not reached",
+    r"^Compare the .* of bus bandwidth": "only without --network-bandwidth",
+    r"^Check whether traffic between hosts is encrypted": "half of --network-bandwidth is not reached",
     r"^Make each batch cheaper": "input is late although nothing else is left to do",
 }
 

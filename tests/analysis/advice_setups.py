@@ -22,9 +22,9 @@ from stallscope.analysis.advice import (
     scaled_rate,
     sharding,
     shared_validation,
+    shorter_solo_work,
     shuffled_anew,
     slow_first_steps,
-    work_alone,
 )
 from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication import for_allreduce
@@ -47,8 +47,8 @@ KERAS = Setup(
     ranks=4,
     hosts={"alpha": 4},
     gpu=False,
-    processors=16,
-    ranks_there=4,
+    cpu_cores=16,
+    ranks_on_machine=4,
     batch_size=32,
     loader_workers=None,
     epochs=3,
@@ -98,7 +98,7 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         *even_work(setup),
         *sharding(setup),
         *scaled_rate(setup, 0.001),
-        *work_alone(setup, ("validation", "checkpoint")),
+        *shorter_solo_work(setup, ("validation", "checkpoint")),
         shared_validation(setup),
         checkpoints_on_rank_0(setup),
         averaged_metrics(setup),
@@ -148,9 +148,9 @@ def _example() -> tuple[Run, Ledger]:
 
 
 def _setups() -> Iterator[Setup]:
-    for setup, gpu, processors in product((KERAS, TORCH, DDP), (False, True), (4, 16)):
+    for setup, gpu, cpu_cores in product((KERAS, TORCH, DDP), (False, True), (4, 16)):
         hosts = ON_GPUS if gpu else {}
-        yield replace(setup, processors=processors, **hosts)
+        yield replace(setup, cpu_cores=cpu_cores, **hosts)
     for workers in (None, 2, 8):
         yield replace(TORCH, loader_workers=workers)
     yield replace(KERAS, settings={"HOROVOD_AUTOTUNE": "1"})
@@ -170,8 +170,8 @@ def _with_facts() -> Iterator[Setup]:
     yield replace(KERAS, passes=4)
     yield replace(KERAS, **ON_GPUS, compute_dtypes=("float16", "float32"))
     yield replace(TORCH, distributed_sampler=True, loader_workers=3, persistent_workers=False)
-    yield replace(TORCH, loader_workers=1, processors=2)
-    yield replace(TORCH, library=None, loader_workers=4, processors=None)
+    yield replace(TORCH, loader_workers=1, cpu_cores=2)
+    yield replace(TORCH, library=None, loader_workers=4, cpu_cores=None)
     yield replace(DDP, bucket_bytes=50 << 20, compression="none")
     for own in (KERAS, TORCH, DDP):
         for built in (("gloo",), ("mpi", "gloo"), ("nccl",)):
@@ -189,5 +189,5 @@ def _with_facts() -> Iterator[Setup]:
         unseen,
         replace(unseen, kind="ProcessPool"),
     ):
-        for processors in (16, None):
-            yield replace(TORCH, loader_workers=None, pool=pool, processors=processors)
+        for cpu_cores in (16, None):
+            yield replace(TORCH, loader_workers=None, pool=pool, cpu_cores=cpu_cores)

@@ -105,14 +105,14 @@ def test_facts_become_the_set_up(tmp_path: Path) -> None:
     setup = Setup.of(read(str(tmp_path))[0])
     assert (setup.framework, setup.library, setup.gpu) == ("keras", "horovod", True)
     assert setup.hosts == {"a": 2, "b": 2}
-    assert (setup.processors, setup.ranks_there, setup.spare_processors) == (16, 2, 7)
+    assert (setup.cpu_cores, setup.ranks_on_machine, setup.spare_cores) == (16, 2, 7)
 
 
 def test_facts_that_are_no_facts_are_not_known(tmp_path: Path) -> None:
     odd = {"framework": 7, "versions": [], "devices": "GPU", "cpu_count": "x", "settings": 1}
     write_job(tmp_path, replace(CLEAN, facts=odd))
     setup = Setup.of(read(str(tmp_path))[0])
-    assert (setup.framework, setup.library, setup.gpu, setup.processors) == (None,) * 4
+    assert (setup.framework, setup.library, setup.gpu, setup.cpu_cores) == (None,) * 4
     assert setup.settings == {}
 
 
@@ -141,7 +141,7 @@ def test_what_is_seen_once_is_not_kept() -> None:
 
 
 def test_without_processors_to_spare_parallel_maps_have_nothing_to_run_on() -> None:
-    crowded = replace(KERAS, processors=4)
+    crowded = replace(KERAS, cpu_cores=4)
     said = text(for_late_input(crowded))
     assert "4 ranks on a host have 4 CPU cores" in said
     assert "num_parallel_calls" not in said
@@ -150,7 +150,7 @@ def test_without_processors_to_spare_parallel_maps_have_nothing_to_run_on() -> N
 
 
 @pytest.mark.parametrize(
-    ("workers", "processors", "said"),
+    ("workers", "cpu_cores", "said"),
     [
         (0, 16, "it has none: `DataLoader(data, batch_size=32, num_workers=3, "),
         (2, 16, "it has 2: `DataLoader(data, batch_size=32, num_workers=3, "),
@@ -161,9 +161,9 @@ def test_without_processors_to_spare_parallel_maps_have_nothing_to_run_on() -> N
     ],
 )
 def test_workers_are_counted_against_processors(
-    workers: int | None, processors: int | None, said: str
+    workers: int | None, cpu_cores: int | None, said: str
 ) -> None:
-    setup = replace(TORCH, loader_workers=workers, processors=processors)
+    setup = replace(TORCH, loader_workers=workers, cpu_cores=cpu_cores)
     assert said in text(for_late_input(setup))
 
 
@@ -177,7 +177,7 @@ def test_memory_is_pinned_for_accelerators_only() -> None:
     [
         ("read", "interleave(tf.data.TFRecordDataset"),
         ("decode", "dataset.map(decode"),
-        ("augment", "because every epoch draws anew"),
+        ("augment", "because every epoch draws new random values"),
         ("batch", "dataset.batch(32, drop_remainder=True).map("),
     ],
 )
@@ -303,7 +303,7 @@ def test_nccl_is_asked_for_on_accelerators_only(ledger: Ledger) -> None:
 
 def test_the_network_is_held_against_what_it_gives_where_that_is_not_known(ledger: Ledger) -> None:
     two = replace(KERAS, hosts={"alpha": 2, "beta": 2})
-    assert "Hold the 1.5 GB/s" in text(for_allreduce(two, ledger, moved(100.0)))
+    assert "Compare the 1.5 GB/s" in text(for_allreduce(two, ledger, moved(100.0)))
     assert "--network-bandwidth" not in text(for_allreduce(two, ledger, moved(100.0, network=1.6)))
     assert "--network-bandwidth" not in text(for_allreduce(KERAS, ledger, moved(100.0)))
 
@@ -380,7 +380,7 @@ def test_mixed_precision_is_for_accelerators() -> None:
         (replace(CLEAN, allreduce_ms=15.0), None, "HOROVOD_AUTOTUNE=1"),
         (replace(CLEAN, slow={(1, "compute"): 6.0}), None, "Look at this rank's device"),
         (replace(CLEAN, compute_ms=26.0), CLEAN, "private_threadpool_size"),
-        (replace(CLEAN, seed=2), CLEAN, "what is left"),
+        (replace(CLEAN, seed=2), CLEAN, "forward and backward passes: only"),
     ],
 )
 def test_verdicts_come_with_their_own_advice(

@@ -51,10 +51,10 @@ UNSEEN = replace(THREADS, room=None, waiting=None, batched=False)
 def test_petastorms_queue_says_which_side_to_make_faster(
     pool: Pool, processors: int | None, said: str
 ) -> None:
-    setup = replace(TORCH, loader_workers=None, processors=processors, pool=pool)
+    setup = replace(TORCH, loader_workers=None, cpu_cores=processors, pool=pool)
     advice = text(for_late_input(setup))
     assert said in advice
-    assert f"of the 50 row groups that its queue holds {pool.waiting:.2g} waited" in advice
+    assert f"{pool.waiting:.2g} row groups waited in its queue, which holds 50" in advice
     assert "is not a DataLoader" not in advice
 
 
@@ -64,7 +64,7 @@ def test_a_queue_that_nobody_looked_into_is_looked_into_first() -> None:
     assert '`reader = make_reader(url, reader_pool_type="thread")`' in said
     assert "more workers than its 2: `reader = make_reader(url, " in said
     assert "is not a DataLoader" not in said
-    assert "more workers" not in text(for_late_input(replace(setup, processors=8)))
+    assert "more workers" not in text(for_late_input(replace(setup, cpu_cores=8)))
 
 
 def test_a_queue_in_between_blames_neither_side() -> None:
@@ -108,7 +108,7 @@ def test_a_queue_counts_where_it_was_looked_at_often(
     ("setup", "changes", "said"),
     [
         (KERAS, {**ON_GPUS, "reduces_with": ("gloo",)}, "HOROVOD_GPU_OPERATIONS=NCCL pip"),
-        (TORCH, {**ON_GPUS, "reduces_with": ("mpi", "gloo")}, "this one has mpi and gloo only"),
+        (TORCH, {**ON_GPUS, "reduces_with": ("mpi", "gloo")}, "this one uses mpi and gloo, and"),
         (DDP, {**ON_GPUS, "reduces_with": ("gloo",)}, 'init_process_group("nccl")'),
         (TORCH, {**TWO_HOSTS, "reduces_with": ("gloo",)}, "HOROVOD_WITH_MPI=1 pip"),
     ],

@@ -97,7 +97,7 @@ def test_rates_that_differ_are_said_with_the_first_epoch(tmp_path: Path) -> None
     changed = {"learning_rates": [[1, 0.05]]}
     finding = found(with_facts(run, changed, [3]), "learning_rates_differ")
     assert finding.severity == "error"
-    assert "Epoch 1 began with a rate of 0.1 on rank 0 and of 0.05 on rank 3" in finding.evidence
+    assert "Epoch 1 started with a rate of 0.1 on rank 0 and of 0.05 on rank 3" in finding.evidence
     assert "hvd.allreduce(loss" in finding.advice
 
 
@@ -136,7 +136,7 @@ OWN = {"name": "mine.AveragesItself"}
         ([STOPPING], "warning", "not among the callbacks"),
         ([OWN, PLATEAU, AVERAGE], "warning", "only after them"),
         ([PLATEAU, OWN], "warning", "not among the callbacks"),
-        ([BEST], "info", "that rank's best"),
+        ([BEST], "info", "best for that rank's data only"),
     ],
 )
 def test_metrics_are_averaged_before_anything_goes_by_them(
@@ -223,14 +223,14 @@ IN_ORDER = {"sampler": "SequentialSampler", "shuffles": False}
         (
             {**KERAS, "shuffled": "never"},
             "info",
-            "nothing shuffles them before training",
+            "nothing shuffles samples before training",
             "dataset.shuffle(10_000)`",
         ),
         ({**TORCH, "orders": drawn(0, 0)}, "warning", "set_epoch", "sampler.set_epoch(epoch)"),
         (
             {**DDP, "orders": [IN_ORDER] * 2},
             "info",
-            "nothing shuffles them before training",
+            "nothing shuffles samples before training",
             "DistributedSampler(data",
         ),
     ],
@@ -279,8 +279,8 @@ def test_rows_that_are_more_bytes_than_the_whole_are_gathered_in_vain(tmp_path: 
     finding = found(trained(tmp_path, KERAS, **gathered(4000)), "sparse_gradients")
     assert finding.severity == "warning"
     # 3 other ranks × 4,000 rows of 264 bytes, against 2 · ¾ of 256 kB.
-    assert "embedding (1,000 × 64) each rank gives 4,000 rows" in finding.evidence
-    assert "gets 3.17 MB of the others'" in finding.evidence
+    assert "embedding (1,000 × 64) each rank sends 4,000 rows" in finding.evidence
+    assert "receives 3.17 MB from the others" in finding.evidence
     assert "it would be 0.384 MB" in finding.evidence
     assert "sparse_as_dense=True" in finding.advice
     assert "Not for large vocabularies" in finding.advice

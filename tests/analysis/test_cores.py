@@ -57,7 +57,7 @@ def test_only_horovods_pytorch_keeps_a_core_busy_while_it_waits(
 ) -> None:
     run = run_of(tmp_path, 1, 2, framework=framework, versions=versions)
     assert CoreUse.of(run).waiting_is_busy == busy
-    assert ("polls meanwhile" in analyse(run).bottleneck.evidence) == busy
+    assert ("Horovod polls while it waits" in analyse(run).bottleneck.evidence) == busy
 
 
 @pytest.mark.parametrize(

@@ -319,12 +319,10 @@ def with_samples(run: Run, rank: int, samples: int) -> Run:
 def test_uneven_batches_and_shards_are_said_with_both_sizes(tmp_path: Path) -> None:
     run = with_samples(run_of(tmp_path, CLEAN), rank=1, samples=40)
     batches = found(run, "uneven_batches")
-    assert "Rank 1 works through 40.0 samples per step and rank 0 through 32.0" in batches.evidence
+    assert "Rank 1 processes 40.0 samples per step and rank 0 32.0" in batches.evidence
     assert "rank 1 has 25.0% more to compute" in batches.evidence
     shards = found(run, "uneven_shards")
-    assert (
-        "Rank 1 works through 4,000 samples in an epoch and rank 0 through 3,200" in shards.evidence
-    )
+    assert "Rank 1 processes 4,000 samples in an epoch and rank 0 3,200" in shards.evidence
     assert [finding.severity for finding in (batches, shards)] == ["warning", "warning"]
 
 
@@ -339,14 +337,14 @@ def test_batch_sizes_tell_where_samples_were_not_counted(tmp_path: Path) -> None
     run = with_steps(run_of(tmp_path, CLEAN), lambda row: {**row, "samples": None})
     assert codes(run) == []
     finding = found(with_facts(run, {"batch_size": 64}, [3]), "uneven_batches")
-    assert "Rank 3 works through 64.0 samples per step and rank 0 through 32.0" in finding.evidence
+    assert "Rank 3 processes 64.0 samples per step and rank 0 32.0" in finding.evidence
     assert "uneven_shards" not in codes(with_facts(run, {"batch_size": 64}, [3]))
 
 
 def test_shards_are_uneven_where_epochs_have_different_lengths(tmp_path: Path) -> None:
     run = shortened(run_of(tmp_path, CLEAN), rank=2, steps=10)
     finding = found(run, "uneven_shards")
-    assert "through 3,200 samples in an epoch and rank 2 through 2,880" in finding.evidence
+    assert "processes 3,200 samples in an epoch and rank 2 2,880" in finding.evidence
     assert "uneven_batches" not in codes(run)
 
 
@@ -612,7 +610,7 @@ def test_validation_on_all_ranks_is_said_with_its_cost(tmp_path: Path) -> None:
     finding = found(run, "validation_on_all_ranks")
     assert finding.severity == "info"
     assert "4 of 4 ranks (ranks 0–3)" in finding.evidence
-    assert f"0.8 s of every rank, {0.8 / seconds_of(run):.1%} of the job" in finding.evidence
+    assert f"0.8 s on every rank, {0.8 / seconds_of(run):.1%} of the job" in finding.evidence
     assert "MetricAverageCallback" in finding.advice
     assert "2 of 4 ranks (ranks 1 and 2)" in (
         found(only(run, "validation", [1, 2]), "validation_on_all_ranks").evidence
@@ -645,7 +643,7 @@ def test_one_rank_that_works_while_the_others_wait(tmp_path: Path, rank: int) ->
     finding = found(alone, "rank_0_alone")
     assert finding.severity == "info"
     assert finding.title == f"Rank {rank} works while the others wait"
-    assert f"Rank {rank} did 4 checkpoints and 4 validations alone" in finding.evidence
+    assert f"Only rank {rank} did 4 checkpoints and 4 validations;" in finding.evidence
     # After the last epoch nobody waits any more.
     cost = float(finding.evidence.partition("waited ")[2].split()[0])
     assert cost == pytest.approx(3 * 0.5, abs=0.1)
@@ -655,7 +653,7 @@ def test_one_rank_that_works_while_the_others_wait(tmp_path: Path, rank: int) ->
 def test_what_one_rank_does_beside_the_common_work_is_counted_alone(tmp_path: Path) -> None:
     job = replace(CLEAN, epochs=4, validation_ms=400, checkpoint_ms=100)
     finding = found(only(run_of(tmp_path, job), "checkpoint", [0]), "rank_0_alone")
-    assert "Rank 0 did 4 checkpoints alone" in finding.evidence
+    assert "Only rank 0 did 4 checkpoints;" in finding.evidence
     cost = float(finding.evidence.partition("waited ")[2].split()[0])
     assert cost == pytest.approx(3 * 0.1, abs=0.1)
 

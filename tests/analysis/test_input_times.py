@@ -14,7 +14,7 @@ from support.input_times import measured
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.findings.input_alone import stage_times
+from stallscope.analysis.findings.loader_rates import stage_times
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.reports.json_report import document
 
@@ -65,7 +65,7 @@ def test_the_verdict_says_which_stage_takes_most_and_advises_by_it() -> None:
         verdict.evidence
     )
     assert "that a rank trains on synthetic data" in verdict.evidence
-    assert "augment takes most: Map(flip), 6.5 ms of a batch's 40 ms." in verdict.evidence
+    assert "longest stage is augment: Map(flip), 6.5 ms of a batch's 40 ms." in verdict.evidence
     assert verdict.advice[0].startswith("Augmentation takes longest")
 
 

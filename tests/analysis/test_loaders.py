@@ -11,7 +11,7 @@ from simulator import Always, Fault, Fixed, Job, Noise, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.stragglers.lateness import late_cells
-from stallscope.analysis.stragglers.loaders import pace_unseen, with_loaders_at_work
+from stallscope.analysis.stragglers.loaders import peer_limit_unknown, with_loaders_at_work
 from stallscope.analysis.stragglers.replay import ASSUMED_MS
 from stallscope.arrays.blocks import LocalMatrix
 
@@ -155,7 +155,7 @@ def test_a_rank_that_waits_for_the_hand_over_of_its_batch_does_not_starve() -> N
     ledger = replace(recorded, cells=recorded.cells.merged_with(handed_over))
     assert (fetch[:, 0] > 0.05 * ledger.total).mean() > 0.3
     assert with_loaders_at_work(ledger) is ledger
-    assert pace_unseen(ledger, [1])
+    assert peer_limit_unknown(ledger, [1])
 
 
 def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without_them() -> None:

@@ -20,7 +20,7 @@ from stallscope.analysis.history.regression import (
     History,
     regression,
 )
-from stallscope.analysis.result import StepTime
+from stallscope.analysis.ledger.figures import StepTime
 
 JOB = Job(ranks=2, steps=80, noise=Noise(cv=0.05))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

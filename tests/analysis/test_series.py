@@ -70,6 +70,6 @@ def test_work_every_so_many_steps_is_a_finding() -> None:
     job = replace(JOB, faults=(Fault("other", 250, when=EveryNth(20, phase=7)),))
     said = finding(analysis_of(job), "slow_every_nth_step")
     assert said is not None
-    assert "Every 20 steps one takes" in said.evidence
+    assert "One step in every 20 takes" in said.evidence
     assert "most of it in other" in said.evidence
     assert finding(analysis_of(replace(job, faults=())), "slow_every_nth_step") is None

@@ -160,7 +160,7 @@ def test_extra_work_on_rank_0_is_a_finding() -> None:
     found = analysis_of(replace(JOB, faults=(Fault("other", 20, ranks=(0,)),)))
     (said,) = [one for one in found.findings if one.code == "rank_0_extra_work"]
     (one,) = found.stragglers
-    assert said.evidence.startswith(f"{one.excess_ms.value:.1f} ms more than the others'")
+    assert said.evidence.startswith(f"It takes {one.excess_ms.value:.1f} ms longer than its peers")
     assert f"wait {one.cost_ms.value:.1f} ms per step" in said.evidence
     other_rank = analysis_of(replace(JOB, faults=(Fault("other", 20, ranks=(1,)),)))
     assert "rank_0_extra_work" not in [one.code for one in other_rank.findings]

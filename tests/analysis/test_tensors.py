@@ -109,7 +109,7 @@ def test_a_real_step(tmp_path: Path) -> None:
     assert (found.lateness.rounds, found.lateness.together) == (1, 0)
     first = found.lateness.ranks[0]
     assert (first.rank, first.last) == (1, 1)
-    assert first.behind_ms == pytest.approx(2.748)
+    assert first.delay_ms == pytest.approx(2.748)
     (size,) = by_size(found.fusion, 2)
     assert size.bandwidth == pytest.approx(5160 / 261e3)
 
@@ -181,8 +181,8 @@ def test_fused_tensors_are_one_round_and_a_cycle_is_no_lateness() -> None:
     assert late is not None
     assert (late.rounds, late.together, late.cycle_ms) == (3, 1, 1.0)
     assert [(one.rank, one.last) for one in late.ranks] == [(1, 2), (0, 0)]
-    assert late.ranks[0].behind_ms == pytest.approx(5.003)
-    assert late.ranks[1].behind_ms is None
+    assert late.ranks[0].delay_ms == pytest.approx(5.003)
+    assert late.ranks[1].delay_ms is None
     assert (found.negotiations, found.ticked) == (10, 9)
     assert found.cycles is not None
     assert (found.cycles.count, found.cycles.median_ms) == (90, 1.0)
@@ -253,7 +253,7 @@ def in_blocks(made: Made, block_us: int) -> Made:
 
 def test_a_step_begins_with_a_gradient_that_the_step_before_had() -> None:
     steps = tensors(training(5)).steps
-    assert steps.begin_us.tolist() == [1000, 11_000, 21_000, 31_000, 41_000]
+    assert steps.start_us.tolist() == [1000, 11_000, 21_000, 31_000, 41_000]
     assert steps.step_ms[:4].tolist() == [10.0] * 4
     assert np.isnan(steps.step_ms[4])
     assert steps.tensors.tolist() == [3] * 5

@@ -55,7 +55,7 @@ def test_a_slow_loader_on_all_ranks_is_input_and_names_no_rank(tmp_path: Path, r
 def test_without_a_baseline_the_assumption_is_said(tmp_path: Path) -> None:
     found = analysis_of(tmp_path, replace(CLEAN, input_ms=13.0))
     assert found.bottleneck.kind == "input"
-    assert "A synthetic baseline would tell" in found.bottleneck.evidence
+    assert "A synthetic baseline would show" in found.bottleneck.evidence
     assert "no_baseline" in [finding.code for finding in found.findings]
 
 

@@ -11,7 +11,7 @@ from simulator import Bursts, Fault, Fixed, Job, Noise, Ramp, Ring, Tree, simula
 from stallscope.analysis import Analysis, analyse, ask
 from stallscope.analysis.gains.what_if import WhatIf, saving
 from stallscope.analysis.network.communication import (
-    Measured,
+    MeasuredAllreduce,
     expected_imbalance,
     fit_communication,
 )
@@ -141,7 +141,9 @@ def test_a_run_on_one_rank_has_no_communication_to_project() -> None:
 
 def test_the_model_finds_latency_and_bandwidth() -> None:
     ring = Ring(bytes=50_000_000, bandwidth_gb_s=5.0, latency_us=100.0)
-    runs = [Measured(n, 50_000_000, Mean(ring.transfer_ms(n), None)) for n in (2, 4, 8, 16, 32)]
+    runs = [
+        MeasuredAllreduce(n, 50_000_000, Mean(ring.transfer_ms(n), None)) for n in (2, 4, 8, 16, 32)
+    ]
     model = fit_communication(runs)
     assert model is not None
     assert model.kind == "ring"

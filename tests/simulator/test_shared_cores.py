@@ -129,7 +129,7 @@ def test_logs_show_the_analysis_that_cores_are_shared() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "what"),
-    [({"cores_per_host": 0}, "cores_per_host is 0"), ({"prefetch": 2}, "run ahead")],
+    [({"cores_per_host": 0}, "cores_per_host is 0"), ({"prefetch": 2}, "prefetching loaders")],
 )
 def test_what_is_not_simulated_is_refused(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(ValueError, match=what):
@@ -137,5 +137,5 @@ def test_what_is_not_simulated_is_refused(changes: dict[str, Any], what: str) ->
 
 
 def test_a_late_bucket_burns_nothing() -> None:
-    with pytest.raises(ValueError, match="burns no CPU"):
+    with pytest.raises(ValueError, match="cannot burn CPU"):
         Fault("compute", 10, bucket=True, burns=1)

@@ -142,7 +142,9 @@ def test_the_verdict_says_what_takes_most_and_advises_by_it(keras: Measured) -> 
     found = analyse(run)
     assert found.bottleneck.kind == "input"
     assert "less than the" in found.bottleneck.evidence
-    assert "augment takes most: ParallelMap(of_keras.slow_augment)" in found.bottleneck.evidence
+    assert (
+        "longest stage is augment: ParallelMap(of_keras.slow_augment)" in found.bottleneck.evidence
+    )
     assert found.bottleneck.advice[0].startswith("Augmentation takes longest")
     assert found.input_rates is not None
     assert found.input_rates.enough is False

@@ -1,4 +1,4 @@
-"""Logs of made-up jobs whose truth is known: for tests, for the docs, and to score the analysis."""
+"""Simulate logs of jobs with known truth: for tests, for the docs, and to score the analysis."""
 
 from .clocks import Clocks, Jump, Slew
 from .communication import Fixed, Ring, Tree

@@ -1,4 +1,4 @@
-"""A job that cannot be is refused with a sentence, before anything is simulated."""
+"""Check that a job is valid before it is simulated."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _AT_LEAST_ZERO = (
 
 
 def check(job: Job) -> None:
-    """Refuse the job where it cannot be.
+    """Check a job.
 
     Raises:
-        ValueError: what is wrong, and what there is instead.
+        ValueError: the job is invalid; the message says what is wrong and what is allowed.
     """
     _check_sizes(job)
     _check_ranks(job)
@@ -43,19 +43,19 @@ def check(job: Job) -> None:
 
 def _check_sizes(job: Job) -> None:
     if job.cores_per_host is not None and not job.cores_per_host >= 1:
-        raise ValueError(f"cores_per_host is {job.cores_per_host}; it is None, or 1 or more")
+        raise ValueError(f"cores_per_host is {job.cores_per_host}; it must be None or at least 1")
     if job.cores_per_host is not None and job.prefetch:
-        raise ValueError("loaders that run ahead (prefetch) are not simulated on shared cores")
+        raise ValueError("prefetching loaders (prefetch) are not simulated on shared cores")
     for least, names in ((1, _AT_LEAST_ONE), (0, _AT_LEAST_ZERO)):
         for name in names:
             if not getattr(job, name) >= least:
-                raise ValueError(f"{name} is {getattr(job, name)}; it is {least} or more")
+                raise ValueError(f"{name} is {getattr(job, name)}; it must be at least {least}")
     if not 0 <= job.lost_rows <= 1:
-        raise ValueError(f"lost_rows is {job.lost_rows}; it is a share between 0 and 1")
+        raise ValueError(f"lost_rows is {job.lost_rows}; it must be between 0 and 1")
     if not all(factor > 0 for factor in job.samples_factor.values()):
-        raise ValueError("a factor in samples_factor is not above 0")
+        raise ValueError("all factors in samples_factor must be above 0")
     if not all(0 <= steps <= job.steps for steps in job.cut_ranks.values()):
-        raise ValueError(f"a log in cut_ranks does not hold between 0 and {job.steps} steps")
+        raise ValueError(f"a log in cut_ranks must have between 0 and {job.steps} steps")
 
 
 def _check_ranks(job: Job) -> None:
@@ -74,14 +74,14 @@ def _check_ranks(job: Job) -> None:
                     f"{where} names rank {rank}; the job's ranks are 0 to {job.ranks - 1}"
                 )
     if len(set(job.lost_ranks)) == job.ranks:
-        raise ValueError("every rank is in lost_ranks; without any log there is no run")
+        raise ValueError("every rank is in lost_ranks; at least one rank must have a log")
 
 
 def _check_hosts(job: Job) -> None:
     names, count = job.hosts, job.host_count
     if len(names) != count or len(set(names)) != count:
         raise ValueError(
-            f"host_names holds {len(set(names))} different names for {count} hosts: "
+            f"host_names contains {len(set(names))} different names for {count} hosts: "
             f"{job.ranks} ranks, {job.ranks_per_host} per host"
         )
     for index, fault in enumerate(job.faults):
@@ -100,7 +100,7 @@ def _check_clocks(job: Job) -> None:
     changes += [(jump.host, jump.step) for jump in clocks.jumps]
     for host, step in changes:
         if host == 0:
-            raise ValueError("host 0 has the clock that the truth is told in; change another's")
+            raise ValueError("host 0 has the true clock; change the clock of another host")
         if not 0 < host < hosts:
             raise ValueError(f"the clock of host {host} changes; the hosts are 0 to {hosts - 1}")
         if step >= job.steps:

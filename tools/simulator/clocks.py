@@ -1,4 +1,4 @@
-"""The hosts' monotonic clocks: none agrees with another, and none keeps its pace."""
+"""Clocks of hosts with offsets, drifts, slews and jumps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Slew:
 
 @dataclass(frozen=True)
 class Jump:
-    """A host's clock is set forward in the middle of the compute of a step (of its first rank)."""
+    """A host's clock is set forward in the middle of a step's compute, on the host's first rank."""
 
     host: int
     step: int
@@ -32,7 +32,7 @@ class Jump:
 
 @dataclass(frozen=True)
 class Clocks:
-    """How the hosts' clocks differ. Host 0 has the clock that the truth is told in."""
+    """The differences between the hosts' clocks; host 0 has the true clock."""
 
     #: The other hosts' offsets are uniform between minus and plus this.
     offset_s: float = 0.0
@@ -40,12 +40,12 @@ class Clocks:
     drift_ppm: float = 0.0
     slews: Sequence[Slew] = ()
     jumps: Sequence[Jump] = ()
-    #: The hosts' offsets one by one, instead of drawn ones.
+    #: The offset of each host, instead of random ones.
     offsets_ms: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if not (self.offset_s >= 0 and self.drift_ppm >= 0):
-            raise ValueError("offset_s and drift_ppm of the clocks are 0 or more")
+            raise ValueError("offset_s and drift_ppm of the clocks must be at least 0")
         for slew in self.slews:
             if not 0 <= slew.first_step <= slew.last_step:
                 raise ValueError(
@@ -56,12 +56,12 @@ class Clocks:
                 raise ValueError(f"a clock cannot jump in step {jump.step}")
 
     @property
-    def furthest_ms(self) -> float:
-        """How far behind host 0 a host may begin."""
+    def largest_lag_ms(self) -> float:
+        """Return the largest lag of a host's clock relative to host 0's at the start."""
         return max([self.offset_s * 1e3, *(-ms for ms in self.offsets_ms)])
 
     def draw(self, random: np.random.Generator, hosts: int) -> tuple[Ints, npt.NDArray[np.float64]]:
-        """The hosts' offsets in nanoseconds, and their drifts in parts per million."""
+        """Draw the hosts' offsets in nanoseconds and their drifts in parts per million."""
         offsets = random.uniform(-1, 1, hosts) * self.offset_s * 1e6
         drifts = random.standard_normal(hosts) * self.drift_ppm
         if len(self.offsets_ms):
@@ -72,13 +72,13 @@ class Clocks:
 
 @dataclass(frozen=True)
 class HostClock:
-    """One host's clock against true time."""
+    """One host's clock relative to true time."""
 
     offset: int = 0
     drift_ppm: float = 0.0
-    #: When drift begins to count.
+    #: When drift starts.
     start: int = 0
-    #: Slews as begin, end and ppm; jumps as moment and nanoseconds.
+    #: Slews as start, end and ppm; jumps as time and nanoseconds.
     slews: tuple[tuple[int, int, float], ...] = ()
     jumps: tuple[tuple[int, int], ...] = ()
 
@@ -88,17 +88,17 @@ class HostClock:
         return not (self.drift_ppm or self.slews or self.jumps)
 
     def ahead(self, at: Ints) -> Ints:
-        """How far the clock is ahead at these true times, in whole microseconds."""
+        """Return how far the clock is ahead at these true times, rounded to whole microseconds."""
         if self.constant:
             return np.broadcast_to(np.int64(self.offset), at.shape)
         gained = (at - self.start) * (self.drift_ppm * 1e-6)
-        for begin, end, ppm in self.slews:
-            gained += (at.clip(begin, end) - begin) * (ppm * 1e-6)
+        for start, end, ppm in self.slews:
+            gained += (at.clip(start, end) - start) * (ppm * 1e-6)
         ahead = whole_microseconds(gained / 1e3) + self.offset
-        for moment, ns in self.jumps:
-            ahead += np.where(at >= moment, ns, 0)
+        for jumped_at, ns in self.jumps:
+            ahead += np.where(at >= jumped_at, ns, 0)
         return ahead
 
     def read(self, at: Ints) -> Ints:
-        """What the clock shows at these true times."""
+        """Return the clock's readings at these true times."""
         return at + self.ahead(at) if self.offset or not self.constant else at

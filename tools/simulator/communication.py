@@ -1,4 +1,4 @@
-"""How long gradients take to reduce once the last rank is ready."""
+"""Models of the time that a reduction takes once the last rank is ready."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from math import ceil, log2
 
 @dataclass(frozen=True)
 class Fixed:
-    """The same for any number of ranks."""
+    """A fixed time for any number of ranks."""
 
     ms: float
 
     def __post_init__(self) -> None:
         if not self.ms >= 0:
-            raise ValueError(f"the communication takes {self.ms} ms; it is 0 or more")
+            raise ValueError(f"the communication takes {self.ms} ms; it must be at least 0")
 
     def transfer_ms(self, ranks: int) -> float:
-        """Mean exposed time per step; one rank does not reduce."""
+        """Return the mean exposed time per step; 0 for one rank."""
         return self.ms if ranks > 1 else 0.0
 
     @property
@@ -26,19 +26,23 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class _Modelled:
-    #: Gradients reduced per step.
+class _BandwidthModel:
+    """A time that depends on latency and bandwidth."""
+
+    #: Bytes of gradients reduced per step.
     bytes: int
     bandwidth_gb_s: float
     latency_us: float = 10.0
-    #: What backward hides of it.
+    #: The part that backward hides.
     overlap_ms: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.bytes >= 0 and self.latency_us >= 0 and self.overlap_ms >= 0):
-            raise ValueError("bytes, latency_us and overlap_ms of the communication are 0 or more")
+            raise ValueError(
+                "bytes, latency_us and overlap_ms of the communication must be at least 0"
+            )
         if not self.bandwidth_gb_s > 0:
-            raise ValueError(f"the bandwidth is {self.bandwidth_gb_s} GB/s; it is more than 0")
+            raise ValueError(f"the bandwidth is {self.bandwidth_gb_s} GB/s; it must be above 0")
 
     @property
     def gradient_bytes(self) -> int | None:
@@ -52,21 +56,21 @@ class _Modelled:
 
 
 @dataclass(frozen=True)
-class Ring(_Modelled):
+class Ring(_BandwidthModel):
     """Ring allreduce: reduce-scatter and allgather, N − 1 hops of bytes/N each.
 
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
     """
 
     def transfer_ms(self, ranks: int) -> float:
-        """Mean exposed time per step."""
+        """Return the mean exposed time per step."""
         if ranks < 2:
             return 0.0
         return self._exposed_ms(2 * (ranks - 1), 2 * (ranks - 1) / ranks)
 
 
 @dataclass(frozen=True)
-class Tree(_Modelled):
+class Tree(_BandwidthModel):
     """Pipelined double binary tree: up and down log2 N levels, every byte sent twice.
 
     Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
@@ -74,7 +78,7 @@ class Tree(_Modelled):
     """
 
     def transfer_ms(self, ranks: int) -> float:
-        """Mean exposed time per step."""
+        """Return the mean exposed time per step."""
         if ranks < 2:
             return 0.0
         return self._exposed_ms(2 * ceil(log2(ranks)), 2.0)

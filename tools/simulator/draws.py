@@ -1,4 +1,4 @@
-"""Random numbers by purpose, so that what one part of a job draws never moves another part's draws."""
+"""Random numbers by purpose, so that the draws of one part of a job never change those of another."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-#: Nanoseconds; every time of a simulated job is whole microseconds, as in the logs.
+#: Nanoseconds. All times of a simulated job are whole microseconds, as in the logs.
 US = 1_000
 MS = 1_000_000
 
-# Ranks are drawn in blocks of about this many cells: more would only cost memory.
+# Ranks are drawn in blocks of about this many cells to limit memory.
 _BLOCK = 1 << 20
 
 
 class Purpose(IntEnum):
-    """What random numbers are for. The numbers are part of every seed: never change one."""
+    """Purposes of random numbers. The values are part of every seed: never change one."""
 
     INPUT = 1
     COMPUTE = 2
@@ -36,18 +36,18 @@ class Purpose(IntEnum):
 
 
 def generator(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:
-    """The generator of one purpose of a job."""
+    """Return the random generator of one purpose of a job."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), index)))
 
 
 def blocks(ranks: int, steps: int) -> list[slice]:
-    """The ranks in blocks that fit a cache rather than the memory."""
+    """Split the ranks into blocks that fit the CPU cache."""
     size = max(1, _BLOCK // max(1, steps))
     return [slice(first, min(first + size, ranks)) for first in range(0, ranks, size)]
 
 
 def lognormal(normal: Floats, cv: float) -> Floats:
-    """Standard normal values as factors with mean 1 and the coefficient of variation, in place."""
+    """Turn standard normal values into factors with mean 1 and a coefficient of variation, in place."""
     sigma = float(np.sqrt(np.log1p(cv**2)))
     normal *= np.float32(sigma)
     normal -= np.float32(sigma**2 / 2)
@@ -55,10 +55,10 @@ def lognormal(normal: Floats, cv: float) -> Floats:
 
 
 def nanoseconds(ms: float) -> int:
-    """A time in nanoseconds, rounded to whole microseconds."""
+    """Convert milliseconds to nanoseconds, rounded to whole microseconds."""
     return round(ms * 1e3) * US
 
 
 def whole_microseconds(microseconds: npt.NDArray[np.floating]) -> Ints:
-    """The same of many times, given in microseconds."""
+    """Convert microseconds to nanoseconds, rounded to whole microseconds."""
     return np.asarray(np.rint(microseconds).astype(np.int64) * US)

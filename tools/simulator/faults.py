@@ -1,6 +1,6 @@
-"""What is wrong with a job: who is late, in which stage, and when.
+"""Faults of a job: which ranks are late, in which stage, and when.
 
-Steps are counted from 0 with the job's first step, whatever number the logs give it.
+Steps are counted from 0 at the job's first step, whatever number it has in the logs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STAGES = ("input", "compute", "other")
 
 @dataclass(frozen=True)
 class Always:
-    """In every step."""
+    """The fault occurs in every step."""
 
     def weight(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Floats:
         return np.ones((1, len(in_epoch)), np.float32)
@@ -25,28 +25,28 @@ class Always:
 
 @dataclass(frozen=True)
 class Bursts:
-    """In episodes that begin at random on each affected rank, independently of the others'."""
+    """The fault occurs in episodes that start at random, independently on each affected rank."""
 
-    #: Mean number of steps from the start of one episode to that of the next.
+    #: Mean number of steps between the starts of two episodes.
     every: float = 50.0
-    #: Steps that an episode lasts; one that begins within another prolongs it.
+    #: Steps that an episode lasts; an episode that starts within another extends it.
     length: int = 3
 
     def __post_init__(self) -> None:
         if not (self.every >= 1 and self.length >= 1):
-            raise ValueError("bursts come every 1 or more steps and last 1 or more")
+            raise ValueError("every and length of bursts must be at least 1 step")
 
     def weight(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Floats:
-        begins = random.random((ranks, len(in_epoch)), dtype=np.float32) < 1 / self.every
-        begun = np.cumsum(begins, axis=1, dtype=np.int32)
-        ended = np.zeros_like(begun)
-        ended[:, self.length :] = begun[:, : -self.length]
-        return (begun > ended).astype(np.float32)
+        starts = random.random((ranks, len(in_epoch)), dtype=np.float32) < 1 / self.every
+        started = np.cumsum(starts, axis=1, dtype=np.int32)
+        ended = np.zeros_like(started)
+        ended[:, self.length :] = started[:, : -self.length]
+        return (started > ended).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """From nothing at ``first`` to twice the fault at ``last`` (the last step), and so from then on."""
+    """The fault grows from 0 at ``first`` to twice its size at ``last`` (default: the last step)."""
 
     first: int = 0
     last: int | None = None
@@ -57,13 +57,13 @@ class Ramp:
 
     def weight(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Floats:
         last = len(in_epoch) - 1 if self.last is None else self.last
-        risen = (np.arange(len(in_epoch)) - self.first) / max(1, last - self.first)
-        return np.asarray((2 * risen.clip(0, 1))[None], np.float32)
+        progress = (np.arange(len(in_epoch)) - self.first) / max(1, last - self.first)
+        return np.asarray((2 * progress.clip(0, 1))[None], np.float32)
 
 
 @dataclass(frozen=True)
 class EveryNth:
-    """In every n-th step, counted within the epoch, beginning with ``phase``."""
+    """The fault occurs in every n-th step of an epoch, starting with ``phase``."""
 
     n: int
     phase: int = 0
@@ -78,7 +78,7 @@ class EveryNth:
 
 @dataclass(frozen=True)
 class Between:
-    """From step ``first`` to step ``last``, both of them included."""
+    """The fault occurs from step ``first`` to step ``last``, both included."""
 
     first: int
     last: int
@@ -97,51 +97,51 @@ When = Always | Bursts | Ramp | EveryNth | Between
 
 @dataclass(frozen=True)
 class Fault:
-    """A stage that takes longer than it should, on some ranks or on all."""
+    """A stage that takes longer than normal, on some ranks or on all."""
 
     stage: str
-    #: What it adds in an affected step, on average.
+    #: The mean time that the fault adds in an affected step.
     ms: float
-    #: Ranks that have it, and names of hosts whose ranks all have it; where neither is named, all.
+    #: Affected ranks, and hosts of which all ranks are affected; without either, all ranks.
     ranks: Sequence[int] = ()
     hosts: Sequence[str] = ()
-    #: Only one of these ranks at a time has it, drawn anew every so many steps. 0: all of them.
+    #: Steps after which the fault moves to another of these ranks, at random. 0: all ranks have it.
     rotating: int = 0
     when: When = field(default_factory=Always)
-    #: Coefficient of variation of what it adds, independent in every rank and step.
+    #: Coefficient of variation of the added time, independent for every rank and step.
     cv: float = 0.1
-    #: The rank is late for an early bucket of gradients only: its own ``ready`` does not move, the
-    #: transfer takes longer. Timestamps around the whole reduction cannot tell that from a slow network.
+    #: The rank is late only for an early bucket of gradients: its ``ready`` stays, but the transfer is
+    #: longer. Timestamps around the whole reduction cannot distinguish that from a slow network.
     bucket: bool = False
-    #: Threads that work on CPU cores for as long as it lasts. 0: the rank sleeps meanwhile. It matters
-    #: where ranks share cores (``Job.cores_per_host``).
+    #: Threads that are busy on CPU cores during the fault. 0: the rank sleeps. This matters if ranks
+    #: share cores (``Job.cores_per_host``).
     burns: int = 0
 
     def __post_init__(self) -> None:
         if self.stage not in STAGES:
             raise ValueError(f"there is no stage {self.stage!r}; there are {', '.join(STAGES)}")
         if not (self.ms >= 0 and self.cv >= 0 and self.rotating >= 0 and self.burns >= 0):
-            raise ValueError("ms, cv, rotating and burns of a fault are 0 or more")
+            raise ValueError("ms, cv, rotating and burns of a fault must be at least 0")
         if self.bucket and self.stage != "compute":
             raise ValueError(f"gradients are late in compute, not in {self.stage}")
         if self.bucket and self.burns:
-            raise ValueError("a fault that delays an early bucket of gradients burns no CPU")
+            raise ValueError("a fault that delays an early bucket of gradients cannot burn CPU")
 
     def delays(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Ints:
-        """Nanoseconds that it adds: affected ranks × steps.
+        """Draw the nanoseconds that the fault adds, affected ranks × steps.
 
         Args:
-            random: the fault's own generator.
-            ranks: how many ranks are affected.
-            in_epoch: per step, its number within its epoch.
+            random: the fault's generator.
+            ranks: the number of affected ranks.
+            in_epoch: the position of each step in its epoch.
         """
         steps = len(in_epoch)
         weight = self.when.weight(random, ranks, in_epoch)
         added = lognormal(random.standard_normal((ranks, steps), dtype=np.float32), self.cv)
         added *= weight
         if self.rotating:
-            turns = random.integers(ranks, size=-(-steps // self.rotating))
-            whose = np.repeat(turns, self.rotating)[:steps]
-            added *= np.arange(ranks)[:, None] == whose
+            chosen = random.integers(ranks, size=-(-steps // self.rotating))
+            affected = np.repeat(chosen, self.rotating)[:steps]
+            added *= np.arange(ranks)[:, None] == affected
         added *= np.float32(self.ms * 1e3)
         return whole_microseconds(added)

@@ -1,4 +1,4 @@
-"""What is simulated: a job of ranks on hosts, healthy but for its faults."""
+"""The description of a simulated job: ranks on hosts, noise, clocks and faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .draws import Ints
 from .faults import Fault
 from .noise import Noise
 
-# Far from any seed that people count with.
+# Far from any seed in common use.
 _BASELINE_SEED = 1_000_003
 
 
@@ -25,47 +25,47 @@ class Job:
 
     ranks: int = 8
     steps: int = 500
-    #: Epochs of equal length; the last one has what is left.
+    #: Epochs of equal length; the last one may be shorter.
     epochs: int = 1
     ranks_per_host: int = 8
-    #: CPU cores that the ranks of a host share: input, compute and other are work for one core, and
-    #: faults that burn CPU for as many as they have threads. A rank that sleeps, or waits in allreduce,
-    #: needs none. None: cores are never short.
+    #: CPU cores that the ranks of a host share. Input, compute and other need one core, and faults that
+    #: burn CPU one core per thread. A rank that sleeps, or waits in allreduce, needs none. None: there
+    #: are always enough cores.
     cores_per_host: int | None = None
     input_ms: float = 4.0
-    #: Batches that a rank's loader makes ahead of it: ``input_ms`` (and a fault in input) is what
-    #: making one takes, and a rank waits only while there is none. 0: it makes each when asked to.
+    #: Batches that a rank's loader prefetches. ``input_ms`` (plus a fault in input) is the time to make
+    #: one, and a rank waits only if there is none. 0: the loader makes each batch on demand.
     prefetch: int = 0
     compute_ms: float = 150.0
     other_ms: float = 6.0
     communication: Communication = field(default_factory=lambda: Fixed(20.0))
     noise: Noise = field(default_factory=Noise)
-    #: Mean of an exponential time by which a rank learns late that a step is reduced.
+    #: Mean of the exponential delay with which a rank receives a step's reduction.
     jitter_ms: float = 0.05
-    #: Uneven rings: the last host completes this share of the mean transfer later than the first,
-    #: in every step, the hosts between them evenly spread.
+    #: Uneven rings: in every step the last host completes later than the first, by this share of the
+    #: mean transfer; the hosts between them are evenly spread.
     skew: float = 0.0
     clocks: Clocks = field(default_factory=Clocks)
     faults: Sequence[Fault] = ()
     batch_size: int = 32
-    #: Ranks that get so many times the samples, and so the compute.
+    #: The factor of samples, and so of compute, of some ranks.
     samples_factor: Mapping[int, float] = field(default_factory=dict)
     #: Added to the compute of the first step.
     tracing_ms: float = 500.0
-    #: At the end of every epoch, one after the other; the gap has all ranks.
+    #: Work at the end of every epoch, one after the other; all ranks have the gap.
     validation_ms: float = 0.0
     checkpoint_ms: float = 0.0
     epoch_gap_ms: float = 0.0
     #: None: all ranks.
     validation_ranks: Collection[int] | None = None
     checkpoint_ranks: Collection[int] | None = (0,)
-    #: Share of the rows that are lost, at random.
+    #: Share of the rows that are lost at random.
     lost_rows: float = 0.0
     #: Ranks that left no log.
     lost_ranks: Collection[int] = ()
-    #: Ranks whose log breaks off, and how many steps it holds.
+    #: The number of steps in the log of each rank with a truncated log.
     cut_ranks: Mapping[int, int] = field(default_factory=dict)
-    #: Standard deviation of the ranks' permanent differences in speed of compute, as a fraction.
+    #: Standard deviation of the ranks' constant differences in compute speed, as a fraction.
     rank_spread: float = 0.0
     synthetic: bool = False
     #: Whether the timestamps within a step could be placed.
@@ -73,10 +73,10 @@ class Job:
     run_id: str = "run-a"
     run_name: str | None = None
     generation: int = 0
-    #: The number that the logs give the first step.
+    #: The number of the first step in the logs.
     first_step: int = 0
     seed: int = 1
-    #: Further facts of every log, or other values of those that the simulation sets.
+    #: Additional facts of every log; they override those that the simulation sets.
     facts: Mapping[str, Any] = field(default_factory=dict)
     #: Names of the hosts in order; None: host-0, host-1, …
     host_names: Sequence[str] | None = None
@@ -86,7 +86,7 @@ class Job:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts' names; numbers are padded so that names sort as the hosts do."""
+        """Return the hosts' names; numbers are padded so that names sort in the order of hosts."""
         if self.host_names is not None:
             return tuple(self.host_names)
         width = len(str(self.host_count - 1))
@@ -98,7 +98,7 @@ class Job:
 
     @property
     def host_index(self) -> Ints:
-        """Per rank, the position of its host."""
+        """Return the position of each rank's host."""
         return np.arange(self.ranks) // self.ranks_per_host
 
     @property
@@ -107,11 +107,11 @@ class Job:
 
     @property
     def transfer_ms(self) -> float:
-        """Mean time from the last rank's gradients ready until the first rank has them reduced."""
+        """Return the mean time from the last rank's ready to the first rank's reduced."""
         return self.communication.transfer_ms(self.ranks)
 
     def affected(self, fault: Fault) -> Ints:
-        """The ranks that a fault is about."""
+        """Return the ranks that a fault affects."""
         if not len(fault.ranks) and not len(fault.hosts):
             return np.arange(self.ranks)
         named = [self.hosts.index(name) for name in fault.hosts]
@@ -119,18 +119,18 @@ class Job:
         return np.union1d(np.asarray(fault.ranks, np.int64), of_hosts)
 
     def healthy(self) -> Job:
-        """The same job without its faults: every random number is the same."""
+        """Return the job without its faults, with the same random numbers."""
         return replace(self, faults=())
 
     def baseline(
         self, ranks: int | None = None, input_ms: float = 1.0, seed: int | None = None
     ) -> Job:
-        """A healthy run of the same model on synthetic data, whose logs are whole.
+        """Return a healthy job of the same model on synthetic data, with complete logs.
 
         Args:
-            ranks: how many ranks it has, where not as many as this job.
-            input_ms: what input takes without a loader.
-            seed: of its own random numbers.
+            ranks: the number of ranks, if not as many as this job.
+            input_ms: the time of input without a loader.
+            seed: the seed of its random numbers.
         """
         ranks = self.ranks if ranks is None else ranks
         hosts = -(-ranks // self.ranks_per_host)

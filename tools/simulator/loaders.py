@@ -1,4 +1,4 @@
-"""Loaders that run ahead of their ranks, as tf.data's prefetch and PyTorch's workers do."""
+"""Simulate prefetching loaders, like tf.data's prefetch and PyTorch's workers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from .job import Job
 
 
 def waits_for_batches(
-    job: Job, start: int, making: Ints, own: tuple[Ints, Ints], together: tuple[Ints, Ints]
+    job: Job, start: int, making: Ints, own: tuple[Ints, Ints], reduction: tuple[Ints, Ints]
 ) -> Ints:
-    """How long every rank waits for its batch in every step: ranks × steps, nanoseconds.
+    """Compute how long every rank waits for its batch in every step: ranks × steps, nanoseconds.
 
-    A loader makes one batch after the other, and rests while ``job.prefetch`` of them lie ready. It
-    began up to one batch before the first step, each rank's at another moment.
+    A loader makes one batch after the other, and pauses while ``job.prefetch`` of them are ready. It
+    starts up to one batch before the first step, at a random time on each rank.
 
     Args:
-        start: when the first step begins.
-        making: what making each batch takes.
+        job: a job with prefetching loaders.
+        start: when the first step starts.
+        making: the time to make each batch.
         own: each rank's other (from its own reduced) and compute.
-        together: how late a rank learns of a completion, and per step the transfer.
+        reduction: the delay with which each rank receives a reduction, and the transfer per step.
     """
     between, compute = own
-    late, transfer = together
+    late, transfer = reduction
     ahead = generator(job.seed, Purpose.LOADER).random(job.ranks) * making[:, 0] / 1e3
     made = start - whole_microseconds(ahead)
     taken = np.zeros_like(making)

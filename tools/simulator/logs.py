@@ -1,4 +1,4 @@
-"""A simulated run as files, as the recorder writes them."""
+"""Write a simulated run as step logs, in the recorder's format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INTERVAL = ("kind", "step", "epoch", "begin", "end")
 
 
 def write_logs(simulated: Simulated, folder: Path | str) -> list[Path]:
-    """Write one step log per rank that left one; the paths, by rank."""
+    """Write one step log for each rank that left one, and return the paths by rank."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -46,7 +46,7 @@ def _lines(run: Run, index: int, log: Log) -> Iterator[str]:
         for row in zip(*(steps[name].to_pylist() for name in _STEP), strict=True)
     ]
     intervals = _rows_of(run.intervals, index)
-    # An interval was written before the step that came next.
+    # An interval is written before the step that follows it.
     before = np.searchsorted(numbers, intervals["step"].to_numpy())
     written = 0
     rows = zip(*(intervals[name].to_pylist() for name in _INTERVAL), strict=True)

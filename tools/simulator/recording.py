@@ -1,4 +1,4 @@
-"""What the recorders see of a job: every rank its own steps, on its host's clock."""
+"""Build the run that the recorders of a job would log: each rank's steps, on its host's clock."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .draws import MS, Ints, Purpose, blocks, generator
 from .job import Job
 from .timeline import Timeline, epoch_end_parts
 
-#: Some moment of 2026: when the logs are opened.
+#: A time in 2026 at which the logs are opened.
 WALL_NS = 1_790_000_000_000_000_000
-# A log is opened this long before the first step, the process begins this long before that.
+# The log is opened this long before the first step, and the process starts this long before that.
 _OPENED = 100 * MS
 _PROCESS_START_US = -500_000
-# What ends an epoch, in the order in which it happens.
+# Intervals at the end of an epoch, in order.
 _EPOCH_KINDS = (VALIDATION, CHECKPOINT, EPOCH)
 
 Bools = npt.NDArray[np.bool_]
@@ -39,7 +39,7 @@ Values = npt.NDArray[Any]
 
 
 def record(job: Job, true: Timeline, clocks: list[HostClock]) -> Run:
-    """The run as its logs tell it, without the ranks, rows and ends that were lost."""
+    """Return the recorded run, without the ranks, rows and ends that were lost."""
     ranks = np.array([rank for rank in range(job.ranks) if rank not in set(job.lost_ranks)])
     return Run(
         id=job.run_id,
@@ -77,7 +77,7 @@ def _logs(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> tup
             "devices": ["CPU"],
             "threads": {"intra_op": 1},
         }
-    # As they are read back: JSON knows neither tuples nor numbers as names.
+    # As they are read back: JSON has no tuples and no numbers as keys.
     given = _as_read(dict(job.facts))
     opened = true.start - _OPENED
     anchors = [int(clock.read(np.array(opened))) for clock in clocks]
@@ -109,17 +109,17 @@ def _as_read(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _steps(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> pa.Table:
-    """The table of steps, one rank after the other."""
+    """Return the table of steps, one rank after the other."""
     kept = _kept(job, ranks)
     shape = (len(ranks), job.steps)
     count = shape[0] * shape[1] if kept is None else int(kept.sum())
 
     def column(values: Values, kind: pa.DataType) -> pa.Array:
-        # Without a copy where there is nothing to convert or to leave out.
+        # No copy unless values are converted or left out.
         whole = np.broadcast_to(values.astype(kind.to_pandas_dtype(), copy=False), shape)
         return pa.array(whole.reshape(-1) if kept is None else whole[kept])
 
-    def stamp(name: str) -> pa.Array:
+    def timestamps(name: str) -> pa.Array:
         if not job.stamps and name in ("data", "ready", "reduced"):
             return pa.nulls(count, pa.int64())
         return column(_on_clocks(job, getattr(true, name), clocks, ranks), pa.int64())
@@ -134,7 +134,7 @@ def _steps(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> pa
         "rank": column(ranks[:, None], small),
         "step": column(job.first_step + np.arange(job.steps), pa.int64()),
         "epoch": column(true.epochs, small),
-        **{name: stamp(name) for name in ("begin", "data", "ready", "reduced", "end")},
+        **{name: timestamps(name) for name in ("begin", "data", "ready", "reduced", "end")},
         "micro": column(np.array(1), small),
         "samples": column(samples[ranks, None], pa.int64()),
     }
@@ -142,7 +142,7 @@ def _steps(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> pa
 
 
 def _kept(job: Job, ranks: Ints) -> Bools | None:
-    """Ranks × steps: which rows are in the logs; None where all of them are."""
+    """Mark the rows that are in the logs, ranks × steps; None if all are."""
     if not job.lost_rows and not job.cut_ranks:
         return None
     kept = np.ones((job.ranks, job.steps), bool)
@@ -157,7 +157,7 @@ def _kept(job: Job, ranks: Ints) -> Bools | None:
 
 
 def _on_clocks(job: Job, times: Ints, clocks: list[HostClock], ranks: Ints) -> Ints:
-    """True times, ranks × anything, as the ranks' hosts read them; only of the given ranks."""
+    """Convert true times of the given ranks (ranks × anything) to their hosts' clocks."""
     host = job.host_index[ranks]
     if len(ranks) == job.ranks and all(clock.constant and not clock.offset for clock in clocks):
         return times
@@ -169,30 +169,30 @@ def _on_clocks(job: Job, times: Ints, clocks: list[HostClock], ranks: Ints) -> I
 
 
 def _intervals(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> pa.Table:
-    """What every rank did at the ends of its epochs, and the ends of the logs that have one."""
+    """Return the table of intervals: work at the ends of epochs, epochs, and ends of logs."""
     firsts = np.arange(0, job.steps, job.steps_per_epoch)
     nexts = np.append(firsts[1:], job.steps)[: len(firsts)]
-    begins, ends, there = [], [], []
+    starts, ends, takes_part = [], [], []
     at = true.end[:, nexts - 1]
     for spent in epoch_end_parts(job).values():
-        begins.append(at)
+        starts.append(at)
         at = at + spent[:, None]
         ends.append(at)
-        there.append(np.broadcast_to(spent[:, None] > 0, at.shape))
-    begins.append(true.begin[:, firsts])
+        takes_part.append(np.broadcast_to(spent[:, None] > 0, at.shape))
+    starts.append(true.begin[:, firsts])
     ends.append(at)
-    there.append(np.ones(at.shape, bool))
-    # The log is closed after the last of them; a job without steps has nothing else.
+    takes_part.append(np.ones(at.shape, bool))
+    # The log is closed after the last interval, or at the start if there are no steps.
     closed = at[:, -1:] if job.steps else np.full((job.ranks, 1), true.start)
 
     def in_order(parts: Sequence[Values], last: Values) -> Values:
-        """Per rank epoch after epoch, the parts of each as they followed, and then the end."""
+        """Order each rank's values by epoch, and by part within an epoch; append the end."""
         of_epochs = np.stack(parts, axis=2).reshape(job.ranks, len(parts) * len(firsts))
         return np.concatenate([of_epochs, last], axis=1)
 
     kinds = np.append(np.tile(_EPOCH_KINDS, len(firsts)), END)
     step = np.append(np.repeat(nexts, len(_EPOCH_KINDS)), job.steps)
-    kept = in_order(there, np.ones((job.ranks, 1), bool))
+    kept = in_order(takes_part, np.ones((job.ranks, 1), bool))
     for rank, steps in job.cut_ranks.items():
         kept[rank] &= (step < steps) & (kinds != END)
     kept = kept[ranks]
@@ -209,7 +209,7 @@ def _intervals(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -
         "kind": column(kinds, pa.string()),
         "step": column(job.first_step + step, pa.int64()),
         "epoch": pc.if_else(column(epoch >= 0, pa.bool_()), column(epoch, small), None),
-        "begin": column(_on_clocks(job, in_order(begins, closed), clocks, ranks), pa.int64()),
+        "begin": column(_on_clocks(job, in_order(starts, closed), clocks, ranks), pa.int64()),
         "end": column(_on_clocks(job, in_order(ends, closed), clocks, ranks), pa.int64()),
     }
     nothing = pa.nulls(len(columns["end"]), pa.int64())

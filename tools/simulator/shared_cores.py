@@ -1,4 +1,4 @@
-"""CPU cores that the ranks of a host share: who computes slows the others, who waits does not."""
+"""Simulate shared CPU cores of a host: busy ranks slow the others, waiting ranks do not."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from .draws import US, Ints
 from .faults import Fault
 from .job import Job
 
-# The order in which a step has its stages.
+# The order of stages in a step.
 _ORDER = ("other", "input", "compute")
 
 
 def on_shared_cores(
     job: Job, begin: Ints, healthy: Mapping[str, Ints], added: Sequence[tuple[Fault, Ints]]
 ) -> tuple[dict[str, Ints], dict[str, Ints]]:
-    """Return how long stages really take, and what of that their faults do: by stage, ranks × steps.
+    """Return the times of stages on shared cores, and the faults' part of them, ranks × steps.
 
-    Allreduce ends every step for all ranks, so a step does not depend on the one before it, and all
-    steps are followed at once.
+    Allreduce ends every step for all ranks, so steps do not depend on each other, and all steps are
+    simulated at once.
 
     Args:
         job: a job with ``cores_per_host``.
-        begin: when each rank begins each step, nanoseconds after the step before was complete.
-        healthy: by stage, what it needs without faults and on a core of its own.
-        added: what each fault adds to that.
+        begin: when each rank starts each step, nanoseconds after the previous step was complete.
+        healthy: the time that each stage needs without faults on a free core.
+        added: the time that each fault adds.
     """
     assert job.cores_per_host is not None
     segments = []
@@ -50,24 +50,24 @@ def on_shared_cores(
 
 
 def share_out(cores: int, begin: Ints, needs: Ints, threads: Sequence[int]) -> Ints:
-    """Return how long every rank of one host takes for each of its segments, in whole microseconds.
+    """Return the time of each segment of every rank of one host, in whole microseconds.
 
-    Processor sharing: while there are more busy threads than cores, all of them proceed at the rate
-    cores / threads, and otherwise at 1, as sleep does. Between two events of a step all rates are
-    constant.
+    Processor sharing: if there are more busy threads than cores, all of them proceed at the rate
+    cores / threads, otherwise at 1. Sleep always proceeds at 1. Between two events of a step all rates
+    are constant.
 
     Args:
-        cores: of the host.
-        begin: when each rank begins with its first segment, ranks × steps.
-        needs: what its segments need on free cores, in order: segments × ranks × steps.
-        threads: per segment, how many threads it keeps busy.
+        cores: the CPU cores of the host.
+        begin: when each rank starts its first segment, ranks × steps.
+        needs: the time that segments need on free cores, in order: segments × ranks × steps.
+        threads: the number of threads that each segment keeps busy.
     """
-    # First a rank waits for its begin; at the end it waits for the others.
-    left_of = np.concatenate([begin[None], needs, np.zeros_like(begin[None])]).astype(float)
+    # First a rank waits for its start; at the end it waits for the others.
+    work_of = np.concatenate([begin[None], needs, np.zeros_like(begin[None])]).astype(float)
     busy_in = np.array([0, *threads, 0])
-    done = len(left_of) - 1
+    done = len(work_of) - 1
     at = np.zeros(begin.shape, np.int64)
-    left = left_of[0].copy()
+    left = work_of[0].copy()
     now = np.zeros(begin.shape[1])
     ends = np.empty((done, *begin.shape))
     while (at < done).any():
@@ -82,5 +82,5 @@ def share_out(cores: int, begin: Ints, needs: Ints, threads: Sequence[int]) -> I
         ended = at[rank, step]
         ends[ended, rank, step] = now[step]
         at[rank, step] += 1
-        left[rank, step] = left_of[ended + 1, rank, step]
+        left[rank, step] = work_of[ended + 1, rank, step]
     return np.diff(np.rint(ends / US).astype(np.int64) * US, axis=0)

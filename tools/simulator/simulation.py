@@ -1,4 +1,4 @@
-"""A job's logs and the truth about it."""
+"""Simulate a job: its logs, and the truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .truth import Truth
 
 @dataclass(frozen=True)
 class Simulated:
-    """A job, what its logs say, and what really happened."""
+    """A job, its recorded run, and the truth."""
 
     job: Job
     run: Run
@@ -27,20 +27,20 @@ class Simulated:
 
 
 def simulate(job: Job) -> Simulated:
-    """Simulate the job; the same job gives the same run and the same truth."""
+    """Simulate a job; the same job always gives the same run and truth."""
     true = timeline(job)
     clocks = _host_clocks(job, true)
     return Simulated(job, record(job, true, clocks), _truth(true, clocks))
 
 
 def _host_clocks(job: Job, true: Timeline) -> list[HostClock]:
-    """The hosts' clocks, their changes placed in time."""
+    """Return the hosts' clocks, with the times of their changes."""
     offsets, drifts = job.clocks.draw(generator(job.seed, Purpose.CLOCKS), len(job.hosts))
     slews: list[list[tuple[int, int, float]]] = [[] for _ in job.hosts]
     jumps: list[list[tuple[int, int]]] = [[] for _ in job.hosts]
     for slew in job.clocks.slews:
-        begin = true.reduced_first[slew.first_step - 1] if slew.first_step else true.start
-        slews[slew.host].append((int(begin), int(true.reduced_first[slew.last_step]), slew.ppm))
+        start = true.reduced_first[slew.first_step - 1] if slew.first_step else true.start
+        slews[slew.host].append((int(start), int(true.reduced_first[slew.last_step]), slew.ppm))
     for jump in job.clocks.jumps:
         cell = (jump.host * job.ranks_per_host, jump.step)
         jumps[jump.host].append(
@@ -53,7 +53,7 @@ def _host_clocks(job: Job, true: Timeline) -> list[HostClock]:
 
 
 def _truth(true: Timeline, clocks: list[HostClock]) -> Truth:
-    # A stage without faults has zeros that take no room.
+    # A stage without faults has zeros that take no memory.
     none = np.broadcast_to(np.int64(0), true.ready.shape)
     offsets = [clock.ahead(true.reduced_first) for clock in clocks]
     return Truth(
@@ -71,6 +71,6 @@ def _truth(true: Timeline, clocks: list[HostClock]) -> Truth:
 
 
 def _frozen(times: Ints) -> Ints:
-    """Steps × ranks. The run's table may share the memory, so it must not be written to."""
+    """Transpose to steps × ranks and make read-only, as the run's table may share the memory."""
     times.flags.writeable = False
     return times.T

@@ -1,17 +1,17 @@
-"""When everything happened, on one true clock.
+"""Compute the true times of all events of a job, on one clock.
 
 Step s of rank r:
 
-    begin   = the rank's own reduced of the step before + other (+ what lies between two epochs)
-    data    = begin + input; where loaders run ahead, once the batch is made
+    begin   = the rank's reduced of the previous step + other (+ the gap between two epochs)
+    data    = begin + input; with prefetching loaders, once the batch is made
     ready   = data + compute
     last    = the latest ready of all ranks
     reduced = last + transfer + the rank's lateness (jitter of its completion, skew of its host)
 
-A rank's own time from one reduced to its next ready does not depend on any other rank, so the whole
-job is one cumulative sum over the maxima of these laps. Loaders that run ahead, and ranks that share
-CPU cores, are followed event by event first: what stages then take is as given. Arrays are
-ranks × steps here: series lie in one piece, and so do the columns of the table that they become.
+A rank's own time from one reduced to its next ready does not depend on any other rank. So the whole job
+is one cumulative sum over the maxima of these laps. Prefetching loaders and shared CPU cores are
+simulated event by event first, which gives the times of stages. Arrays are ranks × steps here: each
+rank's series is contiguous, and so are the columns of the resulting table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .job import Job
 from .loaders import waits_for_batches
 from .shared_cores import on_shared_cores
 
-#: Gradients that are late for an early bucket, beside the stages.
+#: The name of faults that delay an early bucket of gradients, in addition to the stages.
 BUCKET = "bucket"
 #: From reduced to the end of the step.
 TAIL = 50 * US
@@ -47,7 +47,7 @@ _UPTIME = 1_000 * MS
 
 @dataclass(frozen=True)
 class Timeline:
-    """True times in nanoseconds, ranks × steps unless said otherwise."""
+    """True times in nanoseconds, ranks × steps unless noted."""
 
     #: When the hosts' clocks are compared: just before the first step.
     start: int
@@ -58,28 +58,28 @@ class Timeline:
     end: Ints
     input: Ints
     compute: Ints
-    #: From the first rank's reduced of the step before to the own begin, without what is cut out.
+    #: From the first rank's reduced of the previous step to the rank's begin, without gaps of epochs.
     other: Ints
-    #: Per step: the earliest reduced, and from the last ready to it.
+    #: Per step: the earliest reduced, and the time from the last ready to it.
     reduced_first: Ints
     allreduce: Ints
     #: Per step.
     epochs: Ints
-    #: What the faults added, for the stages (and ``BUCKET``) that have any.
+    #: The time added by faults, for the stages (and ``BUCKET``) that have any.
     extra: Mapping[str, Ints]
 
 
 def timeline(job: Job) -> Timeline:
-    """Everything that happens in the job."""
+    """Compute the true times of a job."""
     epochs = np.arange(job.steps) // job.steps_per_epoch
     in_epoch = np.arange(job.steps) % job.steps_per_epoch
-    # Before the first step of an epoch nothing is the step's: what lies there is the epoch's.
-    opens = np.flatnonzero(in_epoch == 0)
-    added = [_added(job, index, in_epoch, opens) for index in range(len(job.faults))]
+    # The time before the first step of an epoch belongs to the epoch, not to the step.
+    first_steps = np.flatnonzero(in_epoch == 0)
+    added = [_added(job, index, in_epoch, first_steps) for index in range(len(job.faults))]
     extra = _extra(job, added)
     between, batch, compute = _stages(job)
     compute[:, :1] += nanoseconds(job.tracing_ms)
-    later, late = opens[1:], _lateness(job)
+    later, late = first_steps[1:], _lateness(job)
     gap = TAIL + _epoch_end(job)[:, None]
     if job.cores_per_host is None:
         for name, stage in zip(STAGES, (batch, compute, between), strict=True):
@@ -99,7 +99,7 @@ def timeline(job: Job) -> Timeline:
     transfer = _transfer(job)
     if BUCKET in extra:
         transfer += extra[BUCKET].max(axis=0)
-    start = _UPTIME + nanoseconds(job.clocks.furthest_ms)
+    start = _UPTIME + nanoseconds(job.clocks.largest_lag_ms)
     if job.prefetch:
         batch = waits_for_batches(job, start, batch, (between, compute), (late, transfer))
     lap = _longest_laps(late, between, batch, compute)
@@ -133,7 +133,7 @@ def timeline(job: Job) -> Timeline:
 
 
 def _stages(job: Job) -> tuple[Ints, Ints, Ints]:
-    """A healthy job's other (from the own reduced), input and compute."""
+    """Draw a healthy job's other (from the rank's reduced), input and compute."""
     common = _common(job)
     spread = generator(job.seed, Purpose.SPREAD).standard_normal(job.ranks, dtype=np.float32)
     speed = lognormal(spread, job.rank_spread)
@@ -164,20 +164,20 @@ def _stages(job: Job) -> tuple[Ints, Ints, Ints]:
 
 
 def _common(job: Job) -> npt.NDArray[np.float32]:
-    """Per step, the factor that all ranks share."""
+    """Draw the factor that all ranks share, per step."""
     random = generator(job.seed, Purpose.COMMON)
     return np.asarray(job.noise.factors(random, 1, job.steps, job.noise.common_cv)[0])
 
 
 def _transfer(job: Job) -> Ints:
-    """Per step, from the last ready to the first completion, were there no lateness."""
+    """Draw the time from the last ready to the first completion without lateness, per step."""
     random = generator(job.seed, Purpose.TRANSFER)
     factors = job.noise.factors(random, 1, job.steps, job.noise.cv)[0]
     return whole_microseconds(factors * np.float32(job.transfer_ms * 1e3))
 
 
 def _lateness(job: Job) -> Ints:
-    """How long after the transfer a rank learns of it."""
+    """Draw the delay after the transfer with which each rank receives the reduction."""
     if job.ranks == 1:
         return np.zeros((1, job.steps), np.int64)
     random = generator(job.seed, Purpose.JITTER)
@@ -195,7 +195,7 @@ def _lateness(job: Job) -> Ints:
 
 
 def _longest_laps(late: Ints, *own: Ints) -> Ints:
-    """Per step: the longest time of any rank from the step before being complete to its ready."""
+    """Return the longest time of any rank from the previous completion to its ready, per step."""
     longest = np.zeros(late.shape[1], np.int64)
     for rows in blocks(*late.shape):
         lap = np.zeros(late[rows].shape, np.int64)
@@ -207,7 +207,7 @@ def _longest_laps(late: Ints, *own: Ints) -> Ints:
 
 
 def _extra(job: Job, added: Sequence[Ints]) -> dict[str, Ints]:
-    """What the faults add together, for the stages that have any."""
+    """Sum what all faults add, for the stages that have any."""
     extra: dict[str, Ints] = {}
     for fault, own in zip(job.faults, added, strict=True):
         name = BUCKET if fault.bucket else fault.stage
@@ -215,20 +215,20 @@ def _extra(job: Job, added: Sequence[Ints]) -> dict[str, Ints]:
     return extra
 
 
-def _added(job: Job, index: int, in_epoch: Ints, opens: Ints) -> Ints:
-    """What one of the job's faults adds: ranks × steps."""
+def _added(job: Job, index: int, in_epoch: Ints, first_steps: Ints) -> Ints:
+    """Draw what one of the job's faults adds, ranks × steps."""
     fault = job.faults[index]
     affected = job.affected(fault)
     added = np.zeros((job.ranks, job.steps), np.int64)
     random = generator(job.seed, Purpose.FAULT, index)
     added[affected] = fault.delays(random, len(affected), in_epoch)
     if fault.stage == "other":
-        added[:, opens] = 0
+        added[:, first_steps] = 0
     return added
 
 
 def epoch_end_parts(job: Job) -> dict[str, Ints]:
-    """What every rank does at the end of an epoch, in order: per rank, nanoseconds."""
+    """Return the nanoseconds of each rank's work at the end of an epoch, by kind and in order."""
     parts = {}
     for kind, ms, ranks in (
         ("validation", job.validation_ms, job.validation_ranks),
@@ -247,9 +247,9 @@ def _epoch_end(job: Job) -> Ints:
 
 
 def _other(between: Ints, late: Ints, earliest: Ints, later: Ints) -> Ints:
-    """``between`` as the ledger counts it, in place."""
+    """Convert ``between`` to the ledger's definition of other, in place."""
     between[:, 1:] += late[:, :-1] - earliest[:-1]
     between[:, later] = TAIL + late[:, later - 1] - earliest[later - 1]
-    # The first step begins when the first rank does.
+    # The first step starts with the first rank.
     between[:, :1] -= between[:, :1].min(axis=0)
     return between

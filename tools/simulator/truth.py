@@ -1,4 +1,4 @@
-"""What really happened: the quantities of the ledger as they are, before any clock or log."""
+"""The truth of a simulated job: the exact quantities of the ledger, on true time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LEDGER = ("input", "compute", "other", "imbalance", "allreduce", "step")
 
 @dataclass(frozen=True)
 class Truth:
-    """S steps × R ranks of int64 nanoseconds on true time unless said otherwise."""
+    """S steps × R ranks of int64 nanoseconds on true time unless noted."""
 
     input: Ints
     compute: Ints
-    #: From R(i−1) to the own begin. In the first step of an epoch what lies between the epochs is
-    #: cut out, which leaves the end of the step before; in the very first, from the earliest begin.
+    #: From R(i−1) to the rank's begin. In the first step of an epoch the gap between the epochs is left
+    #: out, so only the end of the previous step counts; in the very first step, from the earliest begin.
     other: Ints
     ready: Ints
     reduced: Ints
@@ -31,48 +31,48 @@ class Truth:
     reduced_first: Ints
     #: Per step.
     epochs: Ints
-    #: What the faults added to each stage, and by "bucket" how late a rank was for early gradients
-    #: (the transfer is prolonged by the largest). A fault in other adds nothing to the first step of
-    #: an epoch: what lies before it is the epoch's.
+    #: The time that faults added to each stage, and for "bucket" the delay of early gradients (the
+    #: largest one extends the transfer). A fault in other adds nothing to the first step of an epoch,
+    #: because the time before it belongs to the epoch.
     extra: Mapping[str, Ints]
-    #: S × hosts: subtracting it brings the host's clock to true time.
+    #: S × hosts: subtract it from the host's clock to get true time.
     clock_offset: Ints
 
     @cached_property
     def arrival(self) -> Ints:
-        """When a rank's gradients were ready, counted from the step's begin."""
+        """Return when each rank's gradients were ready, from the start of the step."""
         return np.asarray(self.other + self.input + self.compute)
 
     @cached_property
     def critical(self) -> Ints:
-        """Per step: the rank with the greatest arrival; of several, the highest."""
+        """Return the rank with the largest arrival per step; of several, the highest rank."""
         ranks = self.arrival.shape[1]
         return np.asarray(ranks - 1 - np.argmax(self.arrival[:, ::-1], axis=1))
 
     @cached_property
     def reference(self) -> Ints:
-        """Per step: the rank with the lower median of the arrivals."""
+        """Return the rank with the lower median of the arrivals, per step."""
         ranks = self.arrival.shape[1]
         return np.asarray(np.argsort(self.arrival, axis=1, kind="stable")[:, (ranks - 1) // 2])
 
     @property
     def imbalance(self) -> Ints:
-        """Per step: how much later than the reference rank the critical rank was ready."""
+        """Return how much later than the reference rank the critical rank was ready, per step."""
         return self._of(self.arrival, self.critical) - self._of(self.arrival, self.reference)
 
     @property
     def step(self) -> Ints:
-        """Per step: the whole of it, without what lies between epochs."""
+        """Return the time of each step, without gaps between epochs."""
         return self._of(self.arrival, self.critical) + self.allreduce
 
     def step_ms(self, first: int = 1) -> float:
-        """Mean of R(i) − R(i−1) from step ``first`` on, without the first steps of epochs."""
+        """Return the mean of R(i) − R(i−1) from step ``first`` on, without the first steps of epochs."""
         within = self.epochs[1:] == self.epochs[:-1]
         within &= np.arange(1, len(self.epochs)) >= first
         return float(np.diff(self.reduced_first)[within].mean()) / 1e6
 
     def ledger_means_ms(self, skip: int = 1) -> dict[str, float]:
-        """Means of the ledger's entries and of the step over all but the first ``skip`` steps."""
+        """Return the means of the ledger's entries and of the step, without the first ``skip`` steps."""
         steps: dict[str, npt.NDArray[np.int64]] = {
             name: self._of(getattr(self, name), self.reference)
             for name in ("input", "compute", "other")

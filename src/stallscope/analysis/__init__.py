@@ -1,4 +1,4 @@
-"""Pure functions from a Run to numbers: no files, no plots, no printing."""
+"""Compute an analysis from a run, without reading files, plotting or printing."""
 
 from .analyse import analyse
 from .ledger.ledger import ENTRIES

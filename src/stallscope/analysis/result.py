@@ -1,4 +1,4 @@
-"""What an analysis finds: the one object that dashboard, reports and exports show."""
+"""The result of an analysis: the object that dashboard, reports and exports show."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from .gains.what_if import WhatIf
 from .ledger.change_points import ChangePoint
 from .ledger.entries import CauseEntry, LedgerEntry
 from .ledger.epochs import EpochTimes
+from .ledger.figures import Coverage, RankSummary, StepTime
 from .ledger.job_time import JobTime
 from .ledger.ledger import Ledger
 from .network.communication import Communication
@@ -26,52 +27,8 @@ from .stragglers.straggler import Straggler
 
 
 @dataclass(frozen=True)
-class StepTime:
-    """Milliseconds per steady step."""
-
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-    ci95: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class RankSummary:
-    """One rank's own means over the steady steps, milliseconds; None where not measured."""
-
-    rank: int
-    host: str
-    input_ms: float | None
-    compute_ms: float | None
-    wait_ms: float | None
-    allreduce_ms: float | None
-    other_ms: float | None
-    critical_share: float | None
-    clock_offset_ms: float
-    clock_uncertainty_ms: float
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Of how many steps the ledger is made."""
-
-    steps: int
-    #: Steps that every rank measured, and those that a few of many ranks lack.
-    complete: int
-    partial: int
-    #: Steps that were not to be recorded one by one, in a run of which some steps stand for all.
-    sampled_out: int = 0
-
-    @property
-    def unused(self) -> int:
-        """Steps that are not in the ledger, and should be."""
-        return self.steps - self.complete - self.partial - self.sampled_out
-
-
-@dataclass(frozen=True)
 class Analysis:
-    """A run, taken apart."""
+    """The analysis of a run."""
 
     run: Run
     job: JobTime
@@ -82,7 +39,7 @@ class Analysis:
     bottleneck: Bottleneck
     stragglers: tuple[Straggler, ...]
     what_if: tuple[WhatIf, ...]
-    #: What gains of fixes are predicted from: a matching ``baseline``, or the ``run`` alone.
+    #: The source of predicted gains: a matching ``baseline``, or the ``run`` itself.
     predicted_from: Literal["baseline", "run"]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
@@ -92,11 +49,11 @@ class Analysis:
     clocks: ClockSummary | None
     changes: tuple[ChangePoint, ...]
     communication: Communication | None
-    #: All steps in the ledger, warm-up included; None where timestamps are missing.
+    #: All steps in the ledger, including warm-up; None without timestamps.
     ledger: Ledger | None = field(repr=False)
-    #: Per step of the ledger: whether it is warm-up.
+    #: Whether each step of the ledger is warm-up.
     warm_up: npt.NDArray[np.bool_] = field(repr=False)
-    #: The ledger without warm-up; None where nothing is left.
+    #: The ledger without warm-up; None if nothing is left.
     steady: Ledger | None = field(repr=False)
     baseline: Analysis | None = field(default=None, repr=False)
     match: BaselineMatch | None = None
@@ -106,23 +63,25 @@ class Analysis:
     #: The same job on synthetic data and one rank.
     single: Analysis | None = field(default=None, repr=False)
     decomposition: Decomposition | None = None
-    #: Where the logs know epochs only: what they tell; None where they have steps.
+    #: Times of epochs if the logs record no steps; None otherwise.
     epoch_times: EpochTimes | None = None
-    #: What loaders give alone, and what the run needs; None where none was measured.
+    #: Rates of loaders run alone, and the rate that the run needs; None if no loader was measured.
     input_rates: InputRates | None = None
 
     @property
     def steps(self) -> int:
-        """Steps that any rank recorded."""
+        """Return the number of steps that any rank recorded."""
         return self.coverage.steps
 
     def entry(self, name: str) -> LedgerEntry | None:
+        """Return an entry of the ledger by its name."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     @property
-    def waiting_unseen(self) -> bool:
-        """Whether allreduce may be waiting for ranks whose logs are missing."""
+    def waiting_unknown(self) -> bool:
+        """Whether allreduce may contain waiting for ranks without logs."""
         return bool(self.run.missing_ranks)
 
     def cause(self, name: str) -> CauseEntry | None:
+        """Return an entry of the ledger by cause, by its name."""
         return next((entry for entry in self.by_cause if entry.name == name), None)

@@ -14,8 +14,8 @@ import numpy as np
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
-from stallscope.analysis.result import RankSummary
 from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import amount, finite, percent
 from stallscope.formatting.sums import SumColumn
@@ -193,7 +193,7 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
 
 def entry_name(name: str, analysis: Analysis) -> str:
     """Name an entry as it is drawn: allreduce may include waiting for ranks without a log."""
-    hidden = name == "allreduce" and analysis.waiting_unseen
+    hidden = name == "allreduce" and analysis.waiting_unknown
     return "waiting_or_allreduce" if hidden else name
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch, match_single
-from stallscope.analysis.result import RankSummary
+from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent, rate
 from stallscope.text.epochs import steps_and_epochs

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.entries import LedgerEntry
+from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import STAGES
-from stallscope.analysis.result import RankSummary
 from stallscope.formatting.numbers import Interval, finite
 from stallscope.formatting.plain import plain
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.input_times import InputRates, alone_of
+from stallscope.analysis.gains.input_times import InputRates, loader_rate
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import NOT_MEASURED, percent, rate
 from stallscope.run import InputStage
@@ -61,7 +61,7 @@ def _stage_row(stage: InputStage, cells: Cells, whole: float | None) -> tuple[st
 
 
 def _interval(found: InputRates) -> str:
-    alone = alone_of(found.slowest)
+    alone = loader_rate(found.slowest)
     if alone is None or alone.ci95 is None:
         return NOT_MEASURED if alone is None else NOTHING
     low, high = (rate(end) for end in alone.ci95)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
-from stallscope.analysis.result import RankSummary
 from stallscope.formatting.numbers import Interval, finite
 from stallscope.formatting.sums import SumColumn
 

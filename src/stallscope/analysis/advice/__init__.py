@@ -1,4 +1,4 @@
-"""Advice: what to change, in the user's own framework, as a line to paste, and when not to."""
+"""Advice: what to change, with a line to paste for the user's framework, and when not to."""
 
 from .advise import advise
 from .communication import larger_cache
@@ -14,8 +14,8 @@ from .training import (
     scaled_rate,
     sharding,
     shared_validation,
+    shorter_solo_work,
     shuffled_anew,
-    work_alone,
 )
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "scaled_rate",
     "sharding",
     "shared_validation",
+    "shorter_solo_work",
     "shuffled_anew",
     "slow_first_steps",
-    "work_alone",
 ]

@@ -1,4 +1,4 @@
-"""What to do about a verdict."""
+"""Give advice on a verdict."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def advise(
     verdict: Bottleneck,
     ledger: Ledger,
     found: Attribution,
-    moved: Communication | None = None,
+    communication: Communication | None = None,
     times: InputTimes | None = None,
 ) -> tuple[str, ...]:
-    """What to change, the surest first; nothing where the verdict names nothing.
+    """Return what to change, the most certain advice first; nothing if there is no bottleneck.
 
     Args:
         run: the run.
-        verdict: what holds it back.
-        ledger: its steady steps.
-        found: who is late in them.
-        moved: what is known of its communication.
-        times: what the stages of its input take, where that was measured.
+        verdict: the run's bottleneck.
+        ledger: steady steps.
+        found: the run's stragglers.
+        communication: the run's communication, if known.
+        times: the times of the input's stages, if measured.
     """
     setup = Setup.of(run)
     pieces: Sequence[Advice] = ()
@@ -46,7 +46,7 @@ def advise(
     elif verdict.kind == "other":
         pieces = between_steps(setup)
     elif verdict.kind == "allreduce":
-        pieces = for_allreduce(setup, ledger, moved)
+        pieces = for_allreduce(setup, ledger, communication)
     elif verdict.kind == "compute":
         pieces = _for_compute(run, setup, verdict)
     return tuple(map(str, pieces))
@@ -60,7 +60,7 @@ def _for_compute(run: Run, setup: Setup, verdict: Bottleneck) -> tuple[Advice, .
 
 
 def between_steps(setup: Setup) -> tuple[Advice, ...]:
-    """What to do about work between steps, on all ranks."""
+    """Return advice on work between steps, on all ranks."""
     look = Advice(
         "Look at what runs between steps on every rank: callbacks, logging, checkpoints, metrics "
         "fetched in every batch"
@@ -70,29 +70,29 @@ def between_steps(setup: Setup) -> tuple[Advice, ...]:
     return undone(
         look,
         Advice(
-            "Run several steps in one call, between which nothing runs on the host",
+            "Run several steps in one call, so that nothing runs on the host between them",
             "model.compile(optimizer=optimizer, loss=loss, steps_per_execution=10)",
-            unless="Not where a callback must see every batch; steps are then recorded by tens.",
+            unless="Not if a callback must see every batch. Each recorded step is then ten steps.",
             done=(setup.steps_per_execution or 1) > 1,
         ),
     )
 
 
 def fuller_compute(setup: Setup) -> tuple[Advice, ...]:
-    """What is left where the step is compute and nothing else."""
-    halves = "" if setup.half_precision else "mixed precision, where it is not on yet, "
-    left = Advice(
-        f"The step is spent in forward and backward passes: a larger batch, {halves}or faster devices "
-        "are what is left"
+    """Return advice for steps that are compute and nothing else."""
+    halves = "" if setup.half_precision else "mixed precision, if it is not on yet, "
+    rest = Advice(
+        f"The step consists of forward and backward passes: only a larger batch, {halves}or faster "
+        "devices can help"
     )
     if setup.framework != "keras" or not setup.gpu:
-        return (left,)
+        return (rest,)
     return undone(
-        left,
+        rest,
         Advice(
-            "Compute in 16-bit floats, from before the model is built",
+            "Compute in 16-bit floats; set this before the model is built",
             'tf.keras.mixed_precision.set_global_policy("mixed_float16")',
-            unless="It gains nothing on accelerators without units for them; the last layer stays "
+            unless="It gains nothing on accelerators without 16-bit units. Keep the last layer in "
             "float32.",
             done=setup.half_precision,
         ),

@@ -1,4 +1,4 @@
-"""Ranks that take CPU cores from each other."""
+"""Advise on ranks that compete for CPU cores."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .piece import Advice
 
 
 def for_crowded_cores(setup: Setup, load: CpuLoad) -> tuple[Advice, ...]:
-    """Fewer threads where ranks have more than their share, otherwise fewer ranks or more cores."""
+    """Advise fewer threads if ranks have more than their share, otherwise fewer ranks or more cores."""
     if load.threads > load.share * len(load.ranks):
         return (_fewer_threads(setup, load.share),)
     ranks = f"{load.most_ranks} rank{'' if load.most_ranks == 1 else 's'}"
     return (
         Advice(
-            f"Start no more than {ranks} on a host with {load.cores} CPU cores, and use more hosts or "
-            "larger ones for the rest",
+            f"Start no more than {ranks} on a host with {load.cores} CPU cores, and use more or larger "
+            "hosts for the rest",
             unless="Each rank already runs the fewest threads it can.",
         ),
     )

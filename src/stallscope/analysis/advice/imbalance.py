@@ -1,4 +1,4 @@
-"""Ranks and hosts that make the others wait."""
+"""Advise on ranks and hosts that make the others wait."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..settings.setup import Setup, last_logs, number
 from ..stragglers.straggler import Straggler
 from .piece import Advice, undone
 
-# What can stand in a shell's line as it is.
+# Names that need no quoting in a shell.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _MOST_HOSTS = 8
 
 
 def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> tuple[Advice, ...]:
-    """What to do about the costliest of those that count as imbalance."""
+    """Return advice on the costliest of the stragglers that count as imbalance."""
     counted = [one for one in stragglers if one.counts_as_imbalance]
     if not counted:
         return ()
@@ -25,14 +25,14 @@ def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> tu
     if worst.work is not None:
         return even_work(setup)
     if not any(one.ranks for one in counted):
-        return _nobody(setup)
+        return _without_named_rank(setup)
     hosts = tuple(dict.fromkeys(host for one in counted for host in one.hosts))
-    return (*_set_up_otherwise(run, worst), *_replace(setup, hosts), _BY_STAGE[worst.stage])
+    return (*_different_settings(run, worst), *_replace(setup, hosts), _BY_STAGE[worst.stage])
 
 
 def even_work(setup: Setup) -> tuple[Advice, ...]:
-    """Return how to give every rank as many samples per step."""
-    what = "Give every rank as many samples per step: the same batch size, and shards of equal size"
+    """Return advice to give every rank the same number of samples per step."""
+    what = "Give every rank the same number of samples per step: equal batches and equal shards"
     size = setup.batch_size or 32
     if setup.framework == "keras" and setup.library == "horovod":
         line = f"dataset = dataset.shard(hvd.size(), hvd.rank()).batch({size}, drop_remainder=True)"
@@ -44,14 +44,14 @@ def even_work(setup: Setup) -> tuple[Advice, ...]:
 
 
 def sampler_line(setup: Setup) -> str:
-    """A sampler that gives every rank as many samples."""
-    # Without Horovod the process group knows.
+    """Return the line of a sampler that gives every rank the same number of samples."""
+    # Without Horovod the sampler asks the process group.
     ranks = "num_replicas=hvd.size(), rank=hvd.rank(), " if setup.library == "horovod" else ""
     return f"sampler = DistributedSampler(data, {ranks}drop_last=True)"
 
 
 def set_epoch(setup: Setup) -> Advice:
-    """Return what goes with a sampler."""
+    """Return advice to call a sampler's ``set_epoch``."""
     return Advice(
         "Call this at the start of every epoch; otherwise all epochs have the same order",
         "sampler.set_epoch(epoch)",
@@ -73,22 +73,22 @@ _BY_STAGE = {
         "batch, extra callbacks"
     ),
 }
-# Facts that make a rank slower, and how they read: of a rank, and of the others.
-_OF_A_RANK = {
+# Facts that can make a rank slower, with their titles.
+_RANK_FACTS = {
     "cpus_allowed": "available CPU cores",
     "threads.intra_op": "intra-op threads",
     "loader_workers": "loader workers",
 }
 
 
-def _set_up_otherwise(run: Run, late: Straggler) -> tuple[Advice, ...]:
-    """Return facts in which a late rank differs from all others."""
+def _different_settings(run: Run, late: Straggler) -> tuple[Advice, ...]:
+    """Return advice on facts in which a late rank differs from all others."""
     logs = {log.rank: log for log in last_logs(run)}
     if len(late.ranks) != 1 or late.ranks[0] not in logs:
         return ()
     (rank,) = late.ranks
     found = []
-    for name, title in _OF_A_RANK.items():
+    for name, title in _RANK_FACTS.items():
         own = _fact(logs[rank], name)
         others = {_fact(log, name) for other, log in logs.items() if other != rank}
         if own is not None and len(others) == 1 and None not in others and own not in others:
@@ -107,7 +107,7 @@ def _fact(log: Log, name: str) -> int | None:
 
 
 def _replace(setup: Setup, hosts: Sequence[str]) -> tuple[Advice, ...]:
-    """The hosts to replace, and how to leave them out until then."""
+    """Return advice to replace hosts, with a command that leaves them out until then."""
     if not hosts:
         return ()
     rest = {name: ranks for name, ranks in setup.hosts.items() if name not in hosts}
@@ -120,12 +120,13 @@ def _replace(setup: Setup, hosts: Sequence[str]) -> tuple[Advice, ...]:
         Advice(
             f"{what}, or leave it out",
             f"horovodrun -np {sum(rest.values())} -H {slots} python train.py",
-            unless="Not where the other hosts are too few.",
+            unless="Not if the other hosts are too few.",
         ),
     )
 
 
-def _nobody(setup: Setup) -> tuple[Advice, ...]:
+def _without_named_rank(setup: Setup) -> tuple[Advice, ...]:
+    """Return advice on imbalance that varies from step to step."""
     look = Advice(
         "Look at what varies from batch to batch on every rank: sequences of different lengths, "
         "garbage collection, other processes on the hosts"
@@ -136,10 +137,10 @@ def _nobody(setup: Setup) -> tuple[Advice, ...]:
     return undone(
         look,
         Advice(
-            "Where it is the length of sequences, put those of similar length into one batch",
+            "If the length of sequences varies, put sequences of similar length into one batch",
             "dataset = dataset.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], "
             f"bucket_boundaries=[64, 128], bucket_batch_sizes=[{size}] * 3, drop_remainder=True)",
-            unless="It evens out steps only where all ranks draw from the same bucket in the same step.",
+            unless="It evens out steps only if all ranks draw from the same bucket in the same step.",
             done=setup.has("GroupByWindow"),
         ),
     )

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Advice:
-    """Something to change.
+    """A recommended change.
 
-    ``line`` is Python, or a line for a shell, that can be pasted as it is; names such as ``dataset``,
-    ``model`` and ``optimizer`` stand for the user's own.
+    ``line`` is a line of Python or shell to paste; names such as ``dataset``, ``model`` and
+    ``optimizer`` stand for the user's own.
     """
 
     what: str
     line: str = ""
-    #: What it gains at most, and when not to do it: whole sentences.
+    #: The gain, and when not to do it, as whole sentences.
     gain: str = ""
     unless: str = ""
-    #: Whether the run's facts say that it is done already: then it is not given.
+    #: Whether the run's facts show that it is done already; then it is left out.
     done: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
@@ -27,10 +27,10 @@ class Advice:
 
 
 def undone(*pieces: Advice) -> tuple[Advice, ...]:
-    """Leave out the pieces that the run follows already."""
+    """Leave out advice that the run follows already."""
     return tuple(piece for piece in pieces if not piece.done)
 
 
 def in_words(*pieces: Advice) -> str:
-    """Join the pieces that are still to be done into the text of a finding."""
+    """Join the advice that is still to be done into the text of a finding."""
     return " ".join(map(str, undone(*pieces)))

@@ -1,4 +1,4 @@
-"""The set-up of training: shards, rates, validation and checkpoints, one rank or all of them."""
+"""Advise on the training setup: shards, learning rates, broadcasts, validation and checkpoints."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .imbalance import sampler_line, set_epoch
 from .piece import Advice, undone
 
 _BROADCASTS = "horovod.BroadcastGlobalVariablesCallback"
-# Epochs in which the rate rises to N times its own, as Horovod's callback has it.
+# Epochs over which the rate rises to N times its value; the default of Horovod's callback.
 _WARM_UP_EPOCHS = 5
 
 
 def sharding(setup: Setup) -> tuple[Advice, ...]:
-    """What makes an epoch of N ranks see every sample once."""
+    """Return advice so that an epoch of N ranks sees every sample once."""
     if setup.framework == "torch":
         shared = setup.distributed_sampler
         part = Advice("Give every rank its part of the data", sampler_line(setup), done=shared)
@@ -24,7 +24,7 @@ def sharding(setup: Setup) -> tuple[Advice, ...]:
         Advice(
             "Shard the data before shuffling",
             "dataset = dataset.shard(hvd.size(), hvd.rank())",
-            unless="Or, where the dataset repeats and steps_per_epoch is given, divide that by "
+            unless="Or, if the dataset repeats and steps_per_epoch is given, divide that by "
             "hvd.size().",
             done=shared,
         ),
@@ -33,27 +33,27 @@ def sharding(setup: Setup) -> tuple[Advice, ...]:
 
 
 def _fewer_steps(shared: bool) -> Advice:
-    """Return what is left where every rank has its part of the data already."""
+    """Return advice for runs in which every rank has its part of the data already."""
     return Advice(
-        "Every rank has its part of the data: where that repeats, divide the steps of an epoch by the "
-        "number of ranks",
+        "Every rank has its part of the data already: if it repeats, divide the steps of an epoch by "
+        "the number of ranks",
         done=not shared,
     )
 
 
 def scaled_rate(setup: Setup, rate: float) -> tuple[Advice, ...]:
-    """N times the rate, and how to get there."""
+    """Return advice to scale the learning rate by the number of ranks, with a warm-up."""
     scale = Advice(
-        "With N times the batch, N times the rate (with a warm-up) is the usual start",
+        "With N times the batch, start with N times the rate and a warm-up",
         _scaled_line(setup, rate),
-        unless="Not where a rate was looked for on this number of ranks.",
+        unless="Not if the rate was tuned on this number of ranks.",
     )
     if setup.framework != "keras" or setup.library != "horovod":
         return (scale,)
     return undone(
         scale,
         Advice(
-            "The warm-up",
+            "Add the warm-up",
             "callbacks.append(hvd.callbacks.LearningRateWarmupCallback(initial_lr="
             f"{rate * setup.ranks:g}, warmup_epochs={_WARM_UP_EPOCHS}))",
             done="horovod.LearningRateWarmupCallback" in setup.callbacks,
@@ -62,12 +62,12 @@ def scaled_rate(setup: Setup, rate: float) -> tuple[Advice, ...]:
 
 
 def broadcast_once(setup: Setup) -> Advice:
-    """All ranks begin with rank 0's model."""
+    """Return advice to start all ranks with rank 0's model."""
     what = "Start with the same weights on all ranks: broadcast rank 0's once"
-    unless = "Not where ranks are meant to train separate models."
+    unless = "Not if ranks should train separate models."
     if setup.library == "ddp":
         return Advice(
-            f"{what}; DistributedDataParallel does it where init_sync is not False",
+            f"{what}; DistributedDataParallel does it unless init_sync is False",
             "[torch.distributed.broadcast(one.data, src=0) for one in model.parameters()]",
             unless=unless,
         )
@@ -80,8 +80,8 @@ def broadcast_once(setup: Setup) -> Advice:
         )
     if _BROADCASTS in setup.callbacks:
         return Advice(
-            "Find what sets weights on some ranks after BroadcastGlobalVariablesCallback, which all of "
-            "them have",
+            "Find what sets weights on some ranks after BroadcastGlobalVariablesCallback, which all "
+            "ranks have",
             unless=unless,
         )
     return Advice(
@@ -91,21 +91,19 @@ def broadcast_once(setup: Setup) -> Advice:
     )
 
 
-#: One callback for all fits of a job.
+#: Advice to use one broadcast callback for all fits of a job.
 ONE_BROADCAST = Advice(
-    "Train all epochs in one fit, or make this callback once and pass it to every fit: it broadcasts "
+    "Train all epochs in one fit, or create this callback once and pass it to every fit: it broadcasts "
     "only once",
     "broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)",
-    unless="Not where weights are loaded on rank 0 between fits.",
+    unless="Not if weights are loaded on rank 0 between fits.",
 )
 
 
 def averaged_metrics(setup: Setup) -> Advice:
-    """Return how learning rates and early stopping use the metrics of all ranks."""
+    """Return advice so that learning rates and early stopping use the metrics of all ranks."""
     what = "Average metrics over the ranks before anything uses them"
-    unless = (
-        "Not where all ranks have the same numbers anyway, such as metrics reduced in the model."
-    )
+    unless = "Not if all ranks have the same values anyway, such as metrics reduced in the model."
     if setup.framework == "keras" and setup.library == "horovod":
         if setup.averages_first:
             return Advice(
@@ -122,10 +120,11 @@ def averaged_metrics(setup: Setup) -> Advice:
 
 
 def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
-    """Another order in every epoch.
+    """Return advice for another order in every epoch.
 
     Args:
-        shuffles: whether it is shuffled already, in the same way each time.
+        setup: the run's setup.
+        shuffles: whether samples are shuffled already, in the same way each time.
     """
     if setup.framework == "torch":
         return set_epoch(setup) if shuffles else _sampled(setup)
@@ -135,19 +134,22 @@ def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
             "dataset = dataset.cache().shuffle(10_000, reshuffle_each_iteration=True)",
         )
     return Advice(
-        "Shuffle before batching; arrays with fit(shuffle=True)",
+        "Shuffle before batching; for arrays use fit(shuffle=True)",
         "dataset = dataset.shuffle(10_000)",
     )
 
 
 def dense_gradients(setup: Setup, shape: Sequence[int]) -> Advice:
-    """Gradients of embeddings that are reduced as a whole.
+    """Return advice to reduce gradients of embeddings as a whole.
 
     Args:
-        shape: the embedding's.
+        setup: the run's setup.
+        shape: the shape of the embedding.
     """
     what = "Reduce gradients of embeddings as a whole"
-    unless = "Not for large vocabularies of which a step looks up few: a whole one then moves more."
+    unless = (
+        "Not for large vocabularies of which a step looks up few rows: reducing all moves more."
+    )
     if setup.library == "ddp":
         size = f"{shape[0]}, {shape[1]}"
         return Advice(what, f"embedding = torch.nn.Embedding({size}, sparse=False)", unless=unless)
@@ -178,8 +180,8 @@ def _averaged_loss(setup: Setup) -> str:
 
 
 def shared_validation(setup: Setup) -> Advice:
-    """Every rank validates its part, and metrics are averaged."""
-    # No fact tells whose validation data is a shard.
+    """Return advice to validate one shard per rank and average the metrics."""
+    # No fact shows whether the validation data is a shard.
     what = "Unless it has one already, give every rank a shard of the validation data"
     if AVERAGES in setup.callbacks:
         return Advice(f"{what}, or validate less often")
@@ -195,8 +197,13 @@ def shared_validation(setup: Setup) -> Advice:
     return Advice(f"{what}, or validate less often")
 
 
-def work_alone(setup: Setup, kinds: Collection[str]) -> tuple[Advice, ...]:
-    """Return what shortens the work for which the others wait, of the kinds that one rank did alone."""
+def shorter_solo_work(setup: Setup, kinds: Collection[str]) -> tuple[Advice, ...]:
+    """Return advice that shortens work of one rank for which the others wait.
+
+    Args:
+        setup: the run's setup.
+        kinds: the kinds of this work, ``validation`` or ``checkpoint``.
+    """
     pieces = []
     if "validation" in kinds:
         pieces.append(shared_validation(setup))
@@ -206,7 +213,7 @@ def work_alone(setup: Setup, kinds: Collection[str]) -> tuple[Advice, ...]:
 
 
 def checkpoints_on_rank_0(setup: Setup) -> Advice:
-    """One rank writes."""
+    """Return advice to write checkpoints on one rank."""
     what = "Write checkpoints on rank 0 only"
     if setup.framework == "torch":
         rank = "torch.distributed.get_rank()" if setup.library == "ddp" else "hvd.rank()"

@@ -1,4 +1,4 @@
-"""Findings: what the logs say about the run besides the ledger, each with evidence and advice."""
+"""Findings: problems that the logs show in addition to the ledger, each with evidence and advice."""
 
 from .find import by_severity, find
 

@@ -1,4 +1,4 @@
-"""What ranks that train one model must have in common: weights, rates, and what both follow from."""
+"""Check that ranks that train one model agree: weights, learning rates, averaged metrics."""
 
 from __future__ import annotations
 
@@ -15,73 +15,73 @@ from ..settings.setup import AVERAGES, callbacks_of
 from .finding import Finding
 from .records import Records
 
-# Of the numbers' own size: reducing in another order moves no weight by as much.
+# Relative differences. Reducing in another order changes weights by less.
 _SAME_WEIGHTS = 1e-3
 _SAME_RATE = 1e-5
-# Two fits with a broadcast each are a warm-up and a training; more are a loop.
+# Two fits with a broadcast each may be a warm-up and the training; more are a loop.
 _FITS_OF_A_LOOP = 3
 
 _BROADCASTS = "horovod.BroadcastGlobalVariablesCallback"
 # Callbacks of these packages are known not to average metrics over ranks.
 _KNOWN = ("keras", "tf_keras", "tensorflow", "horovod", "stallscope")
-# They decide how training goes on; other callbacks that go by a metric only decide what is kept.
+# These change the training; other callbacks that monitor a metric only choose what to save.
 _DECIDE = ("ReduceLROnPlateau", "EarlyStopping")
 
 
 def weights_differ(records: Records) -> Iterator[Finding]:
-    """Where gradients are reduced, weights that differ differed from the start."""
+    """Find ranks with different weights although gradients are reduced: they differed from the start."""
     samples = {rank: _sample(log) for rank, log in records.last_log.items()}
     known = {rank: sample for rank, sample in samples.items() if sample is not None}
     if len(known) < 2 or records.run.fact("gradients_reduced") is not True:
         return
     reference, own = next(iter(known.items()))
-    # Other steps, or other weights, say nothing about each other.
-    alike = {rank: one for rank, one in known.items() if one[:2] == own[:2]}
-    apart = [rank for rank, one in alike.items() if not _same(one[2], own[2])]
-    if not apart:
+    # Only samples of the same weights after the same step are comparable.
+    comparable = {rank: one for rank, one in known.items() if one[:2] == own[:2]}
+    differing = [rank for rank, one in comparable.items() if not _same(one[2], own[2])]
+    if not differing:
         return
-    _, of, values = own
-    theirs = alike[apart[0]][2]
+    _, weight, values = own
+    theirs = comparable[differing[0]][2]
     yield Finding(
         "weights_differ",
         "error",
         "Ranks train different models",
-        f"After the first steps {clipped(of)} starts with {values[0]:.4g} on rank {reference} "
-        f"and with {theirs[0]:.4g} on rank {apart[0]}; {ranks_in_words(apart)} of {len(alike)} ranks "
-        f"{'differs' if len(apart) == 1 else 'differ'} from rank {reference}. Gradients are reduced, "
-        f"so equal models stay equal.{_no_broadcast(records)}",
+        f"After the first steps {clipped(weight)} starts with {values[0]:.4g} on rank {reference} "
+        f"and with {theirs[0]:.4g} on rank {differing[0]}; {ranks_in_words(differing)} of "
+        f"{len(comparable)} ranks {'differs' if len(differing) == 1 else 'differ'} from rank "
+        f"{reference}. Gradients are reduced, so equal models stay equal.{_no_broadcast(records)}",
         str(broadcast_once(records.setup)),
     )
 
 
 def learning_rates_differ(records: Records) -> Iterator[Finding]:
-    """The first epoch that began with other rates on some ranks than on others."""
+    """Find the first epoch that started with different learning rates on different ranks."""
     changes = {rank: _rate_changes(log) for rank, log in records.last_log.items()}
-    begun = _epochs_begun(records)
+    completed = _completed_epochs(records)
     for epoch in sorted(set().union(*changes.values())):
         rates = {
             rank: rate
             for rank, own in changes.items()
-            if (rate := _rate_at(epoch, own, begun.get(rank, -1))) is not None
+            if (rate := _rate_at(epoch, own, completed.get(rank, -1))) is not None
         }
         reference = min(rates)
-        apart = [rank for rank, rate in rates.items() if not _same_rate(rate, rates[reference])]
-        if apart:
+        differing = [rank for rank, rate in rates.items() if not _same_rate(rate, rates[reference])]
+        if differing:
             yield Finding(
                 "learning_rates_differ",
                 "error",
                 "Ranks train with different learning rates",
-                f"Epoch {epoch} began with a rate of {rates[reference]:g} on rank {reference} and of "
-                f"{rates[apart[0]]:g} on rank {apart[0]}; {ranks_in_words(apart)} of {len(rates)} ranks "
-                f"{'differs' if len(apart) == 1 else 'differ'} from rank {reference}. The same "
-                "gradients then move their models apart.",
+                f"Epoch {epoch} started with a rate of {rates[reference]:g} on rank {reference} and of "
+                f"{rates[differing[0]]:g} on rank {differing[0]}; {ranks_in_words(differing)} of "
+                f"{len(rates)} ranks {'differs' if len(differing) == 1 else 'differ'} from rank "
+                f"{reference}. The models then diverge although they get the same gradients.",
                 str(averaged_metrics(records.setup)),
             )
             return
 
 
 def metrics_not_averaged(records: Records) -> Iterator[Finding]:
-    """Keras calls callbacks in their order: what is averaged after them comes too late."""
+    """Find callbacks that use a metric before it is averaged; Keras calls callbacks in order."""
     if records.run.size < 2 or records.setup.library != "horovod":
         return
     found: dict[str, set[int]] = {}
@@ -93,7 +93,7 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
             metric = one.get("monitor")
             if not isinstance(metric, str) or AVERAGES in names[:place]:
                 continue
-            # One of the user's own may average as well.
+            # A callback of the user may average, too.
             if AVERAGES not in names and not all(map(_is_known, names[:place])):
                 continue
             late = late or AVERAGES in names
@@ -102,29 +102,29 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
     if not found:
         return
     decides = any(text.startswith(_DECIDE) for text in found)
-    told = "; ".join(f"{text} on {ranks_in_words(sorted(own))}" for text, own in found.items())
+    users = "; ".join(f"{text} on {ranks_in_words(sorted(own))}" for text, own in found.items())
     where = "only after them" if late else "not among the callbacks"
     yield Finding(
         "metrics_not_averaged",
         "warning" if decides else "info",
         "Callbacks use one rank's own metrics",
-        f"{told}: MetricAverageCallback is {where}, so each rank uses the loss of its own data. "
+        f"{users}: MetricAverageCallback is {where}, so each rank uses the loss of its own data. "
         + (
-            "Rates change, and training stops, on one rank and not on another; a rank that stops alone "
-            "leaves the others waiting."
+            "Then rates change, or training stops, on some ranks only. A rank that stops early leaves "
+            "the others waiting."
             if decides
-            else "The best checkpoint is then that rank's best."
+            else "The best checkpoint is then the best for that rank's data only."
         ),
         str(averaged_metrics(records.setup)),
     )
 
 
 def broadcast_in_every_fit(records: Records) -> Iterator[Finding]:
-    """A fit for each epoch, with a new callback that broadcasts: once is enough."""
+    """Find jobs that broadcast the model in every fit, such as one fit per epoch: once is enough."""
     by_rank: dict[int, int] = {}
     for log in records.logs.values():
         made = log.facts.get("broadcasts")
-        # A log that goes on in another file has the facts of its fit once more.
+        # A log that continues another file repeats the facts of its fit.
         if isinstance(made, int) and made > 0 and not log.continues:
             by_rank[log.rank] = by_rank.get(log.rank, 0) + 1
     times = max(by_rank.values(), default=0)
@@ -137,21 +137,20 @@ def broadcast_in_every_fit(records: Records) -> Iterator[Finding]:
         "info",
         "The model is broadcast repeatedly",
         f"{times} fits of this job each broadcast the model{moved} from rank 0 after their first "
-        "batch, and each traces its train step anew.",
+        "batch, and each traces its train step again.",
         str(ONE_BROADCAST),
     )
 
 
 def _sample(log: Log) -> tuple[int, str, tuple[float, ...]] | None:
-    """After how many calls or steps, of what, and the numbers themselves."""
+    """Return after how many calls or steps weights were sampled, their name, and the values."""
     fact = log.facts.get("weights")
     if not isinstance(fact, dict):
         return None
-    after, of, values = fact.get("after"), fact.get("of"), fact.get("values")
-    numbers = _numbers(values)
-    if not isinstance(after, int) or not isinstance(of, str) or not numbers:
+    after, name, numbers = fact.get("after"), fact.get("of"), _numbers(fact.get("values"))
+    if not isinstance(after, int) or not isinstance(name, str) or not numbers:
         return None
-    return after, of, numbers
+    return after, name, numbers
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
@@ -165,7 +164,7 @@ def _same(first: Sequence[float], second: Sequence[float]) -> bool:
         return True
     one, other = np.array(first), np.array(second)
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
-        # Training has gone wrong in another way.
+        # Training diverged for another reason.
         return True
     largest = max(np.abs(one).max(), np.abs(other).max())
     return bool(np.abs(one - other).max() <= _SAME_WEIGHTS * largest)
@@ -179,8 +178,8 @@ def _no_broadcast(records: Records) -> str:
     return "" if _BROADCASTS in names else " No callback broadcasts them."
 
 
-def _epochs_begun(records: Records) -> dict[int, int]:
-    """Per rank, the last epoch that it completed: it had begun."""
+def _completed_epochs(records: Records) -> dict[int, int]:
+    """Return the last epoch that each rank completed."""
     last: dict[int, int] = {}
     for rank, epoch in zip(
         records.epochs.rank.tolist(), records.epochs.epoch.tolist(), strict=True
@@ -190,16 +189,22 @@ def _epochs_begun(records: Records) -> dict[int, int]:
 
 
 def _rate_changes(log: Log) -> dict[int, float]:
-    """The recorded rates, by the epoch that started with them."""
-    told = log.facts.get("learning_rates")
-    pairs = map(_numbers, told) if isinstance(told, list) else ()
+    """Return the recorded rates, by the epoch that started with them."""
+    rates = log.facts.get("learning_rates")
+    pairs = map(_numbers, rates) if isinstance(rates, list) else ()
     return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}
 
 
-def _rate_at(epoch: int, changes: Mapping[int, float], begun: int) -> float | None:
-    """The rate with which a rank began an epoch; None where it is not known to have begun it."""
+def _rate_at(epoch: int, changes: Mapping[int, float], completed: int) -> float | None:
+    """Return the rate with which a rank started an epoch; None if it may not have started it.
+
+    Args:
+        epoch: the epoch.
+        changes: the recorded rates, by epoch.
+        completed: the last epoch that the rank completed.
+    """
     earlier = [one for one in changes if one <= epoch]
-    if not earlier or (epoch > begun and epoch not in changes):
+    if not earlier or (epoch > completed and epoch not in changes):
         return None
     return changes[max(earlier)]
 

@@ -1,4 +1,4 @@
-"""Whether ranks have equal shares of the work."""
+"""Check that ranks have equal shares of the work."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ..advice import even_work, in_words
 from .finding import Finding
 from .records import Records
 
-# Smaller differences come from last batches, and cost less than can be seen.
+# Smaller differences come from the last batches of epochs, and their cost is not measurable.
 _UNEVEN = 0.01
 
 
 def uneven_batches(records: Records) -> Iterator[Finding]:
+    """Find ranks with batches of different sizes."""
     per_step = _samples_per_step(records) or _batch_sizes(records)
     found = _fewest_and_most(per_step)
     if found is None:
@@ -25,15 +26,16 @@ def uneven_batches(records: Records) -> Iterator[Finding]:
         "uneven_batches",
         "warning",
         "Ranks have batches of different sizes",
-        f"Rank {most} works through {per_step[most]:,.1f} samples per step and rank {fewest} through "
+        f"Rank {most} processes {per_step[most]:,.1f} samples per step and rank {fewest} "
         f"{per_step[fewest]:,.1f}: rank {most} has {more:.1%} more to compute in every step, and the "
-        "others wait for it unless its device is as much faster.",
-        f"{in_words(*even_work(records.setup))} Averaged gradients count every rank alike, so samples "
-        "of smaller batches weigh more.",
+        "others wait for it unless its device is faster by as much.",
+        f"{in_words(*even_work(records.setup))} Averaging gives every rank's gradients the same weight, "
+        "so samples of smaller batches count more.",
     )
 
 
 def uneven_shards(records: Records) -> Iterator[Finding]:
+    """Find ranks with shards of different sizes."""
     per_epoch = _samples_per_epoch(records)
     found = _fewest_and_most(per_epoch)
     if found is None:
@@ -44,15 +46,15 @@ def uneven_shards(records: Records) -> Iterator[Finding]:
         "uneven_shards",
         "warning",
         "Ranks have shards of different sizes",
-        f"Rank {most} works through {per_epoch[most]:,.0f} samples in an epoch and rank {fewest} "
-        f"through {per_epoch[fewest]:,.0f}: rank {most} has {more:.1%} more to compute.",
+        f"Rank {most} processes {per_epoch[most]:,.0f} samples in an epoch and rank {fewest} "
+        f"{per_epoch[fewest]:,.0f}: rank {most} has {more:.1%} more to compute.",
         f"{in_words(*even_work(records.setup))} Shard by sample rather than by file, or give every rank "
-        "as many files of the same size.",
+        "the same number of files of equal size.",
     )
 
 
 def _samples_per_step(records: Records) -> dict[int, float]:
-    """Per rank, on average; empty unless they are known of all ranks."""
+    """Return each rank's average samples per step; empty unless known for all ranks."""
     totals = records.totals
     counted, samples = dict.fromkeys(records.ranks, 0), dict.fromkeys(records.ranks, 0)
     for index, log in records.logs.items():
@@ -64,14 +66,14 @@ def _samples_per_step(records: Records) -> dict[int, float]:
 
 
 def _batch_sizes(records: Records) -> dict[int, float]:
-    """Per rank, from the last of its logs; empty unless all have it."""
+    """Return the batch size in each rank's last log; empty unless all ranks recorded it."""
     sizes = {log.rank: log.facts.get("batch_size") for log in records.logs.values()}
     known = {rank: float(size) for rank, size in sizes.items() if size}
     return known if len(known) == len(sizes) else {}
 
 
 def _samples_per_epoch(records: Records) -> dict[int, float]:
-    """Per rank, over its completed epochs; empty unless they are known of all ranks."""
+    """Return each rank's average samples per completed epoch; empty unless known for all ranks."""
     epochs, per_step = records.epochs, _samples_per_step(records)
     lengths = {rank: epochs.steps[epochs.rank == rank] for rank in per_step}
     if not all(len(steps) for steps in lengths.values()):
@@ -80,7 +82,7 @@ def _samples_per_epoch(records: Records) -> dict[int, float]:
 
 
 def _fewest_and_most(numbers: dict[int, float]) -> tuple[int, int] | None:
-    """The ranks with the fewest and the most; None where they are alike."""
+    """Return the ranks with the fewest and the most; None if the numbers are about equal."""
     if len(numbers) < 2:
         return None
     fewest, most = min(numbers, key=numbers.__getitem__), max(numbers, key=numbers.__getitem__)

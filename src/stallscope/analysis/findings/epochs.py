@@ -1,4 +1,4 @@
-"""Epochs that are not as long as they should be."""
+"""Check the lengths of epochs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from ..advice import in_words, sharding
 from .finding import Finding
 from .records import Epochs, Records
 
-# As many steps, give or take a last batch.
-_AS_MANY = 0.05
-# What makes two runs the same job, apart from the number of ranks.
+# Relative difference below which epochs have the same length; a last batch may be missing.
+_SAME_LENGTH = 0.05
+# Facts that are equal in two runs of the same job, apart from the number of ranks.
 _SAME_JOB = ("model", "parameters", "batch_size", "backward_passes_per_step")
 
 
 def epochs_of_different_lengths(records: Records) -> Iterator[Finding]:
+    """Find epochs in which ranks made different numbers of steps."""
     epochs = records.epochs
     if len(records.ranks) < 2 or not len(epochs.steps):
         return
-    # Per epoch of each fit, its completed turns on all ranks, the shortest first.
+    # Sort by fit and epoch, and within each by length, the shortest first.
     order = np.lexsort((epochs.steps, epochs.epoch, epochs.part))
     changes = np.diff(epochs.part[order]) | np.diff(epochs.epoch[order])
     starts = np.flatnonzero(np.concatenate([[1], changes]))
@@ -43,12 +44,13 @@ def epochs_of_different_lengths(records: Records) -> Iterator[Finding]:
         f"{np.count_nonzero(difference)} of {len(difference)} epochs. Every step needs every rank: "
         f"rank {epochs.rank[short]} is in its next epoch while others are still in this one.",
         "Give every rank the same number of batches (equal shards, drop_remainder=True, or "
-        "steps_per_epoch); otherwise some see their batches more often, and at the end the ranks "
+        "steps_per_epoch). Otherwise some ranks see their batches more often, and at the end the ranks "
         "with more steps wait forever.",
     )
 
 
 def unequal_steps(records: Records) -> Iterator[Finding]:
+    """Find ranks that made different numbers of steps in a completed run."""
     if records.run.status != "completed":
         return
     intervals = records.intervals
@@ -69,17 +71,18 @@ def unequal_steps(records: Records) -> Iterator[Finding]:
 
 
 def steps_not_divided(records: Records) -> Iterator[Finding]:
+    """Find epochs as long as those of one rank: the steps were not divided among the ranks."""
     run, single = records.run, records.single
     if single is None or not _same_job(run, single):
         return
-    own, alone = _usual_length(records.epochs), _usual_length(Records(single).epochs)
-    if not own or not alone or abs(own / alone - 1) > _AS_MANY:
+    own, on_one = _usual_length(records.epochs), _usual_length(Records(single).epochs)
+    if not own or not on_one or abs(own / on_one - 1) > _SAME_LENGTH:
         return
     yield Finding(
         "steps_not_divided",
         "warning",
         "Steps per epoch are not divided by the number of ranks",
-        f"{run.size} ranks make {own:,.0f} steps in an epoch, and one rank {alone:,.0f} with the same "
+        f"{run.size} ranks make {own:,.0f} steps in an epoch, and one rank {on_one:,.0f} with the same "
         f"batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
         f"{run.size} times in an epoch.",
         in_words(*sharding(records.setup)),
@@ -95,5 +98,5 @@ def _same_job(run: Run, single: Run) -> bool:
 
 
 def _usual_length(epochs: Epochs) -> float:
-    """Steps of a completed epoch; 0 where none is."""
+    """Return the median steps of a completed epoch; 0 if there is none."""
     return float(np.median(epochs.steps)) if len(epochs.steps) else 0.0

@@ -1,4 +1,4 @@
-"""Executors that Spark lost while they trained."""
+"""Find executors that Spark lost while they trained."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from stallscope.run import Event
 from .finding import Finding
 from .records import Records
 
-_BEGINS, _ENDS = "stage_submitted", ("stage_completed", "stage_failed")
-# Up to so many hosts are named.
+_STARTS, _ENDS = "stage_submitted", ("stage_completed", "stage_failed")
+# At most this many hosts are named.
 _MOST_HOSTS = 5
 
 
 def executors_lost(records: Records) -> Iterator[Finding]:
-    """Spark's event log tells of executors that were lost, and of tasks that failed with them."""
+    """Find lost executors, and tasks that failed with them, in Spark's event log."""
     lost = _while_training(records.run.events)
     if not lost:
         return
@@ -31,20 +31,20 @@ def executors_lost(records: Records) -> Iterator[Finding]:
         "error" if failed else "warning",
         f"Spark lost {counted(len(lost), 'executor')}{where}",
         f"{clipped(lost[0].where)} reports for the first one: {lost[0].what}.{tasks}",
-        "Read the end of that executor's stderr. Where its host was taken back or its memory ran out, "
-        "ask for hosts that stay, or more spark.executor.memoryOverhead: Python's memory counts there. "
-        "A barrier stage that loses one task starts all of them again.",
+        "Read the end of that executor's stderr. If its host was preempted, request hosts that are not. "
+        "If its memory ran out, raise spark.executor.memoryOverhead, which includes Python's memory. A "
+        "barrier stage that loses one task restarts all of them.",
     )
 
 
 def _while_training(events: Sequence[Event]) -> list[Event]:
-    """Executors that were lost between the start and the end of a stage that trained.
+    """Select executors that were lost between the start and the end of a training stage.
 
-    When an application ends its executors are stopped, which is none of it.
+    Executors that stop when the application ends are not lost.
     """
     lost, running = [], 0
     for event in events:
-        if event.kind == _BEGINS:
+        if event.kind == _STARTS:
             running += 1
         elif event.kind in _ENDS:
             running -= 1

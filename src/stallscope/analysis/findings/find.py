@@ -1,4 +1,4 @@
-"""All checks, one after the other."""
+"""Run all checks on a run."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
 
 
 def find(run: Run, has_baseline: bool, *, single: Run | None = None) -> tuple[Finding, ...]:
-    """All findings of a run, the severest first.
+    """Find all problems of a run, the most severe first.
 
     Args:
         run: the run.
-        has_baseline: whether it is held against a synthetic baseline.
-        single: a run of the same job on one rank, where there is one.
+        has_baseline: whether the run is compared with a synthetic baseline.
+        single: a run of the same job on one rank, if there is one.
     """
     records = Records(run, has_baseline, single)
     found = [finding for check in _CHECKS for finding in check(records)]
@@ -80,5 +80,5 @@ def find(run: Run, has_baseline: bool, *, single: Run | None = None) -> tuple[Fi
 
 
 def by_severity(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings, the severest first, otherwise as they are."""
+    """Sort findings by severity, the most severe first; equal ones keep their order."""
     return tuple(sorted(found, key=lambda finding: _SEVERITIES[finding.severity]))

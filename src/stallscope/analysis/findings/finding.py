@@ -1,4 +1,4 @@
-"""A finding: something about the run that its owner should know."""
+"""A finding about a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Severity = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about the run that its owner should know."""
+    """A problem or notable fact of a run, with evidence and advice."""
 
     code: str
     severity: Severity

@@ -1,4 +1,4 @@
-"""What becomes of the gradients: whether they are reduced, and the rate that is fit for it."""
+"""Check the gradients: whether they are reduced, sparse, and applied with a scaled learning rate."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from ..settings.setup import number
 from .finding import Finding
 from .records import Records
 
-# Bytes of the number of a row.
+# Bytes of a row's index.
 _INDEX_BYTES = 8
 
 
 def gradients_not_reduced(records: Records) -> Iterator[Finding]:
+    """Find a train step without allreduce."""
     run = records.run
     if run.fact("gradients_reduced") is False:
         yield Finding(
             "gradients_not_reduced",
             "error",
             "Gradients are not reduced",
-            f"{run.size} ranks trained, and the traced train step holds no allreduce: every rank "
-            "trained a model of its own.",
-            "Let a custom train_step reduce its gradients, with hvd.DistributedGradientTape or "
-            "optimizer.minimize(); apply_gradients alone does not.",
+            f"{run.size} ranks trained, and the traced train step contains no allreduce: every rank "
+            "trained its own model.",
+            "In a custom train_step, reduce gradients with hvd.DistributedGradientTape or "
+            "optimizer.minimize(); apply_gradients does not reduce them.",
         )
 
 
 def learning_rate_not_scaled(records: Records) -> Iterator[Finding]:
+    """Find a default learning rate on several ranks."""
     run = records.run
     rate = run.fact("learning_rate")
     if run.fact("learning_rate_scaled") is False and isinstance(rate, (int, float)):
@@ -46,7 +48,7 @@ def learning_rate_not_scaled(records: Records) -> Iterator[Finding]:
 
 
 def sparse_gradients(records: Records) -> Iterator[Finding]:
-    """Gradients whose rows are gathered from all ranks, unless reducing them would move more."""
+    """Find gradients that are gathered row by row from all ranks, if reducing them would move less."""
     fact = records.run.fact("sparse_gradients")
     count = number(fact.get("count")) if isinstance(fact, dict) else None
     if not count or records.run.size < 2 or records.setup.library is None:
@@ -64,21 +66,21 @@ def sparse_gradients(records: Records) -> Iterator[Finding]:
     yield Finding(
         "sparse_gradients",
         "warning" if costly else "info",
-        "Gradients of embeddings are gathered, and not reduced",
+        "Gradients of embeddings are gathered, not reduced",
         f"{counted(count, 'gradient')} of {ranks} ranks {'is' if count == 1 else 'are'} sparse: "
-        f"{one.told(ranks)}",
+        f"{one.cost(ranks)}",
         str(dense_gradients(records.setup, one.shape)),
     )
 
 
 @dataclass(frozen=True)
 class _Gathered:
-    """A sparse gradient, and what moving it costs a rank: gathered as rows, or reduced as a whole."""
+    """A sparse gradient, and the bytes that gathering its rows or reducing all of it moves per rank."""
 
     name: str
     shape: tuple[int, ...]
     itemsize: int
-    #: What a rank gives in a step; None where that is not known.
+    #: Rows that a rank contributes in a step; None if unknown.
     rows: int | None
 
     @classmethod
@@ -100,27 +102,28 @@ class _Gathered:
         return math.prod(self.shape[1:]) * self.itemsize + _INDEX_BYTES
 
     def gathered_bytes(self, ranks: int) -> float:
-        """The rows of all other ranks."""
+        """Return the bytes of the rows of all other ranks."""
         return (ranks - 1) * (self.rows or 0) * self.row_bytes
 
     def reduced_bytes(self, ranks: int) -> float:
-        """What goes over every link of a ring."""
+        """Return the bytes that go over every link of a ring."""
         return 2 * (ranks - 1) / ranks * self.dense_bytes
 
-    def told(self, ranks: int) -> str:
+    def cost(self, ranks: int) -> str:
+        """Describe what gathering and reducing move, in a clause."""
         size = f"{clipped(self.name)} ({' × '.join(f'{n:,}' for n in self.shape)})"
         reduced = f"{self.reduced_bytes(ranks) / 1e6:,.3g} MB"
         if self.rows is not None:
             return (
-                f"of {size} each rank gives {self.rows:,} rows in a step, and gets "
-                f"{self.gathered_bytes(ranks) / 1e6:,.3g} MB of the others'; reduced as a whole it "
+                f"of {size} each rank sends {self.rows:,} rows in a step and receives "
+                f"{self.gathered_bytes(ranks) / 1e6:,.3g} MB from the others. Reduced as a whole it "
                 f"would be {reduced}, and fused with the rest."
             )
         enough = math.ceil(2 * self.dense_bytes / (ranks * self.row_bytes))
         return (
-            f"every rank gets the rows of all others for {size}. Reduced as a whole it would be "
-            f"{reduced}, which is less as soon as a rank looks up {enough:,} rows in a step, the same "
-            "one twice counted twice."
+            f"every rank receives the rows of all others for {size}. Reduced as a whole it would be "
+            f"{reduced}, which is less once a rank looks up {enough:,} rows in a step, counting "
+            "repeated rows."
         )
 
 

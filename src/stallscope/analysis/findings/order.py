@@ -1,4 +1,4 @@
-"""Samples that come in the same order in every epoch."""
+"""Find samples that have the same order in every epoch."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from ..advice import Advice, in_words, shuffled_anew
 from .finding import Finding
 from .records import Records
 
-_SHUFFLED_ONCE = "they are shuffled once, and come in that order again"
-_NEVER = "nothing shuffles them before training"
+_SHUFFLED_ONCE = "samples are shuffled once, and every epoch repeats that order"
+_NEVER = "nothing shuffles samples before training"
 
 
 def same_order_every_epoch(records: Records) -> Iterator[Finding]:
-    """Where several epochs were made, and what decides about their order is known."""
+    """Find ranks that repeat the same order, if they made several epochs."""
     several = set(records.epochs.rank[records.epochs.epoch > 0].tolist())
     found: dict[str, list[int]] = {}
     for rank, log in records.last_log.items():
-        why = _why(log) if rank in several else None
-        if why is not None:
-            found.setdefault(why, []).append(rank)
+        reason = _reason(log) if rank in several else None
+        if reason is not None:
+            found.setdefault(reason, []).append(rank)
     if not found:
         return
-    why, ranks = next(iter(found.items()))
-    shuffles = why != _NEVER
-    unless = "" if shuffles else "Not where the order has a meaning, or the data shuffles itself."
+    reason, ranks = next(iter(found.items()))
+    shuffles = reason != _NEVER
+    unless = "" if shuffles else "Not if the order matters, or the data is shuffled already."
     advised = shuffled_anew(records.setup, shuffles)
     yield Finding(
         "same_order_every_epoch",
         "warning" if shuffles else "info",
         "Every epoch sees its samples in the same order",
-        f"On {ranks_in_words(sorted(ranks))}: {why}. Batches of every epoch then hold the same samples.",
+        f"On {ranks_in_words(sorted(ranks))}: {reason}. Then every epoch has the same batches.",
         in_words(Advice(advised.what, advised.line, unless=unless)),
     )
 
 
-def _why(log: Log) -> str | None:
-    # Nothing is learned from random batches, in whatever order.
+def _reason(log: Log) -> str | None:
+    # The order of random batches does not matter.
     if log.facts.get("synthetic"):
         return None
     shuffled = log.facts.get("shuffled")
@@ -55,7 +55,7 @@ def _why(log: Log) -> str | None:
 
 
 def _of_samplers(orders: list[Any]) -> str | None:
-    """What several epochs' samplers say; None where one of them does not tell."""
+    """Return why the samplers of several epochs give the same order; None if they may not."""
     if not all(isinstance(one, dict) for one in orders):
         return None
     if all(one.get("shuffles") is False for one in orders):

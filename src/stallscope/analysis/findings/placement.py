@@ -1,4 +1,4 @@
-"""Where ranks run: on which accelerators, and on a platform that goes on carrying Horovod or not."""
+"""Check where ranks run: on which accelerators, and on a platform that still ships Horovod."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _DATABRICKS = "databricks:"
 
 
 def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
-    """TensorFlow lists every accelerator that a rank may use; other frameworks only tell kinds."""
+    """Find ranks that share accelerators; only TensorFlow lists each accelerator of a rank."""
     if records.setup.framework != "keras":
         return
     for logs in machines(records.last_log.values()).values():
         several = [log.rank for log in logs if _accelerators(log.facts.get("devices")) > 1]
         if len(logs) < 2 or len(several) < 2:
             continue
-        seen = _accelerators(records.last_log[several[0]].facts.get("devices"))
+        count = _accelerators(records.last_log[several[0]].facts.get("devices"))
         line = 'tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")'
         yield Finding(
             "accelerators_not_pinned",
             "warning",
             "Ranks share accelerators",
-            f"On host {logs[0].host}, {ranks_in_words(sorted(several))} each see {seen} accelerators: "
-            "every rank takes memory on all of them, and all compute on the first.",
+            f"On host {logs[0].host}, {ranks_in_words(sorted(several))} each see {count} accelerators: "
+            "every rank allocates memory on all of them, and all ranks compute on the first.",
             str(
                 Advice(
-                    "Give every rank its own, before anything computes",
+                    "Give every rank its own accelerator, before anything computes",
                     f'{line}[hvd.local_rank()], "GPU")',
                 )
             ),
@@ -41,7 +41,7 @@ def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
 
 
 def horovod_leaves_databricks(records: Records) -> Iterator[Finding]:
-    """Logs that came from Databricks, of a job that Horovod reduced."""
+    """Find Horovod jobs on Databricks: its later runtimes have no Horovod."""
     setup = records.setup
     if not records.run.source.startswith(_DATABRICKS) or setup.library != "horovod":
         return
@@ -61,7 +61,7 @@ def horovod_leaves_databricks(records: Records) -> Iterator[Finding]:
         "horovod_leaves_databricks",
         "info",
         "Databricks' later runtimes come without Horovod",
-        "This job's logs are on Databricks, and it trained with Horovod. HorovodRunner and Horovod are "
+        "This job trained with Horovod, and its logs are on Databricks. HorovodRunner and Horovod are "
         "deprecated there; runtimes after 15.4 LTS ML have neither.",
         str(advice),
     )

@@ -1,4 +1,4 @@
-"""What only rank 0 does in every step: summaries, metrics, progress, checkpoints in callbacks."""
+"""Find extra work of rank 0 in every step: summaries, metrics, progress, checkpoints in callbacks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from .finding import Finding
 
 
 def rank_0_extra_work(stragglers: Sequence[Straggler]) -> Iterator[Finding]:
-    """Rank 0 is named, for work between steps: that is rarely the hardware's fault."""
+    """Find rank 0 among the stragglers in work between steps, which is rarely a hardware fault."""
     for one in stragglers:
         if one.ranks == (0,) and one.stage == "other":
             yield Finding(
                 "rank_0_extra_work",
                 "warning",
                 "Rank 0 does extra work between steps",
-                f"{one.excess_ms.value:.1f} ms more than the others' between its steps, in "
+                f"It takes {one.excess_ms.value:.1f} ms longer than its peers between steps, in "
                 f"{one.late_share:.0%} of them; all ranks wait {one.cost_ms.value:.1f} ms per step "
                 "for it.",
-                "Callbacks that are added on rank 0 only (logging, summaries, progress, checkpoints) "
-                "run while all others wait: do less of it, less often, or on a thread.",
+                "Callbacks that run on rank 0 only (logging, summaries, progress, checkpoints) make all "
+                "other ranks wait: do less in them, less often, or on a thread.",
             )

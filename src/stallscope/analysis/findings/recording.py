@@ -1,4 +1,4 @@
-"""What the logs themselves lack: ranks, stages, an end, something to be held against."""
+"""Find gaps in the recording: missing ranks, stages, ends of logs, and baselines."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .records import Records
 
 
 def missing_ranks(records: Records) -> Iterator[Finding]:
+    """Find ranks without a log."""
     run = records.run
     missing = run.missing_ranks
     if not missing:
@@ -21,8 +22,8 @@ def missing_ranks(records: Records) -> Iterator[Finding]:
             "one_rank_only",
             "error",
             f"Only rank {rank}'s log is here",
-            f"{run.size} ranks trained. The other logs were not recorded or not collected, so a rank "
-            "that waits looks like a slow network.",
+            f"{run.size} ranks trained. The other logs were not recorded or not collected, so waiting "
+            "for another rank looks like a slow network.",
             "Add StepLogger to the callbacks of every rank, and collect the logs of all hosts.",
         )
         return
@@ -31,25 +32,28 @@ def missing_ranks(records: Records) -> Iterator[Finding]:
         "warning",
         "Logs of some ranks are missing",
         f"{len(missing)} of {run.size} ranks left no log here: {ranks_in_words(missing)}.",
-        "Collect the logs of all hosts into one folder; until then waiting for the missing ranks "
-        "shows as allreduce.",
+        "Collect the logs of all hosts into one folder. Until then, waiting for the missing ranks "
+        "counts as allreduce.",
     )
 
 
 def host_stamps_only(records: Records) -> Iterator[Finding]:
-    stamps = records.run.fact("stamps") or {}
-    reason = stamps.get("reason")
+    """Find runs that recorded only the start and end of steps."""
+    timestamps = records.run.fact("stamps") or {}
+    reason = timestamps.get("reason")
     if reason:
         yield Finding(
             "host_stamps_only",
             "warning",
             "Stages were not measured",
             f"Only the start and end of every step were recorded: {reason}.",
-            "Record a few hundred steps without it to see the stages; step times are right either way.",
+            "To see the stages, record a few hundred steps without it. Step times are correct either "
+            "way.",
         )
 
 
 def not_ended(records: Records) -> Iterator[Finding]:
+    """Find logs without an end."""
     run = records.run
     if run.status == "completed":
         return
@@ -61,17 +65,18 @@ def not_ended(records: Records) -> Iterator[Finding]:
         "Some logs have no end",
         f"{counted(len(open_ranks), 'log')} of {len(last)}, {ranks_in_words(open_ranks)}: still "
         "training, or killed.",
-        "What was flushed before is all there.",
+        "All rows flushed before then are complete.",
     )
 
 
 def no_baseline(records: Records) -> Iterator[Finding]:
+    """Find runs that are not compared with a synthetic baseline."""
     if not records.has_baseline and not records.run.synthetic:
         yield Finding(
             "no_baseline",
             "info",
             "No synthetic baseline",
-            "Input stall and extra work between steps are judged against assumed values.",
+            "Input stall and extra work between steps are compared with assumed values.",
             "Run the same job once on synthetic_like(data) with StepLogger(…, synthetic=True), "
             "and pass it with --baseline.",
         )

@@ -1,7 +1,7 @@
-"""What several checks look at, worked out once: the last generation's steps, epochs and intervals.
+"""Tables that several checks share: the last generation's steps, epochs and intervals.
 
-Only the last generation that has steps is looked at, as for the ledger: a fault that is there to
-stay shows in it, and ranks of different worlds are not compared.
+Only the last generation with steps is checked, as for the ledger: it shows every lasting fault, and
+ranks of different generations are not comparable.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from ..settings.setup import Setup
 
 @dataclass(frozen=True)
 class Reductions:
-    """When each rank had reduced each step."""
+    """The time at which each rank had reduced each step."""
 
     ranks: tuple[int, ...]
-    #: Per rank, the name of its clock.
+    #: The name of each rank's clock.
     clocks: tuple[str, ...]
     steps: Ints
-    #: S steps × R ranks, nanoseconds on the rank's own clock, NULL where not measured.
+    #: S steps × R ranks, nanoseconds on the rank's own clock, NULL if not measured.
     cells: Matrix
-    #: What it is called there: ``reduced``, or ``end``, as the hosts saw it, where no rank has
-    #: timestamps.
-    stamp: str
+    #: The column of ``cells``: ``reduced``, or ``end`` if no rank has timestamps within steps.
+    column: str
 
     @property
-    def stamped(self) -> bool:
-        return self.stamp == "reduced"
+    def measured(self) -> bool:
+        """Whether completions were measured, and are not only the ends of steps."""
+        return self.column == "reduced"
 
 
 @dataclass(frozen=True)
-class Intervals:
+class LogIntervals:
     """Epochs, validation, checkpoints and ends of logs; nanoseconds on the rank's own clock."""
 
     log: Ints
@@ -55,14 +55,14 @@ class Intervals:
     begin: Ints
     end: Ints
 
-    def take(self, chosen: npt.NDArray[Any]) -> Intervals:
-        """Some of them, by a mask or in an order."""
-        return Intervals(**{name: value[chosen] for name, value in vars(self).items()})
+    def take(self, chosen: npt.NDArray[Any]) -> LogIntervals:
+        """Select entries by a mask, or reorder them by indices."""
+        return LogIntervals(**{name: value[chosen] for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """One entry per completed epoch of a rank. ``part`` tells a further fit's epochs apart."""
+    """Completed epochs, one entry for each epoch and rank; ``part`` numbers the fits."""
 
     rank: Ints
     part: Ints
@@ -72,19 +72,19 @@ class Epochs:
 
 @dataclass(frozen=True)
 class Totals:
-    """Per log of the run, over its steps; nothing but zeros for a log without any."""
+    """Totals over the steps of each log; zeros for a log without steps."""
 
     rows: Ints
     first_step: Ints
     last_end: Ints
     samples: Ints
-    #: Steps whose samples are known.
+    #: Steps with a known number of samples.
     counted: Ints
 
 
 @dataclass(frozen=True)
 class Records:
-    """A run as the checks see it, and what it can be held against."""
+    """A run and the runs that it is compared with, as tables for the checks."""
 
     run: Run
     has_baseline: bool = False
@@ -97,19 +97,20 @@ class Records:
 
     @cached_property
     def generation(self) -> int:
+        """Return the last generation with steps, or else the last one."""
         logs = zip(self.run.logs, self.totals.rows.tolist(), strict=True)
         with_steps = [log.generation for log, rows in logs if rows]
         return max(with_steps or [log.generation for log in self.run.logs])
 
     @cached_property
     def logs(self) -> dict[int, Log]:
-        """The generation's logs, by their index in ``Run.logs``, later parts later."""
+        """Return the generation's logs by their index in ``Run.logs``, sorted by rank and part."""
         own = [(i, log) for i, log in enumerate(self.run.logs) if log.generation == self.generation]
         return dict(sorted(own, key=lambda pair: (pair[1].rank, pair[1].part)))
 
     @cached_property
     def last_log(self) -> dict[int, Log]:
-        """Per rank, its last log."""
+        """Return each rank's last log."""
         return {log.rank: log for log in self.logs.values()}
 
     @cached_property
@@ -117,14 +118,14 @@ class Records:
         return sorted(self.last_log)
 
     @cached_property
-    def intervals(self) -> Intervals:
+    def intervals(self) -> LogIntervals:
         table = self.run.intervals
         table = table.filter(pc.equal(table["generation"], self.generation))
         numbers = {
             name: _numbers(table[name]) for name in ("log", "rank", "step", "epoch", "begin", "end")
         }
         kind = table["kind"].to_numpy(zero_copy_only=False).astype(str)
-        return Intervals(kind=kind, **numbers)
+        return LogIntervals(kind=kind, **numbers)
 
     @cached_property
     def totals(self) -> Totals:
@@ -143,21 +144,22 @@ class Records:
 
     @cached_property
     def epochs(self) -> Epochs:
-        """Completed epochs, from the steps at which they ended: lost rows do not shorten them."""
+        """Compute completed epochs from the steps at which they ended; lost rows do not shorten them."""
         ends = self.intervals.take(self.intervals.kind == "epoch")
         ends = ends.take((self.totals.rows[ends.log] > 0) & (ends.epoch != NULL))
-        # A log that goes on in another file is one of one fit.
+        # A log that continues another file belongs to the same fit.
         session = np.array(self.run.sessions, np.int64)[ends.log]
         order = np.lexsort((ends.step, session))
         session, step = session[order], ends.step[order]
-        begin = self.totals.first_step[session]
+        start = self.totals.first_step[session]
         same = np.flatnonzero(session[1:] == session[:-1]) + 1
-        begin[same] = step[same - 1]
+        start[same] = step[same - 1]
         part = np.array([log.part for log in self.run.logs], np.int64)
-        return Epochs(ends.rank[order], part[session], ends.epoch[order], step - begin)
+        return Epochs(ends.rank[order], part[session], ends.epoch[order], step - start)
 
     @cached_property
     def reductions(self) -> Reductions:
+        """Return when each rank had reduced each step."""
         # A rank that moved to another host has two clocks; its last one counts.
         moved = [
             index
@@ -165,18 +167,18 @@ class Records:
             if log.clock_domain != self.last_log[log.rank].clock_domain
         ]
         table = without_logs(of_generation(self.run.steps, self.generation), moved)
-        stamp = "reduced" if any(by_parts(table, _has_reduced)) else "end"
-        dense = pivot(table, [stamp], self.run.allocate)
+        column = "reduced" if any(by_parts(table, _has_reduced)) else "end"
+        dense = pivot(table, [column], self.run.allocate)
         clocks = tuple(self.last_log[rank].clock_domain for rank in dense.ranks)
-        return Reductions(dense.ranks, clocks, dense.steps, dense.cells, stamp)
+        return Reductions(dense.ranks, clocks, dense.steps, dense.cells, column)
 
-    def reduced_by(self, rank: int) -> Ints:
-        """Of one rank (its position): per step, when it had reduced it."""
-        return self.reductions.cells.columns(self.reductions.stamp, [rank])[:, 0]
+    def completions_of(self, rank: int) -> Ints:
+        """Return when one rank (given by position) had reduced each step."""
+        return self.reductions.cells.columns(self.reductions.column, [rank])[:, 0]
 
     @cached_property
     def seconds(self) -> float:
-        """From the start of the generation's first log to its last end, on the lowest rank's clock."""
+        """Return the seconds from the generation's first log to its end, on the lowest rank's clock."""
         clock = self.last_log[self.ranks[0]].clock_domain
         own = [index for index, log in self.logs.items() if log.clock_domain == clock]
         began = min(self.run.logs[index].anchor for index in own)
@@ -194,8 +196,8 @@ def _has_reduced(part: pa.Table) -> bool:
 
 
 def _totals_of(part: pa.Table, logs: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Per log: its rows in this part, the first step, the last end, samples, and how many are known."""
-    # Rows come log by log: sums over stretches of one log are far cheaper than over rows.
+    """Count rows, the first step, the last end, samples and rows with samples, per log of this part."""
+    # Rows are ordered by log: summing over each log's rows first is much cheaper.
     log = part["log"].to_numpy()
     starts = np.flatnonzero(np.diff(log, prepend=-1))
     of = log[starts]

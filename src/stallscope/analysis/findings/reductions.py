@@ -1,4 +1,4 @@
-"""Settings of Horovod and NCCL that make reductions slower than they need to be."""
+"""Find settings of Horovod and NCCL that make reductions slower than necessary."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from .finding import Finding
 from .records import Records
 from .settings import one_of, settings_found
 
-# A cycle that is longer than this share of a step keeps gradients waiting for long. Advice asks for half
-# of it at most, so that a run that follows it does not get the opposite advice when its steps
-# become shorter.
+# A cycle longer than this share of a step delays gradients. Advice recommends at most half of it, so
+# that a run that follows the advice does not get the opposite advice once its steps are shorter.
 _LONG_CYCLE = 0.1
-# Horovod's own since 0.21, milliseconds.
+# Horovod's default since 0.21, milliseconds.
 _USUAL_CYCLE_MS = 1.0
 _ON = one_of("1", "TRUE", "YES")
-# Disabled transports between accelerators; what shuts the first two matters within a host.
+# Settings that disable transports between accelerators, within a host and between hosts.
 _SHUT_WITHIN = {"NCCL_P2P_DISABLE": _ON, "NCCL_SHM_DISABLE": _ON}
 _SHUT_BETWEEN = {"NCCL_IB_DISABLE": _ON}
 
 
 def fusion_off(records: Records) -> Iterator[Finding]:
-    """The threshold is 0, or too small for two gradients of average size."""
+    """Find a fusion threshold of 0, or one too small for two gradients of average size."""
     threshold = _setting(records, "HOROVOD_FUSION_THRESHOLD")
     tensors, size = records.setup.gradient_tensors, records.setup.gradient_bytes
     if threshold is None or not tensors or not size or tensors < 2:
@@ -44,13 +43,14 @@ def fusion_off(records: Records) -> Iterator[Finding]:
                 "Leave it at Horovod's default (128 MiB since 0.21), or pin the settings that "
                 "stallscope tune recommends",
                 "unset HOROVOD_FUSION_THRESHOLD",
-                unless="Not where reductions must be bitwise equal in every run.",
+                unless="Not if reductions must be bitwise equal in every run.",
             )
         ),
     )
 
 
 def long_cycle_time(records: Records) -> Iterator[Finding]:
+    """Find a cycle time that is long compared with a step."""
     cycle = _setting(records, "HOROVOD_CYCLE_TIME")
     step = _typical_step_ms(records)
     if cycle is None or step is None or cycle <= max(_USUAL_CYCLE_MS, _LONG_CYCLE * step):
@@ -66,13 +66,14 @@ def long_cycle_time(records: Records) -> Iterator[Finding]:
                 "Leave it at Horovod's default (1 ms since 0.21), or pin the settings that "
                 "stallscope tune recommends",
                 "unset HOROVOD_CYCLE_TIME",
-                unless="Not where you measured on this job that larger reductions are faster.",
+                unless="Not if you measured on this job that larger reductions are faster.",
             )
         ),
     )
 
 
 def response_cache_too_small(records: Records) -> Iterator[Finding]:
+    """Find a response cache with room for fewer tensors than the model has."""
     capacity = _setting(records, "HOROVOD_CACHE_CAPACITY")
     tensors = records.setup.gradient_tensors
     if capacity is None or not tensors or capacity >= tensors:
@@ -80,26 +81,27 @@ def response_cache_too_small(records: Records) -> Iterator[Finding]:
     yield Finding(
         "response_cache_too_small",
         "warning",
-        "Horovod negotiates every step anew",
-        f"HOROVOD_CACHE_CAPACITY={capacity:.0f} and {tensors:,} gradients: what is not remembered is "
-        f"negotiated in full by {records.run.size:,} ranks, through rank 0.",
+        "Horovod negotiates in every step",
+        f"HOROVOD_CACHE_CAPACITY={capacity:.0f} and {tensors:,} gradients: tensors that are not cached "
+        f"are negotiated in full by {records.run.size:,} ranks, through rank 0.",
         str(larger_cache(records.setup, evicts=False)),
     )
 
 
 def autotune_on(records: Records) -> Iterator[Finding]:
-    tried = _setting(records, "HOROVOD_AUTOTUNE")
-    if not tried or records.setup.library != "horovod":
+    """Find runs with Horovod's autotuner on."""
+    enabled = _setting(records, "HOROVOD_AUTOTUNE")
+    if not enabled or records.setup.library != "horovod":
         return
     yield Finding(
         "autotune_on",
         "info",
         "Horovod's autotuner was on",
-        "HOROVOD_AUTOTUNE is set: it tries settings for some fifty steps each, slow ones too, and "
-        "figures of those steps are not what the job can do.",
+        "HOROVOD_AUTOTUNE is set: it tries each setting for about fifty steps, including slow ones, so "
+        "these steps do not show how fast the job can be.",
         str(
             Advice(
-                "Fix what it found, and leave it off in later runs",
+                "Pin the settings that it found, and leave it off in later runs",
                 "stallscope tune RUN autotune.csv",
             )
         ),
@@ -107,6 +109,7 @@ def autotune_on(records: Records) -> Iterator[Finding]:
 
 
 def transports_shut(records: Records) -> Iterator[Finding]:
+    """Find settings that disable fast transports between accelerators."""
     setup = records.setup
     if not setup.gpu or setup.ranks < 2:
         return
@@ -118,20 +121,20 @@ def transports_shut(records: Records) -> Iterator[Finding]:
     yield Finding(
         "transports_shut",
         "warning",
-        "NCCL may not use the fastest way between accelerators",
-        f"{'; '.join(shut)}: these are for finding errors, and leave the slower ways.",
+        "NCCL may not use the fastest transport between accelerators",
+        f"{'; '.join(shut)}: these settings are for debugging, and leave only slower transports.",
         str(
             Advice(
                 "Unset it",
                 f"unset {names}",
-                unless="Not where the job fails or hangs without it, or there is no such hardware.",
+                unless="Not if the job fails or hangs without it, or there is no such hardware.",
             )
         ),
     )
 
 
 def traffic_encrypted(records: Records) -> Iterator[Finding]:
-    """Gloo with TLS: the one kind of encryption that a rank's own settings show."""
+    """Find Gloo with TLS, the only encryption that a rank's own settings show."""
     if records.setup.ranks < 2 or records.setup.reduces_with != ("gloo",):
         return
     found = settings_found(records, {"GLOO_DEVICE_TRANSPORT": one_of("TCP_TLS")})
@@ -140,20 +143,20 @@ def traffic_encrypted(records: Records) -> Iterator[Finding]:
     yield Finding(
         "traffic_encrypted",
         "info",
-        "Gradients are encrypted on their way",
+        "Gradients are encrypted in transit",
         f"{found[0]}: every byte of a reduction is encrypted and decrypted by the ranks' CPU cores.",
         str(
             Advice(
-                "Leave it out where the network between the hosts is closed",
+                "Turn it off if the network between the hosts is private",
                 "unset GLOO_DEVICE_TRANSPORT",
-                unless="Not where others can listen: gradients reveal the data.",
+                unless="Not if others can read the traffic: gradients reveal the data.",
             )
         ),
     )
 
 
 def _setting(records: Records, name: str) -> float | None:
-    """A setting that is a number; None where it is not set, or is none."""
+    """Return a setting that is a number of at least 0; None if it is unset or anything else."""
     value = records.setup.settings.get(name)
     try:
         number = float(value) if isinstance(value, str) else None
@@ -163,8 +166,8 @@ def _setting(records: Records, name: str) -> float | None:
 
 
 def _typical_step_ms(records: Records) -> float | None:
-    """The median time from one step's end to the next one's on the lowest rank."""
-    at = records.reduced_by(0) if records.reductions.ranks else np.zeros(0, np.int64)
+    """Return the median time between the ends of two steps on the lowest rank."""
+    at = records.completions_of(0) if records.reductions.ranks else np.zeros(0, np.int64)
     known = at[at != NULL]
     return float(np.median(np.diff(known))) / 1e6 if len(known) > 1 else None
 

@@ -1,4 +1,4 @@
-"""Settings that are fine while something is looked for, and cost something when they are left on."""
+"""Find debugging settings that were left on and cost time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _above_zero(value: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], bool]:
-    """A check for values that are one of these words, whatever their case."""
+    """Return a check whether a value is one of these words, ignoring case."""
     return lambda value: value.strip().upper() in words
 
 
@@ -25,7 +25,7 @@ def _any_module_above_zero(value: str) -> bool:
     return any(_above_zero(part.rpartition("=")[2]) for part in value.split(","))
 
 
-# Logs something in every step, or in every cycle of the background thread.
+# Settings that log in every step or in every cycle of the background thread.
 _LOGS_STEPS: dict[str, Callable[[str], bool]] = {
     "HOROVOD_LOG_LEVEL": one_of("TRACE", "DEBUG"),
     "NCCL_DEBUG": one_of("TRACE"),
@@ -34,7 +34,7 @@ _LOGS_STEPS: dict[str, Callable[[str], bool]] = {
     "TF_CPP_VMODULE": _any_module_above_zero,
     "TORCH_DISTRIBUTED_DEBUG": one_of("DETAIL"),
 }
-# Logs at the start, and at times.
+# Settings that log at the start and occasionally later.
 _LOGS_SOMETIMES: dict[str, Callable[[str], bool]] = {
     "NCCL_DEBUG": one_of("INFO"),
     "TORCH_DISTRIBUTED_DEBUG": one_of("INFO"),
@@ -43,6 +43,7 @@ _LOGS_SOMETIMES: dict[str, Callable[[str], bool]] = {
 
 
 def timeline_on(records: Records) -> Iterator[Finding]:
+    """Find runs that recorded a Horovod Timeline."""
     if records.run.fact("timeline"):
         yield Finding(
             "timeline_on",
@@ -50,11 +51,12 @@ def timeline_on(records: Records) -> Iterator[Finding]:
             "The Horovod Timeline was left on",
             "HOROVOD_TIMELINE was set: rank 0 logs every tensor of every step, about 100 KB a step with "
             "160 gradients, and on a GPU waits for every device event.",
-            "Leave it off except for the minutes in which you need it: `unset HOROVOD_TIMELINE`.",
+            "Leave it off except for the minutes when you need it: `unset HOROVOD_TIMELINE`.",
         )
 
 
 def debug_logging_on(records: Records) -> Iterator[Finding]:
+    """Find debug logging, worst if it writes in every step."""
     often, sometimes = (
         settings_found(records, _LOGS_STEPS),
         settings_found(records, _LOGS_SOMETIMES),
@@ -64,9 +66,8 @@ def debug_logging_on(records: Records) -> Iterator[Finding]:
             "debug_logging_on",
             "warning",
             "Debug logging was left on",
-            f"{'; '.join(often + sometimes)}: lines are written, or collectives checked, in every "
-            "step.",
-            "Unset it except while you look for an error.",
+            f"{'; '.join(often + sometimes)}: every step writes lines or checks collectives.",
+            "Unset it except while you debug.",
         )
     elif sometimes:
         yield Finding(
@@ -74,11 +75,12 @@ def debug_logging_on(records: Records) -> Iterator[Finding]:
             "info",
             "Debug logging was left on",
             f"{'; '.join(sometimes)}: mostly lines at the start, but from every rank.",
-            "Unset it, or set it to WARN, except while you look for an error.",
+            "Unset it, or set it to WARN, except while you debug.",
         )
 
 
 def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
+    """Find blocking launches of CUDA kernels."""
     devices = records.run.fact("devices")
     if isinstance(devices, list) and devices and set(map(str, devices)) == {"CPU"}:
         return
@@ -87,27 +89,27 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
         yield Finding(
             "cuda_launch_blocking",
             "warning",
-            "Every CUDA kernel is waited for",
-            f"{found[0]}: the host waits for every kernel, so that neither kernels and Python nor "
-            "backward and allreduce overlap.",
-            "Unset it: it is for finding the kernel that fails.",
+            "The host waits for every CUDA kernel",
+            f"{found[0]}: kernels do not overlap with Python, nor backward with allreduce.",
+            "Unset it: it is for finding a kernel that fails.",
         )
 
 
 def stall_check_off(records: Records) -> Iterator[Finding]:
+    """Find runs with Horovod's stall check off."""
     found = settings_found(records, {"HOROVOD_STALL_CHECK_DISABLE": _above_zero})
     if found:
         yield Finding(
             "stall_check_off",
             "info",
             "Horovod's stall check is off",
-            f"{found[0]}: where ranks wait for one that is missing, Horovod does not report which.",
+            f"{found[0]}: if ranks wait for a missing one, Horovod does not report which.",
             "Leave the check on: it costs nothing between stalls.",
         )
 
 
 def settings_found(records: Records, checks: dict[str, Callable[[str], bool]]) -> list[str]:
-    """The settings that a check holds for, each with its value and the ranks that have it."""
+    """Return the settings for which a check holds, each with its value and its ranks."""
     ranks: dict[tuple[str, str], set[int]] = {}
     for log in records.logs.values():
         settings = log.facts.get("settings")

@@ -1,4 +1,4 @@
-"""Steps that are slow because of where they are: first in the epoch, or every so many."""
+"""Find steps that are slow because of their position: at the start of epochs, or periodically."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _SLOW_SDS = 6.0
 _SLOW_SHARE = 0.2
 _FEWEST_EPOCHS = 3
 _FEWEST_PERIODS = 5
-# Most of the epochs, and most of the slow steps: a rule with exceptions is still the rule.
+# The pattern must hold in most epochs and for most slow steps; exceptions are allowed.
 _MOST = 2 / 3
 _NEARLY_ALL = 0.8
 _POSITIONS = 5
-# What costs less of the steps' time is not worth a line.
+# A smaller share of the steps' time is not worth a finding.
 _WORTH = 0.01
 
 
 def step_findings(
     ledger: Ledger, changes: tuple[ChangePoint, ...], setup: Setup
 ) -> Iterator[Finding]:
-    """Findings about steady steps as a series."""
+    """Find changes of the step time, and slow steps with a pattern, in steady steps."""
     for change in changes:
         yield _changed(change)
     if len(ledger) < _WINDOW:
@@ -48,21 +48,22 @@ def step_findings(
     in_epoch = np.isin(_position(ledger), by_position)
     if by_position:
         yield from _at_positions(ledger, by_position, over, slow & in_epoch, setup)
-    yield from _every_so_many(ledger, over, slow & ~in_epoch)
+    yield from _periodic(ledger, over, slow & ~in_epoch)
 
 
 def _position(ledger: Ledger) -> npt.NDArray[np.int64]:
-    """Per step its place in the epoch, from 0."""
+    """Return each step's position in its epoch, from 0."""
     _, first, own = np.unique(ledger.epochs, return_index=True, return_inverse=True)
     return np.asarray(ledger.steps - ledger.steps[first][own])
 
 
 def _slow_positions(ledger: Ledger, slow: Bools) -> list[int]:
+    """Find the first positions of an epoch that are slow in most epochs."""
     position = _position(ledger)
-    there, often = np.unique(position, return_counts=True)
-    late = np.array([int(slow[position == place].sum()) for place in there[:_POSITIONS]])
-    enough = often[:_POSITIONS] >= _FEWEST_EPOCHS
-    return [int(p) for p in there[:_POSITIONS][enough & (late >= _MOST * often[:_POSITIONS])]]
+    positions, counts = np.unique(position, return_counts=True)
+    positions, counts = positions[:_POSITIONS], counts[:_POSITIONS]
+    late = np.array([int(slow[position == one].sum()) for one in positions])
+    return [int(p) for p in positions[(counts >= _FEWEST_EPOCHS) & (late >= _MOST * counts)]]
 
 
 def _at_positions(
@@ -81,12 +82,12 @@ def _at_positions(
         "warning",
         "Epochs start slowly",
         f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than the steps around "
-        f"it, in most epochs: {cost:.1%} of all steps' time.",
+        f"it in most epochs: {cost:.1%} of all steps' time.",
         in_words(*slow_first_steps(setup)),
     )
 
 
-def _every_so_many(ledger: Ledger, over: npt.NDArray[np.float64], slow: Bools) -> Iterator[Finding]:
+def _periodic(ledger: Ledger, over: npt.NDArray[np.float64], slow: Bools) -> Iterator[Finding]:
     at = ledger.steps[slow]
     if len(at) < _FEWEST_PERIODS:
         return
@@ -107,10 +108,10 @@ def _every_so_many(ledger: Ledger, over: npt.NDArray[np.float64], slow: Bools) -
         "slow_every_nth_step",
         "warning",
         "Periodic slow steps",
-        f"Every {period} steps one takes {over[regular].mean() / 1e6:.1f} ms longer than its "
-        f"neighbours, most of it in {entry}: {cost:.1%} of all steps' time.",
-        "Look for work that runs periodically: logging, metrics, checkpoints, summaries, files "
-        "of the dataset that end.",
+        f"One step in every {period} takes {over[regular].mean() / 1e6:.1f} ms longer than the steps "
+        f"around it, most of it in {entry}: {cost:.1%} of all steps' time.",
+        "Look for periodic work: logging, metrics, checkpoints, summaries, or opening the next file "
+        "of the dataset.",
     )
 
 
@@ -121,7 +122,7 @@ def _changed(change: ChangePoint) -> Finding:
         "step_time_changed",
         "warning" if slower else "info",
         "Steps became slower" if slower else "Steps became faster",
-        f"From step {change.step} on a step takes {change.after_ms:.1f} ms instead of "
+        f"From step {change.step} on, a step takes {change.after_ms:.1f} ms instead of "
         f"{change.before_ms:.1f} ms; {change.entry} changed most, by {change.by_ms:+.1f} ms{who}.",
         "Check what happened at that time: other jobs on the host, throttling, another part of "
         "the data, growing state.",

@@ -1,1 +1,1 @@
-"""What fixing each fault gains, and the verdict that follows."""
+"""Predict what fixing each fault gains, and reach a verdict."""

@@ -1,4 +1,4 @@
-"""A run against its baselines: the same job on synthetic data, on as many ranks and on one."""
+"""Compare a run with its baselines: the same job on synthetic data, on as many ranks and on one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stallscope.run import Run, newest_first
 
 from ..ledger.ledger import CAUSES, Ledger
 
-#: What must be alike for a comparison to say something; the rest of the facts may differ.
+#: Facts that must be the same for a valid comparison; other facts may differ.
 COMPARED = (
     "model",
     "parameters",
@@ -26,10 +26,10 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Where the step goes between one rank, N ranks on synthetic data and N ranks on real data.
+    """Differences in step time between one rank, N ranks on synthetic data, and N ranks on real data.
 
     Milliseconds per step, each with its interval. By cause, real − synthetic is exactly the sum of four
-    differences: input stall, compute, other and allreduce. Synthetic − single is what scale costs.
+    differences: input stall, compute, other and allreduce. Synthetic − single is the cost of scale.
     """
 
     #: Real − synthetic.
@@ -46,25 +46,25 @@ class Decomposition:
 
 @dataclass(frozen=True)
 class BaselineMatch:
-    """Which facts a run and its baseline share, and which they do not."""
+    """The facts that are the same in a run and its baseline, and those that differ."""
 
     same: tuple[str, ...]
     differs: tuple[str, ...]
 
 
 def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
-    """Which facts are the same and which differ, the latter with both values."""
+    """Compare the facts of a run and its baseline; those that differ are given with both values."""
     hosts = ("hosts", len(run.hosts), len(baseline.hosts))
     return _match([("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)])
 
 
 def match_single(run: Run, single: Run) -> BaselineMatch:
-    """The same for a run on one rank, whose numbers of ranks and hosts are meant to differ."""
+    """Compare the facts of a run and a run on one rank, except the numbers of ranks and hosts."""
     return _match(_facts(run, single))
 
 
 def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
-    """The newest synthetic run that is the same job; None where there is none."""
+    """Find the newest synthetic run of the same job; None if there is none."""
     if run.synthetic:
         return None
     for candidate in newest_first(candidates):
@@ -74,7 +74,7 @@ def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
 
 
 def find_single(run: Run, candidates: Iterable[Run]) -> Run | None:
-    """The newest synthetic run of the same job on one rank; None where there is none."""
+    """Find the newest synthetic run of the same job on one rank; None if there is none."""
     if run.size == 1:
         return None
     for candidate in newest_first(candidates):
@@ -84,14 +84,14 @@ def find_single(run: Run, candidates: Iterable[Run]) -> Run | None:
 
 
 def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run | None]:
-    """Of baselines that were named, the one on as many ranks and the one on a single rank."""
+    """Split the given baselines into the one on as many ranks and the one on a single rank."""
     single = next((one for one in baselines if one.size == 1 and run.size > 1), None)
     rest = [one for one in baselines if one is not single]
     return min(rest, key=lambda one: one.size != run.size, default=None), single
 
 
 def decompose(real: Ledger, synthetic: Ledger, single: Ledger | None) -> Decomposition:
-    """Where the step goes between the three runs; steady steps of each."""
+    """Decompose the differences in step time between the steady steps of three runs."""
     step, base = _step(real), _step(synthetic)
     by_cause = {
         name: real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))

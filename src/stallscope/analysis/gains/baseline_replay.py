@@ -1,10 +1,10 @@
 """Split what a run loses against a matching baseline among its faults.
 
-Ranks that wait leave CPU cores and memory bandwidth to the others, so compute looks faster, and
-exposed allreduce slower, than both are once no rank waits. A baseline of the same job shows what they
-will be: with all faults fixed, a step takes what it takes there. Of several faults each has the share
-of the loss that it has in a replay, where the faults that stay are put into the baseline's steps. So no
-fix promises a step below the baseline's.
+Ranks that wait leave CPU cores and memory bandwidth to the others. So compute looks faster, and exposed
+allreduce slower, than both are once no rank waits. A baseline of the same job shows their real times:
+with all faults fixed, a step takes as long as in the baseline. Each fault's share of the loss comes from
+a replay that puts the remaining faults into the baseline's steps. So no fix predicts a step below the
+baseline's.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from ..settings.cores import CoreUse
 _MOST_CELLS = 2**20
 # Fraction of the baseline's step: stages of healthy runs differ by less.
 _LEAST = 0.01
-# A rank is slower than in the baseline by more than so many half intervals of a rank's mean.
+# A rank is slower than in the baseline if it exceeds it by this many half intervals of a rank's mean.
 _BEYOND_CHANCE = 1.5
-# Allreduce takes longer where ranks have waited: by up to this fraction of the waiting.
+# Allreduce takes longer after ranks have waited: by up to this fraction of the waiting.
 _ALLREDUCE_AFTER_WAITING = 0.25
-# A stage that costs less, compared with the largest fault, is slower because of that fault: a fault with
-# a thread per core takes less than half of its own duration from any other rank.
+# A stage that costs less than this fraction of the largest fault is slower because of that fault: a
+# fault with a thread per core takes less than half of its own duration from any other rank.
 _OWN_FAULT = 0.5
-# Where all ranks are on one machine it is known how much such a fault takes; some more for chance.
+# If all ranks are on one machine, the most that such a fault takes is known. This is a margin for noise.
 _BEYOND_MOST_TAKEN = 1.2
-# Ranks that wake up together compete for the cores by more than they otherwise do.
+# Ranks that wake up together compete more for the cores.
 _LEAST_OWN_FAULT = 1 / 3
-# The pairs of benchmarks/scorecard/pairs.py show no error beyond what both runs' intervals explain, and
-# would not show a smaller one than this fraction of the step.
+# The pairs of benchmarks/scorecard/pairs.py show no error beyond both runs' intervals. They cannot show
+# one below this fraction of the step.
 _MODEL_ERROR = 0.05
-# Also on cores that are not shared: after a pause caches are cold.
-_OWN_FAULT_ALONE = 0.15
+# On cores that are not shared, too: after a pause caches are cold.
+_OWN_FAULT_UNSHARED = 0.15
 
 
 @dataclass(frozen=True)
 class BaselineReplay:
     """Steps of a run and of a baseline with the same number of ranks."""
 
-    #: Stages × ranks that have a fault, or are slower than in the baseline.
+    #: Stages × ranks: which have a fault or are slower than in the baseline.
     slower: Bools
     #: Ranks that are named for any stage.
     slow_ranks: Bools
-    #: Per stage, some steps × ranks of the run and of the baseline, nanoseconds.
+    #: Per stage, sampled steps × ranks of the run and of the baseline, nanoseconds.
     own: Mapping[str, Ints]
     usual: Mapping[str, Ints]
-    #: The steps of both, nanoseconds.
+    #: Step time of the run and of the baseline, nanoseconds.
     step: Mean
     usual_step: Mean
-    #: Nanoseconds of allreduce beyond the baseline's that waiting does not explain.
+    #: Nanoseconds by which allreduce exceeds the baseline's and which waiting does not explain.
     slower_allreduce: float
-    #: By which fraction a step on such machines may differ from the baseline's, once all is fixed.
+    #: The fraction by which a fully fixed step may still differ from the baseline's.
     model_error: float = 0.0
-    #: Per entry: what costs less, as a fraction of the largest fault, is slower because of that fault.
+    #: Per entry: below this fraction of the largest fault, it is slower because of that fault.
     own_fault: Mapping[str, float] = field(default_factory=dict)
-    #: The share of its speed that compute loses at most to loaders that work at the same time.
+    #: The largest share of its speed that compute loses to loaders that work at the same time.
     taken_by_loaders: float = 0.0
     #: Per stage, nanoseconds per step that its fix may win back beyond its share.
     side_effects: Mapping[str, float] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class BaselineReplay:
     def of(
         cls, ledger: Ledger, baseline: Ledger, late: Bools, named: Bools, cores: CoreUse
     ) -> BaselineReplay:
-        """Read from both runs what every replay needs.
+        """Compute what every replay needs from both runs.
 
         Args:
             ledger: steady steps of the run.
@@ -99,15 +99,15 @@ class BaselineReplay:
 
     @property
     def loss(self) -> float:
-        """By how much the step is longer than the baseline's, nanoseconds; 0 where it is not."""
+        """Return the nanoseconds by which the step is longer than the baseline's, at least 0."""
         return max(0.0, self.step.value - self.usual_step.value)
 
     def share(self, first: Bools, then: Bools) -> float:
         """Return the share of the loss that fixing stages of ranks wins back, from 0 to 1.
 
         Args:
-            first: stages × ranks that are fixed before; they are no part of the share.
-            then: stages × ranks that are fixed then.
+            first: stages × ranks that are fixed before and do not count.
+            then: stages × ranks for which the share is returned.
         """
         if self._everything <= 0:
             return 0.0
@@ -116,38 +116,38 @@ class BaselineReplay:
 
     @cached_property
     def _everything(self) -> float:
-        """What fixing all faults wins back in the replay, nanoseconds per step."""
+        """Compute the nanoseconds per step that fixing all faults wins back in the replay."""
         return self._longer(np.zeros_like(self.slower)) + self.slower_allreduce
 
     @property
     def slower_compute(self) -> float:
-        """The share of the loss that compute costs which is slower on average of all ranks."""
+        """Return the share of the loss explained by compute that is slower on average over all ranks."""
         longer = float(self.own["compute"].mean() - self.usual["compute"].mean())
         return float(np.clip(longer / self.loss, 0.0, 1.0)) if self.loss > 0 else 0.0
 
     def saved(self, share: float, side_effect: float = 0.0) -> Mean:
-        """Return the nanoseconds per step that winning back so much of the loss saves.
+        """Return the nanoseconds per step saved by winning back a share of the loss.
 
         Args:
             share: of the loss.
-            side_effect: nanoseconds that this fix may win back as well; the interval contains them.
+            side_effect: nanoseconds that this fix may also win back; they extend the interval.
         """
         value = share * self.loss
         if self.step.ci95 is None or self.usual_step.ci95 is None:
             return Mean(value, None)
         sampled = self.step.minus(self.usual_step).ci95 or (0.0, 0.0)
-        unsure = float(
+        uncertainty = float(
             np.hypot((sampled[1] - sampled[0]) / 2, self.model_error * self.usual_step.value)
         )
         most = min(value + side_effect, self.loss)
-        more = unsure * (most / self.loss if self.loss > 0 else 0.0)
-        return Mean(value, (value - share * unsure, most + more))
+        above = uncertainty * (most / self.loss if self.loss > 0 else 0.0)
+        return Mean(value, (value - share * uncertainty, most + above))
 
     def cells_of(self, stage: str, ranks: Bools) -> Bools:
-        """Return the stages × ranks that are fixed with ranks that are slow in a stage.
+        """Mark the stages × ranks that are fixed together with a stage of slow ranks.
 
-        Stages in which they are slower than their peers belong to their fault. What all ranks have in
-        common stays.
+        Other stages in which these ranks are slower than their peers belong to the same fault. Times
+        that all ranks have in common stay.
         """
         cells = np.zeros_like(self.slower)
         peers = ~(ranks | self.slow_ranks)
@@ -160,40 +160,40 @@ class BaselineReplay:
         return cells
 
     def _without_side_effects(self, named: Bools) -> BaselineReplay:
-        """The same without stages that are slower only because of the largest fault.
+        """Remove the stages that are slower only because of the largest fault.
 
-        A stage is taken for that where no rank is named for it and it costs less than its share
-        ``own_fault`` of what the largest fault costs.
+        These are stages for which no rank is named and which cost less than the fraction ``own_fault``
+        of the largest fault.
         """
-        alone = {}
+        costs = {}
         for index, stage in enumerate(STAGES):
             fixed = np.ones_like(self.slower)
             fixed[index] = named[index]
-            alone[stage] = self._longer(fixed)
-        worst = max(*alone.values(), self._longer(~named))
+            costs[stage] = self._longer(fixed)
+        worst = max(*costs.values(), self._longer(~named))
         least = {entry: share * worst for entry, share in self.own_fault.items()}
-        keep = {stage: alone[stage] >= least.get(stage, 0.0) for stage in STAGES}
+        keep = {stage: costs[stage] >= least.get(stage, 0.0) for stage in STAGES}
         if keep["input"] and self._loaders_may_slow_compute:
             keep["compute"] = False
         allreduce = self.slower_allreduce
         if allreduce < least.get("allreduce", 0.0):
             allreduce = 0.0
         slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
-        side_effects = {stage: alone[stage] for stage in STAGES if not keep[stage]}
+        side_effects = {stage: costs[stage] for stage in STAGES if not keep[stage]}
         if keep["compute"] and self._loaders_may_slow_compute:
-            # Input is hardly late, and yet its loaders may be what slows compute.
-            side_effects["input"] = alone["input"] + alone["compute"]
+            # Input is hardly late, but its loaders may slow compute.
+            side_effects["input"] = costs["input"] + costs["compute"]
         return replace(self, slower=slower, slower_allreduce=allreduce, side_effects=side_effects)
 
     @property
     def _loaders_may_slow_compute(self) -> bool:
-        """Whether loaders that work at the same time explain how much slower compute is."""
+        """Whether loaders that work at the same time explain the slower compute."""
         left = (1.0 - self.taken_by_loaders) * float(self.own["compute"].mean())
         usual = float(self.usual["compute"].mean())
         return self.taken_by_loaders > 0 and left <= _BEYOND_MOST_TAKEN * usual
 
     def _longer(self, fixed: Bools) -> float:
-        """By how much the last rank is ready later than in the baseline, nanoseconds per step."""
+        """Return the nanoseconds per step by which the last rank is ready later than in the baseline."""
         stays = self.slower & ~fixed
         if not stays.any():
             return 0.0
@@ -214,7 +214,7 @@ def _own_fault(cores: CoreUse) -> dict[str, float]:
     if not cores.on_cpu:
         return {}
     if not cores.shared:
-        return {"compute": _OWN_FAULT_ALONE}
+        return {"compute": _OWN_FAULT_UNSHARED}
     machine = cores.machine
     share = _OWN_FAULT
     if machine is not None:
@@ -223,15 +223,16 @@ def _own_fault(cores: CoreUse) -> dict[str, float]:
 
 
 def longer_allreduce(ledger: Ledger, baseline: Ledger) -> Mean:
-    """Return the nanoseconds by which allreduce exceeds the baseline's and waiting does not explain."""
+    """Return the nanoseconds by which allreduce exceeds the baseline's, less what waiting explains."""
     longer = mean_with_interval(ledger.allreduce).minus(mean_with_interval(baseline.allreduce))
     waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
     return longer.minus(Mean(_ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))
 
 
 def _slower(ledger: Ledger, baseline: Ledger, named: Bools) -> Bools:
-    """Stages × ranks that are slower than in the baseline: surely on average of the ranks that are not
-    named, or a rank by far.
+    """Mark the stages × ranks that are slower than in the baseline.
+
+    Either the unnamed ranks are slower on average beyond their interval, or a single rank is by far.
     """
     least = _LEAST * float(baseline.total.mean())
     own, usual = ledger.rank_means, baseline.rank_means
@@ -252,12 +253,12 @@ def _over_ranks(ledger: Ledger, stage: str, ranks: Ints) -> Mean:
 
 
 def _last(stages: Mapping[str, Ints]) -> Ints:
-    """Per step, when the last rank's gradients are ready."""
+    """Return when the last rank's gradients are ready, per step."""
     return np.asarray(np.sum(list(stages.values()), axis=0).max(axis=1))
 
 
 def _some_steps(ledger: Ledger, count: int) -> dict[str, Ints]:
-    """So many steps × ranks, evenly spread; where there are fewer, steps come more than once."""
+    """Sample this many steps × ranks, evenly spread; steps repeat if there are fewer."""
     steps, again = np.unique(
         np.linspace(0, len(ledger) - 1, count).astype(np.int64), return_inverse=True
     )

@@ -1,4 +1,4 @@
-"""The verdict on a run: what holds it back most."""
+"""The verdict on a run: its bottleneck."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The verdict. ``ranks`` and ``hosts`` are named only where the lap test names them.
+    """A verdict. ``ranks`` and ``hosts`` are set only if the lap test names them.
 
-    ``fault`` tells a fault from a healthy run, of which ``kind`` is the largest part that could shrink.
+    ``fault`` is False for a healthy run; ``kind`` is then the largest part that could shrink.
     """
 
     kind: str

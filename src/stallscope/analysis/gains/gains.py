@@ -1,4 +1,4 @@
-"""What each fix gains: predicted from a matching baseline, or else from the run's own steps."""
+"""Predict what each fix gains: from a matching baseline, or else from the run's own steps."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from .baseline_replay import BaselineReplay
 from .slowed_peers import sped_up_peers
 from .what_if import WhatIf, saving, what_if, what_if_saved, with_model_error
 
-#: Fixes that take one fault out of the run; the verdict chooses among them.
+#: Fixes that remove one fault from the run; the verdict chooses among them.
 FAULTS = ("imbalance", "input", "compute", "other")
 
-# After a pause caches are cold and cores clock low: so much of the pause, or of compute if that is
-# shorter, is what compute on a CPU core loses. The median of single ranks in one half of the pairs of
+# After a pause caches are cold and cores clock low. Compute on a CPU core loses this fraction of the
+# pause, or of compute if that is shorter: the median of single ranks in one half of the pairs of
 # benchmarks/scorecard/pairs.py.
 _SLOWER_AFTER_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
 class Faults:
-    """The faults of a run, and what the gains of fixing them are computed from."""
+    """The faults of a run, and the replays from which the gains are computed."""
 
-    #: Steady steps, in which ranks that starve are held to their loaders' pace.
+    #: Steady steps in which starving ranks go at their loaders' pace.
     ledger: Ledger
     found: Found
     #: The steps with the slow ranks fixed.
     fixed: Replay
-    varies: Variation | None
-    #: Whether the named ranks' loaders run ahead, so that the others' limit does not show.
-    pace_unseen: bool
+    variation: Variation | None
+    #: Whether the named ranks' loaders prefetch, so that the limit of the other loaders is unknown.
+    peer_limit_unknown: bool
 
 
 def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> list[WhatIf]:
-    """Predict every fix from a baseline of the same job on as many ranks.
+    """Predict every fix from a baseline of the same job on the same number of ranks.
 
-    Stages are fixed on all ranks once the named ranks are fixed. The baseline has no workers that load
-    data: where these take CPU cores from compute, fixing input gains at most what is predicted.
+    Stages are fixed on all ranks after the named ranks are fixed. The baseline has no loader workers. If
+    workers take CPU cores from compute, the predicted gain of faster input is an upper bound.
     """
     ledger = faults.ledger
     replay = BaselineReplay.of(ledger, baseline, _late_cells(faults), _named_cells(faults), cores)
@@ -62,7 +62,7 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> lis
             replace(gain, bound=gain.bound or _speeds_up_input(gain.fix, faults.found))
             for gain in gains
         ]
-    return _at_most(gains, faults) + _what_could_shrink(faults)
+    return _with_bounds(gains, faults) + _what_could_shrink(faults)
 
 
 def _speeds_up_input(fix: str, found: Found) -> bool:
@@ -75,10 +75,10 @@ def _speeds_up_input(fix: str, found: Found) -> bool:
 
 
 def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
-    """Return which share of what the run loses against the baseline each fix wins back.
+    """Return the share of the loss against the baseline that each fix wins back.
 
-    The larger fault is fixed first: slow ranks, or the stage that costs most on all ranks, and with it
-    what slow ranks have of it.
+    The larger fault is fixed first: the slow ranks, or the stage that costs most on all ranks, including
+    the slow ranks' part of it.
     """
     found, ranks = faults.found, faults.ledger.ranks
     nothing = np.zeros_like(replay.slower)
@@ -103,13 +103,13 @@ def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
     shares |= stages
     if any(one.counts_as_imbalance for one in found.stragglers):
         shares["imbalance"] = slow_ranks + varying
-    return _not_twice(shares, replay.share(nothing, ~nothing))
+    return _capped(shares, replay.share(nothing, ~nothing))
 
 
 def _varying_compute(found: Found, replay: BaselineReplay, compute: float) -> float:
-    """Return the part of compute's share that is variation and no slower compute.
+    """Return the part of compute's share that is variation, and not slower compute.
 
-    Compute that is slower on all ranks alike varies by more, too.
+    Compute that is slower on all ranks also varies more.
     """
     varying = min(_share_that_varies(found, replay), max(0.0, compute - replay.slower_compute))
     own_fault = varying >= replay.own_fault.get("compute", 0.0) * compute
@@ -117,14 +117,14 @@ def _varying_compute(found: Found, replay: BaselineReplay, compute: float) -> fl
 
 
 def _all_of(stage: str, cells: Bools) -> Bools:
-    """Stages × ranks: a stage of all ranks."""
+    """Mark a stage of all ranks, stages × ranks."""
     return np.outer([stage == one for one in STAGES], np.ones(cells.shape[1], bool))
 
 
-def _not_twice(shares: dict[str, float], everything: float) -> dict[str, float]:
-    """Shrink the shares of stages so that all faults together win back no more than everything.
+def _capped(shares: dict[str, float], everything: float) -> dict[str, float]:
+    """Shrink the shares of stages so that all faults together win back no more than the whole loss.
 
-    Each stage is replayed alone, and where two are slow on one rank, either may seem to decide.
+    Each stage is replayed separately. If two stages are slow on one rank, both replays count that rank.
     """
     stages = sum(shares[stage] for stage in STAGES)
     left = max(0.0, everything - shares.get("imbalance", 0.0))
@@ -136,7 +136,7 @@ def _not_twice(shares: dict[str, float], everything: float) -> dict[str, float]:
 
 
 def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
-    """The share of the loss that compute costs which varies from step to step on all ranks."""
+    """Return the share of the loss that comes from variation from step to step on all ranks."""
     cost = sum(
         one.cost_ms.value * 1e6
         for one in found.stragglers
@@ -145,24 +145,26 @@ def _share_that_varies(found: Found, replay: BaselineReplay) -> float:
     return float(np.clip(cost / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
 
 
-def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
+def gains_without_baseline(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     """Predict every fix by replaying the run's own steps.
 
-    Where ranks share CPU cores, compute is slower once no rank waits, by how much the run does not
-    show: gains are bounds.
+    If ranks share CPU cores, compute becomes slower once no rank waits. The run does not show by how
+    much, so the gains are upper bounds.
     """
     ledger, found = faults.ledger, faults.found
     step_ms = float(ledger.total.mean()) / 1e6
     faster = _faster_peers_ms(faults, cores)
     gains = []
     if any(one.counts_as_imbalance for one in found.stragglers):
-        gains.append(_saving_more(_imbalance_alone(faults), list(faster.values()), step_ms))
+        gains.append(_with_more_saved(_imbalance_gain(faults), list(faster.values()), step_ms))
     gains += [
-        _saving_more(_gain_of(fix, ledger, one), [faster[one]] if faster else [], step_ms)
+        _with_more_saved(
+            _straggler_gain(fix, ledger, one), [faster[one]] if faster else [], step_ms
+        )
         for one in _worth_fixing(found)
         for fix in one.fixes
     ]
-    gains += [_stage_alone(stage, faults, cores) for stage in ("input", "other")]
+    gains += [_stage_gain(stage, faults, cores) for stage in ("input", "other")]
     if cores.on_cpu:
         idle_ms = _idle_loaders_ms(faults, cores)
         gains = [
@@ -171,11 +173,11 @@ def gains_alone(faults: Faults, cores: CoreUse) -> list[WhatIf]:
         ]
     if cores.shared:
         gains = [replace(gain, bound=True) for gain in gains]
-    return _at_most(gains, faults) + _what_could_shrink(faults)
+    return _with_bounds(gains, faults) + _what_could_shrink(faults)
 
 
 def _named_cells(faults: Faults) -> Bools:
-    """Stages × ranks in which named ranks are slow."""
+    """Mark the stages × ranks in which named ranks are slow."""
     ranks = np.array(faults.ledger.ranks)
     named = np.zeros((len(STAGES), len(ranks)), bool)
     for one in faults.found.stragglers:
@@ -184,19 +186,19 @@ def _named_cells(faults: Faults) -> Bools:
 
 
 def _late_cells(faults: Faults) -> Bools:
-    """Stages × ranks in which lateness varies from step to step, on any rank."""
+    """Mark the stages × ranks in which lateness varies from step to step, on any rank."""
     late = [one.stage for one in faults.found.stragglers if not one.ranks]
     return np.tile(np.isin(STAGES, late)[:, None], len(faults.ledger.ranks))
 
 
 def _worth_fixing(found: Found) -> list[Straggler]:
-    """Stragglers whose fix saves time on its own."""
+    """Select the stragglers that cost time."""
     return [one for one in found.stragglers if one.cost_ms.value > 0]
 
 
-def _at_most(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
-    """The gains; fixing ranks is bounded by the others' loaders, whose limit may be unknown."""
-    if not faults.pace_unseen:
+def _with_bounds(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
+    """Mark the gains of fixing ranks as upper bounds if the limit of the other loaders is unknown."""
+    if not faults.peer_limit_unknown:
         return list(gains)
     return [replace(one, bound=True) if _fixes_ranks(one.fix) else one for one in gains]
 
@@ -206,7 +208,7 @@ def _fixes_ranks(fix: str) -> bool:
 
 
 def _what_could_shrink(faults: Faults) -> list[WhatIf]:
-    """Return the gains of parts that every healthy step has: allreduce, and half the variation."""
+    """Predict the gains of parts that every healthy step has: allreduce, and half the variation."""
     ledger = faults.ledger
     if len(ledger.ranks) < 2:
         return []
@@ -218,27 +220,27 @@ def _what_could_shrink(faults: Faults) -> list[WhatIf]:
 
 
 def _usual_last(faults: Faults) -> Ints:
-    """Per step, when the last rank would be ready if no named rank were slow or late."""
+    """Compute when the last rank would be ready if no named rank were slow or late, per step."""
     last, late = faults.fixed.last, faults.found.named_late
     if late is None:
         return last
     return last - (faults.ledger.last - without_lateness(faults.ledger, late))
 
 
-def _imbalance_alone(faults: Faults) -> WhatIf:
-    ledger, found, varies = faults.ledger, faults.found, faults.varies
-    saved, unsure = faults.fixed.saved(ledger), 0.0
+def _imbalance_gain(faults: Faults) -> WhatIf:
+    ledger, found, variation = faults.ledger, faults.found, faults.variation
+    saved, uncertainty = faults.fixed.saved(ledger), 0.0
     if found.late is not None:
         saved = saved + (ledger.last - without_lateness(ledger, found.late))
-    if varies is not None:
-        saved, unsure = saved + varies.saved, varies.unsure_ns
-    return what_if("imbalance", ledger, saved, faults.fixed.fixed, unsure)
+    if variation is not None:
+        saved, uncertainty = saved + variation.saved, variation.uncertainty_ns
+    return what_if("imbalance", ledger, saved, faults.fixed.fixed, uncertainty)
 
 
 def _faster_peers_ms(faults: Faults, cores: CoreUse) -> dict[Straggler, Mean]:
-    """Return the milliseconds per step by which other ranks are faster once each straggler is fixed.
+    """Return the milliseconds per step by which other ranks become faster once each straggler is fixed.
 
-    It is empty where ranks share no cores, or are on several machines.
+    The result is empty if ranks share no cores or are on several machines.
     """
     if cores.machine is None:
         return {}
@@ -249,8 +251,8 @@ def _faster_peers_ms(faults: Faults, cores: CoreUse) -> dict[Straggler, Mean]:
     }
 
 
-def _saving_more(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> WhatIf:
-    """The gain that also saves these milliseconds."""
+def _with_more_saved(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> WhatIf:
+    """Return the gain if it also saves these milliseconds."""
     saved = gain.saved_ms
     for more in more_ms:
         saved = saved.minus(more.scaled(-1.0))
@@ -260,8 +262,8 @@ def _saving_more(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> WhatI
 def _idle_loaders_ms(faults: Faults, cores: CoreUse) -> float:
     """Return the most that compute and allreduce gain from idle loaders, milliseconds per step.
 
-    Loaders that work while ranks compute take CPU cores from them if they compute, and none if they
-    wait. The run does not show which.
+    Busy loaders take CPU cores from the ranks, but loaders that wait for data do not. The run does not
+    show which they do.
     """
     ledger = faults.ledger
     if not cores.taken_by_loaders:
@@ -271,37 +273,38 @@ def _idle_loaders_ms(faults: Faults, cores: CoreUse) -> float:
 
 
 def _with_idle_loaders(gain: WhatIf, found: Found, idle_ms: float, step_ms: float) -> WhatIf:
-    """The gain with an interval that contains what is gained from idle loaders."""
+    """Extend a gain's interval by the possible gain from idle loaders."""
     ci95 = gain.saved_ms.ci95
     if ci95 is None or not idle_ms or not _speeds_up_input(gain.fix, found):
         return gain
     return saving(gain, Mean(gain.saved_ms.value, (ci95[0], ci95[1] + idle_ms)), step_ms)
 
 
-def _stage_alone(stage: str, faults: Faults, cores: CoreUse) -> WhatIf:
-    """The gain of a stage that takes what is assumed, once the named ranks are fixed."""
+def _stage_gain(stage: str, faults: Faults, cores: CoreUse) -> WhatIf:
+    """Predict the gain if a stage takes the assumed time, after the named ranks are fixed."""
     ledger, found = faults.ledger, faults.found
     saved = faults.fixed.last - with_usual_stage(ledger, stage, faults.fixed.last, found.healthy)
     if found.late is not None:
         saved = saved - (ledger.last - without_lateness(ledger, found.late.of_stage(stage)))
     if cores.on_cpu and not cores.shared:
         saved = saved + _faster_without_pauses(saved, ledger)
-    return what_if(stage, ledger, saved, unsure_ns=_unsure(stage, ledger))
+    return what_if(stage, ledger, saved, uncertainty_ns=_uncertainty(stage, ledger))
 
 
 def _faster_without_pauses(saved: Ints, ledger: Ledger) -> Ints:
-    """Per step, the nanoseconds by which compute is faster once it follows no pause of that length.
+    """Compute the nanoseconds per step by which compute is faster without a pause before it.
 
-    Where cores are shared, gains are bounds, and ranks that wait leave their cores to the others.
+    It is not used if cores are shared: gains are bounds then, and waiting ranks leave their cores to
+    the others.
     """
     shorter = np.minimum(np.maximum(saved, 0), ledger.by_cause("compute"))
     return np.asarray(_SLOWER_AFTER_PAUSE * shorter, np.int64)
 
 
-def _unsure(stage: str, ledger: Ledger) -> float:
-    """Return the uncertainty of what the stage needs, nanoseconds: as assumed, at most all of it."""
+def _uncertainty(stage: str, ledger: Ledger) -> float:
+    """Return the uncertainty of the time that a stage needs, nanoseconds: at most its whole time."""
     return min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
 
 
-def _gain_of(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
+def _straggler_gain(fix: str, ledger: Ledger, one: Straggler) -> WhatIf:
     return replace(what_if_saved(fix, ledger, one.cost_ms.scaled(1e6)), mostly_ms=0.0)

@@ -1,7 +1,7 @@
-"""The three rates of a run's input: its loader alone, training on synthetic data, and on real data.
+"""Compare three rates of one rank: its loader run alone, training on synthetic data, and on real data.
 
-They are those of one rank. Alone and slower than a rank needs, the loader itself is too slow; alone and
-fast enough, it is slow beside training only: both want the same CPU cores, disk or memory.
+If the loader run alone is slower than a rank needs, the loader itself is too slow. If it is fast enough
+alone, it is slow only during training: both compete for CPU cores, disk or memory.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from .what_if import WhatIf
 
 @dataclass(frozen=True)
 class InputRates:
-    """Samples per second of one rank; None is what is not known."""
+    """Samples per second of one rank; None if unknown."""
 
-    #: Per rank that measured its loader, the last measurement, by rank.
+    #: The last measurement of each rank that measured its loader, by rank.
     ranks: tuple[MeasuredInput, ...]
-    #: The one of them whose loader is slowest: what all others have to wait for.
+    #: The measurement of the slowest loader, for which all other ranks wait.
     slowest: MeasuredInput
-    #: The slowest rank's loader alone.
+    #: The rate of the slowest rank's loader, run alone.
     alone: Mean | None
-    #: What a rank trains on synthetic data, and what it trains in this run.
+    #: The rates of training on synthetic data and in this run.
     synthetic: float | None
     real: float | None
-    #: What a rank would train if input cost nothing.
+    #: The rate of training if input cost nothing.
     needed: float | None
-    #: Whether the loader alone gives that; None where its interval does not tell.
+    #: Whether the loader alone reaches the needed rate; None if its interval contains that rate.
     enough: bool | None
-    #: Whether all ranks measured, and at the same time, so that their loaders shared what they share.
+    #: Whether all ranks measured at the same time, so that their loaders shared cores, disk and memory.
     at_once: bool
 
     @property
     def longest(self) -> InputStage | None:
-        """The slowest rank's stage that takes most."""
+        """Return the longest stage of the slowest rank's loader."""
         return max(self.slowest.stages, key=lambda stage: stage.ms, default=None)
 
 
@@ -47,14 +47,14 @@ def input_rates(
     synthetic: float | None,
     gains: Sequence[WhatIf],
 ) -> InputRates | None:
-    """The rates of a run; None where no loader was measured, or too little of it.
+    """Compute the rates of a run; None if no loader was measured for long enough.
 
     Args:
         run: the run.
-        samples_per_second: of all ranks together.
-        synthetic: the same of a baseline on as many ranks; None without one.
-        gains: what fixes of this run would gain, of which the input's gives what is needed without a
-            baseline.
+        samples_per_second: the rate of all ranks together.
+        synthetic: the same rate of a baseline on as many ranks; None without one.
+        gains: the gains of fixes of this run; without a baseline the gain of input gives the needed
+            rate.
     """
     last = {one.rank: one for one in sorted(run.input_times, key=lambda one: one.began) if one.ms}
     if not last:
@@ -64,7 +64,7 @@ def input_rates(
     real, base = (
         None if rate is None else rate / run.size for rate in (samples_per_second, synthetic)
     )
-    alone, needed = alone_of(slowest), base
+    alone, needed = loader_rate(slowest), base
     faster = next((gain.speedup for gain in gains if gain.fix == "input"), None)
     if needed is None and real is not None and faster is not None:
         needed = real * faster
@@ -73,8 +73,8 @@ def input_rates(
     )
 
 
-def alone_of(measured: MeasuredInput) -> Mean | None:
-    """Samples per second of a loader alone; None where batches do not tell their samples."""
+def loader_rate(measured: MeasuredInput) -> Mean | None:
+    """Return the samples per second of a loader run alone; None if the batch size is unknown."""
     if not measured.ms or not measured.samples_per_batch:
         return None
     samples = measured.samples_per_batch * 1e3

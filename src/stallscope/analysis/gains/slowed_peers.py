@@ -1,11 +1,11 @@
-"""How much a slow rank slows the other ranks of its machine, by taking CPU cores from them.
+"""Estimate how much a slow rank slows the other ranks of its machine by taking CPU cores from them.
 
-A rank that burns CPU in several threads, in its loader or between steps, slows its peers' work. Once it
-is fixed its peers are faster, too. A replay that gives the slow rank its peers' arrivals misses that.
+A rank that burns CPU in several threads, in its loader or between steps, slows its peers' work. Fixing
+it makes its peers faster, too. A replay that gives the slow rank its peers' arrivals misses that.
 
-The run shows it where the fault lasts longer in some steps than in others: a fault that takes cores
-makes peers ready later in the longer ones. The slope of peers' arrival over the fault's duration is the
-share of the fault that they lose. A fault that sleeps has a slope of 0 or below.
+The effect is visible if the fault lasts longer in some steps than in others: a fault that takes cores
+makes peers ready later in the longer ones. The slope of the peers' arrival over the fault's duration is
+the share of the fault that they lose. A fault that sleeps has a slope of 0 or below.
 """
 
 from __future__ import annotations
@@ -23,36 +23,38 @@ from ..stragglers.replay import some_of
 from ..stragglers.straggler import Straggler
 
 _NOTHING = Mean(0.0, (0.0, 0.0))
-# Stages before compute, by the stages that end with them. In compute the work itself varies on all
-# ranks alike, so that a slope shows nothing.
+# The stages up to the end of each stage before compute. In compute the work itself varies on all ranks
+# alike, so a slope shows nothing.
 _UNTIL = {"other": ("other",), "input": ("other", "input")}
-# In more steps than this the fault outlasts its peers, and its duration does not show theirs.
+# If the fault outlasts its peers in more steps than this, its duration does not determine theirs.
 _FEW = 0.05
 
 
-def sped_up_peers(ledger: Ledger, one: Straggler, named: Collection[int], load: CpuLoad) -> Mean:
+def sped_up_peers(
+    ledger: Ledger, straggler: Straggler, named: Collection[int], load: CpuLoad
+) -> Mean:
     """Return the nanoseconds per step by which other ranks are ready earlier once a straggler is fixed.
 
-    Where the slope may be 0, only the interval shows what the fault may take. Where the fault outlasts
-    its peers, the slope shows only that it takes cores. Then the result is the most that a fault with
-    as many threads as the machine has cores can take.
+    If the slope may be 0, the mean is 0 and the interval contains the possible effect. If the fault
+    outlasts its peers, the slope shows only that it takes cores. Then the result is the most that a
+    fault with as many threads as the machine has cores can take.
 
     Args:
         ledger: steady steps.
-        one: a straggler on the machine.
-        named: all ranks that are slow.
-        load: the only machine of the run.
+        straggler: a straggler on the machine.
+        named: all slow ranks.
+        load: the load of the run's only machine.
     """
-    slow = [at for at, rank in enumerate(ledger.ranks) if rank in one.ranks]
+    slow = [at for at, rank in enumerate(ledger.ranks) if rank in straggler.ranks]
     peers = some_of([at for at, rank in enumerate(ledger.ranks) if rank not in named])
-    if one.stage not in _UNTIL or not slow or not peers:
+    if straggler.stage not in _UNTIL or not slow or not peers:
         return _NOTHING
-    fault, arrival = _mean_of(ledger, one.stage, slow), _mean_of(ledger, "arrival", peers)
+    fault, arrival = _mean_of(ledger, straggler.stage, slow), _mean_of(ledger, "arrival", peers)
     share = _slope(fault, arrival)
     if share.ci95 is None or share.ci95[1] <= 0:
         return _NOTHING
-    longer = max(0.0, float((fault - _mean_of(ledger, one.stage, peers)).mean()))
-    ends = np.sum([_mean_of(ledger, stage, slow) for stage in _UNTIL[one.stage]], axis=0)
+    longer = max(0.0, float((fault - _mean_of(ledger, straggler.stage, peers)).mean()))
+    ends = np.sum([_mean_of(ledger, stage, slow) for stage in _UNTIL[straggler.stage]], axis=0)
     outlasts = (ends > arrival).mean() > _FEW
     most = load.most_taken * min(longer, float(arrival.mean()))
     if share.ci95[0] <= 0:
@@ -66,7 +68,7 @@ def _mean_of(ledger: Ledger, name: str, ranks: Sequence[int]) -> Floats:
 
 
 def _slope(x: Floats, y: Floats) -> Mean:
-    """Return the slope of y over x, with an interval for steps that follow each other."""
+    """Return the slope of y over x, with an interval that allows for autocorrelated steps."""
     dx, dy = x - x.mean(), y - y.mean()
     variance = float((dx**2).mean())
     if variance <= 0:

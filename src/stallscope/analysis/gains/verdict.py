@@ -1,7 +1,7 @@
-"""The verdict: the fault that costs most, or the largest part of a healthy step that could shrink.
+"""Reach a verdict: the costliest fault, or the largest part of a healthy step that could shrink.
 
-The ledger describes; the verdict rests on what-if gains. Named ranks are fixed first, so that a slow
-input on one rank is that rank's fault and not the loader's.
+The verdict rests on what-if gains. Named ranks are fixed first, so slow input on one rank is that
+rank's fault and not the loader's.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from .bottleneck import Bottleneck
 from .gains import FAULTS
 from .what_if import WhatIf
 
-#: A fault on all ranks that costs less of the step is not worth a verdict.
+#: A fault on all ranks that costs a smaller share of the step is not worth a verdict.
 WORTHWHILE = 0.05
-# A rank that the lap test names is slow beyond doubt, so less is worth fixing.
+# A rank that the lap test names is slow beyond doubt, so a smaller gain is worth a verdict.
 _WORTHWHILE_OF_NAMED = 0.01
-# Without a baseline only so much exposed allreduce is a fault: every job has some.
+# Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
 _TOO_MUCH_ALLREDUCE = 1 / 3
-# On cores that are not shared, compute differs less between numbers of ranks.
-_GROWS = 1.1
-# Fewer are an impression and no measurement, however alike they are.
+# On cores that are not shared, compute grows by less than this from one rank to many.
+_COMPUTE_GROWTH = 1.1
+# Fewer steps do not suffice for a verdict, however similar they are.
 _FEWEST_STEPS = 20
-_AS_GOOD_AS_ALWAYS = 0.995
+_NEARLY_ALWAYS = 0.995
 
 _PARTS = {
     "allreduce": "exposed allreduce",
-    "variation": "waiting for the slowest of ranks that vary",
+    "variation": "waiting caused by variation among ranks",
 }
 
 _POLLING = (
-    " Ranks that wait do not leave their cores to the others: Horovod's PyTorch polls meanwhile."
+    " Waiting ranks keep their cores busy, because Horovod polls while it waits under PyTorch."
 )
 
 _ADVICE_WITHOUT_STEPS = (
@@ -53,31 +53,31 @@ _ADVICE_WITHOUT_STEPS = (
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Steady steps of runs of the same job: on synthetic data, and on synthetic data and one rank."""
+class ComparableRuns:
+    """Steady steps of the same job on synthetic data: on as many ranks, and on one rank."""
 
     baseline: Ledger | None = None
     single: Ledger | None = None
 
 
-def decide(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> Bottleneck:
+def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRuns) -> Bottleneck:
     """Return the verdict over a run's steady steps, without advice."""
     step_ms = float(ledger.total.mean()) / 1e6
     few = found.too_few_steps and len(ledger.ranks) > 1
     faults = _faults(ledger, found, compared.baseline)
     if few:
-        # No rank can be named, but what costs time on any rank may still be clear.
-        faults = [gain for gain in faults if _surely_worthwhile(gain, step_ms)]
+        # No rank can be named, but a fault of all ranks may still be clear.
+        faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
         if len(ledger) < _FEWEST_STEPS or not faults:
             return _insufficient(
-                f"{len(ledger)} steady steps, each much like the one before, are too few to tell a "
-                "fault from chance; a few hundred are enough in most runs"
+                f"{len(ledger)} steady steps, each much like the one before, are too few to distinguish "
+                "a fault from chance; a few hundred are enough in most runs"
             )
     crowded = _crowded(run, ledger, compared)
-    # A baseline on as many ranks shares the cores as well: beyond that, a fault counts first.
+    # A baseline on as many ranks shares the cores in the same way, so faults beyond it come first.
     first = bool(faults) and compared.baseline is not None
-    from_cores = 0.0 if crowded is None or first else _most_from_cores(crowded, ledger)
-    if crowded is not None and from_cores > max(_most(faults), WORTHWHILE * step_ms):
+    from_cores = 0.0 if crowded is None or first else _most_from_cores_ms(crowded, ledger)
+    if crowded is not None and from_cores > max(_largest_saving_ms(faults), WORTHWHILE * step_ms):
         return _on_crowded_cores(crowded, ledger, run, compared)
     if not faults:
         return _healthy(ledger, found, run, compared)
@@ -86,37 +86,39 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> 
         return _allreduce_unknown(run)
     mean = mean_with_interval(ledger.total).scaled(1e-6)
     step = exact(mean.value, "ms", mean.ci95)
-    rival = next((gain for gain in faults[1:] if _overlap(best, gain)), None)
-    if rival is not None:
-        return _two_faults(best, rival, step)
+    runner_up = next((gain for gain in faults[1:] if _indistinguishable(best, gain)), None)
+    if runner_up is not None:
+        return _two_faults(best, runner_up, step)
     if best.fix == "imbalance":
         return _imbalance(best, found, step)
     return _on_all_ranks(best, ledger, found, step, compared.baseline is not None)
 
 
 def _faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
-    """Fixes of faults that are worth a verdict, the best first."""
+    """Select the fixes of faults that are worth a verdict, the best first."""
     step_ms = float(ledger.total.mean()) / 1e6
     gains = [gain for gain in found.gains if gain.fix in FAULTS]
     gains += _allreduce_faults(ledger, found, baseline)
-    worth = [gain for gain in gains if _surely_saved(gain) >= _least(gain, found) * step_ms]
+    worth = [
+        gain for gain in gains if _certain_saving_ms(gain) >= _least_share(gain, found) * step_ms
+    ]
     return sorted(worth, key=lambda gain: gain.saved_ms.value, reverse=True)
 
 
-def _surely_saved(gain: WhatIf) -> float:
-    """Milliseconds that a fix saves; of stages of all ranks, the low end of the interval."""
+def _certain_saving_ms(gain: WhatIf) -> float:
+    """Return the milliseconds that a fix saves; for a stage on all ranks, the interval's low end."""
     ci95 = gain.saved_ms.ci95
     return ci95[0] if ci95 is not None and gain.fix in STAGES else gain.saved_ms.value
 
 
-def _least(gain: WhatIf, found: Attribution) -> float:
-    """The share of the step that a fix has to save."""
+def _least_share(gain: WhatIf, found: Attribution) -> float:
+    """Return the share of the step that a fix must save."""
     named = gain.fix == "imbalance" and found.named
     return _WORTHWHILE_OF_NAMED if named else WORTHWHILE
 
 
 def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
-    """Exposed allreduce where it is a fault: longer than the baseline's, or much of the step."""
+    """Return exposed allreduce if it is a fault: longer than the baseline's, or much of the step."""
     gain = found.gain("allreduce")
     if gain is None:
         return []
@@ -127,25 +129,27 @@ def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | Non
     return [replace(gain, saved_ms=longer, mostly_ms=0.0, bound=False)]
 
 
-def _most(faults: Sequence[WhatIf]) -> float:
+def _largest_saving_ms(faults: Sequence[WhatIf]) -> float:
     return faults[0].saved_ms.value if faults else 0.0
 
 
-def _crowded(run: Run, ledger: Ledger, compared: Compared) -> CpuLoad | None:
-    """The machine on which compute threads outnumber cores, unless compute is no slower for it."""
+def _crowded(run: Run, ledger: Ledger, compared: ComparableRuns) -> CpuLoad | None:
+    """Find a machine with more compute threads than cores, unless compute is as fast as on one rank."""
     load, single = crowded_cores(run), compared.single
     if load is None or single is None or not len(single):
         return load
     grown = ledger.by_cause("compute").mean() / single.by_cause("compute").mean()
-    return load if grown > _GROWS else None
+    return load if grown > _COMPUTE_GROWTH else None
 
 
-def _most_from_cores(load: CpuLoad, ledger: Ledger) -> float:
-    """Milliseconds that compute would be shorter at most if every thread had a core."""
+def _most_from_cores_ms(load: CpuLoad, ledger: Ledger) -> float:
+    """Return the most milliseconds that compute would save if every thread had a core."""
     return float(ledger.by_cause("compute").mean()) / 1e6 * (1 - 1 / load.over)
 
 
-def _on_crowded_cores(load: CpuLoad, ledger: Ledger, run: Run, compared: Compared) -> Bottleneck:
+def _on_crowded_cores(
+    load: CpuLoad, ledger: Ledger, run: Run, compared: ComparableRuns
+) -> Bottleneck:
     compute = _mean(ledger, "compute")
     single = ""
     if compared.single is not None and len(compared.single):
@@ -166,13 +170,15 @@ def _imbalance(best: WhatIf, found: Attribution, step: str) -> Bottleneck:
     worst = counted[0]
     rest = len(counted) - 1
     more = f" The table lists {rest} more." if rest else ""
-    unseen = (
-        "The other ranks' loaders keep up, so their limit is unknown. " if found.pace_unseen else ""
+    peers = (
+        "The other ranks' loaders keep up, so their limit is unknown. "
+        if found.peer_limit_unknown
+        else ""
     )
     return Bottleneck(
         "imbalance",
         worst.stage,
-        f"{sentence(worst)}{more} {unseen}Fixing {_whom(found)} saves {_saved(best, step)} per step.",
+        f"{sentence(worst)}{more} {peers}Fixing {_whom(found)} saves {_saved(best, step)} per step.",
         ranks=found.named,
         hosts=found.hosts,
         fault=True,
@@ -188,19 +194,19 @@ def _whom(found: Attribution) -> str:
 
 
 def sentence(one: Straggler) -> str:
-    """Say what a straggler does to the others, with the evidence."""
+    """Describe a straggler in a sentence, with the evidence."""
     who = f"host {', '.join(one.hosts)} ({_ranks(one.ranks)})" if one.hosts else _ranks(one.ranks)
     by = _in_words(one.excess_ms)
     share = f"{one.late_share:.0%} of steps"
-    if one.pattern == "rotating" and one.late_share > _AS_GOOD_AS_ALWAYS:
+    if one.pattern == "rotating" and one.late_share > _NEARLY_ALWAYS:
         return (
             f"Another rank is last in every step: its {one.stage} takes {by} longer than the typical "
             "rank's. No rank is last more often than chance explains."
         )
     if one.pattern == "rotating":
         return (
-            f"In {share} one rank or another is late by {by} of {one.stage}. No rank is late more often "
-            "than chance explains."
+            f"In {share} some rank is late by {by} of {one.stage}. No rank is late more often than "
+            "chance explains."
         )
     if one.pattern == "bursts":
         return f"{_title(who)} is late in {share}, by {by} of {one.stage}."
@@ -222,26 +228,26 @@ def _on_all_ranks(
     saved = _saved(best, step)
     beyond = " more than in the baseline" if has_baseline else ""
     evidence = {
-        "input": f"Batches come late{where}. Fixing input saves {saved} per step",
+        "input": f"Batches arrive late{where}. Fixing input saves {saved} per step",
         "compute": f"Compute is slower{where} than in the baseline. Fixing it saves {saved} per step",
-        "other": f"Work between steps takes long{where}. Fixing it saves {saved} per step",
+        "other": f"Work between steps is slow{where}. Fixing it saves {saved} per step",
         "allreduce": f"Exposed allreduce takes {_measured(best, step)} per step{beyond}",
     }[best.fix]
     if best.fix in STAGES and not has_baseline:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
-        evidence += f", if it needs {needs}. A synthetic baseline would tell"
+        evidence += f", if it needs {needs}. A synthetic baseline would show what it needs"
     if found.too_few_steps and len(ledger.ranks) > 1:
         evidence += ". Too few independent steps to tell whether one rank is slower"
     cause = best.fix if best.fix in STAGES else None
     return Bottleneck(best.fix, cause, f"{evidence}.", fault=True)
 
 
-def _two_faults(best: WhatIf, rival: WhatIf, step: str) -> Bottleneck:
+def _two_faults(best: WhatIf, runner_up: WhatIf, step: str) -> Bottleneck:
     return Bottleneck(
         "balanced",
         None,
-        f"Fixing {_fault_title(best)} and fixing {_fault_title(rival)} each save "
-        f"{'' if best.bound else 'about '}{_saved(best, step)} per step. The steps cannot tell "
+        f"Fixing {_fault_title(best)} and fixing {_fault_title(runner_up)} each save "
+        f"{'' if best.bound else 'about '}{_saved(best, step)} per step. The steps do not show "
         "which saves more.",
         fault=True,
     )
@@ -251,18 +257,18 @@ def _fault_title(gain: WhatIf) -> str:
     return {"imbalance": "slow ranks", "other": "work between steps"}.get(gain.fix, gain.fix)
 
 
-def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: Compared) -> Bottleneck:
-    """The verdict where nothing is wrong: the largest part of the step that could shrink."""
+def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRuns) -> Bottleneck:
+    """Return the verdict on a healthy run: the largest part of the step that could shrink."""
     step_ms = float(ledger.total.mean()) / 1e6
     parts = [gain for gain in found.gains if gain.fix in _PARTS]
     most = max(parts, key=lambda gain: gain.saved_ms.value, default=None)
     if most is None or most.saved_ms.value < WORTHWHILE * step_ms:
         if compared.baseline is not None:
-            return Bottleneck("compute", "compute", "The step is like the baseline's.")
+            return Bottleneck("compute", "compute", "The step takes as long as the baseline's.")
         return Bottleneck(
             "balanced",
             None,
-            "A synthetic baseline would tell whether compute is as fast as it can be.",
+            "A synthetic baseline would show whether compute is as fast as it can be.",
         )
     if most.fix == "allreduce" and run.missing_ranks:
         return _allreduce_unknown(run)
@@ -282,19 +288,18 @@ def _varying_stage(ledger: Ledger) -> str:
 
 def _allreduce_unknown(run: Run) -> Bottleneck:
     return _insufficient(
-        f"logs of {_ranks(run.missing_ranks)} are missing: what looks like allreduce may be waiting "
-        "for them"
+        f"logs of {_ranks(run.missing_ranks)} are missing: allreduce may contain waiting for them"
     )
 
 
-def without_steps(known: EpochTimes) -> Bottleneck:
-    """The verdict over logs without steps: what they know, and what would tell more."""
-    what = "how long epochs took" if known.epochs else "how long a step took on average"
-    if not known.epochs and known.step_ms is None:
+def without_steps(times: EpochTimes) -> Bottleneck:
+    """Return the verdict on logs without steps: what they record, and how to record more."""
+    what = "how long epochs took" if times.epochs else "how long a step took on average"
+    if not times.epochs and times.step_ms is None:
         what = "how often a metric was logged"
     reason = _insufficient(
-        f"these logs know {what}, not where the time of a step went: they are {known.known_from} "
-        f"({known.precision})"
+        f"these logs record {what}, but not the stages of a step: they are {times.known_from} "
+        f"({times.precision})"
     )
     return replace(reason, advice=_ADVICE_WITHOUT_STEPS)
 
@@ -303,20 +308,21 @@ def _insufficient(reason: str) -> Bottleneck:
     return Bottleneck("insufficient_data", None, reason[0].upper() + reason[1:] + ".")
 
 
-def _surely_worthwhile(gain: WhatIf, step_ms: float) -> bool:
-    """Whether even the low end of the gain's interval is worth a verdict, or what most steps gain."""
+def _certainly_worthwhile(gain: WhatIf, step_ms: float) -> bool:
+    """Whether the low end of the gain's interval, or the gain of most steps, is worth a verdict."""
     ci95 = gain.saved_ms.ci95
     least = gain.mostly_ms if ci95 is None else max(ci95[0], gain.mostly_ms)
     return least >= WORTHWHILE * step_ms
 
 
-def _overlap(best: WhatIf, rival: WhatIf) -> bool:
+def _indistinguishable(best: WhatIf, runner_up: WhatIf) -> bool:
     """Whether each gain lies within the other's interval."""
-    mine, theirs = best.saved_ms.ci95, rival.saved_ms.ci95
+    mine, theirs = best.saved_ms.ci95, runner_up.saved_ms.ci95
     if mine is None or theirs is None:
         return False
     return (
-        mine[0] <= rival.saved_ms.value <= mine[1] and theirs[0] <= best.saved_ms.value <= theirs[1]
+        mine[0] <= runner_up.saved_ms.value <= mine[1]
+        and theirs[0] <= best.saved_ms.value <= theirs[1]
     )
 
 

@@ -1,8 +1,8 @@
-"""What the allreduce moves, how fast, and what it would cost with more bandwidth or on more ranks.
+"""Model exposed allreduce: its bandwidth, and its time with more bandwidth or on more ranks.
 
-A ring of N ranks sends 2(N−1)/N times the gradients' bytes over every link, in 2(N−1) messages one
-after the other; a tree sends them in 2·log₂N messages. Bus bandwidth is 2(N−1)/N × bytes / time, as
-nccl-tests defines it: comparable between any number of ranks, and to the hardware's.
+A ring of N ranks sends 2(N−1)/N times the gradients' bytes over every link, in 2(N−1) sequential
+messages; a tree sends them in 2·log₂N messages. Bus bandwidth is 2(N−1)/N × bytes / time, as nccl-tests
+defines it. It is comparable between any numbers of ranks, and with the hardware's bandwidth.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _BLOM = 0.375
 
 @dataclass(frozen=True)
 class Communication:
-    """The communication of a steady step, in one run. None where it is not known.
+    """The communication of a steady step; None if unknown.
 
-    ``bus_bandwidth`` (GB/s) is bytes over *exposed* time: the network's own where nothing is hidden, and
-    more than it can do where backward hides a part. ``hidden_ms`` needs the network's own bandwidth.
+    ``bus_bandwidth`` (GB/s) is bytes over *exposed* time. It equals the network's bandwidth if nothing
+    is hidden, and exceeds it if backward hides a part. ``hidden_ms`` needs the network's bandwidth.
     """
 
     gradient_bytes: int
@@ -42,23 +42,23 @@ class Communication:
 def communication(
     ledger: Ledger, size: int, gradient_bytes: object, network_bandwidth: float | None
 ) -> Communication | None:
-    """What is known of a run's communication; None for one rank or unknown gradients.
+    """Describe a run's communication; None for one rank or unknown gradients.
 
     Args:
         ledger: steady steps.
-        size: ranks that trained.
-        gradient_bytes: what every rank reduces in a step, as the recorder saw it.
-        network_bandwidth: GB/s of bus bandwidth that the network is known to give.
+        size: the number of ranks that trained.
+        gradient_bytes: the recorded bytes that every rank reduces in a step.
+        network_bandwidth: the network's known bus bandwidth, GB/s.
     """
     if size < 2 or not isinstance(gradient_bytes, int) or gradient_bytes <= 0:
         return None
     exposed = ledger.mean_ms("allreduce")
-    moved = bus_bytes(size, gradient_bytes)
-    whole = None if network_bandwidth is None else moved / network_bandwidth / 1e6
+    bus = bus_bytes(size, gradient_bytes)
+    whole = None if network_bandwidth is None else bus / network_bandwidth / 1e6
     return Communication(
         gradient_bytes,
         exposed,
-        moved / exposed.value / 1e6 if exposed.value > 0 else None,
+        bus / exposed.value / 1e6 if exposed.value > 0 else None,
         network_bandwidth,
         whole,
         None if whole is None else max(0.0, whole - exposed.value),
@@ -66,22 +66,22 @@ def communication(
 
 
 def bus_bytes(ranks: int, gradient_bytes: int) -> float:
-    """Bytes that go over every link of a ring."""
+    """Return the bytes that go over every link of a ring."""
     return 2 * (ranks - 1) / ranks * gradient_bytes
 
 
-def faster(ledger: Ledger, factor: float) -> WhatIf:
-    """The gain of so many times the bandwidth, if latency were nothing and nothing is hidden now.
+def with_bandwidth(ledger: Ledger, factor: float) -> WhatIf:
+    """Predict the gain of a multiple of the bandwidth, without latency and without hidden allreduce.
 
-    What is hidden now stays hidden, and shrinks, too: then it gains more.
+    If a part is hidden now, the gain is larger: that part shrinks and stays hidden.
     """
     saved = (ledger.allreduce * (1 - 1 / factor)).astype(np.int64)
     return what_if(f"bandwidth:{factor:g}", ledger, saved)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A run's exposed allreduce: what a model of the communication is fitted to."""
+class MeasuredAllreduce:
+    """A run's exposed allreduce, to which a model of the communication is fitted."""
 
     ranks: int
     gradient_bytes: int
@@ -90,10 +90,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class CommunicationModel:
-    """Exposed allreduce over ranks: latency × messages + bytes / bandwidth, fitted to runs.
+    """A model of exposed allreduce over ranks: latency × messages + bytes / bandwidth.
 
-    ``kind`` is ``ring`` or ``tree``, whichever fits better. With runs of one size only, latency and
-    bandwidth cannot be distinguished: then all is bandwidth, and ``latency_ms`` is None.
+    ``kind`` is ``ring`` or ``tree``, whichever fits better. With runs of only one size, latency and
+    bandwidth cannot be separated: the model then uses bandwidth only, and ``latency_ms`` is None.
     """
 
     kind: str
@@ -101,16 +101,16 @@ class CommunicationModel:
     #: Milliseconds per byte on the bus.
     ms_per_byte: float
     gradient_bytes: int
-    #: Covariance of latency and milliseconds per byte; None where the runs cannot tell.
+    #: Covariance of latency and milliseconds per byte; None with too few runs.
     covariance: Floats | None
     freedom: int
-    #: The one size that was measured, and its time, where there is only one.
-    only: Measured | None
+    #: The measurement if only one size was measured.
+    only: MeasuredAllreduce | None
 
     def at(self, ranks: int) -> Mean:
-        """Exposed milliseconds on so many ranks, with the 95 % interval of the fit.
+        """Predict the exposed milliseconds on this many ranks, with the fit's 95 % interval.
 
-        From one size the interval goes from all bandwidth to all latency.
+        With one measured size, the interval ranges from pure bandwidth to pure latency.
         """
         if ranks < 2:
             return Mean(0.0, (0.0, 0.0))
@@ -129,8 +129,8 @@ class CommunicationModel:
         return Mean(value, (max(0.0, value - half), value + half))
 
 
-def fit_communication(runs: Sequence[Measured]) -> CommunicationModel | None:
-    """The model that fits runs of one job on different numbers of ranks; None without communication."""
+def fit_communication(runs: Sequence[MeasuredAllreduce]) -> CommunicationModel | None:
+    """Fit a model to runs of one job on different numbers of ranks; None without communication."""
     several = [run for run in runs if run.ranks > 1]
     if not several:
         return None
@@ -144,13 +144,13 @@ def fit_communication(runs: Sequence[Measured]) -> CommunicationModel | None:
 
 
 def _fitted(
-    kind: str, runs: Sequence[Measured], gradient_bytes: int
+    kind: str, runs: Sequence[MeasuredAllreduce], gradient_bytes: int
 ) -> tuple[float, CommunicationModel]:
     rows = np.array(
         [[_messages(kind, r.ranks), bus_bytes(r.ranks, r.gradient_bytes)] for r in runs]
     )
     times = np.array([run.exposed_ms.value for run in runs])
-    # Steps say how well a run's mean is known, not how alike two launches are: relative weights.
+    # A run's interval ignores the differences between launches, so weights are relative instead.
     weights = 1 / np.maximum(times, 1e-9)
     scale = np.linalg.norm(rows * weights[:, None], axis=0)
     found, residual = optimize.nnls(rows * weights[:, None] / scale, times * weights)
@@ -170,7 +170,7 @@ def _messages(kind: str, ranks: int) -> float:
 
 
 def expected_imbalance(ranks: int) -> float:
-    """How much later than the lower median the last of so many equal ranks is ready, in SDs."""
+    """Return how much later than the lower median the last of this many equal ranks is ready, in SDs."""
     order = (np.array([ranks, (ranks + 1) // 2]) - _BLOM) / (ranks + 0.25)
     last, reference = scipy_stats.norm.ppf(order)
     return float(last - reference)
@@ -178,11 +178,11 @@ def expected_imbalance(ranks: int) -> float:
 
 @dataclass(frozen=True)
 class Projection:
-    """A job on another number of ranks. ``extrapolated`` outside of the sizes that were measured."""
+    """A job projected to another number of ranks; ``extrapolated`` beyond the measured sizes."""
 
     ranks: int
     step_ms: Mean
-    #: Samples per second against the run it starts from.
+    #: Samples per second relative to the measured run.
     speedup: float
     ci95: tuple[float, float] | None
     extrapolated: bool
@@ -195,10 +195,10 @@ def project(
     model: CommunicationModel,
     measured_sizes: Sequence[int],
 ) -> Projection:
-    """A run of ``size`` ranks on ``ranks`` of them, every rank with as much to do as now.
+    """Project a run from ``size`` to ``ranks`` ranks, with the same work per rank.
 
-    The reference rank's work stays, imbalance grows as the maximum of more ranks does, and the exposed
-    allreduce follows the model.
+    The reference rank's work stays the same, imbalance grows like the maximum over the ranks, and
+    exposed allreduce follows the model.
     """
     work = mean_with_interval(ledger.total - ledger.allreduce - ledger.imbalance).scaled(1e-6)
     growth = expected_imbalance(ranks) / expected_imbalance(size) if size > 1 else 0.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean
 
-from ..network.communication import Measured, fit_communication
+from ..network.communication import MeasuredAllreduce, fit_communication
 from .projection import model_of_interval
 from .published import CURVES, Curve
 
@@ -112,7 +112,7 @@ def _of_curve(curve: Curve) -> Iterator[HeldOut]:
 def _projected(known: Sequence[tuple[int, float]], ranks: int) -> Mean:
     """Project the efficiency on more ranks than the known ones."""
     runs = [
-        Measured(size, 1, Mean(_ALONE_MS * (1 / efficiency - 1), None))
+        MeasuredAllreduce(size, 1, Mean(_ALONE_MS * (1 / efficiency - 1), None))
         for size, efficiency in known
         if size > 1
     ]

@@ -9,7 +9,12 @@ from math import log2
 from stallscope.arrays.stats import Mean
 
 from ..ledger.ledger import Ledger
-from ..network.communication import CommunicationModel, Measured, fit_communication, project
+from ..network.communication import (
+    CommunicationModel,
+    MeasuredAllreduce,
+    fit_communication,
+    project,
+)
 from ..result import Analysis
 from .points import Point
 
@@ -34,13 +39,13 @@ class Projected:
     efficiency: Mean | None
 
 
-def communication_of(analysis: Analysis) -> Measured | None:
+def communication_of(analysis: Analysis) -> MeasuredAllreduce | None:
     """Return a run's exposed allreduce for the model; None on one rank or without stages."""
     entry = analysis.entry("allreduce")
     if entry is None or analysis.run.size < 2:
         return None
     gradient_bytes = int(analysis.run.fact("gradient_bytes") or 1)
-    return Measured(analysis.run.size, gradient_bytes, Mean(entry.ms, entry.ci95_ms))
+    return MeasuredAllreduce(analysis.run.size, gradient_bytes, Mean(entry.ms, entry.ci95_ms))
 
 
 def projection(
@@ -81,7 +86,7 @@ def projected_rate(
 
 
 def model_of_interval(
-    model: CommunicationModel, largest: Measured, ranks: int
+    model: CommunicationModel, largest: MeasuredAllreduce, ranks: int
 ) -> CommunicationModel:
     """Return the model that gives the interval.
 

@@ -1,1 +1,1 @@
-"""What the ranks recorded of their settings and CPU cores."""
+"""Settings and CPU cores that the ranks recorded."""

@@ -1,4 +1,4 @@
-"""How a run was set up, as far as it recorded that: what advice depends on."""
+"""The recorded setup of a run, on which advice depends."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Library = Literal["horovod", "ddp"]
 AVERAGES = "horovod.MetricAverageCallback"
 _DISTRIBUTED = "DistributedSampler"
 _FRAMEWORKS: Mapping[str, Framework] = {"tensorflow": "keras", "pytorch": "torch"}
-#: How devices that are no CPUs are recorded.
+#: Recorded names of devices other than CPUs.
 GPUS = ("GPU", "CUDA")
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Petastorm's pool of readers, and how full its queue was. None is what was not recorded."""
+    """Petastorm's pool of readers, and the average length of its queue; None if not recorded."""
 
     workers: int | None
-    #: Row groups that the queue holds, and how many waited in it on average.
+    #: Row groups that the queue holds, and the average number that waited in it.
     room: int | None
     waiting: float | None
-    #: Whether it is one of ``make_batch_reader``; otherwise one of ``make_reader``.
+    #: Whether ``make_batch_reader`` made it, and not ``make_reader``.
     batched: bool
     #: Classes of the pool and of the loader that makes batches of its rows.
     kind: str | None = None
@@ -36,12 +36,12 @@ class Pool:
 
     @classmethod
     def of(cls, fact: Any) -> Pool | None:
-        """Of a queue that was not looked at often enough, it is not known how full it was."""
+        """Parse the recorded fact; the queue is unknown if it was sampled too rarely."""
         if not isinstance(fact, dict):
             return None
         room, waiting = number(fact.get("room")), fact.get("waiting")
-        often = (number(fact.get("looks")) or 0) >= _FEWEST_LOOKS
-        if not often or not room or not isinstance(waiting, (int, float)):
+        sampled = (number(fact.get("looks")) or 0) >= _FEWEST_SAMPLES
+        if not sampled or not room or not isinstance(waiting, (int, float)):
             room = waiting = None
         batched = fact.get("batched") is True
         workers = number(fact.get("workers"))
@@ -49,25 +49,25 @@ class Pool:
         return cls(workers, room, waiting, batched, kind, loader)
 
 
-# One look per flush, once a second.
-_FEWEST_LOOKS = 10
+# The recorder takes one sample per flush, once a second.
+_FEWEST_SAMPLES = 10
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Facts of a run's last world. None is what was not recorded."""
+    """Facts of a run's last generation; None if not recorded."""
 
     framework: Framework | None
-    #: What reduces the gradients of several ranks.
+    #: The library that reduces gradients.
     library: Library | None
     ranks: int
-    #: Ranks by the name of their host.
+    #: The number of ranks on each host.
     hosts: Mapping[str, int]
     #: Whether any rank computes on an accelerator.
     gpu: bool | None
-    #: Of the machine that has fewest CPU cores for each of its ranks: both numbers.
-    processors: int | None
-    ranks_there: int
+    #: CPU cores and ranks of the machine with the fewest cores per rank.
+    cpu_cores: int | None
+    ranks_on_machine: int
     batch_size: int | None
     loader_workers: int | None
     #: The number of the last epoch.
@@ -77,35 +77,35 @@ class Setup:
     parameters: int | None
     gradient_tensors: int | None
     gradient_bytes: int | None
-    #: Settings of the environment, of the lowest rank.
+    #: Environment variables of the lowest rank.
     settings: Mapping[str, str]
-    #: What ranks can reduce with: nccl, ccl, mpi, gloo.
+    #: Available transports: nccl, ccl, mpi, gloo.
     reduces_with: tuple[str, ...] | None = None
-    #: Petastorm's pool, of the lowest rank that has one.
+    #: Petastorm's pool of the lowest rank that has one.
     pool: Pool | None = None
     #: Whether the DataLoader keeps its workers from epoch to epoch.
     persistent_workers: bool | None = None
     #: Operations of the tf.data pipeline, from its source on.
     pipeline: tuple[str, ...] | None = None
-    #: Threads that the tf.data pipeline has of its own; 0 where it shares TensorFlow's.
+    #: Private threads of the tf.data pipeline; 0 if it shares TensorFlow's.
     loader_threads: int | None = None
-    #: Types that the model's layers compute in.
+    #: Types in which the model's layers compute.
     compute_dtypes: tuple[str, ...] | None = None
-    #: What makes gradients smaller before they are reduced; ``none`` where nothing does.
+    #: Compression of gradients before they are reduced, or ``none``.
     compression: str | None = None
     #: The size of DistributedDataParallel's buckets.
     bucket_bytes: int | None = None
-    #: Callbacks that every rank has, and whether metrics are averaged before any of them goes by one.
+    #: Callbacks that every rank has, and whether metrics are averaged before any callback uses them.
     callbacks: frozenset[str] = frozenset()
     averages_first: bool = False
-    #: Whether a DistributedSampler shares the samples out, and whether ``set_epoch`` reaches it.
+    #: Whether a DistributedSampler divides the samples, and whether ``set_epoch`` is called on it.
     distributed_sampler: bool = False
     set_epoch: bool = False
 
     @classmethod
     def of(cls, run: Run) -> Setup:
         logs = last_logs(run)
-        processors, ranks_there = _tightest(logs)
+        cpu_cores, ranks_on_machine = _tightest(logs)
         devices = run.fact("devices")
         settings, transports = run.fact("settings"), run.fact("reduces_with")
         framework = _FRAMEWORKS.get(str(run.fact("framework")))
@@ -117,8 +117,8 @@ class Setup:
             ranks=run.size,
             hosts=Counter(log.host for log in logs),
             gpu=any(str(one) in GPUS for one in devices) if isinstance(devices, list) else None,
-            processors=processors,
-            ranks_there=ranks_there,
+            cpu_cores=cpu_cores,
+            ranks_on_machine=ranks_on_machine,
             batch_size=number(run.fact("batch_size")),
             loader_workers=number(run.fact("loader_workers")),
             epochs=number(run.fact("epochs")),
@@ -143,21 +143,20 @@ class Setup:
         )
 
     @property
-    def spare_processors(self) -> int | None:
-        """Processors of a rank beside the one that its training keeps busy."""
-        return None if self.processors is None else self.processors // self.ranks_there - 1
+    def spare_cores(self) -> int | None:
+        """Return the CPU cores per rank besides the one that training keeps busy."""
+        return None if self.cpu_cores is None else self.cpu_cores // self.ranks_on_machine - 1
 
     def has(self, *operations: str) -> bool:
-        """Return whether the tf.data pipeline is known to have one of these operations."""
+        """Whether the tf.data pipeline is known to have one of these operations."""
         return not set(operations).isdisjoint(self.pipeline or ())
 
     @property
     def polls(self) -> bool:
         """Whether ranks that wait for an allreduce keep a CPU core busy.
 
-        Horovod's PyTorch asks again and again whether an allreduce is done: in 2 s of waiting the
-        thread uses 1.8 s of CPU time (Horovod 0.28, PyTorch 2.13). Its TensorFlow, and PyTorch's gloo,
-        sleep.
+        Horovod polls under PyTorch: in 2 s of waiting the thread uses 1.8 s of CPU time (Horovod 0.28,
+        PyTorch 2.13). Horovod under TensorFlow, and PyTorch's Gloo, sleep.
         """
         return (self.framework, self.library) == ("torch", "horovod")
 
@@ -172,8 +171,8 @@ class Setup:
         return self.compression not in (None, "none")
 
 
-def processors_of(logs: Iterable[Log]) -> int | None:
-    """Processors that these ranks of one machine have together; None where one does not tell."""
+def cpu_cores_of(logs: Iterable[Log]) -> int | None:
+    """Return the CPU cores of these ranks of one machine together; None if any did not record them."""
     allowed, counts = [], []
     for log in logs:
         own, count = number(log.facts.get("cpus_allowed")), number(log.facts.get("cpu_count"))
@@ -181,12 +180,12 @@ def processors_of(logs: Iterable[Log]) -> int | None:
             return None
         allowed.append(own)
         counts.append(count)
-    # Ranks may be bound to CPU cores of their own: there are at most as many as all of theirs.
+    # Ranks may be bound to different cores: together they have at most the sum of these.
     return min(max(counts), sum(allowed)) if counts else None
 
 
 def machines(logs: Iterable[Log]) -> dict[str, list[Log]]:
-    """Logs by machine: containers on one have names of their own, and share its clock and CPU cores."""
+    """Group logs by machine; containers on one machine have different hosts but share its clock."""
     found: dict[str, list[Log]] = {}
     for log in logs:
         found.setdefault(log.clock_domain, []).append(log)
@@ -194,7 +193,7 @@ def machines(logs: Iterable[Log]) -> dict[str, list[Log]]:
 
 
 def number(value: Any) -> int | None:
-    """A fact that is a count; None for anything else."""
+    """Return a fact that is a count; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
@@ -204,13 +203,13 @@ def text(value: Any) -> str | None:
 
 
 def callbacks_of(log: Log) -> list[Mapping[str, Any]]:
-    """Return a rank's Keras callbacks in their order; none where it did not record them."""
+    """Return a rank's Keras callbacks in order; empty if not recorded."""
     found = log.facts.get("callbacks")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def last_logs(run: Run) -> list[Log]:
-    """The last log of every rank of the last generation."""
+    """Return the last log of every rank of the last generation."""
     last = max((log.generation for log in run.logs), default=0)
     own = sorted((log for log in run.logs if log.generation == last), key=lambda log: log.part)
     return list({log.rank: log for log in own}.values())
@@ -218,9 +217,9 @@ def last_logs(run: Run) -> list[Log]:
 
 def _tightest(logs: Iterable[Log]) -> tuple[int | None, int]:
     known = [
-        (processors, len(own))
+        (cpu_cores, len(own))
         for own in machines(logs).values()
-        if (processors := processors_of(own)) is not None
+        if (cpu_cores := cpu_cores_of(own)) is not None
     ]
     return min(known, key=lambda pair: pair[0] / pair[1], default=(None, 0))
 
@@ -230,14 +229,14 @@ def _texts(value: Any) -> tuple[str, ...] | None:
 
 
 def _passes(run: Run) -> int | None:
-    """Return the batches whose gradients a step reduces together."""
+    """Return the number of batches for which a step reduces gradients together."""
     facts = (run.fact("backward_passes_per_step"), run.fact("accumulate_grad_batches"))
     known = [count for count in map(number, facts) if count is not None]
     return max(known, default=None)
 
 
 def _samplers(run: Run) -> list[Mapping[str, Any]]:
-    """Return what the epochs' DistributedSamplers recorded; empty if other samplers were used, too."""
+    """Return the records of the epochs' DistributedSamplers; empty if other samplers were used, too."""
     orders = run.fact("orders")
     found = orders if isinstance(orders, list) else []
     ours: list[Mapping[str, Any]] = [

@@ -61,7 +61,7 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
     return replace(ledger, cells=cells, reference=reference, second=second)
 
 
-def pace_unseen(ledger: Ledger, slow: Sequence[int]) -> bool:
+def peer_limit_unknown(ledger: Ledger, slow: Sequence[int]) -> bool:
     """Whether these ranks' loaders prefetch and no other rank ever waits for its loader.
 
     The other loaders' limit is unknown then, because their queues are always full.

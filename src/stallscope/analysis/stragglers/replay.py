@@ -48,13 +48,13 @@ class Replay:
         return np.asarray(ledger.last - self.last)
 
 
-def mean_saved(saved: Ints, fixed: Floats | None = None, unsure_ns: float = 0.0) -> Mean:
+def mean_saved(saved: Ints, fixed: Floats | None = None, uncertainty_ns: float = 0.0) -> Mean:
     """Return the mean that a replay saves per step, nanoseconds.
 
     Args:
         saved: per step.
         fixed: see Replay.
-        unsure_ns: half the interval of the mean that it is compared with, a baseline's.
+        uncertainty_ns: half the interval of the mean that it is compared with, a baseline's.
     """
     value = float(saved.mean()) if len(saved) else float("nan")
     scatter = mean_with_interval(saved if fixed is None else saved + fixed)
@@ -62,7 +62,7 @@ def mean_saved(saved: Ints, fixed: Floats | None = None, unsure_ns: float = 0.0)
         return Mean(value, None)
     below, above = scatter.value - scatter.ci95[0], scatter.ci95[1] - scatter.value
     about = Mean(value, (value - below, value + above))
-    return about.minus(Mean(0.0, (-unsure_ns, unsure_ns))) if unsure_ns else about
+    return about.minus(Mean(0.0, (-uncertainty_ns, uncertainty_ns))) if uncertainty_ns else about
 
 
 def windows(steps: int) -> list[int]:

@@ -39,7 +39,7 @@ class Variation:
     #: Per step, nanoseconds saved if compute varied no more than the baseline's.
     saved: Ints
     #: Half the interval of the baseline's imbalance.
-    unsure_ns: float
+    uncertainty_ns: float
 
 
 def variation(

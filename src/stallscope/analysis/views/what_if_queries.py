@@ -15,7 +15,7 @@ from stallscope.arrays.stats import Mean
 from ..gains.baseline import match_single
 from ..gains.what_if import WhatIf
 from ..ledger.ledger import Ledger
-from ..network.communication import faster, fit_communication, project
+from ..network.communication import fit_communication, project, with_bandwidth
 from ..result import Analysis
 from ..scaling.projection import communication_of
 
@@ -39,7 +39,7 @@ def ask(fix: str, analysis: Analysis, others: Sequence[Analysis] = ()) -> WhatIf
         return None
     if kind == "bandwidth":
         # A network with more bandwidth was not measured, whatever the run shows.
-        return replace(faster(ledger, number), extrapolated=True)
+        return replace(with_bandwidth(ledger, number), extrapolated=True)
     return _on_ranks(int(number), analysis, ledger, others)
 
 

@@ -1,15 +1,15 @@
-"""Tensors in a Horovod Timeline: negotiation, fusion, bandwidth, steps, and late ranks.
+"""Analyse the tensors in a Horovod Timeline: negotiation, fusion, bandwidth, steps, and late ranks.
 
-Tensors that are fused go through the same operation, and the timeline repeats it for each of them: times
-of several tensors are unions of intervals, never sums. Fused are those whose operations begin one after
-the other before the first of them does anything.
+Fused tensors go through the same operation, and the timeline repeats it for each of them. So times of
+several tensors are unions of intervals, never sums. Tensors are fused if their operations start one
+after the other before the first of them does anything.
 
-A timeline does not mark steps: a step of it begins where a gradient is negotiated that was negotiated in
-the step before.
+A timeline does not mark steps. A step starts when a gradient is negotiated that was negotiated in the
+previous step.
 
-Who was late is known only where ranks were ticked: with the response cache, that is the first
-negotiation of each tensor. Ticks are taken where the coordinator reads what the ranks have sent, once in
-a cycle and in the order of ranks: what is closer together than a cycle came together.
+Late ranks are known only if the timeline has ticks of ranks; with the response cache, only the first
+negotiation of each tensor has them. The coordinator records ticks when it reads the ranks' requests,
+once per cycle and in the order of ranks. So ticks within one cycle count as simultaneous.
 """
 
 from .figures import (

@@ -1,4 +1,4 @@
-"""Figures of a timeline."""
+"""Figures of a Horovod Timeline."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from stallscope.arrays.types import Floats, Ints
 
 from ..communication import bus_bytes
 
-# Upper ends of the sizes of operations that are distinguished.
+# Upper ends of the size classes of operations, bytes.
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, np.inf)
 
 
 @dataclass(frozen=True)
 class TensorTimes:
-    """One tensor. Means are None where there was none."""
+    """Times of one tensor; means are None without any operation or negotiation."""
 
     name: str
-    #: ``ALLREDUCE``, ``BROADCAST``; empty where it was only negotiated.
+    #: ``ALLREDUCE``, ``BROADCAST``; empty if the tensor was only negotiated.
     operation: str
-    #: Bytes that it put out last; None if no operation recorded them.
+    #: Output bytes of the last operation; None if no operation recorded them.
     size: int | None
     operations: int
     negotiation_ms: float | None
     operation_ms: float | None
-    #: Mean milliseconds per operation that its parts took, by the names of activities.
+    #: Mean milliseconds per operation of its parts, by the names of activities.
     parts_ms: Mapping[str, float]
-    #: Milliseconds of all its operations, which it may share with others.
+    #: Milliseconds of all operations; fused tensors share them.
     busy_ms: float
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """The allreduces, one entry for all tensors that were fused into it."""
+    """The reductions, one entry for all tensors fused into one."""
 
     tensors: Ints
     #: NaN if a tensor's size is unknown.
     bytes: Floats
-    #: Milliseconds of the reduction itself, without copies; NaN where it is not distinguished.
+    #: Milliseconds of the transfer itself, without copies; NaN if not recorded.
     transfer_ms: Floats
-    #: Milliseconds in which any of its tensors was negotiated, waited for data, and was copied.
+    #: Milliseconds in which any of the tensors was negotiated, waited for data, or was copied.
     negotiation_ms: Floats
     wait_ms: Floats
     copy_ms: Floats
@@ -50,32 +50,33 @@ class Fusion:
 
 @dataclass(frozen=True)
 class AllreduceSteps:
-    """The allreduces of every step, one entry for each.
+    """The allreduces of each step, one entry per step.
 
-    Times are milliseconds in which any tensor was at it: they overlap, and do not add up to the step.
+    Times are milliseconds in which any tensor was in that state; they overlap and do not add up to the
+    step.
     """
 
-    #: Microseconds of the timeline at which the step's first tensor was negotiated.
-    begin_us: Ints
-    #: Until the next step begins; NaN for the last one.
+    #: When the step's first tensor was negotiated, microseconds of the timeline.
+    start_us: Ints
+    #: Time until the next step starts; NaN for the last one.
     step_ms: Floats
     negotiation_ms: Floats
-    #: Of the operations: all of them together, and what they consist of.
+    #: Time of all operations, and of their parts.
     operation_ms: Floats
     wait_ms: Floats
     copy_ms: Floats
     transfer_ms: Floats
-    #: Tensors that were reduced, and reductions they went through.
+    #: The numbers of reduced tensors and of reductions.
     tensors: Ints
     reductions: Ints
 
     def __len__(self) -> int:
-        return len(self.begin_us)
+        return len(self.start_us)
 
 
 @dataclass(frozen=True)
 class SizeClass:
-    """Allreduces of one size. None where nothing tells how long the reduction itself took.
+    """Allreduces of one size class; None if the time of the transfer itself is unknown.
 
     Bandwidths are GB/s of bus bandwidth, as nccl-tests defines it.
     """
@@ -91,19 +92,19 @@ class SizeClass:
 
 @dataclass(frozen=True)
 class LateRank:
-    """How often a rank came last, more than a cycle after the first, and how far behind it then was."""
+    """How often a rank was last, more than a cycle after the first, and its mean delay then."""
 
     rank: int
     last: int
-    behind_ms: float | None
+    delay_ms: float | None
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """Who came last in the rounds of negotiation in which every rank was ticked."""
+    """The last ranks in the rounds of negotiation in which every rank was ticked."""
 
     rounds: int
-    #: Rounds in which all ranks came within a cycle.
+    #: Rounds in which all ranks were ready within a cycle.
     together: int
     cycle_ms: float
     ranks: tuple[LateRank, ...]
@@ -111,7 +112,7 @@ class Lateness:
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of Horovod's thread, where they were marked."""
+    """Marked cycles of Horovod's background thread."""
 
     count: int
     median_ms: float
@@ -122,13 +123,13 @@ class Cycles:
 class Tensors:
     """All figures of a timeline's tensors."""
 
-    #: The busiest first.
+    #: Sorted by busy time, the busiest first.
     tensors: tuple[TensorTimes, ...]
-    #: Names of parts of operations, those that take longest first.
+    #: Names of the parts of operations, the longest first.
     parts: tuple[str, ...]
     #: Milliseconds from the first activity to the last one.
     span_ms: float
-    #: Shares of the span in which anything was negotiated, and in which any operation ran.
+    #: Shares of the span in which any tensor was negotiated, and in which any operation ran.
     negotiating: float
     operating: float
     fusion: Fusion
@@ -136,31 +137,31 @@ class Tensors:
     cycles: Cycles | None
     #: None without ticks.
     lateness: Lateness | None
-    #: Negotiations, and those among them with a tick of more than one rank.
+    #: The number of negotiations, and of those with ticks of more than one rank.
     negotiations: int
     ticked: int
 
     @property
     def cannot_name(self) -> str:
-        """Why it cannot tell who was late, and what could; empty where it tells that of every step."""
+        """Return why late ranks are unknown and how to record them; empty if they are always known."""
         if self.ticked == self.negotiations:
             return ""
-        told = (
+        reason = (
             "The timeline cannot name the late rank: it does not record when ranks were ready"
             if not self.ticked
             else f"The timeline names the late rank for {self.ticked:,} of {self.negotiations:,} "
             "negotiations only: the response cache answers the others"
         )
         return (
-            f"{told}. StepLogger names it at every step; a timeline does with HOROVOD_CACHE_CAPACITY=0, "
-            "which makes every step slower."
+            f"{reason}. StepLogger names it in every step. So does a timeline with "
+            "HOROVOD_CACHE_CAPACITY=0, which makes every step slower."
         )
 
 
 def by_size(fusion: Fusion, ranks: int) -> tuple[SizeClass, ...]:
-    """Allreduces and their bus bandwidth by size, as far as sizes are known; the smallest first."""
-    told = fusion.bytes > 0
-    size, took = fusion.bytes[told], fusion.transfer_ms[told]
+    """Group allreduces of known size into size classes with their bandwidth, the smallest first."""
+    known = fusion.bytes > 0
+    size, took = fusion.bytes[known], fusion.transfer_ms[known]
     group = np.searchsorted(SIZES, size)
     return tuple(
         _size_class(SIZES[one], size[group == one], took[group == one], ranks)

@@ -1,4 +1,4 @@
-"""Which tensors were reduced together, and what each such reduction took."""
+"""Find the tensors that were reduced together, and the times of each reduction."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import numpy as np
 from stallscope.arrays.types import Floats, Ints
 
 from .figures import Fusion
-from .piece import Piece, added_us, latest_before
+from .segment import Segment, added_us, latest_before
 
 
 class FusionTally:
-    """The allreduces, one entry for all tensors that were fused into it."""
+    """Collects the reductions of a timeline, one entry for all tensors fused into one."""
 
     def __init__(self) -> None:
         self._found: list[Fusion] = []
 
-    def add(self, piece: Piece) -> None:
-        if len(piece.allreduces):
-            self._found.append(_fusion(piece))
+    def add(self, segment: Segment) -> None:
+        if len(segment.allreduces):
+            self._found.append(_fusion(segment))
 
     def found(self) -> Fusion:
         none = np.zeros(0, np.int64)
@@ -34,13 +34,13 @@ class FusionTally:
         )
 
 
-def _fusion(piece: Piece) -> Fusion:
-    operations = piece.allreduces
-    parts, mine = piece.allreduce_parts
-    group = piece.reductions
+def _fusion(segment: Segment) -> Fusion:
+    operations = segment.allreduces
+    parts, mine = segment.allreduce_parts
+    group = segment.reductions
     count = int(group[-1]) + 1
     own = group[mine]
-    kinds = piece.kinds(parts)
+    kinds = segment.kinds(parts)
     transfers = kinds["transfer"]
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(first, own[transfers], parts.begin[transfers])
@@ -53,14 +53,14 @@ def _fusion(piece: Piece) -> Fusion:
         np.bincount(group).astype(np.int64),
         np.bincount(group, np.where(operations.size < 0, np.nan, operations.size)).astype(float),
         np.where(np.isfinite(first), last - first, np.nan) / 1e3,
-        _negotiated(piece, group, count),
+        _negotiated(segment, group, count),
         *took,
     )
 
 
-def _negotiated(piece: Piece, group: Ints, count: int) -> Floats:
-    """Milliseconds in which tensors of each reduction were negotiated; NaN if none is known."""
-    negotiated, operations = piece.negotiated_allreduces, piece.allreduces
+def _negotiated(segment: Segment, group: Ints, count: int) -> Floats:
+    """Return the milliseconds in which each reduction's tensors were negotiated; NaN if unknown."""
+    negotiated, operations = segment.negotiated_allreduces, segment.allreduces
     latest = latest_before(negotiated, operations.tensor, operations.begin)
     known = latest >= 0
     rows, own = negotiated.at(latest[known]), group[known]

@@ -1,4 +1,4 @@
-"""Who came last in negotiations, as far as ranks were ticked."""
+"""Find the ranks that were last in negotiations with ticks."""
 
 from __future__ import annotations
 
@@ -8,77 +8,75 @@ from stallscope.arrays.types import Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import Cycles, Lateness, LateRank
-from .piece import Piece, within
+from .segment import Segment, within
 
 _NEVER = np.iinfo(np.int64).max
-# Horovod's own cycle time, where cycles were not marked.
+# Horovod's default cycle time, used if cycles were not marked.
 _CYCLE_US = 1000.0
 
 
 class LatenessTally:
-    """Rounds of negotiation: those that overlap are one, as fused tensors would count many times."""
+    """Collects rounds of negotiation; overlapping negotiations, as of fused tensors, are one round."""
 
     def __init__(self) -> None:
         self.negotiations = 0
-        #: Those with a tick of more than one rank.
+        #: Negotiations with ticks of more than one rank.
         self.ticked = 0
         self._ranks: set[int] = set()
-        # Per round with ticks: how many ranks came, which one last, and how far behind the first.
-        self._came: list[Ints] = []
+        # Per round with ticks: how many ranks were ticked, the last one, and its delay after the first.
+        self._arrived: list[Ints] = []
         self._last: list[Ints] = []
-        self._behind: list[Ints] = []
+        self._delay: list[Ints] = []
 
-    def add(self, piece: Piece) -> None:
-        negotiated, ticks = piece.negotiated, piece.ticks
+    def add(self, segment: Segment) -> None:
+        negotiated, ticks = segment.negotiated, segment.ticks
         self.negotiations += len(negotiated)
         if not len(ticks) or not len(negotiated):
             return
-        self.ticked += _ticked(piece)
-        first, until = _stretches(negotiated)
+        self.ticked += _ticked(segment)
+        first, until = _merged(negotiated)
         at = np.searchsorted(first, ticks.at, "right") - 1
         inside = (at >= 0) & (ticks.at <= until[at])
         if not inside.any():
             return
         rounds, at = np.unique(at[inside], return_inverse=True)
         ranks, rank = np.unique(ticks.rank[inside], return_inverse=True)
-        came = np.full((len(rounds), len(ranks)), -1)
-        np.maximum.at(came, (at, rank), ticks.at[inside])
+        arrived = np.full((len(rounds), len(ranks)), -1)
+        np.maximum.at(arrived, (at, rank), ticks.at[inside])
         self._ranks |= set(ranks.tolist())
-        self._came.append((came >= 0).sum(axis=1))
-        self._last.append(ranks[came.argmax(axis=1)])
-        self._behind.append(came.max(axis=1) - np.where(came < 0, _NEVER, came).min(axis=1))
+        self._arrived.append((arrived >= 0).sum(axis=1))
+        self._last.append(ranks[arrived.argmax(axis=1)])
+        self._delay.append(arrived.max(axis=1) - np.where(arrived < 0, _NEVER, arrived).min(axis=1))
 
     def found(self, cycles: Cycles | None) -> Lateness | None:
-        """Rounds in which all ranks were ticked; None without any."""
+        """Summarise the rounds in which all ranks were ticked; None without any."""
         if len(self._ranks) < 2:
             return None
-        whole = np.concatenate(self._came) == len(self._ranks)
-        last, behind = np.concatenate(self._last)[whole], np.concatenate(self._behind)[whole]
+        complete = np.concatenate(self._arrived) == len(self._ranks)
+        last, delay = np.concatenate(self._last)[complete], np.concatenate(self._delay)[complete]
         if not len(last):
             return None
         cycle_us = _CYCLE_US if cycles is None else 1e3 * cycles.median_ms
-        apart = behind > cycle_us
+        delayed = delay > cycle_us
         late = [
-            LateRank(
-                rank, int(mine.sum()), float(behind[mine].mean()) / 1e3 if mine.any() else None
-            )
+            LateRank(rank, int(own.sum()), float(delay[own].mean()) / 1e3 if own.any() else None)
             for rank in sorted(self._ranks)
-            for mine in (apart & (last == rank),)
+            for own in (delayed & (last == rank),)
         ]
         late.sort(key=lambda one: (-one.last, one.rank))
-        return Lateness(len(last), int((~apart).sum()), cycle_us / 1e3, tuple(late))
+        return Lateness(len(last), int((~delayed).sum()), cycle_us / 1e3, tuple(late))
 
 
-def _ticked(piece: Piece) -> int:
-    """Negotiations during which more than one rank was ticked."""
-    ticks = piece.ticks
-    mine = within(piece.negotiated, ticks.tensor, ticks.at, ticks.at)
-    pairs = np.unique(np.stack([mine, ticks.rank])[:, mine >= 0], axis=1)
+def _ticked(segment: Segment) -> int:
+    """Count the negotiations during which more than one rank was ticked."""
+    ticks = segment.ticks
+    negotiation = within(segment.negotiated, ticks.tensor, ticks.at, ticks.at)
+    pairs = np.unique(np.stack([negotiation, ticks.rank])[:, negotiation >= 0], axis=1)
     return int(np.count_nonzero(np.bincount(pairs[0], minlength=1) > 1))
 
 
-def _stretches(rows: Activities) -> tuple[Ints, Ints]:
-    """The stretches of time that activities cover together, in order."""
+def _merged(rows: Activities) -> tuple[Ints, Ints]:
+    """Merge overlapping activities; return the starts and ends of the merged intervals, in order."""
     reached = np.maximum.accumulate(rows.end)
-    fresh = np.append(True, rows.begin[1:] > reached[:-1])
-    return rows.begin[fresh], reached[np.append(fresh[1:], True)]
+    starts = np.append(True, rows.begin[1:] > reached[:-1])
+    return rows.begin[starts], reached[np.append(starts[1:], True)]

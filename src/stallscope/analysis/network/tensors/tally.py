@@ -1,4 +1,4 @@
-"""Takes a timeline apart block by block: what is kept grows with its steps and not with its events."""
+"""Analyse a timeline block by block; memory grows with its steps and not with its events."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from stallscope.parsers.horovod_timeline import Activities, Batch, Ticks
 from .figures import Cycles, Tensors
 from .fusion import FusionTally
 from .lateness import LatenessTally
-from .piece import Piece, is_gradients_negotiation
-from .steps import StepTally, step_begins
+from .segment import Segment, is_gradients_negotiation
+from .steps import StepTally, step_starts
 from .tensor_times import TensorTally
 from .unions import UnionTally
 
-# More than activities of several steps of any model. Where steps do not end, a damaged timeline must
+# More than the activities of several steps of any model. A damaged timeline without ends of steps must
 # not fill the memory.
-_MOST_WAITING = 1 << 18
+_MOST_PENDING = 1 << 18
 
 
-class Timeline(Protocol):
-    """What is wanted of a timeline's reader."""
+class TimelineReader(Protocol):
+    """A reader of timelines."""
 
     @property
     def tensors(self) -> Mapping[int, str]: ...
@@ -35,8 +35,8 @@ class Timeline(Protocol):
     def batches(self) -> Iterator[Batch]: ...
 
 
-def tensors(reader: Timeline) -> Tensors:
-    """Read a timeline to its end, and return the figures of its tensors."""
+def tensors(reader: TimelineReader) -> Tensors:
+    """Read a whole timeline, and return the figures of its tensors."""
     tally = _Tally(reader)
     for batch in reader.batches():
         tally.add(batch)
@@ -44,7 +44,9 @@ def tensors(reader: Timeline) -> Tensors:
 
 
 class _Tally:
-    def __init__(self, reader: Timeline) -> None:
+    """Splits a timeline into segments of whole steps, and passes them to the other tallies."""
+
+    def __init__(self, reader: TimelineReader) -> None:
         self._reader = reader
         none = np.zeros(0, np.int64)
         self._rows = Activities(none, none, none, none, none, none)
@@ -57,25 +59,25 @@ class _Tally:
         self._lateness = LatenessTally()
 
     def add(self, batch: Batch) -> None:
-        """Take what a block held; what may go on in the next one waits for it."""
+        """Add a block; activities that may continue in the next block stay pending."""
         self._cycles.add(batch.cycles)
-        # A damaged time may lie before its begin.
+        # In a damaged timeline an activity may end before its start.
         new = batch.activities.only(batch.activities.end >= batch.activities.begin)
         rows = Activities.joined([self._rows, new])
         self._ticks = Ticks.joined([self._ticks, batch.ticks])
         self._rows = rows.at(np.argsort(rows.begin, kind="stable"))
         until = batch.settled
-        if len(rows) > _MOST_WAITING:
+        if len(rows) > _MOST_PENDING:
             until = max(until, batch.first)
-        begins = self._step_begins(int(np.searchsorted(self._rows.begin, until)))
-        if len(begins) > 1:
-            self._settle(int(begins[-1]), begins[:-1])
-        elif len(rows) > _MOST_WAITING:
-            self._settle(until, begins)
+        starts = self._step_starts(int(np.searchsorted(self._rows.begin, until)))
+        if len(starts) > 1:
+            self._settle(int(starts[-1]), starts[:-1])
+        elif len(rows) > _MOST_PENDING:
+            self._settle(until, starts)
 
     def found(self) -> Tensors:
-        """All there is, once the last block was added."""
-        self._settle(None, self._step_begins(len(self._rows)))
+        """Settle the remaining activities, and return all figures."""
+        self._settle(None, self._step_starts(len(self._rows)))
         names = self._reader.activity_names
         times, parts = self._tensors.found(self._reader.tensors, names, self._unions.by_name)
         cycles = self._cycles.found()
@@ -94,38 +96,41 @@ class _Tally:
             ticked=self._lateness.ticked,
         )
 
-    def _step_begins(self, count: int) -> Ints:
-        """Begins of steps among the first rows."""
+    def _step_starts(self, count: int) -> Ints:
+        """Find the starts of steps among the first rows."""
         names = self._reader.activity_names
         gradients = np.array([is_gradients_negotiation(name) for name in names], bool)
         chosen = np.flatnonzero(gradients[self._rows.name[:count]])
-        return step_begins(self._rows.tensor[chosen], self._rows.begin[chosen])
+        return step_starts(self._rows.tensor[chosen], self._rows.begin[chosen])
 
-    def _settle(self, until: int | None, begins: Ints) -> None:
+    def _settle(self, until: int | None, starts: Ints) -> None:
+        """Pass the activities before a time to the tallies, and drop them."""
         rows, ticks = self._rows, self._ticks
         count = len(rows) if until is None else int(np.searchsorted(rows.begin, until))
-        now = rows.at(slice(count))
-        piece = Piece(now, ticks, self._reader.activity_names, begins, until)
+        settled = rows.at(slice(count))
+        segment = Segment(settled, ticks, self._reader.activity_names, starts, until)
         for tally in (self._unions, self._tensors, self._fusion, self._steps, self._lateness):
-            tally.add(piece)
+            tally.add(segment)
         self._rows = rows.at(slice(count, None))
         if until is not None:
             self._ticks = ticks.only(ticks.at >= until)
 
 
 class _CycleTally:
+    """Collects the durations of Horovod's cycles."""
+
     def __init__(self) -> None:
         self._took: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
         self._last: int | None = None
         self._count = 0
 
-    def add(self, begins: Ints) -> None:
-        if not len(begins):
+    def add(self, starts: Ints) -> None:
+        if not len(starts):
             return
-        before = begins[:0] if self._last is None else np.array([self._last])
-        took = np.diff(np.sort(np.concatenate([before, begins])))
+        before = starts[:0] if self._last is None else np.array([self._last])
+        took = np.diff(np.sort(np.concatenate([before, starts])))
         self._took.append(np.clip(took, 0, 2**32 - 1).astype(np.uint32))
-        self._last, self._count = int(begins.max()), self._count + len(begins)
+        self._last, self._count = int(starts.max()), self._count + len(starts)
 
     def found(self) -> Cycles | None:
         if self._count < 2:

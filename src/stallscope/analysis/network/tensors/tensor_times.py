@@ -1,4 +1,4 @@
-"""What every tensor's negotiations, operations and their parts took."""
+"""Sum the times of every tensor's negotiations, operations and their parts."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.parsers.horovod_timeline import Activities
 
 from .figures import TensorTimes
-from .piece import Piece
+from .segment import Segment
 
-# What is summed; names of activities follow.
+# Kinds of sums; from the last on, one kind per name of an activity.
 _NEGOTIATED, _OPERATED, _PARTS = 0, 1, 2
 
 
 class TensorTally:
-    """Counts and sums by tensor and kind."""
+    """Collects counts and sums by tensor and kind."""
 
     def __init__(self) -> None:
-        self._tables: list[_Table] = []
-        # Activities and sizes of the last operation of each tensor.
+        self._tables: list[_Sums] = []
+        # The activity and the size of each tensor's last operation.
         self._kind: dict[int, int] = {}
         self._size: dict[int, int] = {}
 
-    def add(self, piece: Piece) -> None:
-        negotiated, operations, parts = piece.negotiated, piece.operations, piece.parts
+    def add(self, segment: Segment) -> None:
+        negotiated, operations, parts = segment.negotiated, segment.operations, segment.parts
         self._tables += [
-            _Table.of(negotiated, np.full(len(negotiated), _NEGOTIATED)),
-            _Table.of(operations, np.full(len(operations), _OPERATED)),
-            _Table.of(parts, parts.name + _PARTS),
+            _Sums.of(negotiated, np.full(len(negotiated), _NEGOTIATED)),
+            _Sums.of(operations, np.full(len(operations), _OPERATED)),
+            _Sums.of(parts, parts.name + _PARTS),
         ]
         self._kind.update(zip(operations.tensor.tolist(), operations.name.tolist(), strict=True))
-        told = operations.only(operations.size >= 0)
-        self._size.update(zip(told.tensor.tolist(), told.size.tolist(), strict=True))
-        # Joined when they have doubled: that costs little, and keeps them short.
+        sized = operations.only(operations.size >= 0)
+        self._size.update(zip(sized.tensor.tolist(), sized.size.tolist(), strict=True))
+        # Joining only when the tables have doubled costs little and limits memory.
         if sum(map(len, self._tables[1:])) > len(self._tables[0]):
-            self._tables = [_Table.joined(self._tables)]
+            self._tables = [_Sums.joined(self._tables)]
 
     def found(
         self, names: Mapping[int, str], activities: Sequence[str], unions: Mapping[str, int]
     ) -> tuple[tuple[TensorTimes, ...], tuple[str, ...]]:
-        """The tensors, the busiest first, and the names of parts, those that take longest first."""
-        whole = _Table.joined(self._tables)
+        """Return the tensors, the busiest first, and the names of parts, the longest first."""
+        whole = _Sums.joined(self._tables)
         parts = tuple(sorted(unions, key=lambda name: (-unions[name], name)))
-        # A damaged timeline may have parts of tensors that have nothing else.
+        # In a damaged timeline a tensor may have parts only.
         keys = np.unique(whole.tensor[whole.kind < _PARTS])
         waits, waited = whole.of_kind(keys, _NEGOTIATED)
         runs, took = whole.of_kind(keys, _OPERATED)
@@ -71,8 +71,8 @@ class TensorTally:
         return tuple(sorted(found, key=lambda one: (-one.busy_ms, one.name))), parts
 
 
-class _Table:
-    """One row for each tensor and kind, ascending."""
+class _Sums:
+    """Counts and sums, one row for each tensor and kind, ascending."""
 
     def __init__(self, tensor: Ints, kind: Ints, count: Ints, took: Floats) -> None:
         key, index = _keys(tensor, kind)
@@ -84,12 +84,12 @@ class _Table:
         return len(self.tensor)
 
     @classmethod
-    def of(cls, rows: Activities, kind: Ints) -> _Table:
+    def of(cls, rows: Activities, kind: Ints) -> _Sums:
         took = (rows.end - rows.begin).astype(np.float64)
         return cls(rows.tensor, kind, np.ones(len(rows), np.int64), took)
 
     @classmethod
-    def joined(cls, tables: Sequence[_Table]) -> _Table:
+    def joined(cls, tables: Sequence[_Sums]) -> _Sums:
         return cls(
             np.concatenate([one.tensor for one in tables]),
             np.concatenate([one.kind for one in tables]),
@@ -98,7 +98,7 @@ class _Table:
         )
 
     def of_kind(self, keys: Ints, kind: int) -> tuple[Ints, Floats]:
-        """Counts, and microseconds, by tensor."""
+        """Return counts and microseconds of one kind, by tensor."""
         own = np.flatnonzero((self.kind == kind) & np.isin(self.tensor, keys))
         at = np.searchsorted(keys, self.tensor[own])
         counts, sums = np.zeros(len(keys), np.int64), np.zeros(len(keys))
@@ -111,13 +111,13 @@ _MOST_COUNTED = 1 << 16
 
 
 def _keys(tensor: Ints, kind: Ints) -> tuple[Ints, Ints]:
-    """The different pairs as keys, ascending, and which of them each one is."""
+    """Return the distinct pairs as keys, ascending, and the index of each row's key."""
     kinds = int(kind.max(initial=0)) + 1
     dense = tensor * kinds + kind
-    # Tensors are numbered in turn, and there are few kinds: counting is quicker than sorting.
+    # Tensors are numbered consecutively, and kinds are few, so counting is faster than sorting.
     if int(tensor.max(initial=0)) * kinds < _MOST_COUNTED:
-        there = np.bincount(dense) > 0
-        found, index = np.flatnonzero(there), (np.cumsum(there) - 1)[dense]
+        used = np.bincount(dense) > 0
+        found, index = np.flatnonzero(used), (np.cumsum(used) - 1)[dense]
     else:
         found, index = np.unique(dense, return_inverse=True)
     return found // kinds << _KIND_BITS | found % kinds, index

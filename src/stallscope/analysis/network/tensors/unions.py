@@ -1,4 +1,4 @@
-"""How much of a timeline's time its activities cover together."""
+"""Measure how much of a timeline's time its activities cover together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from stallscope.arrays.types import Ints
 
-from .piece import Piece, added_us
+from .segment import Segment, added_us
 
 
 class UnionTally:
-    """Microseconds; all that is kept of earlier pieces is how far they reached."""
+    """Collects unions of intervals, microseconds; of earlier segments only the ends are kept."""
 
     def __init__(self) -> None:
         self._reached: dict[str, int] = {}
@@ -20,36 +20,38 @@ class UnionTally:
         self._first: int | None = None
         self._last = 0
 
-    def add(self, piece: Piece) -> None:
-        rows = piece.rows
+    def add(self, segment: Segment) -> None:
+        rows = segment.rows
         if not len(rows):
             return
         first, last = int(rows.begin[0]), int(rows.end.max())
         self._first = first if self._first is None else min(self._first, first)
         self._last = max(self._last, last)
-        self._cover("negotiating", piece.negotiated.begin, piece.negotiated.end)
-        self._cover("operating", piece.operations.begin, piece.operations.end)
-        parts = piece.parts
+        self._cover("negotiating", segment.negotiated.begin, segment.negotiated.end)
+        self._cover("operating", segment.operations.begin, segment.operations.end)
+        parts = segment.parts
         for code in np.flatnonzero(np.bincount(parts.name)).tolist():
             own = parts.name == code
-            self._cover(f"part {piece.names[code]}", parts.begin[own], parts.end[own])
+            self._cover(f"part {segment.names[code]}", parts.begin[own], parts.end[own])
 
     @property
     def span(self) -> int:
-        """From the first activity to the last one."""
+        """Return the microseconds from the first activity to the last one."""
         return 0 if self._first is None else self._last - self._first
 
     @property
     def negotiating(self) -> int:
+        """Return the microseconds in which any tensor was negotiated."""
         return self._sums["negotiating"]
 
     @property
     def operating(self) -> int:
+        """Return the microseconds in which any operation ran."""
         return self._sums["operating"]
 
     @property
     def by_name(self) -> dict[str, int]:
-        """Of the parts of operations."""
+        """Return the microseconds of the parts of operations, by name."""
         return {
             name.removeprefix("part "): took
             for name, took in self._sums.items()

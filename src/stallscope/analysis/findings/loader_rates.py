@@ -1,4 +1,4 @@
-"""What a loader measured alone shows: in a verdict, in advice, and as a finding."""
+"""Report the rate of a loader run alone: in a verdict, in advice, and as a finding."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _ADVISED = ("read", "decode", "augment", "batch")
 def input_too_slow_alone(
     rates: InputRates | None, setup: Setup, verdict: Bottleneck
 ) -> Iterator[Finding]:
-    """Return nothing if input is the verdict, which then contains it."""
+    """Find a loader that is too slow even when run alone, unless the verdict reports it already."""
     if rates is None or rates.enough is not False or verdict.kind == "input":
         return
     yield Finding(
         "input_too_slow_alone",
         "warning",
         "The loader is slower than training",
-        in_a_sentence(rates),
+        loader_rate_sentence(rates),
         in_words(*for_late_input(setup, stage_times(rates))),
     )
 
 
 def stage_times(rates: InputRates | None) -> InputTimes | None:
-    """What advice is given by; None where the longest stage is none that advice knows."""
+    """Return the stages' times by kind; None if there is no advice for the longest one."""
     if rates is None or rates.longest is None:
         return None
     times: dict[str, float] = {}
@@ -44,23 +44,23 @@ def stage_times(rates: InputRates | None) -> InputTimes | None:
     return InputTimes(**{kind: ms for kind, ms in times.items() if kind in _ADVISED})
 
 
-def in_a_sentence(rates: InputRates) -> str:
-    """How fast the loader is alone, whether that is enough, and what takes most; empty if not known."""
+def loader_rate_sentence(rates: InputRates) -> str:
+    """Describe the loader's rate, whether it is enough, and its longest stage; empty if unknown."""
     alone = rates.alone
     if alone is None:
         return ""
-    sure = "" if alone.ci95 is None else f" (95 %: {alone.ci95[0]:,.0f}–{alone.ci95[1]:,.0f})"
-    whose = f"the loader of rank {rates.slowest.rank}"
-    gives = f"Run alone, {whose} gives {alone.value:,.0f} samples/s{sure}"
-    return f"{gives}{_against(rates)}{_most(rates)}.{_not_at_once(rates)}"
+    interval = "" if alone.ci95 is None else f" (95 %: {alone.ci95[0]:,.0f}–{alone.ci95[1]:,.0f})"
+    loader = f"the loader of rank {rates.slowest.rank}"
+    gives = f"Run alone, {loader} gives {alone.value:,.0f} samples/s{interval}"
+    return f"{gives}{_comparison(rates)}{_longest_stage(rates)}.{_not_at_once(rates)}"
 
 
 def _advised(stage: InputStage) -> str:
-    # A function that does not tell what it does is made faster as decoding is.
+    # An unknown function is sped up in the same way as decoding.
     return "decode" if stage.kind == "other" and "Map(" in stage.name else stage.kind
 
 
-def _against(rates: InputRates) -> str:
+def _comparison(rates: InputRates) -> str:
     if rates.needed is None:
         return ""
     needed = f"{rates.needed:,.0f} that a rank "
@@ -69,18 +69,18 @@ def _against(rates: InputRates) -> str:
         return f", which cannot be distinguished from the {needed}"
     if rates.enough:
         return (
-            f", more than the {needed}: it is late only during training, which takes cores, "
-            "disk or memory from it"
+            f", more than the {needed}: it is late only during training, which competes with it for "
+            "cores, disk or memory"
         )
     return f", less than the {needed}"
 
 
-def _most(rates: InputRates) -> str:
+def _longest_stage(rates: InputRates) -> str:
     longest, batch_ms = rates.longest, rates.slowest.ms
     if longest is None or batch_ms is None:
         return ""
     return (
-        f"; of its stages {longest.kind} takes most: {clipped(longest.name)}, "
+        f"; its longest stage is {longest.kind}: {clipped(longest.name)}, "
         f"{longest.ms:.3g} ms of a batch's {batch_ms:.3g} ms"
     )
 
@@ -88,4 +88,4 @@ def _most(rates: InputRates) -> str:
 def _not_at_once(rates: InputRates) -> str:
     if rates.at_once:
         return ""
-    return " Not all ranks measured at the same time: beside each other loaders may be slower."
+    return " Not all ranks measured at the same time: together, loaders may be slower."

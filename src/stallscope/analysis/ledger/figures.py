@@ -1,0 +1,228 @@
+"""Compute the figures of a run's steps: step time, throughput, coverage, clocks, means per rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.arrays.blocks import NULL, Block
+from stallscope.arrays.pivot import by_parts
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Ints
+from stallscope.run import Run
+
+from ..steps.alignment import AlignedSteps
+from ..steps.clocks import ClockSummary
+from .generations import Generations
+from .job_time import host_step_times
+from .ledger import Ledger
+from .sampled import set_aside, skipped_steps
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Milliseconds per steady step."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    ci95: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """One rank's means over its steady steps, milliseconds; None if not measured."""
+
+    rank: int
+    host: str
+    input_ms: float | None
+    compute_ms: float | None
+    wait_ms: float | None
+    allreduce_ms: float | None
+    other_ms: float | None
+    critical_share: float | None
+    clock_offset_ms: float
+    clock_uncertainty_ms: float
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The numbers of recorded steps and of steps in the ledger."""
+
+    steps: int
+    #: Steps that every rank measured, and steps that a few of many ranks did not.
+    complete: int
+    partial: int
+    #: Steps that were left out on purpose, in a run that records a sample of its steps.
+    sampled_out: int = 0
+
+    @property
+    def unused(self) -> int:
+        """Return the number of steps that should be in the ledger but are not."""
+        return self.steps - self.complete - self.partial - self.sampled_out
+
+
+def step_time(generations: Generations) -> StepTime | None:
+    """Summarise the time of steady steps; without a ledger, that of the hosts' ends of steps."""
+    if generations.steady is not None:
+        total = generations.steady.total
+    else:
+        ends = map(host_step_times, generations.worlds)
+        total = np.concatenate([np.zeros(0, np.int64), *ends])
+    if not len(total):
+        return None
+    p50, p95, p99 = (np.percentile(total, (50, 95, 99)) / 1e6).tolist()
+    mean = mean_with_interval(total).scaled(1e-6)
+    return StepTime(mean.value, p50, p95, p99, mean.ci95)
+
+
+def throughput(run: Run, steady: Ledger | None, step: StepTime | None) -> float | None:
+    """Return the samples per second of all ranks together, over the steady steps; None if unknown."""
+    if step is None or not step.mean:
+        return None
+    missing, samples = (1, 0) if steady is None else steady.cells.summed(_samples)
+    if steady is not None and not missing:
+        # Ranks without logs are assumed to process as many samples as the others.
+        per_step = float(samples / len(steady)) * run.size / len(steady.ranks)
+    elif run.fact("batch_size") is not None:
+        batches = sum(by_parts(run.steps, _batches)) / run.rows
+        per_step = float(run.fact("batch_size")) * batches * run.size
+    else:
+        return None
+    return per_step / (step.mean / 1e3)
+
+
+def _batches(part: pa.Table) -> int:
+    """Count the batches of all rows."""
+    return int(pc.sum(part["micro"]).as_py())
+
+
+def _samples(block: Block) -> Ints:
+    """Kernel: count the cells without samples, and sum the samples."""
+    samples = block["samples"]
+    return np.array([(samples == NULL).sum(), samples.sum()])
+
+
+def throughput_gap(rate: float, step: StepTime, base_rate: float, base_step: StepTime) -> Mean:
+    """Return the fraction of a baseline's throughput that is lost.
+
+    Args:
+        rate: samples per second of the run.
+        step: step time of the run.
+        base_rate: samples per second of the baseline.
+        base_step: step time of the baseline.
+    """
+    kept = rate / base_rate
+    if step.ci95 is None or base_step.ci95 is None:
+        return Mean(1 - kept, None)
+    relative = np.hypot(
+        (step.ci95[1] - step.ci95[0]) / 2 / step.mean,
+        (base_step.ci95[1] - base_step.ci95[0]) / 2 / base_step.mean,
+    )
+    half = float(kept * relative)
+    return Mean(1 - kept, (1 - kept - half, 1 - kept + half))
+
+
+def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankSummary, ...]:
+    """Average every rank's stages over its measured steady steps.
+
+    Args:
+        generations: the run's steps; the last generation's ranks are summarised.
+        waiting_known: False if a single rank's log of many cannot show waiting.
+    """
+    world, steady = generations.last_world, generations.steady
+    if world is None:
+        return ()
+    offset = world.clocks.mean_offset / 1e6
+    uncertainty = world.clocks.uncertainty / 1e6
+    means = {} if steady is None else _means(steady, waiting_known)
+    unknown: list[float | None] = [None] * len(world.ranks)
+    return tuple(
+        RankSummary(
+            rank,
+            host,
+            input_ms=means.get("input", unknown)[r],
+            compute_ms=means.get("compute", unknown)[r],
+            wait_ms=means.get("wait", unknown)[r],
+            allreduce_ms=means.get("allreduce", unknown)[r],
+            other_ms=means.get("other", unknown)[r],
+            critical_share=means.get("critical", unknown)[r],
+            clock_offset_ms=float(offset[r]),
+            clock_uncertainty_ms=float(uncertainty[r]),
+        )
+        for r, (rank, host) in enumerate(zip(world.ranks, world.hosts, strict=True))
+    )
+
+
+def _means(steady: Ledger, waiting_known: bool) -> dict[str, list[float | None]]:
+    """Return the milliseconds of each stage, and the critical share, per rank; None if unmeasured."""
+    means: dict[str, list[float | None]] = {
+        name: [None if np.isnan(one) else one / 1e6 for one in values.tolist()]
+        for name, values in steady.rank_means.items()
+    }
+    if not waiting_known:
+        del means["wait"]
+        return means
+    ranks = len(steady.ranks)
+    means["allreduce"] = [float(steady.allreduce.mean()) / 1e6] * ranks
+    means["critical"] = (np.bincount(steady.critical, minlength=ranks) / len(steady)).tolist()
+    return means
+
+
+def coverage(run: Run, generations: Generations) -> Coverage:
+    """Count the recorded steps, and those in the ledger."""
+    worlds, ledgers = generations.worlds, generations.ledgers
+    skipped = skipped_steps(run)
+    steps = sum(len(world.steps) for world in worlds) + skipped
+    used = sum(len(ledger) for ledger in ledgers)
+    complete = sum(int(ledger.cells.summed(_complete)) for ledger in ledgers)
+    return Coverage(steps, complete, used - complete, skipped + set_aside(run, worlds, ledgers))
+
+
+def _complete(block: Block) -> int:
+    """Kernel: count the steps that all ranks measured."""
+    return int(block["measured"].all(axis=1).sum())
+
+
+def lacks_most(ledgers: Sequence[Ledger]) -> tuple[int, int]:
+    """Find the rank without timestamps in most steps; return it and the number of these steps."""
+    lacking: dict[int, int] = {}
+    for ledger in ledgers:
+        counts = ledger.cells.summed(_lacking).tolist()
+        for rank, count in zip(ledger.ranks, counts, strict=True):
+            lacking[rank] = lacking.get(rank, 0) + count
+    return max(lacking.items(), key=lambda item: item[1])
+
+
+def _lacking(block: Block) -> Ints:
+    """Kernel: count the steps that each rank did not measure."""
+    return np.asarray((~block["measured"]).sum(axis=0))
+
+
+def count_epochs(worlds: Sequence[AlignedSteps]) -> int:
+    """Count the epochs of all generations."""
+    known = [world.epochs[world.epochs >= 0] for world in worlds]
+    return len(np.unique(np.concatenate(known))) if known else 0
+
+
+def clock_summary(world: AlignedSteps | None) -> ClockSummary | None:
+    """Summarise how the hosts' clocks were aligned; None without steps."""
+    if world is None:
+        return None
+    clocks, steps = world.clocks, len(world.steps)
+    late = world.late.per_step(steps)
+    return ClockSummary(
+        clocks.method,
+        clocks.skew / 1e6 if clocks.skew_seen else None,
+        None if clocks.bound is None else clocks.bound / 1e6,
+        tuple((jump.clock, int(world.steps[jump.at]), jump.ms) for jump in clocks.jumps),
+        float(clocks.violations),
+        float((late > 0).mean()) if steps else 0.0,
+        float(late.mean()) / 1e6 if steps else 0.0,
+        tuple((world.late.per_rank(len(world.ranks)) / max(steps, 1)).tolist()),
+    )
