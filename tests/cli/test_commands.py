@@ -178,7 +178,7 @@ def test_files_are_written_once_and_not_overwritten(stallscope: Command, logs: P
         (("report", "nowhere"), "nowhere: there is no such file or folder"),
         (("report",), "name a RUN to report on, or an --experiment"),
         (("report", "slow", "--filter", "x"), "--filter needs --experiment"),
-        (("report", "slow", "--to", "mlflow:x"), "say mlflow, or mlflow:RUN_ID"),
+        (("report", "slow", "--to", "mlflow:x"), "give mlflow, or mlflow:RUN_ID"),
         (("report", "slow", "--to", "mlflow"), "did not come from MLflow"),
         (("report", "empty"), "no logs in an empty folder; looked for"),
         (("report", "notes.txt"), "no logs in 1 file"),

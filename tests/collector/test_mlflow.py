@@ -190,7 +190,7 @@ def test_without_a_server_to_ask_it_says_how_to_name_one(
 
 
 def test_no_run_at_all_says_how_to_name_one(client: Any) -> None:
-    with pytest.raises(UsageError, match="say mlflow:RUN_ID"):
+    with pytest.raises(UsageError, match="give mlflow:RUN_ID"):
         open_run("mlflow:")
 
 

@@ -17,7 +17,7 @@ from support.services import Sshd
 from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket
 
-from stallscope.cli.dashboard import opened
+from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
@@ -417,7 +417,7 @@ def test_runs_are_removed(
     for words, says in (
         ((f"{url}#run-a",), f"{url}: there is no run run-a; stallscope runs {url} lists them"),
         ((url,), f"{url}: this is a whole store; name a run: {url}#RUN_ID"),
-        ((f"{url}-b#run-a",), f"{url}-b#run-a: nothing is collected there"),
+        ((f"{url}-b#run-a",), f"{url}-b#run-a: there are no collected runs"),
     ):
         assert main(["rm", "--yes", *words]) == 2
         assert capsys.readouterr().err == f"stallscope: {says}\n"
@@ -428,7 +428,7 @@ def test_the_dashboard_shows_a_mirror(
 ) -> None:
     collect(logs, synthetic, to=url)
     store = mirrored(url, tmp_path)
-    runs, failures = opened([str(store)])
+    runs, failures = open_store([str(store)])
     assert not failures
     assert {run.id for run in runs.runs()} == {"run-a", "synthetic"}
     assert runs.analysis("run-a", "synthetic").steps == open_run(f"{url}#run-a").rows // 3

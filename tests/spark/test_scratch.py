@@ -108,7 +108,7 @@ def test_executors_write_where_they_are_told_to(collected: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--scratch", "/tmp"], "--scratch /tmp: that is where --engine spark writes; say both"),
+        (["--scratch", "/tmp"], "--scratch /tmp: only --engine spark uses it; add that option"),
         (
             ["--engine", "spark", "--scratch", "dbfs:/tmp"],
             "dbfs:/tmp: executors cannot write there",

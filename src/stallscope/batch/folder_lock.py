@@ -15,7 +15,7 @@ LOCK = ".stallscope-reports.lock"
 
 
 @contextmanager
-def alone_in(out: Path) -> Iterator[None]:
+def lock_folder(out: Path) -> Iterator[None]:
     """Hold the folder, which is made where it is missing; the system lets go of it if the process is
     killed.
 

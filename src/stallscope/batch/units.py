@@ -77,7 +77,7 @@ class Unit:
 
 
 def units_of(source: str) -> list[Unit]:
-    """The places that a RUN argument, which ``near_store`` has seen, means: all runs of a store,
+    """The places that a RUN argument, which ``local_source`` has seen, means: all runs of a store,
     otherwise one.
     """
     place, _, run_id = source.partition("#")

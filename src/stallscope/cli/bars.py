@@ -1,4 +1,4 @@
-"""How far a command is, at the bottom of a terminal: one display of all that goes on."""
+"""Show a command's progress at the bottom of a terminal, in one display."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rich.text import Text
 
 from stallscope.parsers.progress import Watch, not_told
 
-# What is done sooner needs no bar.
+# A bar appears after this time.
 _PATIENCE_SECONDS = 2.0
 
-#: What is on the terminal.
+#: The display that is on the terminal.
 _shown: ContextVar[_Bars | None] = ContextVar("shown", default=None)
 
 
 @contextmanager
 def watching(label: str, total: int) -> Iterator[Watch]:
-    """A sign of life on a terminal's standard error: from two seconds on a bar, where there are several.
+    """Show progress on a terminal's standard error: a bar after two seconds, or a spinner for one item.
 
-    What it gives is to be called at times with how many are done. Within another one, it is a line
-    below that one's.
+    Yields a function to call with the number of items done. A nested call adds a line below the
+    outer one.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -42,11 +42,11 @@ def watching(label: str, total: int) -> Iterator[Watch]:
 
 
 class _Bars(Progress):
-    """A bar for each of what goes on; a spinner where the innermost of them cannot be counted."""
+    """A bar for each task; a spinner if the innermost task has no count."""
 
     def __init__(self, console: Console) -> None:
         columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-        # What goes into a pipe is not the display's.
+        # Output into a pipe must not pass through the display.
         redirected = sys.stdout.isatty()
         super().__init__(*columns, console=console, transient=True, redirect_stdout=redirected)
 
@@ -72,7 +72,7 @@ class _Bars(Progress):
         if shown and shown[-1].total is None:
             yield shown[-1].fields["spinner"]
         if not shown:
-            # Of a display without any line, rich leaves an empty one behind.
+            # For a display without lines, rich would leave an empty line.
             yield Text()
 
 

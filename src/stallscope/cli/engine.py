@@ -1,4 +1,4 @@
-"""``--engine``: what reads and computes, this machine or a cluster."""
+"""``--engine``: read and compute on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=_ENGINES,
         default=_ENGINES[0],
-        help="what reads and computes: this machine, or the Spark that is configured here "
+        help="where to read and compute: on this machine, or on the configured Spark "
         "(default: %(default)s)",
     )
 
@@ -30,17 +30,17 @@ def add_scratch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scratch",
         metavar="PLACE",
-        help="where --engine spark writes until the report is there: a folder that all machines share, "
-        "or a URL (beside RUN)",
+        help="where --engine spark writes temporary files: a folder that all machines share, or a URL "
+        "(next to RUN)",
     )
 
 
 @contextmanager
 def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
-    """What collects, as long as the block lasts.
+    """Open the engine that collects; close it at the end of the block.
 
     Args:
-        follow: whether the same places are collected again and again.
+        follow: whether the same places are collected repeatedly.
 
     Raises:
         MissingExtraError, UnreadableError: if Spark is not installed, or does not start.
@@ -58,18 +58,18 @@ def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
 
 @contextmanager
 def reading_engine(name: str, scratch: str | None) -> Iterator[Reads]:
-    """What reads the runs that are reported on, as long as the block lasts.
+    """Open the reader of the runs to report on; close it at the end of the block.
 
     Args:
-        scratch: where executors may write meanwhile; None: beside the runs.
+        scratch: where executors may write temporary files; None: next to the runs.
 
     Raises:
-        MissingExtraError, UnreadableError: as ``collecting_engine``.
-        UsageError: if there are no executors to write, or not there.
+        MissingExtraError, UnreadableError: see ``collecting_engine``.
+        UsageError: if the engine has no executors, or they cannot write there.
     """
     if name == "local":
         if scratch is not None:
-            raise UsageError(f"--scratch {scratch}: that is where --engine spark writes; say both")
+            raise UsageError(f"--scratch {scratch}: only --engine spark uses it; add that option")
         yield ReadsHere(watching)
         return
     if scratch is not None:

@@ -20,7 +20,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.runs import chosen
+from stallscope.runs import choose_run
 
 from .arranging import FarSteps, steps_of
 from .cells import Cluster
@@ -98,7 +98,7 @@ class FarRuns:
         try:
             reads = FarReads(self.spark, read_as, folder)
             runs = read(_near(open_source(named), folder), read_as=read_as, reads=reads)
-            run = chosen(named, run_id, runs)
+            run = choose_run(named, run_id, runs)
             if not reads.fragments:
                 # Profilers' traces and logs of epochs have few rows; they are here already.
                 return _Held(run)
