@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stallscope.collector.address import where_is
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.mirror import mirrored, place_for_mirrors
+from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
 from stallscope.collector.store.runs import collected_runs, is_collected
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
@@ -36,7 +36,7 @@ def open_runs(
         NotFoundError: if nothing is there, or no run has that id.
         UnreadableError: if it cannot be read.
     """
-    with place_for_mirrors() as folder:
+    with temporary_mirrors() as folder:
         place = local_source(source, folder)
         return runs_at(place, read_as=read_as, watching=watching, repeats=repeats)
 
@@ -71,7 +71,7 @@ def local_source(source: str, folder: Path) -> str:
     """
     place, mark, run_id = source.partition("#")
     try:
-        found = mirrored(place, folder)
+        found = open_mirror(place, folder)
     except StallscopeError:
         return source  # opening it as logs reports the error
     return source if found is None else f"{found}{mark}{run_id}"

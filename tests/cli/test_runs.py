@@ -232,9 +232,9 @@ def test_a_run_is_removed_with_its_row(stallscope: Commands) -> None:
         (("store",), "store: this is a whole store; name a run: store#RUN_ID"),
         (("store#nonsense",), "there is no run nonsense; stallscope runs store lists them"),
         (("nowhere#slow",), "nowhere: there is no such folder"),
-        (("nowhere",), "this is no collected run: it has no manifest.json"),
-        (("plain",), "this is no collected run: it has no manifest.json"),
-        (("foreign",), "damaged, or none of Stallscope"),
+        (("nowhere",), "this is not a collected run: it has no manifest.json"),
+        (("plain",), "this is not a collected run: it has no manifest.json"),
+        (("foreign",), "damaged, or of another program"),
         (("store/slow", "plain"), "this is no collected run"),
         (("link",), "this is a link"),
         (("store/linked",), "this is a link"),
@@ -398,7 +398,7 @@ def _gone(run: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (_changed, "intervals.parquet: other bytes than were collected"),
+        (_changed, "intervals.parquet: the checksum differs"),
         (_shorter, "were collected"),
         (_missing, "intervals.parquet: missing"),
         (_link, "intervals.parquet: a link, or no file"),

@@ -333,7 +333,7 @@ def test_who_reads_a_state_that_has_gone_is_told_so(logs: Path, url: str, tmp_pa
     with pytest.raises(UnreadableError) as raised:
         load_run(store / "run-a")
     assert str(raised.value) == (
-        f"{url}/run-a: this run was collected again meanwhile; do the same once more"
+        f"{url}/run-a: this run was collected again meanwhile; run the command again"
     )
 
 
@@ -359,7 +359,7 @@ def _no_manifest(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (_other_bytes, "other bytes than were collected"),
+        (_other_bytes, "the checksum differs"),
         (_missing, ".parquet: missing"),
         (_outside, "the manifest names a file outside of the run"),
         (_no_manifest, "the collected run is damaged"),

@@ -124,7 +124,7 @@ def _difference(folder: Path, name: str, listed: ListedFile, on_read: BytesRead)
         if size != listed.size:
             return f"{name}: {size:,} bytes, {listed.size:,} were collected"
         if checksum(path, on_read) != listed.sha256:
-            return f"{name}: other bytes than were collected"
+            return f"{name}: the checksum differs"
     except FileNotFoundError:
         return f"{name}: missing"
     except (OSError, ValueError, RuntimeError) as error:  # names and links may be anything

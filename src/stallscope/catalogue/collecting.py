@@ -12,7 +12,7 @@ from typing import Protocol
 from stallscope import __version__
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.several import Several
-from stallscope.collector.store.fetch import Progress, fetch, place_of, write_json
+from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
 from stallscope.collector.store.layout import SUMMARY
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.collector.store.manifests import read_manifest
@@ -152,7 +152,7 @@ def list_runs(
             own = Placed(far(folder)) if far else Placed(run, folder, read_manifest(folder).sha256)
             catalogue.add(Entry.of(run, analysed(own, baseline, single), folder))
             if mirror is not None:
-                mirror.put_beside(f"{folder.name}/{SUMMARY}")
+                mirror.upload_file(f"{folder.name}/{SUMMARY}")
 
 
 def _loaded(
@@ -178,13 +178,13 @@ class _Seen:
     """What became of a source's files, and in which state they were then."""
 
     def __init__(self, store: Path, place: Source) -> None:
-        self._path = place_of(place, store) / _SEEN
+        self._path = copies_folder(place, store) / _SEEN
         self._store, self._mirror = store, Mirror.of(store)
 
     def folders(self, place: Source, read_as: str | None) -> list[Path]:
         """The runs that these very files became; none if one of them has gone, or files changed."""
         if self._mirror is not None:
-            self._mirror.bring_beside(self._name)
+            self._mirror.download_file(self._name)
         try:
             content = json.loads(self._path.read_text())
             folders = [self._store / Path(str(name)).name for name in content["runs"]]
@@ -202,7 +202,7 @@ class _Seen:
         state = fingerprint(place.files(), read_as)
         write_json(self._path, {"fingerprint": state, "runs": [folder.name for folder in folders]})
         if self._mirror is not None:
-            self._mirror.put_beside(self._name)
+            self._mirror.upload_file(self._name)
 
     @property
     def _name(self) -> str:

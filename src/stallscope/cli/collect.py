@@ -23,7 +23,7 @@ from stallscope.collector.address import where_is
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store.fetch import Progress as Fetching
-from stallscope.collector.store.mirror import Mirror, place_for_mirrors
+from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 from stallscope.errors import StallscopeError
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
@@ -87,8 +87,8 @@ def _store(to: str) -> Iterator[Path]:
     if "://" not in to:
         yield Path(to)
         return
-    with place_for_mirrors() as folder:
-        yield Mirror.made(folder / "store", to).folder
+    with temporary_mirrors() as folder:
+        yield Mirror.create(folder / "store", to).folder
 
 
 def _collect(options: argparse.Namespace, store: Path, engine: Engine) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stallscope.catalogue import Catalogue
 from stallscope.catalogue.index import is_store
-from stallscope.collector.store.mirror import place_for_mirrors
+from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.collector.store.runs import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     experiments = [Experiment(name, options.filter) for name in mlflow_runs.experiments(options)]
     sources = options.runs or _default_sources(needed=not experiments)
     sources = [*sources, *filter(None, [options.baseline])]
-    with place_for_mirrors() as folder:
+    with temporary_mirrors() as folder:
         local = [local_source(source, folder) for source in sources]
         store, failures = open_store(local, options.read_as, experiments)
         for failure in failures:

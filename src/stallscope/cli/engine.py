@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stallscope.batch.worker import Here as ReadsHere
-from stallscope.batch.worker import Reads
+from stallscope.batch.worker import Here as LocalReader
+from stallscope.batch.worker import RunReader
 from stallscope.catalogue.collecting import Engine, Following, Here
 from stallscope.errors import UsageError
 
@@ -57,7 +57,7 @@ def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
 
 
 @contextmanager
-def reading_engine(name: str, scratch: str | None) -> Iterator[Reads]:
+def reading_engine(name: str, scratch: str | None) -> Iterator[RunReader]:
     """Open the reader of the runs to report on; close it at the end of the block.
 
     Args:
@@ -70,7 +70,7 @@ def reading_engine(name: str, scratch: str | None) -> Iterator[Reads]:
     if name == "local":
         if scratch is not None:
             raise UsageError(f"--scratch {scratch}: only --engine spark uses it; add that option")
-        yield ReadsHere(watching)
+        yield LocalReader(watching)
         return
     if scratch is not None:
         from stallscope.spark.storage import check_place

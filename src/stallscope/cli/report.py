@@ -17,9 +17,9 @@ from stallscope.batch.batch import Batch
 from stallscope.batch.folder_lock import lock_folder
 from stallscope.batch.since import parse_since
 from stallscope.batch.units import Unit, units_of
-from stallscope.batch.worker import Done
+from stallscope.batch.worker import ReportResult
 from stallscope.batch.workers import Workers
-from stallscope.collector.store.mirror import place_for_mirrors
+from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import UsageError
 from stallscope.reports import registry
 from stallscope.runs import local_source, store_of
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     since = None if options.since is None else parse_since(options.since, datetime.now(UTC))
     jobs_of(options, 1)
     scratch_folder = tempfile.TemporaryDirectory(prefix="stallscope-")
-    with scratch_folder as scratch, place_for_mirrors() as mirrors:
+    with scratch_folder as scratch, temporary_mirrors() as mirrors:
         settings = settings_of(options, Path(scratch))
         named_runs = [local_source(source, mirrors) for source in options.runs]
         baselines = baseline_units([local_source(one, mirrors) for one in options.baseline])
@@ -120,8 +120,8 @@ def _reported(
     options: argparse.Namespace,
 ) -> int:
     try:
-        named = named_baselines(batch.looked(baselines), baselines)
-        known = batch.look(units)
+        named = named_baselines(batch.identify_each(baselines), baselines)
+        known = batch.identify(units)
         done = batch.report(known, named, stores, since)
     except KeyboardInterrupt:
         print(f"\nstallscope: {_interruption(batch)}", file=sys.stderr)
@@ -136,18 +136,18 @@ def _reported(
     return FAILED if batch.failed else CONDITION_HELD if held else SUCCESS
 
 
-def _show(batch: Batch, done: Sequence[Done]) -> None:
+def _show(batch: Batch, done: Sequence[ReportResult]) -> None:
     settings = batch.settings
     if settings.output == "terminal":
         console = Console()
         for one in done:
-            console.print(one.shown)
+            console.print(one.summary)
     elif settings.output == "json":
         output.print_array([one.document for one in done if one.document is not None])
     else:
         if batch.already:
             print(
-                f"stallscope: {batch.already} of {batch.wanted} are there already; --force writes them "
+                f"stallscope: {batch.already} of {batch.planned} are there already; --force writes them "
                 "again",
                 file=sys.stderr,
             )
@@ -155,13 +155,13 @@ def _show(batch: Batch, done: Sequence[Done]) -> None:
             print(path)
 
 
-def _markdown(batch: Batch, done: Sequence[Done]) -> str:
+def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     if batch.settings.many:
         return batch.markdown_index([one.line for one in done])
     return "".join(one.markdown for one in done)
 
 
-def _print_notes(batch: Batch, done: Sequence[Done], options: argparse.Namespace) -> bool:
+def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> bool:
     """Print notes on the batch and its conditions; return whether a condition held."""
     if batch.undated:
         left_out = "1 run is" if batch.undated == 1 else f"{batch.undated} runs are"
@@ -169,11 +169,11 @@ def _print_notes(batch: Batch, done: Sequence[Done], options: argparse.Namespace
             f"stallscope: --since {options.since}: {left_out} left out, because their start is unknown",
             file=sys.stderr,
         )
-    if options.since is not None and not batch.wanted:
+    if options.since is not None and not batch.planned:
         print(f"stallscope: --since {options.since}: no run has started since", file=sys.stderr)
     for one in done:
-        if one.said:
-            print(one.said, file=sys.stderr)
+        if one.message:
+            print(one.message, file=sys.stderr)
     held = False
     for name, outcome in batch.checked(done):
         if outcome.held is not False:
@@ -186,7 +186,7 @@ def _print_notes(batch: Batch, done: Sequence[Done], options: argparse.Namespace
 def _interruption(batch: Batch) -> str:
     if not batch.settings.resumable:
         return "stopped; nothing was reported"
-    if not batch.wanted:
+    if not batch.planned:
         return "stopped before the first report; run the same command to continue"
-    written = batch.already + batch.made
-    return f"stopped: {written} of {batch.wanted} are written; run the same command to continue"
+    written = batch.already + batch.written_now
+    return f"stopped: {written} of {batch.planned} are written; run the same command to continue"

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from stallscope.catalogue.removing import Removable, removable, remove
 from stallscope.collector.address import where_is
-from stallscope.collector.store.mirror import Mirror, mirrored, place_for_mirrors
+from stallscope.collector.store.mirror import Mirror, open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.plain import plain
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    with place_for_mirrors() as folder:
+    with temporary_mirrors() as folder:
         local = [_local_run(source, folder) for source in options.runs]
         # Check all of them before removing anything.
         runs = {one.folder: one for one in map(removable, local)}
@@ -44,7 +44,7 @@ def _local_run(source: str, folder: Path) -> str:
     place, mark, run_id = source.partition("#")
     if "://" not in place:
         return source
-    found = mirrored(place, folder)
+    found = open_mirror(place, folder)
     if found is None:
         raise NotFoundError(f"{source}: there are no collected runs")
     return f"{found}{mark}{run_id}"

@@ -82,10 +82,10 @@ def _local_store(place: str) -> Iterator[Path]:
         yield Path(place)
         return
     # Importing the URL libraries takes longer than listing a folder.
-    from stallscope.collector.store.mirror import Mirror, place_for_mirrors
+    from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 
-    with place_for_mirrors() as folder:
-        mirror = Mirror.made(folder / "store", place)
+    with temporary_mirrors() as folder:
+        mirror = Mirror.create(folder / "store", place)
         mirror.update_all()
         yield mirror.folder
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.collector.store.deduplicate import last_attempts, recorded_again
+from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.step_files import write_rows
 from stallscope.run import STEPS_SCHEMA, Log, Run
 
@@ -25,7 +25,7 @@ from .storage import is_url, metadata_of, new_file, rows_of
 
 if TYPE_CHECKING:
     # Executors import this, and need nothing that stores need.
-    from stallscope.collector.store.runs import Written
+    from stallscope.collector.store.runs import WrittenSteps
 
 # A file that one task writes, and as many as a run is to have at most.
 _ROWS_PER_FILE = 1 << 20
@@ -66,10 +66,10 @@ class FarSteps:
         )
         return replace(old, steps=steps.cast(STEPS_SCHEMA))
 
-    def write(self, run: Run, folder: Path, place: Path) -> Written:
+    def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
         from stallscope.collector.address import address
         from stallscope.collector.store.manifests import ListedFile
-        from stallscope.collector.store.runs import Written, listed
+        from stallscope.collector.store.runs import WrittenSteps, list_files
 
         # Nothing is moved at a URL: executors write to where it stays.
         far = address(place) if is_url(address(place)) else None
@@ -77,7 +77,7 @@ class FarSteps:
         (folder / "steps").mkdir()
         if not found:
             write_rows(STEPS_SCHEMA.empty_table(), folder / "steps" / "logs-000000-000000.parquet")
-            return Written(told, 0, listed(folder, "steps/*.parquet"))
+            return WrittenSteps(told, 0, list_files(folder, "steps/*.parquet"))
         files = {}
         for one in found:
             # Of a task that ran more than once, the one that counts.
@@ -86,7 +86,7 @@ class FarSteps:
                 name = f"steps/{_name(one.logs)}.parquet"
                 Path(one.path).rename(folder / name)
             files[name] = ListedFile(one.size, one.sha256)
-        return Written(told, sum(one.rows for one in found), files)
+        return WrittenSteps(told, sum(one.rows for one in found), files)
 
     def arranged(self, run: Run, folder: str | None = None) -> tuple[Run, list[Arranged]]:
         """Have the rows of a run put into files of many logs, in the order of logs.
@@ -307,4 +307,4 @@ def _told(run: Run, files: Sequence[Arranged]) -> Run:
     for file in files:
         for rank, count in file.repeated.items():
             repeated[rank] = repeated.get(rank, 0) + count
-    return replace(run, problems=(*run.problems, *recorded_again(repeated)))
+    return replace(run, problems=(*run.problems, *repeat_problems(repeated)))

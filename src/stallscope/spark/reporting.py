@@ -59,7 +59,7 @@ class FarRuns:
     _parsed: dict[str, _Held] = field(default_factory=dict)
     _rows: list[str] = field(default_factory=list)
 
-    def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
+    def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
         """A run with its facts, and where it is read: copies would be where no executor sees them."""
         return (unit.head(read_as) if unit.collected else self._logs(unit, read_as).run), unit
 
