@@ -53,9 +53,9 @@ def open_source(text: str) -> Source:
 
 def is_mlflow_run(text: str) -> bool:
     """Whether the text is an MLflow run id, and not the name of a local file or folder."""
-    return _MLFLOW_RUN.fullmatch(text) is not None and not Files(text).is_there()
+    return _MLFLOW_RUN.fullmatch(text) is not None and not Files(text).exists()
 
 
 def _is_remote_volume(text: str) -> bool:
     """Whether the text is a Databricks volume that is not mounted on this machine."""
-    return _VOLUME.match(text) is not None and not Files(text).is_there()
+    return _VOLUME.match(text) is not None and not Files(text).exists()

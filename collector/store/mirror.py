@@ -82,7 +82,7 @@ class Mirror:
         self.folder, self.where = folder, place.where.rstrip("/")
         self._place = place
         with self._reading(""):
-            self._system, root = place.opened()
+            self._system, root = place.open_file_system()
         self._root = root.rstrip("/")
         #: By run; None if the URL had no manifest.
         self._states: dict[str, _State | None] = {}
@@ -275,7 +275,7 @@ class Mirror:
         before = None if state is None else state.data
         if self._bytes(name) != before:
             return False
-        conditions = self._place.only_over(None if state is None else state.info)
+        conditions = self._place.conditional_options(None if state is None else state.info)
         try:
             self._put_whole(name, data, **conditions)
         except Exception:
@@ -360,7 +360,7 @@ class Mirror:
         except StallscopeError:
             raise
         except Exception as error:  # any library may raise its own errors
-            message = self._place.means(error)
+            message = self._place.describe_error(error)
             raise kind(
                 f"{self.where}/{name}".rstrip("/") + f": cannot be {what}: {message}"
             ) from error

@@ -76,7 +76,7 @@ def seen(store: str) -> tuple[Any, str]:
     """The file system that has a store, as Stallscope opens it, and the store's path there."""
     place = open_source(store)
     assert isinstance(place, Files)
-    file_system, root = place.opened()
+    file_system, root = place.open_file_system()
     file_system.invalidate_cache()
     return file_system, root
 
@@ -282,7 +282,7 @@ def test_a_bucket_says_so_when_another_manifest_came_in_the_last_moment(
     bucket: Bucket = request.getfixturevalue(f"{kind}_bucket")
     before = [logs / "rank-00000.0.0.steps.csv"] if again else []
     place = type(open_source(bucket.url()))
-    both_are_there(logs, bucket.url("runs"), monkeypatch, place, "only_over", *before)
+    both_are_there(logs, bucket.url("runs"), monkeypatch, place, "conditional_options", *before)
 
 
 @pytest.mark.services
@@ -305,7 +305,7 @@ def test_a_store_that_knows_no_conditions_takes_runs(
     logs: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(open_source("s3://bucket"))
-    monkeypatch.setattr(kind, "only_over", lambda *_: {"NobodyKnowsThis": "*"})
+    monkeypatch.setattr(kind, "conditional_options", lambda *_: {"NobodyKnowsThis": "*"})
     collect(logs, to=s3_bucket.url("runs"))
     assert open_run(s3_bucket.url("runs")).ranks == [0, 1, 2]
 
@@ -460,11 +460,11 @@ def test_refusals_are_one_sentence_without_secrets(
         assert main(words) == 2
         (sentence,) = capsys.readouterr().err.splitlines()
         assert sentence.startswith(f"stallscope: {url}")
-        assert "access is refused" in sentence
+        assert "access denied" in sentence
         assert SECRET not in sentence
     s3_bucket.store.use(monkeypatch)
     assert main(["collect", str(logs), "--to", "s3://somebody-elses/runs"]) == 2
-    assert "access is refused" in capsys.readouterr().err
+    assert "access denied" in capsys.readouterr().err
 
 
 @pytest.mark.services
@@ -478,4 +478,4 @@ def test_a_bucket_that_only_gives_is_said_to_take_nothing(
     url = s3_bucket.url("runs")
     assert main(["collect", str(logs), "--to", url]) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
-    assert sentence.startswith(f"stallscope: {url}/run-a: cannot be written: access is refused")
+    assert sentence.startswith(f"stallscope: {url}/run-a: cannot be written: access denied")

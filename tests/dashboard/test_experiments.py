@@ -204,8 +204,8 @@ def test_what_the_command_cannot_do_is_a_sentence(
     monkeypatch.chdir(tmp_path)
     said: list[tuple[tuple[str, ...], str]] = [
         (("--filter", "x"), "--filter needs --experiment"),
-        (("--experiment", "nobody's"), "is not there"),
-        (("--experiment", tracked.name, "--filter", "loss > 1 or 2"), "MLflow says"),
+        (("--experiment", "nobody's"), "does not exist"),
+        (("--experiment", tracked.name, "--filter", "loss > 1 or 2"), "MLflow reports"),
     ]
     for words, sentence in said:
         assert main(["dashboard", *words]) == 2

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from stallscope import __version__
 from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.several import Several
+from stallscope.collector.sources.combined import CombinedSource
 from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
 from stallscope.collector.store.layout import SUMMARY
 from stallscope.collector.store.loading import RunOnDisk, load_run
@@ -210,7 +210,7 @@ class _Seen:
 
 
 def _together(places: Sequence[Source]) -> Source:
-    return places[0] if len(places) == 1 else Several(places)
+    return places[0] if len(places) == 1 else CombinedSource(places)
 
 
 def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:

@@ -37,7 +37,7 @@ class OnSpark:
     spark: Any
 
     def near(self, place: Source, store: Path, progress: Progress) -> Source:
-        if place.local or place.travels:
+        if place.local or place.portable:
             return place
         if Mirror.of(store) is not None:
             raise UsageError(

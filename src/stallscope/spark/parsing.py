@@ -147,7 +147,7 @@ class _Looked:
 def _shipped(file: SourceFile, local: bool) -> SourceFile:
     """A file that executors can read: those of a folder that all see need nothing that opens places."""
     if local and Path(file.where).is_file():
-        return replace(file, reads=partial(_bytes_of, file.where))
+        return replace(file, read_range=partial(_bytes_of, file.where))
     return file
 
 

@@ -140,7 +140,7 @@ def _collected(unit: Unit) -> _Held:
 
 def _near(place: Source, scratch: str) -> Source:
     """A place as executors read it: itself, or a copy where all see it."""
-    if place.local or place.travels:
+    if place.local or place.portable:
         return place
     if is_url(scratch):
         raise UsageError(

@@ -139,7 +139,7 @@ def _opened(path: str) -> tuple[Any, str]:
             f"{path}: executors cannot write there; name a folder that all machines share, like "
             "/dbfs or /Volumes, or a URL"
         )
-    return place.opened()
+    return place.open_file_system()
 
 
 @contextmanager
