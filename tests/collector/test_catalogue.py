@@ -337,7 +337,7 @@ def test_somebody_elses_database_is_left_alone(store: Path) -> None:
         connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
     before = (store / CATALOGUE).read_bytes()
-    with pytest.raises(UnreadableError, match="another program's database"):
+    with pytest.raises(UnreadableError, match="a database of another program"):
         Catalogue.open(store)
     assert (store / CATALOGUE).read_bytes() == before
 

@@ -48,5 +48,5 @@ def test_executors_read_and_write_with_numpy_and_pyarrow_alone(tmp_path: Path) -
     write_job(tmp_path / "logs", Job(ranks=2, steps=20))
     (tmp_path / "rows").mkdir()
     words = [sys.executable, "-c", ALONE, str(tmp_path / "logs"), str(tmp_path / "rows")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("40\n", "")
+    run_task = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (run_task.stdout, run_task.stderr) == ("40\n", "")

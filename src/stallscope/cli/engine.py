@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stallscope.batch.worker import Here as LocalReader
-from stallscope.batch.worker import RunReader
-from stallscope.catalogue.collecting import Engine, Following, Here
+from stallscope.batch.worker import LocalReader, RunReader
+from stallscope.catalogue.collecting import Engine, FollowingEngine, LocalEngine
 from stallscope.errors import UsageError
 
 from .bars import watching
@@ -46,14 +45,14 @@ def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
         MissingExtraError, UnreadableError: if Spark is not installed, or does not start.
     """
     if name == "local":
-        yield Following() if follow else Here()
+        yield FollowingEngine() if follow else LocalEngine()
         return
     from stallscope.spark.session import session
 
     with session() as spark:
-        from stallscope.spark.collecting import OnSpark
+        from stallscope.spark.collecting import SparkEngine
 
-        yield OnSpark(spark)
+        yield SparkEngine(spark)
 
 
 @contextmanager
@@ -79,7 +78,7 @@ def reading_engine(name: str, scratch: str | None) -> Iterator[RunReader]:
     from stallscope.spark.session import session
 
     with session() as spark:
-        from stallscope.spark.reporting import far_runs
+        from stallscope.spark.reporting import remote_runs
 
-        with far_runs(spark, scratch) as runs:
+        with remote_runs(spark, scratch) as runs:
             yield runs

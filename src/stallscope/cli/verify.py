@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from stallscope.catalogue.checking import Checked, bytes_of, check_run, check_store
+from stallscope.catalogue.checking import CheckResult, bytes_of, check_run, check_store
 from stallscope.catalogue.index import folders_of, is_store
 from stallscope.collector.store.layout import MANIFEST, BytesRead
 from stallscope.errors import NotFoundError, UsageError
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     return FAILED if damaged else SUCCESS
 
 
-def _checked(places: Iterable[Path], advance: BytesRead) -> Iterator[Checked]:
+def _checked(places: Iterable[Path], advance: BytesRead) -> Iterator[CheckResult]:
     for place in places:
         if (place / MANIFEST).exists():
             yield check_run(place, advance)
@@ -67,7 +67,7 @@ def _bytes_at(place: Path) -> int:
     return sum(bytes_of(place / name) for name in folders_of(place))
 
 
-def _print_checked(checked: Checked) -> None:
+def _print_checked(checked: CheckResult) -> None:
     where = plain(checked.where)
     for sentence in checked.damage:
         print(f"{where}: damaged: {plain(sentence)}")
