@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from ..sources.base import SourceFile
 from ..sources.chunk_names import FOLDER, LOGS
-from ..sources.join_chunks import join_chunks
+from ..sources.chunks import join_chunks
 
 # Weights and images may be large, and are not logs.
 _NO_LOGS = re.compile(

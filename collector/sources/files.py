@@ -23,7 +23,7 @@ from stallscope.errors import (
 )
 
 from .base import Source, SourceFile, reason
-from .join_chunks import join_chunks
+from .chunks import join_chunks
 
 # Deeper than any launcher's folders, and a bound for circular links.
 _DEEPEST = 12

@@ -13,7 +13,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.baseline import find_baseline, find_single
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.ledger.recalled import RecalledLedger
-from stallscope.catalogue.analysis_cache import Analyse, StoredRun, analysed
+from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
 from stallscope.catalogue.entry import Summary as Figures
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.run import Run
@@ -175,7 +175,7 @@ class RunStore:
             own, *baseline = [self._placed(one) for one in listed]
             single = self._single(listed[0], own.run)
             began = self._clock()
-            made = analysed(own, next(iter(baseline), None), single, self._analyse)
+            made = cached_analysis(own, next(iter(baseline), None), single, self._analyse)
             self._renewals.took(run_id, self._clock() - began)
             give_back()
             if isinstance(made.ledger, RecalledLedger):

@@ -6,7 +6,6 @@ from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stallscope.collector.sources.join_chunks import join_chunks
 
 from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.chunk_names import (
@@ -15,6 +14,7 @@ from stallscope.collector.sources.chunk_names import (
     fingerprint,
     joined_length,
 )
+from stallscope.collector.sources.chunks import join_chunks
 
 LOG = bytes(range(200))
 FOLDER = "stallscope/logs/rank-00000.0.0.steps.csv"

@@ -144,7 +144,10 @@ def test_what_needs_a_server_says_so(
     # MLflow keeps in memory which folders it was once allowed to open.
     shutil.copytree(mlruns, tmp_path / "copy")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "copy"))
-    refused = r"copy is not the address of a server; if it is a folder of an older.*migrate-filestore"
+    refused = (
+        r"copy is not the address of a server; if it is a folder of an older.*"
+        r"mlflow migrate-filestore"
+    )
     with pytest.raises(UnreadableError, match=refused):
         upload_folder(tmp_path / "logs", run_id)
     with pytest.raises(UnreadableError, match=refused):

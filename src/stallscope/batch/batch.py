@@ -97,7 +97,7 @@ class Batch:
         Raises:
             WouldOverwriteError: if a file exists that no batch has written; then no file is written.
         """
-        chosen = [one for one in known if self._began_since(one, since)]
+        chosen = [one for one in known if self._started_since(one, since)]
         pairs = find_baselines(chosen, known, named, stores)
         planned = self._plan(chosen, [*known, *named], pairs)
         remaining = [one for one in planned if self.force or one.written is None]
@@ -169,12 +169,12 @@ class Batch:
         except StallscopeError:
             return False  # reading it reports the error
 
-    def _began_since(self, known: KnownRun, since: datetime | None) -> bool:
+    def _started_since(self, known: KnownRun, since: datetime | None) -> bool:
         if since is None:
             return True
-        began = known.run.started_at
-        self.undated += began is None
-        return began is not None and began >= since
+        start = known.run.started_at
+        self.undated += start is None
+        return start is not None and start >= since
 
     def _plan(
         self,
@@ -187,8 +187,10 @@ class Batch:
         planned = []
         for one, stem, pair in zip(chosen, self._stems(chosen), pairs, strict=True):
             own = (one.run.id, one.fingerprint)
-            bases = [self._fingerprint(unit, fingerprints) for unit in (pair.baseline, pair.single)]
-            report_hash = hash_of(*own, bases, others, self.settings.report_inputs)
+            baselines = [
+                self._fingerprint(unit, fingerprints) for unit in (pair.baseline, pair.single)
+            ]
+            report_hash = hash_of(*own, baselines, others, self.settings.report_inputs)
             written = None if self._state is None else self._state.current(one.key, report_hash)
             task = Task(one.read_from, stem, pair.baseline, pair.single)
             planned.append(_PlannedReport(one, task, report_hash, written))
@@ -238,11 +240,11 @@ class Batch:
             return
         before = self._state.written_for(one.known.key)
         # Unchanged files of other formats still belong to the batch.
-        kept = {} if before is None else self._state.unchanged_files(before)
+        unchanged = {} if before is None else self._state.unchanged_files(before)
         written = WrittenReport(
             report_hash=one.report_hash,
             line=done.line,
-            files={**kept, **file_states(done.paths)},
+            files={**unchanged, **file_states(done.paths)},
             anonymous=self.settings.anonymous,
             checked=done.checked,
         )

@@ -34,11 +34,11 @@ def watching(label: str, total: int) -> Iterator[Watch]:
         return
     # Two displays would write over each other.
     bars = _shown.get() or _Bars(console)
-    task = bars.begin(label, total)
+    task = bars.start_task(label, total)
     try:
         yield lambda done: bars.update(task, completed=done)
     finally:
-        bars.end(task)
+        bars.end_task(task)
 
 
 class _Bars(Progress):
@@ -50,7 +50,7 @@ class _Bars(Progress):
         redirected = sys.stdout.isatty()
         super().__init__(*columns, console=console, transient=True, redirect_stdout=redirected)
 
-    def begin(self, label: str, total: int) -> TaskID:
+    def start_task(self, label: str, total: int) -> TaskID:
         spinner = Spinner("dots", Text(f"{label} …"), style="status.spinner")
         task = self.add_task(label, total=total if total > 1 else None, spinner=spinner)
         if not self.live.is_started:
@@ -58,7 +58,7 @@ class _Bars(Progress):
             self.start()
         return task
 
-    def end(self, task: TaskID) -> None:
+    def end_task(self, task: TaskID) -> None:
         if len(self.task_ids) == 1:
             _shown.set(None)
             self.stop()

@@ -128,9 +128,9 @@ def _cells(one: FileSeen) -> tuple[str, ...]:
 
 
 def _times(span: Span) -> str:
-    day, begin = span.begin.rstrip("Z").split("T") if "T" in span.begin else ("", span.begin)
+    start_day, begin = span.begin.rstrip("Z").split("T") if "T" in span.begin else ("", span.begin)
     last, end = span.end.rstrip("Z").split("T") if "T" in span.end else ("", span.end)
-    return f"{begin}–{end}" if day == last else f"{day} {begin} – {last} {end}"
+    return f"{begin}–{end}" if start_day == last else f"{start_day} {begin} – {last} {end}"
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -131,8 +131,8 @@ def _reported(
     if options.github_summary:
         github.append(_markdown(batch, done))
     held = _print_notes(batch, done, options)
-    for _, says in batch.failed:
-        print(f"stallscope: {says}", file=sys.stderr)
+    for _, message in batch.failed:
+        print(f"stallscope: {message}", file=sys.stderr)
     return FAILED if batch.failed else CONDITION_HELD if held else SUCCESS
 
 
