@@ -62,8 +62,8 @@ def merge_runs(new: Run, old: Run) -> Run:
         for name in ("steps", "intervals")
     }
     tables["steps"], _ = last_attempts(tables["steps"])
-    known = {str(problem) for problem in new.problems}
-    problems = (*new.problems, *(one for one in old.problems if str(one) not in known))
+    messages = {str(problem) for problem in new.problems}
+    problems = (*new.problems, *(one for one in old.problems if str(one) not in messages))
     return replace(new, logs=tuple(logs[i] for i in order), problems=problems, **tables)
 
 

@@ -137,7 +137,7 @@ class Batch:
         paths = paths_of(STEM, self._documents, settings.out)
         texts = (render(name, index, settings.report) for name in self._documents)
         write_texts(paths, texts, settings.out, force=True)
-        self._state.wrote_index(paths)
+        self._state.note_index(paths)
         self._state.tidy()
         return paths
 

@@ -34,7 +34,7 @@ def watching(label: str, total: int) -> Iterator[Watch]:
         return
     # Two displays would write over each other.
     bars = _shown.get() or _Bars(console)
-    task = bars.start_task(label, total)
+    task = bars.begin_task(label, total)
     try:
         yield lambda done: bars.update(task, completed=done)
     finally:
@@ -50,7 +50,7 @@ class _Bars(Progress):
         redirected = sys.stdout.isatty()
         super().__init__(*columns, console=console, transient=True, redirect_stdout=redirected)
 
-    def start_task(self, label: str, total: int) -> TaskID:
+    def begin_task(self, label: str, total: int) -> TaskID:
         spinner = Spinner("dots", Text(f"{label} …"), style="status.spinner")
         task = self.add_task(label, total=total if total > 1 else None, spinner=spinner)
         if not self.live.is_started:

@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    github.checked(options)
+    github.check(options)
     mlflow_runs.check_target(options.to)
     since = None if options.since is None else parse_since(options.since, datetime.now(UTC))
     jobs_of(options, 1)
