@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -210,7 +211,7 @@ def _files_of_cluster(workspace: _Workspace, cluster_id: str, prefix: str = "") 
     try:
         if not place.startswith("s3"):
             return workspace.files_below(place, prefix)
-        return [_with_prefix(file, prefix) for file in S3Files(place).files()]
+        return [replace(file, name=prefix + file.name) for file in S3Files(place).files()]
     except NotFoundError as error:
         raise _NotDeliveredError(
             f"{workspace.where}: there are no logs at {place} yet; clusters deliver their logs every "
@@ -229,10 +230,6 @@ def _destination(workspace: _Workspace, cluster_id: str) -> str:
             "under Advanced options, Logging (cluster_log_conf), before the next run"
         )
     return destination.rstrip("/")
-
-
-def _with_prefix(file: SourceFile, prefix: str) -> SourceFile:
-    return SourceFile(prefix + file.name, file.where, file.size, file.version, file.read_range)
 
 
 def _path(place: str) -> str:

@@ -235,7 +235,7 @@ def test_a_run_is_removed_with_its_row(stallscope: Commands) -> None:
         (("nowhere",), "this is not a collected run: it has no manifest.json"),
         (("plain",), "this is not a collected run: it has no manifest.json"),
         (("foreign",), "damaged, or of another program"),
-        (("store/slow", "plain"), "this is no collected run"),
+        (("store/slow", "plain"), "this is not a collected run"),
         (("link",), "this is a link"),
         (("store/linked",), "this is a link"),
         (("#slow",), "name the store"),

@@ -19,7 +19,7 @@ from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
 from stallscope.spark.collecting import SparkEngine
-from stallscope.spark.reporting import RemoteRuns, _near, remote_runs
+from stallscope.spark.reporting import RemoteRuns, _accessible, remote_runs
 from stallscope.spark.scratch import scratch_in
 from stallscope.spark.table import SparkTable
 
@@ -92,7 +92,8 @@ def test_logs_of_which_no_folder_is_here_need_a_place_for_executors() -> None:
 
 def test_where_nothing_can_be_written_beside_logs_it_says_what_helps() -> None:
     # Nobody can make files there, root neither.
-    with remote_runs(None) as runs, pytest.raises(UnwritableError, match="--scratch names another"):
+    message = "name another place with --scratch"
+    with remote_runs(None) as runs, pytest.raises(UnwritableError, match=message):
         runs.read(Unit("/proc/self/task"), None)
 
 
@@ -146,11 +147,11 @@ def test_what_executors_cannot_read_is_fetched_to_where_they_can(tmp_path: Path)
     write_job(tmp_path / "logs", Job(ranks=2, steps=20))
     place = Elsewhere(tmp_path / "logs")
     copies = SparkEngine(None).prepare(place, tmp_path / "store", lambda _new, _total: None)
-    for near in (copies, _near(place, str(tmp_path / "scratch"))):
+    for near in (copies, _accessible(place, str(tmp_path / "scratch"))):
         assert near.local
         # With nothing that opens places, and by paths that all machines have.
         assert [one.read() for one in pickle.loads(pickle.dumps(near.files()))] == [
             path.read_bytes() for path in sorted((tmp_path / "logs").iterdir())
         ]
     with pytest.raises(UsageError, match=r"^elsewhere:run-a: executors cannot read there"):
-        _near(place, "s3://bucket/tmp/.stallscope-spark-abcdefgh")
+        _accessible(place, "s3://bucket/tmp/.stallscope-spark-abcdefgh")

@@ -30,7 +30,7 @@ from stallscope.spark import arranging, each, parsing
 logs, folder = Path(sys.argv[1]), sys.argv[2]
 
 def on_executor(function, task):
-    batch = each.done(0, function, pickle.dumps(task), pickle.dumps(()), __version__)
+    batch = each.run_task(0, function, pickle.dumps(task), pickle.dumps(()), __version__)
     return pickle.loads(batch.column(1)[0].as_py())
 
 files = [
@@ -48,5 +48,5 @@ def test_executors_read_and_write_with_numpy_and_pyarrow_alone(tmp_path: Path) -
     write_job(tmp_path / "logs", Job(ranks=2, steps=20))
     (tmp_path / "rows").mkdir()
     words = [sys.executable, "-c", ALONE, str(tmp_path / "logs"), str(tmp_path / "rows")]
-    run_task = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (run_task.stdout, run_task.stderr) == ("40\n", "")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("40\n", "")

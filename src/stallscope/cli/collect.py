@@ -29,7 +29,7 @@ from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 
 from .engine import add_engine, collecting_engine
-from .main import FAILED, SUCCESS
+from .main import FAILED, SUCCESS, add_read_as
 
 # Following takes at most this share of the time, however large a run has grown.
 _MOST_TIME_SHARE = 0.2
@@ -67,9 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=2.0,
         help="how often to collect (%(default)s)",
     )
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever the file looks like"
-    )
+    add_read_as(parser)
     add_engine(parser)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -19,7 +18,7 @@ from stallscope.runs import open_runs
 
 from . import output
 from .bars import watching
-from .main import FAILED, SUCCESS
+from .main import print_failures
 from .opening import open_all, with_progress
 
 _STEM = "comparison"
@@ -61,9 +60,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.runs[0]}: one run cannot be compared; name two, or more, or a store of them"
         )
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else SUCCESS
+    return print_failures(failures)
 
 
 def _baseline(source: str, runs: Sequence[Run]) -> Analysis:

@@ -19,7 +19,7 @@ from stallscope.errors import NotFoundError, StallscopeError, UsageError
 from stallscope.runs import local_source
 
 from . import mlflow_runs
-from .main import SUCCESS
+from .main import SUCCESS, add_read_as, print_failures
 from .opening import open_all
 
 DEFAULT_PORT = 8050
@@ -51,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix", default="/", metavar="PATH", help="the path under which a proxy serves it (/)"
     )
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever the file looks like"
-    )
+    add_read_as(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
     with temporary_mirrors() as folder:
         local = [local_source(source, folder) for source in sources]
         store, failures = open_store(local, options.read_as, experiments)
-        for failure in failures:
-            print(f"stallscope: {failure}", file=sys.stderr)
+        print_failures(failures)
         serve(
             store,
             host=options.host,
@@ -114,8 +111,7 @@ def open_store(
             stores[store] = None if folder is None or shown is None else shown | {folder}
     runs, unread = open_all(others, read_as)
     if not runs and not stores and not experiments:
-        for failure in [*failures, *unread]:
-            print(f"stallscope: {failure}", file=sys.stderr)
+        print_failures([*failures, *unread])
         raise UsageError("none of the runs can be shown")
     shelves = [Collected(store, only) for store, only in stores.items()]
     return RunStore(runs, shelves=[*shelves, *experiments]), [*failures, *unread]

@@ -13,7 +13,7 @@ from stallscope.exports.write import check_path, write_export
 from stallscope.runs import open_run
 
 from .bars import watching
-from .main import SUCCESS
+from .main import SUCCESS, add_read_as
 from .opening import with_progress
 
 
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="last", metavar="STEP", help="the last step to export")
     parser.add_argument("--ranks", metavar="LIST", help="ranks to export: 0,3,8-15 for example")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever the file looks like"
-    )
+    add_read_as(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from stallscope.parsers.inspecting import inspect
 from stallscope.parsers.seen import FileSeen, RunSeen, Seen, Span
 
 from .bars import watching
-from .main import FAILED, SUCCESS
+from .main import add_read_as, print_failures
 
 # More rows are hard to read; JSON lists all files.
 _MOST_FILES = 40
@@ -32,11 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="folders with logs, logs, or URLs of them"
     )
-    parser.add_argument(
-        "--read-as",
-        metavar="NAME",
-        help="the parser to use, whatever the file looks like; pattern:… or mypackage.module:Class",
-    )
+    add_read_as(parser)
     parser.add_argument(
         "--format", metavar="NAME", help="json; without it, a table in the terminal"
     )
@@ -61,9 +57,7 @@ def run(options: argparse.Namespace) -> int:
             _print_seen(path, seen, len(options.paths) > 1)
     for _, seen in found:
         failures += seen.warnings
-    for failure in failures:
-        print(f"stallscope: {plain(failure)}", file=sys.stderr)
-    return FAILED if failures else SUCCESS
+    return print_failures(map(plain, failures))
 
 
 def _print_json(found: Sequence[tuple[str, Seen]]) -> None:

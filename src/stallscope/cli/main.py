@@ -6,7 +6,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stallscope import __version__
@@ -97,6 +97,23 @@ def _fail_by_defect(error: Exception) -> int:
     return _fail(
         f"a defect of Stallscope: {type(error).__name__}: {error}. "
         "STALLSCOPE_DEBUG=1 shows where; please report it."
+    )
+
+
+def print_failures(failures: Iterable[str]) -> int:
+    """Print error messages; return the exit status."""
+    status = SUCCESS
+    for failure in failures:
+        status = _fail(failure)
+    return status
+
+
+def add_read_as(parser: argparse.ArgumentParser) -> None:
+    """Add ``--read-as``."""
+    parser.add_argument(
+        "--read-as",
+        metavar="NAME",
+        help="the parser to use, whatever the file looks like; pattern:… or mypackage.module:Class",
     )
 
 

@@ -12,6 +12,8 @@ from rich.console import Console, RenderableType
 from stallscope.errors import UsageError
 from stallscope.reports import registry, write
 
+from .main import add_read_as
+
 #: Where reports go without ``--out``.
 REPORTS = Path("reports")
 
@@ -27,9 +29,7 @@ def add_arguments(
         help=f"comma-separated: {', '.join(formats)}; without it, a summary in the terminal",
     )
     parser.add_argument("--force", action="store_true", help="replace existing reports")
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever the file looks like"
-    )
+    add_read_as(parser)
 
 
 def formats_of(options: argparse.Namespace, known: Sequence[str] = registry.DOCUMENTS) -> list[str]:

@@ -27,7 +27,7 @@ from stallscope.runs import local_source, store_of
 from . import github, mlflow_runs, output
 from .bars import watching
 from .engine import add_engine, add_scratch, reading_engine
-from .main import FAILED, SUCCESS
+from .main import SUCCESS, print_failures
 from .report_settings import jobs_of, settings_of
 
 #: The exit status if a condition of ``--fail-if`` held.
@@ -131,9 +131,8 @@ def _reported(
     if options.github_summary:
         github.append(_markdown(batch, done))
     held = _print_notes(batch, done, options)
-    for _, message in batch.failed:
-        print(f"stallscope: {message}", file=sys.stderr)
-    return FAILED if batch.failed else CONDITION_HELD if held else SUCCESS
+    failed = print_failures(message for _, message in batch.failed)
+    return failed or (CONDITION_HELD if held else SUCCESS)
 
 
 def _show(batch: Batch, done: Sequence[ReportResult]) -> None:

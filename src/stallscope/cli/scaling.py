@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import UTC, datetime
 
 from stallscope.analysis import analyse
@@ -13,7 +12,7 @@ from stallscope.reports.scaling import render
 from stallscope.reports.scaling.terminal import scaling_summary
 
 from . import output
-from .main import FAILED, SUCCESS
+from .main import print_failures
 from .opening import open_all, with_progress
 
 _STEM = "scaling"
@@ -45,6 +44,4 @@ def run(options: argparse.Namespace) -> int:
             lambda: scaling_summary(series),
             options,
         )
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else SUCCESS
+    return print_failures(failures)

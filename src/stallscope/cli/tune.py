@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from stallscope.runs import open_runs
 
 from . import output
 from .bars import watching
-from .main import FAILED, SUCCESS
+from .main import print_failures
 from .opening import with_progress
 
 _STEM = "tune"
@@ -87,9 +86,7 @@ def run(options: argparse.Namespace) -> int:
             "there are step logs, but neither an autotune log nor a Timeline: train a few thousand "
             "steps with HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv"
         )
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else SUCCESS
+    return print_failures(failures)
 
 
 def _look(place: str, found: _Found, read_as: str | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stallscope.collector.sources.base import reason
 from stallscope.errors import MissingExtraError, UnreadableError
 
 # The errors of pyspark's versions if Java does not start.
@@ -49,7 +50,7 @@ def _start(kind: Any) -> Any:
     try:
         return kind.builder.appName("stallscope").getOrCreate()
     except Exception as error:  # the errors of pyspark and py4j differ between versions
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        cause = reason(error)
         if any(sign in str(error) for sign in _NO_JAVA):
-            reason = "Java did not; Spark needs Java 17, and JAVA_HOME if Java is not on the path"
-        raise UnreadableError(f"Spark does not start: {reason}") from error
+            cause = "Java did not; Spark needs Java 17, and JAVA_HOME if Java is not on the path"
+        raise UnreadableError(f"Spark does not start: {cause}") from error

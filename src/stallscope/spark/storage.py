@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from stallscope.collector.sources.base import reason
 from stallscope.errors import StallscopeError, UnreadableError, UnwritableError, UsageError
 
 _AT_ONCE = 16
@@ -62,7 +63,7 @@ def new_file(path: str) -> Iterator[Any]:
         raise
     except Exception as error:  # any library may raise its own errors
         raise UnwritableError(
-            f"{_display(path)}: an executor of Spark cannot write there: {_first_line(error)}"
+            f"{_display(path)}: an executor of Spark cannot write there: {reason(error)}"
         ) from error
 
 
@@ -150,12 +151,8 @@ def _reading(path: str) -> Iterator[None]:
         raise
     except Exception as error:  # any library may raise its own errors
         raise UnreadableError(
-            f"{_display(path)}: an executor of Spark cannot read there: {_first_line(error)}"
+            f"{_display(path)}: an executor of Spark cannot read there: {reason(error)}"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _display(path: str) -> str:
