@@ -75,7 +75,7 @@ def test_a_run_that_knows_epochs_only_is_recalled(tmp_path: Path) -> None:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Runs of any size are remembered, and every run that is analysed anew is noted."""
-    monkeypatch.setattr(analysis_cache, "_ROWS", 1)
+    monkeypatch.setattr(analysis_cache, "_FEWEST_ROWS", 1)
     return []
 
 

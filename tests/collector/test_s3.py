@@ -61,7 +61,7 @@ def test_credentials_that_end_while_files_are_read_are_one_sentence(
 ) -> None:
     s3_bucket.store.use(monkeypatch, AWS_SECRET_ACCESS_KEY=SECRET)
     place = open_source(s3_bucket.url("logs/run-a"))
-    monkeypatch.setattr(place, "_found", lambda fs, path: [_file_at(place, fs, path)])
+    monkeypatch.setattr(place, "_list", lambda fs, path: [_file_at(place, fs, path)])
     (file,) = place.files()
     with pytest.raises(UnreadableError, match="cannot be read: access denied") as raised:
         file.read()

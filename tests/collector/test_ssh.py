@@ -233,7 +233,7 @@ def test_a_host_that_does_not_answer_is_one_sentence(
 def test_a_host_that_falls_silent_is_given_up_and_asked_anew(
     sshd_side: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "_ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(ssh, "_KEEPALIVE_SECONDS", 0.2)
     write_job(tmp_path / "logs", JOB)
     with tool("ssh").ssh_server(tmp_path / "ssh") as service:
         use_sshd(service, tmp_path / "home", monkeypatch)

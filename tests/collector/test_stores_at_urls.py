@@ -22,7 +22,7 @@ from stallscope.cli.main import main
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.mirror import Mirror, mirrored
+from stallscope.collector.store.mirror import Mirror, open_mirror
 from stallscope.errors import UnreadableError
 from stallscope.runs import open_run, open_runs
 
@@ -326,7 +326,7 @@ def test_collectors_at_once_leave_a_whole_run(logs: Path, url: str) -> None:
 
 def test_who_reads_a_state_that_has_gone_is_told_so(logs: Path, url: str, tmp_path: Path) -> None:
     collect(logs, to=url)
-    store = mirrored(url, tmp_path)
+    store = open_mirror(url, tmp_path)
     assert store is not None
     write_job(logs, replace(JOB, steps=130))
     collect(logs, to=url)
@@ -427,7 +427,7 @@ def test_the_dashboard_shows_a_mirror(
     logs: Path, synthetic: Path, url: str, tmp_path: Path
 ) -> None:
     collect(logs, synthetic, to=url)
-    store = mirrored(url, tmp_path)
+    store = open_mirror(url, tmp_path)
     runs, failures = open_store([str(store)])
     assert not failures
     assert {run.id for run in runs.runs()} == {"run-a", "synthetic"}
