@@ -1,1 +1,1 @@
-"""Everything that makes or fetches logs: the recorder and the sources."""
+"""Record, fetch and store logs."""

@@ -1,16 +1,16 @@
-"""Where a store or a run is, whether a folder here or one that mirrors a URL."""
+"""Return the address of a store or a run: its folder, or the URL that the folder mirrors."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 
-#: In the folder of a mirror: the URL of the store that it shows (``mirror.py``).
+#: The file in a mirror's folder with the URL of its store (``mirror.py``).
 ADDRESS = ".url"
 
 
 def address(path: Path) -> str:
-    """Where a store, or a run's folder, is for others than this process: its URL, or the path itself."""
+    """Return the URL of a store or of a run's folder; the path itself if it is local."""
     for folder, name in ((path, ""), (path.parent, f"/{path.name}")):
         with suppress(OSError):
             return (folder / ADDRESS).read_text() + name
@@ -18,7 +18,7 @@ def address(path: Path) -> str:
 
 
 def where_is(path: Path) -> str:
-    """The same for messages, without credentials."""
+    """Return the address without credentials, for messages."""
     place = address(path)
     if "://" not in place:
         return place

@@ -1,4 +1,4 @@
-"""Which kind of place a SOURCE is."""
+"""Open a SOURCE by its kind of place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sources.s3 import S3Files
 from .sources.ssh import SshFiles
 from .sources.web import WebFiles
 
-# What fsspec opens and what needs more than that, by how its URLs begin.
+# The kinds of files that need more than fsspec alone, by the start of the URL.
 _KINDS = {
     **dict.fromkeys(("s3://", "s3a://"), S3Files),
     **dict.fromkeys(("gs://", "gcs://"), GcsFiles),
@@ -23,27 +23,27 @@ _KINDS = {
     "hdfs://": HdfsFiles,
     "webhdfs://": WebHdfsFiles,
 }
-# A bare run id of MLflow.
+# An MLflow run id without a prefix.
 _MLFLOW_RUN = re.compile(r"[0-9a-f]{32}")
 # Catalogue, schema and volume.
 _VOLUME = re.compile(r"/Volumes/[^/]+/[^/]+/[^/]+")
 
 
 def open_source(text: str) -> Source:
-    """The place that a user named: ``mlflow:RUN_ID``, a bare MLflow run id, ``databricks:job/RUN_ID``,
-    ``databricks:cluster/ID``, ``dbfs:/…``, ``/Volumes/…``, or whatever fsspec opens.
+    """Open a place: ``mlflow:RUN_ID``, an MLflow run id, ``databricks:job/RUN_ID``,
+    ``databricks:cluster/ID``, ``dbfs:/…``, ``/Volumes/…``, or anything that fsspec opens.
 
-    Nothing is contacted before its files are asked for.
+    Listing its files makes the first connection.
 
     Raises:
-        UsageError: where the words do not fit.
-        MissingExtraError: where what reads such places is not installed.
+        UsageError: if the text is invalid.
+        MissingExtraError: if the library for such places is not installed.
     """
     if text.startswith("mlflow:") or is_mlflow_run(text):
         from .mlflow.source import MlflowArtifacts
 
         return MlflowArtifacts(text.removeprefix("mlflow:"))
-    if text.startswith(("databricks:", "dbfs:/")) or _is_far_volume(text):
+    if text.startswith(("databricks:", "dbfs:/")) or _is_remote_volume(text):
         from .sources.databricks import DatabricksLogs
 
         return DatabricksLogs(text)
@@ -52,10 +52,10 @@ def open_source(text: str) -> Source:
 
 
 def is_mlflow_run(text: str) -> bool:
-    """Whether this is a bare run id of MLflow, and no file or folder of such a name is here."""
-    return _MLFLOW_RUN.fullmatch(text) is not None and not Files(text).is_there()
+    """Whether the text is an MLflow run id, and not the name of a local file or folder."""
+    return _MLFLOW_RUN.fullmatch(text) is not None and not Files(text).exists()
 
 
-def _is_far_volume(text: str) -> bool:
-    """Whether this is a volume of Databricks, seen from a machine that has no such folder."""
-    return _VOLUME.match(text) is not None and not Files(text).is_there()
+def _is_remote_volume(text: str) -> bool:
+    """Whether the text is a Databricks volume that is not mounted on this machine."""
+    return _VOLUME.match(text) is not None and not Files(text).exists()

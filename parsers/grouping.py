@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from stallscope.collector.store.deduplicate import last_attempts, recorded_again
+from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
@@ -61,7 +61,7 @@ def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, .
     problems = [problem for p in group for problem in p.problems]
     logs = tuple(p.log for p in group)
     steps, repeated = last_attempts(steps)
-    problems += recorded_again(repeated)
+    problems += repeat_problems(repeated)
     return Run(run_id, source, logs, steps, intervals, (*problems, *shared))
 
 

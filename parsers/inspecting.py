@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import SourceFile, lies_beside_logs
+from stallscope.collector.sources.base import SourceFile, is_companion_file
 from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
 from stallscope.run import Event, Log, Problem, Run, Series
@@ -113,7 +113,7 @@ class _Looking:
         """Look at one file; its problems are reported with it."""
         if file.name in self._event_logs:
             self._files.append(self._event_log(file))
-        elif lies_beside_logs(file.name) or is_event_log(file.name):
+        elif is_companion_file(file.name) or is_event_log(file.name):
             wrong = (one for one in self._reading.problems if one.where == file.name)
             self._files.append(_named(file, "beside logs", _without_place(wrong)))
         elif self._reading.forced is None and is_long_timeline(file):

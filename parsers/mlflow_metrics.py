@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from stallscope.collector.mlflow.contents import no_logs
+from stallscope.collector.mlflow.contents import no_logs_message
 from stallscope.collector.mlflow.metrics import BEGINNING
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
@@ -138,7 +138,7 @@ def _told(path: str, data: bytes) -> dict[str, Any]:
 
 def _nothing(told: Mapping[str, Any]) -> str:
     names = told.get("metric_names")
-    return no_logs(
+    return no_logs_message(
         str(told.get("where")),
         _whole(told.get("artifacts")) or 0,
         _whole(told.get("possible_logs")) or 0,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from stallscope.collector.sources.base import Source, SourceFile, lies_beside_logs
-from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
+from stallscope.collector.sources.base import Source, SourceFile, is_companion_file
+from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Run
 
@@ -86,7 +86,7 @@ def read(
     """
     place = _opened(source)
     files = place.files()
-    logs = [file for file in files if not lies_beside_logs(file.name)]
+    logs = [file for file in files if not is_companion_file(file.name)]
     reading = Reading(by_name(read_as) if read_as else None)
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
@@ -159,7 +159,7 @@ def _opened(source: str | Source) -> Source:
 
 def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
     looked = f"{len(files)} file(s)" if files else "an empty folder"
-    if any(is_sparks_own(file.name, b"") for file in files):
+    if any(is_spark_output(file.name, b"") for file in files):
         return (
             f"{where}: Spark's own logs and no step logs in {looked}; with "
             "StepLogger(None, sink='logging') they are in what executors print"

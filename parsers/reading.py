@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
-from stallscope.collector.sources.spark_layout import is_sparks_own
+from stallscope.collector.sources.spark_layout import is_spark_output
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.run import Event, MeasuredInput, Problem, Run, Series, newest_first
 
@@ -214,4 +214,4 @@ def _beside(name: str, head: bytes) -> Kind:
         return "horovod-timeline"
     if is_autotune_log(head):
         return "autotune-log"
-    return "spark" if is_sparks_own(name, head) else "foreign"
+    return "spark" if is_spark_output(name, head) else "foreign"

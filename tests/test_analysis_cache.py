@@ -16,8 +16,8 @@ from simulator import Between, Clocks, Fault, Job, Noise, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.ledger import ENTRIES, Ledger
 from stallscope.catalogue import analysis_cache
-from stallscope.catalogue.analysis_cache import Placed, analysed
-from stallscope.catalogue.analysis_table import found_in, recalled
+from stallscope.catalogue.analysis_cache import StoredRun, cached_analysis
+from stallscope.catalogue.analysis_table import recalled, table_of
 from stallscope.catalogue.checking import check_run
 from stallscope.catalogue.collecting import list_runs
 from stallscope.charts.charts import charts_of
@@ -60,7 +60,7 @@ def test_what_is_recalled_is_what_was_found(name: str, tmp_path: Path) -> None:
     single = simulate(replace(job, faults=(), synthetic=True, ranks=1, run_id="single")).run
     for others in ((None, None), (synthetic, None), (synthetic, single)):
         made = analyse(run, *others)
-        table = _written(found_in(made), tmp_path)
+        table = _written(table_of(made), tmp_path)
         _assert_same(recalled(table, run, made.baseline, made.single), made)
 
 
@@ -69,13 +69,13 @@ def test_a_run_that_knows_epochs_only_is_recalled(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("".join(lines))
     (run,) = read(str(tmp_path / "train.log"))
     made = analyse(run)
-    _assert_same(recalled(_written(found_in(made), tmp_path), run, None, None), made)
+    _assert_same(recalled(_written(table_of(made), tmp_path), run, None, None), made)
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Runs of any size are remembered, and every run that is analysed anew is noted."""
-    monkeypatch.setattr(analysis_cache, "_ROWS", 1)
+    monkeypatch.setattr(analysis_cache, "_FEWEST_ROWS", 1)
     return []
 
 
@@ -87,17 +87,17 @@ def _noting(anew: list[str]) -> Any:
     return noted
 
 
-def _placed(store: Path, job: Job) -> Placed:
+def _placed(store: Path, job: Job) -> StoredRun:
     folder = save_run(simulate(job).run, store)
-    return Placed(load_run(folder), folder, check_run(folder).manifest or "")
+    return StoredRun(load_run(folder), folder, check_run(folder).manifest or "")
 
 
 def test_a_second_look_analyses_nothing(tmp_path: Path, counted: list[str]) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
     base = _placed(tmp_path, Job(run_id="base", synthetic=True))
-    first = analysed(own, base, analyse=_noting(counted))
+    first = cached_analysis(own, base, analyse=_noting(counted))
     assert counted == ["base", "own"]
-    _assert_same(analysed(own, base, analyse=_noting(counted)), first)
+    _assert_same(cached_analysis(own, base, analyse=_noting(counted)), first)
     assert counted == ["base", "own"]
     assert not check_run(own.folder or tmp_path).notes  # the file is known there
 
@@ -110,7 +110,7 @@ def test_what_machines_measured_needs_no_other_analysis(tmp_path: Path, counted:
     folder = save_run(replace(run, series=(cpu,)), tmp_path)
     manifest = check_run(folder).manifest or ""
     said = [
-        evidence(analysed(Placed(own, folder, manifest), analyse=_noting(counted)))
+        evidence(cached_analysis(StoredRun(own, folder, manifest), analyse=_noting(counted)))
         for own in (load_run(folder), RunOnDisk.open(folder))
     ]
     assert counted == ["own"]
@@ -122,14 +122,16 @@ def test_what_machines_measured_needs_no_other_analysis(tmp_path: Path, counted:
 def test_another_baseline_is_another_analysis(tmp_path: Path, counted: list[str]) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
     base = _placed(tmp_path, Job(run_id="base", synthetic=True))
-    analysed(own, base, analyse=_noting(counted))
-    alone = analysed(own, analyse=_noting(counted))
+    cached_analysis(own, base, analyse=_noting(counted))
+    alone = cached_analysis(own, analyse=_noting(counted))
     assert (alone.baseline, counted) == (None, ["base", "own", "own"])
 
 
 def test_a_run_that_has_grown_is_analysed_again(tmp_path: Path, counted: list[str]) -> None:
-    analysed(_placed(tmp_path, Job(run_id="own")), analyse=_noting(counted))
-    grown = analysed(_placed(tmp_path, Job(run_id="own", steps=150)), analyse=_noting(counted))
+    cached_analysis(_placed(tmp_path, Job(run_id="own")), analyse=_noting(counted))
+    grown = cached_analysis(
+        _placed(tmp_path, Job(run_id="own", steps=150)), analyse=_noting(counted)
+    )
     assert (grown.steps, counted) == (150, ["own", "own"])
 
 
@@ -137,9 +139,9 @@ def test_other_code_finds_for_itself(
     tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
-    analysed(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(counted))
     monkeypatch.setattr(analysis_cache, "code_state", lambda: "another")
-    analysed(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(counted))
     assert counted == ["own", "own"]
 
 
@@ -150,7 +152,7 @@ def test_a_damaged_memory_costs_an_analysis(
     own = _placed(tmp_path, Job(run_id="own"))
     assert own.folder is not None
     (own.folder / ANALYSIS).write_bytes(content)
-    analysed(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(counted))
     assert counted == ["own"]
 
 
@@ -168,14 +170,14 @@ def test_a_memory_of_other_fields_costs_an_analysis(
 ) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
     assert own.folder is not None
-    analysed(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(counted))
     kept = pq.read_table(own.folder / ANALYSIS)
     found = {**json.loads(kept.schema.metadata[b"found"]), **damage}
     metadata = {**kept.schema.metadata, b"found": json.dumps(found)}
     pq.write_table(kept.replace_schema_metadata(metadata), own.folder / ANALYSIS)
-    analysed(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(counted))
     pq.write_table(kept.select(["total"]), own.folder / ANALYSIS)
-    analysed(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(counted))
     assert counted == ["own"] * 3
 
 
@@ -185,7 +187,7 @@ def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None
     list_runs([(load_run(folder), folder)], tmp_path)
     manifest = check_run(folder).manifest or ""
     run = RunOnDisk.open(folder)
-    analysis = analysed(Placed(run, folder, manifest), analyse=_noting(counted))
+    analysis = cached_analysis(StoredRun(run, folder, manifest), analyse=_noting(counted))
     assert charts_of(analysis)
     assert analysis.stragglers[0].ranks == (3,)
     assert not counted
@@ -201,15 +203,15 @@ def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None
 def test_small_runs_leave_no_memory(tmp_path: Path) -> None:
     own = _placed(tmp_path, Job(run_id="own"))
     assert own.folder is not None
-    analysed(own)
+    cached_analysis(own)
     assert not (own.folder / ANALYSIS).exists()
 
 
 def test_collecting_leaves_what_it_found(tmp_path: Path, counted: list[str]) -> None:
     folder = save_run(simulate(Job(run_id="own")).run, tmp_path)
     list_runs([(load_run(folder), folder)], tmp_path)
-    own = Placed(load_run(folder), folder, check_run(folder).manifest or "")
-    analysed(own, analyse=_noting(counted))
+    own = StoredRun(load_run(folder), folder, check_run(folder).manifest or "")
+    cached_analysis(own, analyse=_noting(counted))
     assert not counted
 
 

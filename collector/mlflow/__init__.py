@@ -1,5 +1,5 @@
-"""MLflow: step logs as a run's artifacts, and what was found on the run's own page.
+"""Upload step logs to MLflow runs, and read them back.
 
-``process.py`` runs beside training: it and what it imports need nothing but the standard library and
-mlflow, and Python 3.8.
+``process.py`` runs next to training: it and its imports need only Python 3.8, the standard library and
+mlflow.
 """

@@ -1,4 +1,4 @@
-"""What a run has that has no logs, in words."""
+"""Describe the contents of a run without logs."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Iterable
 _MOST_NAMES = 5
 
 
-def no_logs(
+def no_logs_message(
     where: str, artifacts: int, possible_logs: int, metrics: Iterable[str], params: Iterable[str]
 ) -> str:
-    """One sentence: what the run has instead, and how logs get there.
+    """Return a message that lists what the run has instead, and says how to add logs.
 
     Args:
         where: the run.
-        artifacts: how many files it has that are no logs.
-        possible_logs: how many of them may have been some.
-        metrics: names of them.
-        params: the same.
+        artifacts: the number of artifacts.
+        possible_logs: the number of artifacts that were tried as logs.
+        metrics: the names of its metrics.
+        params: the names of its parameters.
     """
-    kind = "none of them a log" if possible_logs else "weights or pictures"
+    kind = "none of them a log" if possible_logs else "weights or images"
     has = [
         f"{artifacts} artifact(s), {kind}" if artifacts else "no artifacts",
-        _counted("metric", metrics),
-        _counted("param", params),
+        _count("metric", metrics),
+        _count("param", params),
     ]
     return (
         f"{where}: there is no step log in this run: it has {', '.join(has)}. Give StepLogger its id, "
-        f"or upload logs that are elsewhere: stallscope collect FOLDER --to {where}"
+        f"or upload existing logs: stallscope collect FOLDER --to {where}"
     )
 
 
-def _counted(kind: str, names: Iterable[str]) -> str:
+def _count(kind: str, names: Iterable[str]) -> str:
     found = sorted(names)
     if not found:
         return f"no {kind}s"

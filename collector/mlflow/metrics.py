@@ -1,4 +1,4 @@
-"""What MLflow itself knows of a run, as one file beside the run's artifacts: metrics with their times.
+"""Read MLflow's record of a run, and present it as a file among the run's artifacts.
 
 {"stallscope_mlflow": 1, "run_id": …, "start_ms": …, "params": {…},
  "metrics": {"loss": [[milliseconds since 1970, step, value], …], …},
@@ -18,71 +18,70 @@ from stallscope.errors import NotFoundError, StallscopeError
 
 from ..sources.base import SourceFile
 from ..sources.chunk_names import FOLDER
-from .client import MlflowRun, sentences
-from .contents import no_logs
-from .system_metrics import PREFIX, Times, histories_of
+from .client import MlflowRun, convert_errors
+from .contents import no_logs_message
+from .system_metrics import PREFIX, Times, read_histories
 
 BEGINNING = b'{"stallscope_mlflow": 1,'
 NAME = "metrics.mlflow.json"
-# Each is a request of its own, and one metric of training and one of validation are enough.
+# Each history is a request, and one metric of training and one of validation are enough.
 _MOST_HISTORIES = 16
-# What MLflow measures of the machine, and what Stallscope has written itself.
+# System metrics, and the metrics that Stallscope has written.
 _NOT_OF_TRAINING = (PREFIX, f"{FOLDER}.")
-# Names that say at which epoch or step something was, or that training logs first of all.
-_TELLING = ("epoch", "loss", "step")
+# Names of metrics that training logs per epoch or step.
+_PREFERRED = ("epoch", "loss", "step")
 
-#: Values of a metric: milliseconds since 1970, step, value.
+#: The values of a metric: milliseconds since 1970, step, value.
 History = Sequence[tuple[int, int, float]]
 
 
 @dataclass(frozen=True)
-class KnownRun:
-    """What MLflow knows of a run."""
+class MlflowRecord:
+    """MLflow's record of a run."""
 
     where: str
     run_id: str
     run_name: str
-    #: As MLflow writes it: RUNNING, FINISHED, FAILED, KILLED.
+    #: MLflow's status: RUNNING, FINISHED, FAILED, KILLED.
     status: str
     start_ms: int | None
     end_ms: int | None
     params: Mapping[str, str]
-    #: What autologging wrote of the data that was trained on.
+    #: The description of the training data by autologging.
     training_data: Mapping[str, Any]
     metrics: Mapping[str, History]
-    #: All of them, also those whose histories were not asked for.
+    #: The names of all metrics, including those without a history here.
     metric_names: Sequence[str]
-    #: How many artifacts there are, and how many of them may be logs.
+    #: The number of artifacts, and of those that may be logs.
     artifacts: int
     possible_logs: int
-    #: What MLflow measured of machines.
+    #: Measurements of machines.
     system_metrics: Mapping[str, Times] = field(default_factory=dict)
-    #: How many of those there are whose histories were not asked for.
+    #: The number of system metrics without a history here.
     system_metrics_left_out: int = 0
-    #: Why none of them was read; None where there was no trouble.
+    #: The error of reading system metrics; None without an error.
     system_metrics_trouble: str | None = None
 
 
-def known_run(run: MlflowRun, artifacts: int, possible_logs: int) -> KnownRun:
-    """What a server knows of a run.
+def read_record(run: MlflowRun, artifacts: int, possible_logs: int) -> MlflowRecord:
+    """Read a server's record of a run.
 
     Raises:
-        NotFoundError, UnreadableError: if it does not tell the histories of metrics.
+        NotFoundError, UnreadableError: if the histories of metrics cannot be read.
     """
-    return _known(run, artifacts, possible_logs, worth_reading(run.run.data.metrics))
+    return _read_record(run, artifacts, possible_logs, metrics_to_read(run.run.data.metrics))
 
 
-def of_machines(run: MlflowRun) -> list[SourceFile]:
-    """The file with what MLflow measured of machines, for a run that has step logs: they tell all else.
-
-    Nothing where MLflow has measured nothing.
-    """
+def system_metrics_files(run: MlflowRun) -> list[SourceFile]:
+    """Return the file with MLflow's system metrics for a run with step logs; nothing without metrics."""
     if not any(name.startswith(PREFIX) for name in run.run.data.metrics):
         return []
-    return [file_of(_known(run, artifacts=0, possible_logs=0, names=()))]
+    return [record_file(_read_record(run, artifacts=0, possible_logs=0, names=()))]
 
 
-def _known(run: MlflowRun, artifacts: int, possible_logs: int, names: Sequence[str]) -> KnownRun:
+def _read_record(
+    run: MlflowRun, artifacts: int, possible_logs: int, names: Sequence[str]
+) -> MlflowRecord:
     info, data = run.run.info, run.run.data
 
     def history(name: str) -> History:
@@ -91,18 +90,18 @@ def _known(run: MlflowRun, artifacts: int, possible_logs: int, names: Sequence[s
             for one in run.client.get_metric_history(run.id, name)
         ]
 
-    with sentences(run.where):
+    with convert_errors(run.where):
         histories = {name: history(name) for name in names}
-    # Steps and epochs are what a run is about: it is read without its machines' metrics, too.
-    trouble = None
-    machines: Mapping[str, Times] = {}
-    left_out = 0
+    # A run can be analysed without system metrics.
+    system_metrics_error = None
+    system_metrics: Mapping[str, Times] = {}
+    system_metrics_skipped = 0
     try:
-        with sentences(run.where):
-            machines, left_out = histories_of(data.metrics, history)
+        with convert_errors(run.where):
+            system_metrics, system_metrics_skipped = read_histories(data.metrics, history)
     except StallscopeError as error:
-        trouble = str(error)
-    return KnownRun(
+        system_metrics_error = str(error)
+    return MlflowRecord(
         where=run.where,
         run_id=run.id,
         run_name=info.run_name or run.id,
@@ -115,55 +114,57 @@ def _known(run: MlflowRun, artifacts: int, possible_logs: int, names: Sequence[s
         metric_names=sorted(data.metrics),
         artifacts=artifacts,
         possible_logs=possible_logs,
-        system_metrics=machines,
-        system_metrics_left_out=left_out,
-        system_metrics_trouble=trouble,
+        system_metrics=system_metrics,
+        system_metrics_left_out=system_metrics_skipped,
+        system_metrics_trouble=system_metrics_error,
     )
 
 
-def worth_reading(names: Iterable[str]) -> list[str]:
-    """The metrics whose histories may tell when epochs or steps ended, those that do best first."""
+def metrics_to_read(names: Iterable[str]) -> list[str]:
+    """Choose the metrics whose histories may show the ends of epochs or steps, the best first."""
     own = [name for name in names if not name.startswith(_NOT_OF_TRAINING)]
-    own.sort(key=lambda name: (not any(word in name.lower() for word in _TELLING), name))
+    own.sort(key=lambda name: (not any(word in name.lower() for word in _PREFERRED), name))
     return own[:_MOST_HISTORIES]
 
 
-def as_file(known: KnownRun) -> SourceFile:
-    """What is known, as a file among the run's logs.
+def checked_record_file(record: MlflowRecord) -> SourceFile:
+    """Return the record as a file among the run's logs.
 
     Raises:
-        NotFoundError: if there is nothing that may tell times, neither logs nor metrics.
+        NotFoundError: if the run has neither possible logs nor metrics.
     """
-    if not known.possible_logs and not known.metrics:
-        names = known.metric_names
-        raise NotFoundError(no_logs(known.where, known.artifacts, 0, names, known.params))
-    return file_of(known)
+    if not record.possible_logs and not record.metrics:
+        names = record.metric_names
+        raise NotFoundError(
+            no_logs_message(record.where, record.artifacts, 0, names, record.params)
+        )
+    return record_file(record)
 
 
-def file_of(known: KnownRun) -> SourceFile:
-    """What is known, as a file among the run's logs, whatever it is."""
-    metrics = {name: _finite(history) for name, history in sorted(known.metrics.items())}
-    told = {"stallscope_mlflow": 1, **vars(known), "metrics": metrics}
-    data = json.dumps(told, default=str).encode()
+def record_file(record: MlflowRecord) -> SourceFile:
+    """Return the record as a file among the run's logs, without checking it."""
+    metrics = {name: _finite(history) for name, history in sorted(record.metrics.items())}
+    content = {"stallscope_mlflow": 1, **vars(record), "metrics": metrics}
+    data = json.dumps(content, default=str).encode()
     return SourceFile(
         name=NAME,
-        where=f"{known.where}/{NAME}",
+        where=f"{record.where}/{NAME}",
         size=len(data),
         version=hashlib.sha256(data).hexdigest()[:16],
-        reads=lambda start, end: data[start:end],
+        read_range=lambda start, end: data[start:end],
     )
 
 
 def _training_data(run: Any) -> dict[str, Any]:
-    """What autologging wrote of the data that was trained on; nothing where it did not."""
+    """Return autologging's description of the training data, if there is one."""
     inputs = getattr(run, "inputs", None)
     for one in inputs.dataset_inputs if inputs is not None else ():
         if any(tag.value == "train" for tag in one.tags):
-            return _described(one.dataset.profile)
+            return _parse_profile(one.dataset.profile)
     return {}
 
 
-def _described(profile: str | None) -> dict[str, Any]:
+def _parse_profile(profile: str | None) -> dict[str, Any]:
     try:
         content = json.loads(profile or "{}")
     except ValueError:
@@ -172,5 +173,5 @@ def _described(profile: str | None) -> dict[str, Any]:
 
 
 def _finite(history: History) -> list[tuple[int, int, float | None]]:
-    """JSON knows no other numbers; a loss may be any."""
+    """Replace infinite values and NaN by None, because JSON does not support them."""
     return [(ms, step, value if math.isfinite(value) else None) for ms, step, value in history]

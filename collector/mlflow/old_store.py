@@ -1,4 +1,4 @@
-"""The folder ``mlruns`` of older MLflows, which MLflow 3 does not open: read without it.
+"""Read the folder ``mlruns`` of older MLflow versions, which MLflow 3 cannot open.
 
 mlruns/EXPERIMENT/meta.yaml
                   RUN_ID/meta.yaml
@@ -24,18 +24,18 @@ from ..sources.base import SourceFile
 from ..sources.chunk_names import LOGS
 from ..sources.files import Files
 from .artifacts import logs_among
-from .metrics import History, KnownRun, as_file, file_of, worth_reading
-from .system_metrics import histories_of
+from .metrics import History, MlflowRecord, checked_record_file, metrics_to_read, record_file
+from .system_metrics import read_histories
 
 _DEFAULT = "mlruns"
 _META = "meta.yaml"
-# How a run's status is written there.
+# The codes of a run's status.
 _STATUS = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 
 
 @dataclass(frozen=True)
 class OldRun:
-    """A run in such a folder."""
+    """A run in a folder ``mlruns``."""
 
     folder: Path
     experiment: str
@@ -63,35 +63,37 @@ class OldRun:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """The last value of each."""
+        """Return the last value of each metric."""
         return {name: _last_value(text) for name, text in self._texts("metrics") if text.strip()}
 
     def logs(self) -> list[SourceFile]:
-        """Its logs, or else what may be some and what is known of the run.
+        """Return the run's logs, or else its possible logs and MLflow's record of it.
 
         Raises:
-            NotFoundError: if it has neither logs nor metrics, with what it has instead.
+            NotFoundError: if it has neither logs nor metrics; the message lists what it has.
             UnreadableError: if its artifacts are elsewhere and cannot be reached.
         """
-        beside = self.folder / "artifacts"
-        # Where the folder was moved, the address in it is still the old one.
-        place = str(beside) if beside.is_dir() else str(self.meta.get("artifact_uri") or beside)
+        local = self.folder / "artifacts"
+        # If the folder was moved, its artifact URI is outdated.
+        place = str(local) if local.is_dir() else str(self.meta.get("artifact_uri") or local)
         artifacts = Files(place).files()
         logs = logs_among(artifacts)
         if any(one.name.startswith(f"{LOGS}/") for one in artifacts):
-            known = self._known(0, 0, ())
-            return [*logs, *([file_of(known)] if known.system_metrics else [])]
-        known = self._known(len(artifacts), len(logs), worth_reading(self.metrics))
-        return [*logs, as_file(known)]
+            record = self._read_record(0, 0, ())
+            return [*logs, *([record_file(record)] if record.system_metrics else [])]
+        record = self._read_record(len(artifacts), len(logs), metrics_to_read(self.metrics))
+        return [*logs, checked_record_file(record)]
 
-    def _known(self, artifacts: int, possible_logs: int, names: Iterable[str]) -> KnownRun:
+    def _read_record(
+        self, artifacts: int, possible_logs: int, names: Iterable[str]
+    ) -> MlflowRecord:
         texts = dict(self._texts("metrics"))
 
         def history(name: str) -> History:
             return _history(texts[name])
 
-        machines, left_out = histories_of(texts, history)
-        return KnownRun(
+        system_metrics, skipped = read_histories(texts, history)
+        return MlflowRecord(
             where=self.where,
             run_id=self.id,
             run_name=self.name,
@@ -104,12 +106,12 @@ class OldRun:
             metric_names=sorted(self.metrics),
             artifacts=artifacts,
             possible_logs=possible_logs,
-            system_metrics=machines,
-            system_metrics_left_out=left_out,
+            system_metrics=system_metrics,
+            system_metrics_left_out=skipped,
         )
 
     def _texts(self, kind: str) -> Iterator[tuple[str, str]]:
-        """Names, which may hold slashes, and contents of the files of a kind."""
+        """Yield the name and content of each file of a kind; names may have slashes."""
         folder = self.folder / kind
         for path in sorted(folder.rglob("*")):
             if path.is_file():
@@ -124,22 +126,22 @@ class OldStore:
 
     @classmethod
     def in_use(cls) -> OldStore | None:
-        """The folder that MLflow would look into; None where that is no such folder."""
+        """Return the store that MLflow would use; None if that is not a folder ``mlruns``."""
         uri = os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT
         folder = Path(url2pathname(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
         return cls(folder) if is_old_store(folder) else None
 
     def runs(self) -> list[OldRun]:
-        """All runs that were not deleted, by experiment and id.
+        """Return all runs that were not deleted, by experiment and id.
 
         Raises:
-            MissingExtraError: without the package that reads YAML.
+            MissingExtraError: if PyYAML is not installed.
         """
         found = (_run(meta.parent) for meta in sorted(self.folder.glob(f"*/*/{_META}")))
         return [run for run in found if run is not None]
 
     def run(self, run_id: str) -> OldRun:
-        """The run of that id.
+        """Return the run of that id.
 
         Raises:
             NotFoundError: if there is none.
@@ -153,12 +155,12 @@ class OldStore:
 
 
 def is_old_store(folder: Path) -> bool:
-    """Whether a folder is one that an older MLflow kept its runs in."""
+    """Whether a folder is a store of an older MLflow."""
     return folder.is_dir() and any(folder.glob(f"*/{_META}"))
 
 
 def _run(folder: Path) -> OldRun | None:
-    """The run in a folder; None where it was deleted, or is no run."""
+    """Return the run in a folder; None if it was deleted, or the folder is not a run."""
     meta = _yaml(folder / _META)
     if "run_id" not in meta or meta.get("lifecycle_stage") == "deleted":
         return None
@@ -175,12 +177,12 @@ def _yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UnreadableError(f"{path}: cannot be read as what MLflow has written") from error
+        raise UnreadableError(f"{path}: not a valid file of MLflow") from error
     return content if isinstance(content, dict) else {}
 
 
 def _history(text: str) -> History:
-    """The values in a metric's file; lines that are none are left out."""
+    """Parse the values in a metric's file; skip invalid lines."""
     values = []
     for line in text.splitlines():
         fields = line.split()
@@ -192,7 +194,7 @@ def _history(text: str) -> History:
 
 
 def _last_value(text: str) -> float:
-    """The value in the last line of a metric's file."""
+    """Return the value in the last line of a metric's file."""
     fields = text.strip().splitlines()[-1].split()
     try:
         return float(fields[1])

@@ -1,4 +1,4 @@
-"""Runs of an experiment that a filter of MLflow's picks."""
+"""Search the runs of an experiment with an MLflow filter."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from typing import Any
 
 from stallscope.errors import NotFoundError, UsageError
 
-from .client import first_line, hurried, mlflow_client, sentences
+from .client import convert_errors, first_line, mlflow_client, short_timeout
 
-# What the server gives at once; it takes no more than 50,000.
+# Runs per request; the server allows at most 50,000.
 _PAGE = 1_000
 _MOST_NAMES = 10
 
 
 def find_runs(experiment: str, filter_string: str = "") -> list[str]:
-    """The ids of the runs that are picked, the newest first.
+    """Return the ids of the matching runs, the newest first.
 
     Args:
         experiment: the name of an experiment.
-        filter_string: in MLflow's words, such as ``metrics.`stallscope.input_share` > 0.2``.
+        filter_string: an MLflow filter, such as ``metrics.`stallscope.input_share` > 0.2``.
 
     Raises:
-        MissingExtraError: without mlflow.
-        NotFoundError: if there is no such experiment, or no run in it that the filter picks.
-        UsageError: if MLflow does not understand the filter.
-        UnreadableError: if the server cannot be asked.
+        MissingExtraError: if mlflow is not installed.
+        NotFoundError: if there is no such experiment, or no matching run in it.
+        UsageError: if MLflow rejects the filter.
+        UnreadableError: if the server cannot be reached.
     """
     return [run.info.run_id for run in search_runs(experiment, filter_string)]
 
 
 def search_runs(experiment: str, filter_string: str = "") -> list[Any]:
-    """The runs that are picked as MLflow's own objects: with tags and metrics, without artifacts.
+    """Return the matching runs as MLflow's objects, with tags and metrics.
 
     Raises:
-        MissingExtraError, NotFoundError, UsageError, UnreadableError: as ``find_runs``.
+        MissingExtraError, NotFoundError, UsageError, UnreadableError: see ``find_runs``.
     """
     client = mlflow_client()
     where = f"the MLflow experiment {experiment!r}"
-    with hurried(), sentences(where):
+    with short_timeout(), convert_errors(where):
         found = client.get_experiment_by_name(experiment)
         if found is None:
-            raise NotFoundError(f"{where} is not there; there are {_names(client)}")
+            raise NotFoundError(f"{where} does not exist; there are {_names(client)}")
     runs: list[Any] = []
     token = None
     while True:
-        with sentences(where), _understood(filter_string):
+        with convert_errors(where), _convert_filter_errors(filter_string):
             page = client.search_runs(
                 [found.experiment_id], filter_string, max_results=_PAGE, page_token=token
             )
@@ -55,23 +55,26 @@ def search_runs(experiment: str, filter_string: str = "") -> list[Any]:
         if not token:
             break
     if not runs:
-        picked = f" that the filter {filter_string} picks" if filter_string else ""
-        raise NotFoundError(f"{where} has no run{picked}")
+        filtered = f" that matches the filter {filter_string}" if filter_string else ""
+        raise NotFoundError(f"{where} has no run{filtered}")
     return runs
 
 
 @contextmanager
-def _understood(filter_string: str) -> Iterator[None]:
-    """
+def _convert_filter_errors(filter_string: str) -> Iterator[None]:
+    """Convert MLflow's error for an invalid filter.
+
     Raises:
-        UsageError: if MLflow does not understand the filter.
+        UsageError: if MLflow rejects the filter.
     """
     try:
         yield
     except Exception as error:
         if getattr(error, "error_code", "") != "INVALID_PARAMETER_VALUE":
             raise
-        raise UsageError(f"--filter {filter_string!r}: MLflow says: {first_line(error)}") from error
+        raise UsageError(
+            f"--filter {filter_string!r}: MLflow reports: {first_line(error)}"
+        ) from error
 
 
 def _names(client: Any) -> str:

@@ -1,6 +1,4 @@
-"""The logs of an MLflow run: those that recorders uploaded, otherwise all of its artifacts, and what
-MLflow itself knows of it.
-"""
+"""Read the logs of an MLflow run: uploaded step logs, or else all artifacts and MLflow's record."""
 
 from __future__ import annotations
 
@@ -10,25 +8,25 @@ from itertools import chain
 
 from ..sources.base import Source, SourceFile
 from ..sources.chunk_names import LOGS
-from ..sources.copies import Copies
+from ..sources.copies import LocalCopies
 from .artifacts import logs_among
 from .client import Artifact, MlflowRun
-from .metrics import as_file, known_run, of_machines
+from .metrics import checked_record_file, read_record, system_metrics_files
 from .old_store import OldStore
 
-# A folder per log, and many logs.
+# Folders listed in parallel; there is one per log.
 _AT_ONCE = 8
-# Deep enough for whatever a training logs.
+# Deeper than the folders of any training.
 _DEEPEST = 12
 
 
 class MlflowArtifacts(Source):
-    """The logs of one run, found by MLFLOW_TRACKING_URI and MLflow's own credentials."""
+    """The logs of a run, found by MLFLOW_TRACKING_URI and MLflow's credentials."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self.where = f"mlflow:{run_id}"
-        self._copies = Copies("mlflow")
+        self._copies = LocalCopies("mlflow")
 
     def files(self) -> list[SourceFile]:
         old = OldStore.in_use()
@@ -38,22 +36,24 @@ class MlflowArtifacts(Source):
         artifacts = _below(run, LOGS) or _below(run, "")
         logs = logs_among([self._file(run, artifact) for artifact in artifacts])
         if any(one.path.startswith(f"{LOGS}/") for one in artifacts):
-            return [*logs, *of_machines(run)]
-        return [*logs, as_file(known_run(run, len(artifacts), len(logs)))]
+            return [*logs, *system_metrics_files(run)]
+        return [*logs, checked_record_file(read_record(run, len(artifacts), len(logs)))]
 
     def _file(self, run: MlflowRun, artifact: Artifact) -> SourceFile:
         return SourceFile(
             name=artifact.path,
             where=f"{self.where}/{artifact.path}",
             size=artifact.size,
-            # Artifacts have no times: one that was replaced by one of its size is not noticed.
+            # Artifacts have no timestamps: a replacement of the same size goes unnoticed.
             version=str(artifact.size),
-            reads=partial(self._copies.read, artifact.path, partial(run.download, artifact.path)),
+            read_range=partial(
+                self._copies.read, artifact.path, partial(run.download, artifact.path)
+            ),
         )
 
 
 def _below(run: MlflowRun, folder: str) -> list[Artifact]:
-    """All files below a folder of artifacts."""
+    """List all files below a folder of artifacts."""
     files: list[Artifact] = []
     folders = [folder]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -1,6 +1,6 @@
-"""What MLflow measures of machines while a run trains: ``mlflow.enable_system_metrics_logging()``.
+"""Read MLflow's system metrics (``mlflow.enable_system_metrics_logging()``).
 
-Names are ``system/gpu_0_utilization_percentage``, or ``system/NODE/…`` where nodes are distinguished.
+Names are ``system/gpu_0_utilization_percentage``, or ``system/NODE/…`` with several nodes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 PREFIX = "system/"
 
-#: When values were logged, milliseconds since 1970, and the values.
+#: Timestamps, milliseconds since 1970, and values.
 Times = tuple[Sequence[int], Sequence[float]]
-#: Gives a metric's values by its name: milliseconds since 1970, step, value.
+#: Returns a metric's values by its name: milliseconds since 1970, step, value.
 Read = Callable[[str], Sequence[tuple[int, int, float]]]
 
-# Each is a request of its own, or several: one quantity of 64 GPUs, or all that MLflow measures of a
-# machine with eight.
+# Each history takes a request or more: this is one quantity of 64 GPUs, or all metrics of a machine with
+# eight GPUs.
 _MOST_HISTORIES = 64
-# 40 MB in the file. Every ten seconds for a day is 8,640.
+# 40 MB in the file. A metric has 8,640 values per day.
 _MOST_VALUES = 2_000_000
 _AT_ONCE = 8
-# What tells most of where time went comes first.
+# The most useful metrics come first.
 _FIRST = (
     re.compile(r"gpu_[0-9]+_utilization"),
     re.compile(r"cpu_utilization"),
@@ -35,19 +35,19 @@ _FIRST = (
 _DIGITS = re.compile(r"([0-9]+)")
 
 
-def histories_of(names: Iterable[str], read: Read) -> tuple[dict[str, Times], int]:
-    """The histories of what machines measured, and how many of them were left out: there is a bound.
+def read_histories(names: Iterable[str], read: Read) -> tuple[dict[str, Times], int]:
+    """Read the histories of system metrics; also return how many were left out to bound the size.
 
     Args:
-        names: of all metrics of a run.
-        read: is called by several threads at once.
+        names: the names of all metrics of a run.
+        read: reads a history; several threads call it.
     """
-    own = sorted((name for name in names if name.startswith(PREFIX)), key=_worth)
+    own = sorted((name for name in names if name.startswith(PREFIX)), key=_sort_key)
     found: dict[str, Times] = {}
     values = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for begin in range(0, min(len(own), _MOST_HISTORIES), _AT_ONCE):
-            some = own[begin : begin + _AT_ONCE]
+        for start in range(0, min(len(own), _MOST_HISTORIES), _AT_ONCE):
+            some = own[start : start + _AT_ONCE]
             for name, history in zip(some, pool.map(read, some), strict=True):
                 values += len(history)
                 if values > _MOST_VALUES:
@@ -56,8 +56,8 @@ def histories_of(names: Iterable[str], read: Read) -> tuple[dict[str, Times], in
     return found, len(own) - len(found)
 
 
-def _worth(name: str) -> tuple[int, list[tuple[int, str]]]:
-    """The most telling first, numbers in names in their order."""
+def _sort_key(name: str) -> tuple[int, list[tuple[int, str]]]:
+    """Sort by usefulness, then by name with numbers in numeric order."""
     last = name.rpartition("/")[2]
     rank = next((at for at, form in enumerate(_FIRST) if form.match(last)), len(_FIRST))
     parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name)]
@@ -65,6 +65,6 @@ def _worth(name: str) -> tuple[int, list[tuple[int, str]]]:
 
 
 def _times(history: Sequence[tuple[int, int, float]]) -> Times:
-    """Without the steps, which count nothing but values; JSON knows no numbers that are not finite."""
+    """Drop the steps, which only count values, and values that JSON does not support."""
     known = sorted((ms, value) for ms, _, value in history if math.isfinite(value))
     return [ms for ms, _ in known], [value for _, value in known]

@@ -1,4 +1,4 @@
-"""Logs to a run afterwards: what it has already is not sent again."""
+"""Upload logs to a run after training; skip bytes that the run already has."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 
 from stallscope.errors import NotFoundError
 
-from ..sources.base import SourceFile, lies_beside_logs
+from ..sources.base import SourceFile, is_companion_file
 from ..sources.files import Files
 from .chunks import LogUpload
 from .client import MlflowRun
 
-# Logs are many and their chunks small: servers take several at once.
+# Logs are uploaded in parallel, because there are many small chunks.
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What went to a run."""
+    """The result of an upload."""
 
-    #: Logs that were found, and those of them that the run had in full already.
+    #: The number of logs, and of those that the run already had completely.
     logs: int
     unchanged: int
-    #: Bytes that were sent.
+    #: The number of uploaded bytes.
     size: int
 
 
@@ -35,7 +35,7 @@ def upload_folder(
     run_id: str,
     progress: Callable[[str, int], None] = lambda _name, _size: None,
 ) -> Uploaded:
-    """Upload what a run lacks of the logs in a folder; see ``upload_files``."""
+    """Upload the new bytes of the logs in a folder; see ``upload_files``."""
     files = Files(str(folder))
     return upload_files(files.where, files.files(), run_id, progress)
 
@@ -46,19 +46,19 @@ def upload_files(
     run_id: str,
     progress: Callable[[str, int], None] = lambda _name, _size: None,
 ) -> Uploaded:
-    """Upload what a run lacks of these logs; doing it again sends nothing.
+    """Upload the bytes of these logs that the run lacks.
 
     Args:
-        where: the place that they are from, for messages.
-        progress: called with the name of each log and the bytes that were sent of it, from any thread.
+        where: the place of the logs, for messages.
+        progress: called with the name of each log and its number of uploaded bytes, from any thread.
 
     Raises:
-        MissingExtraError: without mlflow.
+        MissingExtraError: if mlflow is not installed.
         NotFoundError: if there are no logs, or no such run.
-        UnreadableError: if the server cannot be reached or refuses; what it took stays, and the next
-            upload goes on there.
+        UnreadableError: if the server cannot be reached or denies access; the next upload continues
+            from there.
     """
-    logs = [file for file in files if not (lies_beside_logs(file.name) or _is_hidden(file.name))]
+    logs = [file for file in files if not (is_companion_file(file.name) or _is_hidden(file.name))]
     if not logs:
         raise NotFoundError(f"{where}: there are no logs to upload")
     run = MlflowRun(run_id)

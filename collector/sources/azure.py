@@ -1,6 +1,6 @@
-"""Files in Azure's Blob Storage and Data Lake Storage. The login is the one that Azure's clients find.
+"""Read files in Azure's Blob Storage and Data Lake Storage, with the login that Azure's clients find.
 
-az://container/path, abfs://container/path               in the account that the environment names
+az://container/path, abfs://container/path               in the account of the environment
 abfss://container@account.dfs.core.windows.net/path      as Spark and Hadoop write it
 """
 
@@ -16,28 +16,28 @@ from typing import Any
 
 import fsspec
 
-from .files import SILENT, Files
+from .files import TIMEOUTS, Files
 
 _FROM = (
     "AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, 'az login', "
     "or the machine's identity"
 )
 _CODE = re.compile(r"ErrorCode:(\w+)")
-# What goes wrong is said here, and not a second time by the clients.
+# The errors raised here have messages; the clients must not log them again.
 logging.getLogger("azure").addHandler(logging.NullHandler())
 
 
 class AzureFiles(Files):
-    """Files of one container."""
+    """Files of a container."""
 
-    meanings = MappingProxyType(
+    error_messages = MappingProxyType(
         {
-            **SILENT,
+            **TIMEOUTS,
             "ClientAuthenticationError": (
-                f"the key or login cannot be used ({{said}}); it comes from {_FROM}"
+                f"the key or login is invalid ({{error}}); it comes from {_FROM}"
             ),
             "ValueError": (
-                "no storage account is named, or not as Azure writes it; set AZURE_STORAGE_ACCOUNT_NAME "
+                "the storage account is missing or invalid; set AZURE_STORAGE_ACCOUNT_NAME "
                 "or AZURE_STORAGE_CONNECTION_STRING, or write "
                 "abfss://container@account.dfs.core.windows.net/path"
             ),
@@ -45,33 +45,33 @@ class AzureFiles(Files):
     )
 
     def _kind(self) -> type[fsspec.AbstractFileSystem]:
-        return _account(self.attempts, self.patience_seconds)
+        return _account(self.attempts, self.timeout_seconds)
 
     def _options(self) -> dict[str, Any]:
         # Older versions of adlfs ask anonymously by default.
         own = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
         return {**super()._options(), **own}
 
-    def only_over(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+    def conditional_options(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
         from azure.core import MatchConditions
 
         if info is None:
             return {"overwrite": False}
         return {"etag": info.get("etag"), "match_condition": MatchConditions.IfNotModified}
 
-    def _said(self, error: BaseException) -> str:
+    def describe_error(self, error: BaseException) -> str:
         if getattr(error, "status_code", None) not in (401, 403):
-            # What happened on the way is inside what the client makes of it.
-            return super()._said(getattr(error, "inner_exception", None) or error)
+            # The client wraps network errors.
+            return super().describe_error(getattr(error, "inner_exception", None) or error)
         code = _CODE.search(str(error))
         return (
-            f"access is refused ({code[1] if code else 'Forbidden'}): the key or login is wrong, has "
-            f"ended or may not do that there; it comes from {_FROM}"
+            f"access denied ({code[1] if code else 'Forbidden'}): the key or login is wrong, has "
+            f"expired or lacks the permission; it comes from {_FROM}"
         )
 
 
 @cache
-def _account(attempts: int, patience_seconds: float) -> type[fsspec.AbstractFileSystem]:
+def _account(attempts: int, timeout_seconds: float) -> type[fsspec.AbstractFileSystem]:
     from adlfs import AzureBlobFileSystem
     from azure.storage.blob.aio import BlobServiceClient, ExponentialRetry
 
@@ -81,7 +81,7 @@ def _account(attempts: int, patience_seconds: float) -> type[fsspec.AbstractFile
         def do_connect(self) -> None:
             super().do_connect()
             found = self.service_client
-            # Its own pauses between attempts are 15 s and more.
+            # By default, it pauses 15 s or more between attempts.
             retries = ExponentialRetry(
                 initial_backoff=1, increment_base=2, retry_total=attempts - 1, random_jitter_range=1
             )
@@ -89,8 +89,8 @@ def _account(attempts: int, patience_seconds: float) -> type[fsspec.AbstractFile
                 found.url,
                 credential=found.credential,
                 retry_policy=retries,
-                connection_timeout=patience_seconds,
-                read_timeout=patience_seconds,
+                connection_timeout=timeout_seconds,
+                read_timeout=timeout_seconds,
             )
 
     return Account

@@ -1,4 +1,4 @@
-"""The contract of a source: a place that has files, and what is known of each of them."""
+"""Define sources: places with files, and the metadata of each file."""
 
 from __future__ import annotations
 
@@ -10,80 +10,80 @@ from pathlib import Path
 
 from stallscope.errors import NotFoundError, UnreadableError
 
-#: Bytes of a file from a position to another one (None: its end).
-Reads = Callable[[int, "int | None"], bytes]
+#: Reads the bytes of a file from a position to another (None: its end).
+ReadRange = Callable[[int, "int | None"], bytes]
 
 
 @dataclass(frozen=True)
 class SourceFile:
     """A file at a source."""
 
-    #: Relative to what the user named, with ``/`` between folders. From outside: not to be trusted.
+    #: Relative to the user's place, with ``/`` between folders. Untrusted.
     name: str
     #: For messages, without credentials.
     where: str
     size: int
-    #: Changes when the file does: an ETag, or the time of its last change; empty where not known.
+    #: Changes when the file does: an ETag, or the modification time; empty if unknown.
     version: str
-    reads: Reads
+    read_range: ReadRange
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Its bytes, all of them unless said.
+        """Read bytes of the file; by default all.
 
         Raises:
-            NotFoundError: if it has gone.
-            UnreadableError: if the place does not give them.
+            NotFoundError: if the file was removed.
+            UnreadableError: if it cannot be read.
         """
         try:
-            return bytes(self.reads(start, end))
+            return bytes(self.read_range(start, end))
         except (NotFoundError, UnreadableError):
             raise
         except FileNotFoundError as error:
-            raise NotFoundError(f"{self.where}: the file has gone") from error
+            raise NotFoundError(f"{self.where}: the file was removed") from error
         except Exception as error:
             raise UnreadableError(f"{self.where}: cannot be read: {reason(error)}") from error
 
 
-# What the recorder writes beside its logs, and what people write about them.
-_BESIDE_LOGS = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|\..+\.unfinished")
-# Folders that a cluster's machines write to during a report, as ``mkdtemp`` ends names.
+# Files that the recorder writes next to its logs, and READMEs.
+_COMPANION_FILE = re.compile(r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|\..+\.unfinished")
+# Folders that executors write to during a report, named by ``mkdtemp``.
 _SCRATCH = re.compile(r"(.*/)?\.stallscope-spark-[a-z0-9_]{8}/")
 
 
-def lies_beside_logs(name: str) -> bool:
-    """Whether a file of this name is no log, and is meant to lie beside logs."""
+def is_companion_file(name: str) -> bool:
+    """Whether a file of this name accompanies logs and is not a log itself."""
     return (
-        _BESIDE_LOGS.fullmatch(name.rpartition("/")[2]) is not None
+        _COMPANION_FILE.fullmatch(name.rpartition("/")[2]) is not None
         or _SCRATCH.match(name) is not None
     )
 
 
 def bytes_of(path: Path, size: int, start: int, end: int | None) -> bytes:
-    """A part of a local file, of which only ``size`` bytes count."""
+    """Read a part of the first ``size`` bytes of a local file."""
     with path.open("rb") as file:
         file.seek(start)
         return file.read((size if end is None else min(end, size)) - start)
 
 
 class Source(ABC):
-    """One place that a user named. A new kind of place is one file with one subclass, listed in
+    """A place that a user named. A new kind of place is one file with one subclass, listed in
     ``registry.py``.
     """
 
-    #: What the user typed, without credentials: for messages, manifests and the catalogue.
+    #: The user's text without credentials, for messages, manifests and the catalogue.
     where: str
-    #: Whether reading it is as cheap as reading a copy: then none is made.
+    #: Whether reading the place is as cheap as reading a copy; then no copy is made.
     local: bool = False
-    #: Whether its files can be sent to other machines, which open the place themselves to read them.
-    travels: bool = False
+    #: Whether other machines can open its files.
+    portable: bool = False
 
     @abstractmethod
     def files(self) -> list[SourceFile]:
-        """All files at the place, by name.
+        """List all files at the place, by name.
 
         Raises:
             NotFoundError: if there is nothing.
-            UnreadableError: if it cannot be reached.
+            UnreadableError: if the place cannot be reached.
         """
 
 

@@ -1,12 +1,12 @@
-"""Where things are among a run's artifacts.
+"""Name and parse chunks of logs among the artifacts of an MLflow run.
 
     stallscope/logs/rank-00003.0.0.steps.csv/00000000000000000000-5f2c91aa.chunk
                                              00000000000000183492-5f2c91aa.chunk
-    stallscope/logs/again-1/…        a later log of the same name: of a job that went on elsewhere
+    stallscope/logs/again-1/…        a later log of the same name, of a job that continued elsewhere
     stallscope/report.html
 
-Artifacts cannot grow, logs do: every upload is a chunk, named by the position of its first byte in the
-log, and by the log's fingerprint, so that chunks of two logs are never joined.
+Logs grow, and artifacts cannot. So every upload is a chunk, named by the position of its first byte in
+the log, and by the log's fingerprint, so that chunks of two logs are never joined.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CHUNK = re.compile(r"(\d{20})-([0-9a-f]{8})\.chunk")
 
 
 class ChunkName(NamedTuple):
-    """What a chunk's name says."""
+    """The parts of a chunk's name."""
 
-    #: Of its first byte in the log.
+    #: The position of its first byte in the log.
     offset: int
-    #: Of the log.
+    #: The fingerprint of the log.
     fingerprint: str
 
     def __str__(self) -> str:
@@ -34,33 +34,36 @@ class ChunkName(NamedTuple):
 
 
 def chunk_name(text: str) -> ChunkName | None:
-    """What the name of a file says of a chunk; None where it is none."""
+    """Parse the name of a chunk; return None for other files."""
     found = _CHUNK.fullmatch(text)
     return ChunkName(int(found.group(1)), found.group(2)) if found else None
 
 
 def fingerprint(first_line: bytes) -> str:
-    """What tells logs of one name apart: their first lines hold process, host and time."""
+    """Return a fingerprint of a log's first line, which has process, host and time."""
     return hashlib.sha256(first_line).hexdigest()[:8]
 
 
 def log_folder(name: str, again: int) -> str:
-    """The folder of a log's chunks; ``again`` counts the logs of that name."""
+    """Return the folder of a log's chunks; ``again`` counts the earlier logs of that name."""
     return f"{LOGS}/again-{again}/{name}" if again else f"{LOGS}/{name}"
 
 
 class Part(NamedTuple):
-    """The bytes of a log, from ``begin`` to ``end``, that are taken from the chunk of this index."""
+    """The bytes of a log, from ``start`` to ``end``, that come from the chunk of this index."""
 
     chunk: int
-    begin: int
+    start: int
     end: int
 
 
-def joint(chunks: Sequence[tuple[int, int]]) -> list[Part]:
-    """How chunks, given as offset and size, make up a log: none of its bytes twice, none skipped.
+def join_parts(chunks: Sequence[tuple[int, int]]) -> list[Part]:
+    """Return the parts of chunks that make up a log, without overlaps or gaps.
 
-    What comes after a gap is left out; a chunk that was uploaded again may overlap the others.
+    Bytes after a gap are left out. Chunks that were uploaded again may overlap others.
+
+    Args:
+        chunks: offset and size of each chunk.
     """
     parts: list[Part] = []
     end = 0
@@ -73,6 +76,6 @@ def joint(chunks: Sequence[tuple[int, int]]) -> list[Part]:
     return parts
 
 
-def length(chunks: Sequence[tuple[int, int]]) -> int:
-    """Bytes of a log that its chunks hold, from its beginning."""
-    return max([0, *(part.end for part in joint(chunks))])
+def joined_length(chunks: Sequence[tuple[int, int]]) -> int:
+    """Return the number of bytes from the log's start that its chunks have without a gap."""
+    return max([0, *(part.end for part in join_parts(chunks))])

@@ -1,4 +1,4 @@
-"""Far files on this machine's disk while they are read, for places that give them as wholes only."""
+"""Copy remote files to a local disk while they are read, for places without range requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 Download = Callable[[Path], object]
 
 
-class Copies:
-    """The copies of one place's files. They go when they were read to their ends, or with the place.
+class LocalCopies:
+    """The local copies of one place's files, removed when they were read to the end, or with the place.
 
     Args:
-        kind: of place, in the folder's name.
+        kind: the kind of place, used in the folder's name.
     """
 
     def __init__(self, kind: str) -> None:
@@ -29,35 +29,35 @@ class Copies:
         self._lock = threading.Lock()
 
     def has(self, path: str) -> bool:
-        """Whether there is a copy of a file."""
+        """Whether a file has a copy."""
         return self._local(path).exists()
 
     def forget(self, path: str) -> None:
-        """A file may have changed since: the next one who wants it gets it anew."""
+        """Remove the copy of a file, which may have changed."""
         self._local(path).unlink(missing_ok=True)
 
     def size(self, path: str, download: Download) -> int:
-        """How many bytes a file has; there is a copy of it then."""
-        return self._brought(path, download).stat().st_size
+        """Copy a file; return its size."""
+        return self._download(path, download).stat().st_size
 
     def read(self, path: str, download: Download, start: int, end: int | None) -> bytes:
-        """Bytes of a file from a position to another one (None: its end).
+        """Read the bytes of a file from a position to another (None: its end).
 
         Args:
-            path: what the file is called at the place.
-            download: brings it where there is no copy yet.
+            path: the file's path at the place.
+            download: downloads the file if it has no copy.
         """
-        local = self._brought(path, download)
+        local = self._download(path, download)
         with local.open("rb") as file:
             size = file.seek(0, io.SEEK_END)
             file.seek(start)
             data = file.read(-1 if end is None else end - start)
         if end is None or end >= size:
-            # Read to its end: it is not needed any more.
+            # A copy that was read to the end is not needed any more.
             local.unlink(missing_ok=True)
         return data
 
-    def _brought(self, path: str, download: Download) -> Path:
+    def _download(self, path: str, download: Download) -> Path:
         local = self._local(path)
         if not local.exists():
             descriptor, name = tempfile.mkstemp(".part", dir=local.parent)

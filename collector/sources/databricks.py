@@ -1,12 +1,12 @@
-"""Logs in a Databricks workspace: what the log delivery of clusters has put down, and any other path.
+"""Read logs in a Databricks workspace: those that clusters deliver, and any other path.
 
-    databricks:job/RUN_ID           the clusters that a run of a job has used
+    databricks:job/RUN_ID           the clusters of a job run
     databricks:cluster/CLUSTER_ID   one cluster
     dbfs:/path, /Volumes/…          a folder or a file on DBFS or on a volume
 
-Which workspace and whose rights are what Databricks' own SDK finds: its variables of the environment,
-``~/.databrickscfg``, the machine's identity. Where clusters deliver into a bucket, that is read as every
-bucket is, with the user's own keys.
+Databricks' SDK finds the workspace and the credentials: in environment variables, in
+``~/.databrickscfg`` or in the machine's identity. Logs that clusters deliver to a bucket are read with
+the user's keys of the bucket.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -38,91 +39,91 @@ from .spark_layout import is_event_log
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
-_NAMED = re.compile(r"databricks:(?:job/(?P<run>\d+)|cluster/(?P<cluster>[\w.-]+))")
-# So much at once, says the API of DBFS.
+_RESOURCE = re.compile(r"databricks:(?:job/(?P<run>\d+)|cluster/(?P<cluster>[\w.-]+))")
+# The largest request that the DBFS API allows.
 _DBFS_BLOCK = 1 << 20
-# A folder per executor, and many executors.
+# Folders listed in parallel; there is one per executor.
 _AT_ONCE = 8
 # Deep enough for any real folder.
 _DEEPEST = 12
-# The SDK tries again by itself; a workspace that does not answer for so long is not there.
+# The SDK retries for this long.
 _RETRY_SECONDS = 30
-# What goes wrong is said here, and not a second time by the SDK.
+# The errors raised here have messages; the SDK must not log them again.
 logging.getLogger("databricks.sdk").addHandler(logging.NullHandler())
 
 _CREDENTIALS = (
-    "the SDK looks into DATABRICKS_HOST and DATABRICKS_TOKEN, and into ~/.databrickscfg "
+    "the SDK reads DATABRICKS_HOST and DATABRICKS_TOKEN, and ~/.databrickscfg "
     "(DATABRICKS_CONFIG_PROFILE names a section)"
 )
 
 
 class DatabricksLogs(Source):
-    """The logs of one job's run, one cluster, or below one path."""
+    """The logs of a job run, of a cluster, or below a path."""
 
     def __init__(self, text: str) -> None:
         self.where = text
-        named = _NAMED.fullmatch(text)
-        if text.startswith("databricks:") and named is None:
+        resource = _RESOURCE.fullmatch(text)
+        if text.startswith("databricks:") and resource is None:
             raise UsageError(
                 f"{text}: write databricks:job/RUN_ID or databricks:cluster/CLUSTER_ID"
             )
-        self._run_id = named["run"] if named else None
-        self._cluster_id = named["cluster"] if named else None
+        self._run_id = resource["run"] if resource else None
+        self._cluster_id = resource["cluster"] if resource else None
         self._workspace: _Workspace | None = None
 
     def files(self) -> list[SourceFile]:
-        # Once: the SDK asks a host what it is before anything else.
+        # Reuse it, because the SDK starts with a request to identify the host.
         workspace = self._workspace = self._workspace or _Workspace(self.where)
         if self._run_id:
-            found = _of_run(workspace, int(self._run_id))
+            found = _files_of_run(workspace, int(self._run_id))
         elif self._cluster_id:
-            found = _of_cluster(workspace, self._cluster_id)
+            found = _files_of_cluster(workspace, self._cluster_id)
         else:
-            found = workspace.below(self.where)
+            found = workspace.files_below(self.where)
         return sorted(found, key=lambda file: file.name)
 
 
 class _NotDeliveredError(NotFoundError):
-    """A cluster's logs are nowhere: it does not deliver them, or has not yet."""
+    """A cluster does not deliver its logs, or has not delivered them yet."""
 
 
 class _Workspace:
-    """What is asked of a workspace, with its errors as sentences about the place that was named."""
+    """A client of a workspace; its errors name the user's place."""
 
     def __init__(self, where: str) -> None:
         self.where = where
-        with _sentences(where):
+        with _convert_errors(where):
             self._client = _client()
 
     def run(self, run_id: int) -> Any:
-        with _sentences(self.where, f"there is no run {run_id} of a job"):
+        with _convert_errors(self.where, f"there is no run {run_id} of a job"):
             return self._client.jobs.get_run(run_id)
 
     def cluster(self, cluster_id: str) -> Any:
         missing = (
-            f"there is no cluster {cluster_id} any more; Databricks forgets clusters 30 days after "
-            "their end: name the folder of its logs, as dbfs:/cluster-logs/" + cluster_id
+            f"there is no cluster {cluster_id}; Databricks deletes clusters 30 days after they "
+            "terminate: name the folder of its logs, such as dbfs:/cluster-logs/" + cluster_id
         )
-        with _sentences(self.where, missing):
+        with _convert_errors(self.where, missing):
             return self._client.clusters.get(cluster_id)
 
-    def below(self, place: str, prefix: str = "") -> list[SourceFile]:
-        """All files below a path of DBFS or of a volume, or the one that it is.
+    def files_below(self, place: str, prefix: str = "") -> list[SourceFile]:
+        """List all files below a path of DBFS or of a volume; the path may be a file.
 
-        Spark's event logs are left there: they are large, and hold no logs of training.
+        Spark's event logs are left out, because they are large and have no training logs.
         """
         root = _path(place)
-        with _sentences(self.where, f"there is no {place}"):
-            found = self._walked(root)
+        with _convert_errors(self.where, f"there is no {place}"):
+            found = self._walk(root)
         return [self._file(info, prefix + name) for name, info in found.items()]
 
-    def _walked(self, root: str) -> dict[str, Any]:
-        """Files below a path by their names there. (The SDK's own walk gets lost in volumes.)"""
+    def _walk(self, root: str) -> dict[str, Any]:
+        """Return the files below a path, by name. (The SDK's recursive listing fails on volumes.)"""
         found = {}
         folders = [root]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for _ in range(_DEEPEST):
-                listed = list(chain.from_iterable(pool.map(self._listed, folders)))
+                listed = list(chain.from_iterable(pool.map(self._list_folder, folders)))
                 folders = []
                 for info in listed:
                     name = info.path.removeprefix(root).strip("/") or info.path.rpartition("/")[2]
@@ -132,7 +133,7 @@ class _Workspace:
                         found[name] = info
         return found
 
-    def _listed(self, folder: str) -> list[Any]:
+    def _list_folder(self, folder: str) -> list[Any]:
         return list(self._client.dbfs.list(folder))
 
     def _file(self, info: Any, name: str) -> SourceFile:
@@ -142,27 +143,27 @@ class _Workspace:
             where=f"{'' if _on_volume(path) else 'dbfs:'}{path}",
             size=size,
             version=str(info.modification_time),
-            reads=partial(self._bytes, path, size),
+            read_range=partial(self._bytes, path, size),
         )
 
     def _bytes(self, path: str, size: int, start: int, end: int | None) -> bytes:
         end = size if end is None else end
         if start >= end:
             return b""
-        with _sentences(path, "the file has gone"):
+        with _convert_errors(path, "the file was removed"):
             if _on_volume(path):
                 return self._volume_bytes(path, start, end)
             return b"".join(self._dbfs_blocks(path, start, end))
 
     def _volume_bytes(self, path: str, start: int, end: int) -> bytes:
-        # The SDK's own call for this reads whole files.
+        # The SDK's function for this reads whole files.
         headers = {"Accept": "application/octet-stream", "Range": f"bytes={start}-{end - 1}"}
         answer: Any = self._client.api_client.do(
             "GET", f"/api/2.0/fs/files{quote(path)}", headers=headers, raw=True
         )
         with answer["contents"] as contents:
             data = bytes(contents.read())
-        # What comes from somewhere that knows no ranges is the whole file.
+        # A server without range requests sends the whole file.
         return data if len(data) <= end - start else data[start:end]
 
     def _dbfs_blocks(self, path: str, start: int, end: int) -> Iterator[bytes]:
@@ -175,28 +176,28 @@ class _Workspace:
             start += block.bytes_read
 
 
-def _of_run(workspace: _Workspace, run_id: int) -> list[SourceFile]:
-    """The logs of all clusters of a run, each below its id."""
+def _files_of_run(workspace: _Workspace, run_id: int) -> list[SourceFile]:
+    """Return the logs of all clusters of a run, each below the cluster's id."""
     clusters = _clusters(workspace, workspace.run(run_id))
     if not clusters:
         raise NotFoundError(
-            f"{workspace.where}: this run has no cluster: it has not begun, or it is serverless, "
-            "where no logs are delivered"
+            f"{workspace.where}: this run has no cluster: it has not started, or it is serverless, "
+            "and serverless runs deliver no logs"
         )
     found: list[SourceFile] = []
-    without: list[StallscopeError] = []
+    errors: list[StallscopeError] = []
     for cluster in clusters:
         try:
-            found += _of_cluster(workspace, cluster, f"{cluster}/")
+            found += _files_of_cluster(workspace, cluster, f"{cluster}/")
         except _NotDeliveredError as error:
-            without.append(error)
+            errors.append(error)
     if not found:
-        raise without[0]
+        raise errors[0]
     return found
 
 
 def _clusters(workspace: _Workspace, run: Any) -> list[str]:
-    """The clusters that a run's tasks have used, each once, also those of tasks that run in a loop."""
+    """Return the clusters of a run's tasks, each once, including those of for-each tasks."""
     tasks = [run, *(run.tasks or ())]
     for task in run.tasks or ():
         if task.for_each_task:
@@ -205,21 +206,21 @@ def _clusters(workspace: _Workspace, run: Any) -> list[str]:
     return [cluster for cluster in dict.fromkeys(used) if cluster]
 
 
-def _of_cluster(workspace: _Workspace, cluster_id: str, prefix: str = "") -> list[SourceFile]:
+def _files_of_cluster(workspace: _Workspace, cluster_id: str, prefix: str = "") -> list[SourceFile]:
     place = f"{_destination(workspace, cluster_id)}/{cluster_id}"
     try:
         if not place.startswith("s3"):
-            return workspace.below(place, prefix)
-        return [_prefixed(file, prefix) for file in S3Files(place).files()]
+            return workspace.files_below(place, prefix)
+        return [replace(file, name=prefix + file.name) for file in S3Files(place).files()]
     except NotFoundError as error:
         raise _NotDeliveredError(
-            f"{workspace.where}: nothing is at {place} yet; clusters deliver their logs every five "
-            "minutes and when they end"
+            f"{workspace.where}: there are no logs at {place} yet; clusters deliver their logs every "
+            "five minutes and when they terminate"
         ) from error
 
 
 def _destination(workspace: _Workspace, cluster_id: str) -> str:
-    """The folder or bucket that a cluster delivers to."""
+    """Return the folder or bucket that a cluster delivers its logs to."""
     delivery = workspace.cluster(cluster_id).cluster_log_conf
     kinds = (delivery.volumes, delivery.dbfs, delivery.s3) if delivery else ()
     destination = next((str(kind.destination) for kind in kinds if kind), None)
@@ -231,12 +232,8 @@ def _destination(workspace: _Workspace, cluster_id: str) -> str:
     return destination.rstrip("/")
 
 
-def _prefixed(file: SourceFile, prefix: str) -> SourceFile:
-    return SourceFile(prefix + file.name, file.where, file.size, file.version, file.reads)
-
-
 def _path(place: str) -> str:
-    """``dbfs:/a/b``, ``dbfs:///a/b`` and ``/Volumes/…`` as the SDK's calls take them."""
+    """Convert ``dbfs:/a/b``, ``dbfs:///a/b`` or ``/Volumes/…`` to a path for the SDK."""
     return "/" + place.removeprefix("dbfs:").strip("/")
 
 
@@ -258,12 +255,12 @@ def _client() -> WorkspaceClient:
 
 
 @contextmanager
-def _sentences(where: str, missing: str = "") -> Iterator[None]:
-    """What the SDK raises as one sentence, without what it knows of credentials.
+def _convert_errors(where: str, missing: str = "") -> Iterator[None]:
+    """Convert errors of the SDK to one-line errors without credentials.
 
     Raises:
-        NotFoundError: with ``missing``, where the workspace has no such thing.
-        UnreadableError: for all else.
+        NotFoundError: with the message ``missing``, if the workspace has no such object.
+        UnreadableError: for all other errors.
     """
     try:
         yield
@@ -274,22 +271,22 @@ def _sentences(where: str, missing: str = "") -> Iterator[None]:
         if missing and kinds & {"NotFound", "InvalidParameterValue"}:
             raise NotFoundError(f"{where}: {missing}") from error
         if kinds & {"Unauthenticated", "PermissionDenied"}:
-            # Another attempt does not help.
-            raise UnreadableError(f"{where}: {_refused(kinds, error)}") from PermissionError()
-        raise UnreadableError(f"{where}: {_failed(kinds, error)}") from error
+            # PermissionError as the cause prevents retries.
+            raise UnreadableError(f"{where}: {_access_error(kinds, error)}") from PermissionError()
+        raise UnreadableError(f"{where}: {_other_error(kinds, error)}") from error
 
 
-def _refused(kinds: set[str], error: Exception) -> str:
+def _access_error(kinds: set[str], error: Exception) -> str:
     if "Unauthenticated" in kinds:
-        return f"the workspace refuses the credentials; {_CREDENTIALS}"
-    # The SDK adds its settings, with which names of secrets come.
-    said = reason(error).partition(". Config:")[0]
-    return f"the workspace does not allow it: {said}"
+        return f"the workspace rejects the credentials; {_CREDENTIALS}"
+    # The SDK appends its settings, with names of secrets.
+    message = reason(error).partition(". Config:")[0]
+    return f"the workspace does not allow it: {message}"
 
 
-def _failed(kinds: set[str], error: Exception) -> str:
+def _other_error(kinds: set[str], error: Exception) -> str:
     if "ValueError" in kinds:
         return f"no workspace and credentials are configured; {_CREDENTIALS}"
     if kinds & {"TimeoutError", "ConnectionError", "RequestException"}:
         return "the workspace does not answer; is DATABRICKS_HOST right?"
-    return f"Databricks said: {reason(error)}"
+    return f"Databricks reports: {reason(error)}"

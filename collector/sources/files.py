@@ -1,4 +1,4 @@
-"""Files and folders, local or anywhere that fsspec can open; names may hold ``*``, ``?`` and ``[…]``."""
+"""Read local files and folders, or any that fsspec opens; names may have ``*``, ``?`` and ``[…]``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from stallscope.errors import (
 )
 
 from .base import Source, SourceFile, reason
-from .joined import joined
+from .chunks import join_chunks
 
-# Deep enough for any launcher's folders, and an end where links run in circles.
+# Deeper than any launcher's folders, and a bound for circular links.
 _DEEPEST = 12
-# What tells one state of a file from another, by file system: the first that is there.
+# Metadata that changes with a file, by file system; the first that exists counts.
 _VERSIONS = (
     "ETag",
     "etag",
@@ -40,19 +40,19 @@ _VERSIONS = (
     "modified",
     "modificationTime",
 )
-# The extra that brings what opens a protocol; other ones are said by fsspec itself.
+# The extra with the library for a protocol; for other protocols, fsspec names the library.
 _EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
     **dict.fromkeys(("gs", "gcs"), "gcs"),
     **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
     **dict.fromkeys(("ssh", "sftp"), "ssh"),
 }
-# Listed folder by folder; what fsspec finds there lacks folders that it could not list.
+# Protocols to list folder by folder, because fsspec's ``find`` silently skips unreadable folders.
 _WALKED = ("", "file", "local", "ssh", "sftp", "hdfs", "webhdfs")
-# Without folders, so without links that run in circles: one listing for all.
+# Protocols without folders, which one request lists.
 _FLAT = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
-#: What it means when nothing came in time, by the names that clients have for it.
-SILENT = dict.fromkeys(
+#: Error messages for timeouts, by the names of the clients' exceptions.
+TIMEOUTS = dict.fromkeys(
     (
         "TimeoutError",
         "ReadTimeoutError",
@@ -60,21 +60,21 @@ SILENT = dict.fromkeys(
         "ServiceResponseTimeoutError",
         "Timeout",
     ),
-    "nothing came from there for {seconds} s",
+    "no data arrived for {seconds} s",
 )
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 class Files(Source):
-    """A file, everything below a folder, or all that a pattern matches."""
+    """A file, all files below a folder, or all files that match a pattern."""
 
-    travels = True
-    #: What errors of a kind of place mean, by the names of their classes, for those are there only with
-    #: an extra; ``{said}`` is the error's own message, ``{seconds}`` the patience.
-    meanings: Mapping[str, str] = MappingProxyType({})
-    #: For so long a place that is far away may say nothing; bytes that come slowly are waited for.
-    patience_seconds = 15.0
-    #: So often its client asks for the same, where that is not a setting of the user's own.
+    portable = True
+    #: Error messages by the names of exceptions, whose classes need an extra; ``{error}`` is the
+    #: exception's message, ``{seconds}`` the timeout.
+    error_messages: Mapping[str, str] = MappingProxyType({})
+    #: A remote place may be silent for this time; slow transfers may take longer.
+    timeout_seconds = 15.0
+    #: How often the client tries a request, unless the user's configuration sets that.
     attempts = 3
 
     def __init__(self, text: str) -> None:
@@ -84,33 +84,35 @@ class Files(Source):
         self.local = "://" not in text or text.startswith(("file://", "local://", "memory://"))
 
     def __reduce__(self) -> tuple[type[Files], tuple[str]]:
-        # What is open stays where it is: connections, keys that were found, locks.
+        # Connections, credentials and locks stay in this process.
         return type(self), (self._text,)
 
-    def is_there(self) -> bool:
-        """Whether there is a file or folder of this name."""
-        file_system, path = self.opened()
+    def exists(self) -> bool:
+        """Whether a file or folder of this name exists."""
+        file_system, path = self.open_file_system()
         return bool(file_system.exists(path))
 
     def files(self) -> list[SourceFile]:
         try:
-            file_system, path = self.opened()
-            # What other processes have written since is there, too.
+            file_system, path = self.open_file_system()
+            # Other processes may have written files since.
             file_system.invalidate_cache()
-            found = self._found(file_system, path)
+            found = self._list(file_system, path)
         except StallscopeError:
             raise
         except Exception as error:
-            raise UnreadableError(f"{self.where}: cannot be opened: {self._said(error)}") from error
-        # Downloaded from MLflow, or in its server's folder, logs are in chunks.
-        return joined(found)
+            raise UnreadableError(
+                f"{self.where}: cannot be opened: {self.describe_error(error)}"
+            ) from error
+        # In a download from MLflow, or in its server's folder, logs are split into chunks.
+        return join_chunks(found)
 
-    def opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        """The file system that has it, and what it is called there.
+    def open_file_system(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """Return the file system and the path in it.
 
         Raises:
-            MissingExtraError: where what opens such places is not installed.
-            UsageError: if the words do not fit.
+            MissingExtraError: if the library for the protocol is not installed.
+            UsageError: if the text is invalid.
         """
         try:
             return self._file_system()
@@ -119,22 +121,19 @@ class Files(Source):
             if extra:
                 raise MissingExtraError(extra, f"support for {self._protocol}://") from error
             package = error.name
-            said = f"it needs {package}: pip install {package}" if package else reason(error)
-            raise UsageError(f"{self.where}: cannot be opened: {said}") from error
+            message = f"it needs {package}: pip install {package}" if package else reason(error)
+            raise UsageError(f"{self.where}: cannot be opened: {message}") from error
         except ValueError as error:
-            said = self._said(error)
-            raise UsageError(f"{self.where}: cannot be opened: {said}") from error
+            message = self.describe_error(error)
+            raise UsageError(f"{self.where}: cannot be opened: {message}") from error
 
-    def means(self, error: BaseException) -> str:
-        """What an error of the place's client means, without the credentials that the URL had."""
-        return self._said(error)
+    def conditional_options(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return options of ``pipe_file`` that make it fail if another process has changed the object.
 
-    def only_over(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return options that make putting an object fail if another process has put one, for
-        ``pipe_file``; nothing where the place or its client cannot tell.
+        The options are empty if the place or its client does not support conditions.
 
         Args:
-            info: the state of the object that is to be replaced; None: there was none.
+            info: the metadata of the object to replace; None if there was none.
         """
         return {}
 
@@ -147,85 +146,85 @@ class Files(Source):
         return kind(**options), kind._strip_protocol(self._text)
 
     def _kind(self) -> type[fsspec.AbstractFileSystem] | None:
-        """The class of file system, where fsspec's own choice will not do."""
+        """Return the class of file system; None for fsspec's choice."""
         return None
 
     def _options(self) -> dict[str, Any]:
-        """What a file system is told when it is opened."""
-        # Listings of object stores are cached for the life of the process unless said otherwise.
+        """Return the options for opening the file system."""
+        # By default, fsspec caches listings of object stores for the life of the process.
         own = ("", "file", "local", "memory")
         return {} if self._protocol in own else {"use_listings_cache": False}
 
-    def _found(self, file_system: fsspec.AbstractFileSystem, path: str) -> list[SourceFile]:
-        # Asked once and not "is it a file?" first: that says no where the place cannot be reached.
+    def _list(self, file_system: fsspec.AbstractFileSystem, path: str) -> list[SourceFile]:
+        # Do not call isfile(), which returns False if the place cannot be reached.
         try:
             info = file_system.info(path)
         except (FileNotFoundError, NotADirectoryError):
             if has_magic(path):
-                return self._matching(file_system, path)
+                return self._glob(file_system, path)
             raise NotFoundError(f"{self.where}: there is no such file or folder") from None
         if info["type"] == "directory" or self._is_placeholder(file_system, path, info):
-            return [*self._below(file_system, path, PurePosixPath(path))]
+            return [*self._files_below(file_system, path, PurePosixPath(path))]
         return [self._file(file_system, PurePosixPath(path).name, path, info)]
 
     def _is_placeholder(
         self, file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
     ) -> bool:
-        """Whether what looks like an empty file stands for a folder; some clients show it so."""
+        """Whether an empty file stands for a folder, as some clients show it."""
         if self._protocol not in _FLAT or info.get("size"):
             return False
         return any(one.startswith(path.rstrip("/") + "/") for one in file_system.find(path))
 
-    def _matching(self, file_system: fsspec.AbstractFileSystem, pattern: str) -> list[SourceFile]:
-        """Files that match, and all that is below folders that do; named below what has no pattern."""
+    def _glob(self, file_system: fsspec.AbstractFileSystem, pattern: str) -> list[SourceFile]:
+        """List matching files, and files below matching folders; names start after the fixed folders."""
         fixed = PurePosixPath(pattern)
         while has_magic(str(fixed)):
             fixed = fixed.parent
         matches: dict[str, Any] = {}
-        # Some say so of a whole bucket that is not there.
+        # Some clients raise this for a missing bucket.
         with suppress(FileNotFoundError):
             matches = file_system.glob(pattern, detail=True)
         if not matches:
             raise NotFoundError(f"{self.where}: nothing matches")
         found = {}
         for path, listed in matches.items():
-            info = _followed(file_system, path, listed)
+            info = _resolve_link(file_system, path, listed)
             if info["type"] == "directory":
-                found.update({f.name: f for f in self._below(file_system, path, fixed)})
+                found.update({f.name: f for f in self._files_below(file_system, path, fixed)})
             elif info["type"] == "file":
                 name = str(PurePosixPath(path).relative_to(fixed))
                 found[name] = self._file(file_system, name, path, info)
         return list(found.values())
 
-    def _below(
+    def _files_below(
         self, file_system: fsspec.AbstractFileSystem, folder: str, root: PurePosixPath
     ) -> Iterable[SourceFile]:
         prefix = str(root).rstrip("/") + "/"
-        for path, listed in self._listed(file_system, folder).items():
-            info = _followed(file_system, path, listed)
-            # Object stores' own pages make empty objects that stand for folders.
+        for path, listed in self._list_below(file_system, folder).items():
+            info = _resolve_link(file_system, path, listed)
+            # Consoles of object stores create empty objects that stand for folders.
             if info["type"] == "file" and not path.endswith("/"):
                 yield self._file(file_system, path.removeprefix(prefix), path, info)
 
-    def _listed(
+    def _list_below(
         self, file_system: fsspec.AbstractFileSystem, folder: str
     ) -> dict[str, dict[str, Any]]:
         if self._protocol in _FLAT:
             return dict(file_system.find(folder, detail=True))
         if self._protocol in _WALKED:
-            return _walked(file_system, folder)
+            return _walk(file_system, folder)
         return dict(file_system.find(folder, maxdepth=_DEEPEST, detail=True))
 
     def _file(
         self, file_system: fsspec.AbstractFileSystem, name: str, path: str, info: dict[str, Any]
     ) -> SourceFile:
-        where = path if self.local else self._beside(name, path)
+        where = path if self.local else self._where_of(name, path)
         size = int(info.get("size") or 0)
-        reads = _Reads(self, path, where, size, file_system)
+        read_range = _FileReader(self, path, where, size, file_system)
         version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
-        return SourceFile(name, where, size, version, reads)
+        return SourceFile(name, where, size, version, read_range)
 
-    def read_part(
+    def read_bytes(
         self,
         file_system: fsspec.AbstractFileSystem,
         path: str,
@@ -234,22 +233,27 @@ class Files(Source):
         start: int,
         end: int | None,
     ) -> bytes:
-        """Bytes of a file that was listed with this size.
+        """Read bytes of a file that was listed with this size.
+
+        Args:
+            where: the file's name in messages.
 
         Raises:
-            FileNotFoundError, UnreadableError: if they cannot be read; ``where`` is what messages name.
+            FileNotFoundError, UnreadableError: if the bytes cannot be read.
         """
         if not size and self._protocol in _FLAT:
-            # Or it stands for a folder: clients that took the slash from its name do not find it.
+            # It may stand for a folder, which clients that strip the slash do not find.
             return b""
         try:
             return self._bytes(file_system, path, start, end)
         except (FileNotFoundError, StallscopeError):
             raise
         except Exception as error:
-            raise UnreadableError(f"{where}: cannot be read: {self._said(error)}") from error
+            raise UnreadableError(
+                f"{where}: cannot be read: {self.describe_error(error)}"
+            ) from error
 
-    def _beside(self, name: str, path: str) -> str:
+    def _where_of(self, name: str, path: str) -> str:
         base = self.where.rstrip("/")
         return base if base.endswith("/" + name) or has_magic(base) else f"{base}/{name}"
 
@@ -260,19 +264,21 @@ class Files(Source):
             return bytes(file_system.cat_file(path))
         return bytes(file_system.cat_file(path, start=start, end=end))
 
-    def _said(self, error: BaseException) -> str:
-        """What an error means, without the credentials that the URL had."""
-        said = reason(error).replace(self._text, self.where)
+    def describe_error(self, error: BaseException) -> str:
+        """Describe an error of the place's client, without credentials of the URL."""
+        message = reason(error).replace(self._text, self.where)
         for secret in _secrets(self._text):
-            said = said.replace(secret, "…")
+            message = message.replace(secret, "…")
         names = [kind.__name__ for kind in type(error).__mro__]
-        meaning = next((self.meanings[name] for name in names if name in self.meanings), "{said}")
-        return meaning.replace("{said}", said).replace("{seconds}", f"{self.patience_seconds:g}")
+        meaning = next(
+            (self.error_messages[name] for name in names if name in self.error_messages), "{error}"
+        )
+        return meaning.replace("{error}", message).replace("{seconds}", f"{self.timeout_seconds:g}")
 
 
 @dataclass
-class _Reads:
-    """Gives the bytes of one file; on another machine it opens the place anew."""
+class _FileReader:
+    """Reads the bytes of one file; on another machine, it opens the place again."""
 
     place: Files
     path: str
@@ -282,15 +288,15 @@ class _Reads:
 
     def __call__(self, start: int, end: int | None) -> bytes:
         if self.file_system is None:
-            self.file_system, _ = self.place.opened()
-        return self.place.read_part(self.file_system, self.path, self.where, self.size, start, end)
+            self.file_system, _ = self.place.open_file_system()
+        return self.place.read_bytes(self.file_system, self.path, self.where, self.size, start, end)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "file_system": None}
 
 
 def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
-    """Whether a file needs its folder to be made before it; object stores have none."""
+    """Whether a file needs an existing folder; object stores have no folders."""
     return bool(_protocols(file_system) & {"file", "local", "sftp", "ssh"})
 
 
@@ -299,8 +305,8 @@ def _protocols(file_system: fsspec.AbstractFileSystem) -> set[str]:
     return {protocol} if isinstance(protocol, str) else set(protocol)
 
 
-def _walked(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
-    """What is below a folder; one that cannot be listed is not left out without a word."""
+def _walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
+    """List the files below a folder; raise an error if a folder cannot be listed."""
     found = {}
     folders = [folder]
     for _ in range(_DEEPEST):
@@ -316,10 +322,10 @@ def _walked(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, di
     return found
 
 
-def _followed(
+def _resolve_link(
     file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a link leads to; pipes, devices and links to nowhere are neither file nor folder."""
+    """Follow a link; pipes, devices and broken links are neither file nor folder."""
     if info["type"] in ("file", "directory"):
         return info
     try:
@@ -327,21 +333,21 @@ def _followed(
     except PermissionError:
         raise
     except Exception as error:
-        # Over ssh, a link that runs in a circle is only a failure.
+        # Over ssh, circular links raise a general failure.
         if isinstance(error, OSError) or type(error).__name__ == "SFTPFailure":
             return info
         raise
 
 
 def _secrets(url: str) -> list[str]:
-    """What may be secret in a URL: the password, as written and as sent, and the query."""
+    """Return the possible secrets of a URL: the password, quoted and unquoted, and the query."""
     parts = urlsplit(url)
     password = parts.netloc.rpartition("@")[0].partition(":")[2]
     return [secret for secret in (password, unquote(password), parts.query) if secret]
 
 
 def without_credentials(url: str) -> str:
-    """A URL without password, query and fragment, which may be secrets; the user's name stays."""
+    """Remove password, query and fragment of a URL, which may be secrets; the user name stays."""
     if "://" not in url:
         return url
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Files in Google Cloud Storage. The login is the one that every client of Google's finds."""
+"""Read files in Google Cloud Storage, with the login that Google's clients find."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 import fsspec
 
-from .files import SILENT, Files
+from .files import TIMEOUTS, Files
 
 _FROM = (
     "GOOGLE_APPLICATION_CREDENTIALS, 'gcloud auth application-default login', or the machine's "
     "service account"
 )
 _REFUSED = (
-    "access is refused ({said}): the login is wrong, has ended or may not do that there; it comes from "
+    "access denied ({error}): the login is wrong, has expired or lacks the permission; it comes from "
     + _FROM
 )
 _FORBIDDEN = "Forbidden: "
-# What goes wrong is said here, and not a second time, with a traceback, by the client.
+# The errors raised here have messages; the client must not log them again with a traceback.
 logging.getLogger("gcsfs").addHandler(logging.NullHandler())
 
 
 class GcsFiles(Files):
-    """Files of one bucket."""
+    """Files of a bucket."""
 
-    meanings = MappingProxyType(
+    error_messages = MappingProxyType(
         {
-            **SILENT,
+            **TIMEOUTS,
             "RefreshError": _REFUSED,
-            "GoogleAuthError": f"the login cannot be used ({{said}}); it comes from {_FROM}",
+            "GoogleAuthError": f"the login is invalid ({{error}}); it comes from {_FROM}",
         }
     )
 
@@ -42,23 +42,25 @@ class GcsFiles(Files):
     def _options(self) -> dict[str, Any]:
         from aiohttp import ClientTimeout
 
-        silence = ClientTimeout(
-            total=None, sock_connect=self.patience_seconds, sock_read=self.patience_seconds
+        timeout = ClientTimeout(
+            total=None, sock_connect=self.timeout_seconds, sock_read=self.timeout_seconds
         )
-        named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+        credentials_file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
         return {
             **super()._options(),
-            "requests_timeout": silence,
-            # A mistake in what the user has named would otherwise be no login at all.
-            **({"token": "google_default"} if named else {}),
+            "requests_timeout": timeout,
+            # Without this, a wrong credentials file would mean no login at all.
+            **({"token": "google_default"} if credentials_file else {}),
         }
 
-    def _said(self, error: BaseException) -> str:
-        said = super()._said(error)
-        if said.startswith(_FORBIDDEN):
-            # The reason is in the second line, the first one is the address of the API.
-            return _REFUSED.replace("{said}", str(error).partition("\n")[2].strip() or "Forbidden")
-        return _REFUSED.replace("{said}", said) if getattr(error, "code", None) == 401 else said
+    def describe_error(self, error: BaseException) -> str:
+        message = super().describe_error(error)
+        if message.startswith(_FORBIDDEN):
+            # The reason is in the second line; the first has the address of the API.
+            return _REFUSED.replace("{error}", str(error).partition("\n")[2].strip() or "Forbidden")
+        return (
+            _REFUSED.replace("{error}", message) if getattr(error, "code", None) == 401 else message
+        )
 
 
 @cache
@@ -67,11 +69,12 @@ def _buckets(attempts: int) -> type[fsspec.AbstractFileSystem]:
     from gcsfs.retry import retry_request
 
     class Buckets(GCSFileSystem):  # type: ignore[misc]  # gcsfs ships no types
-        """Without what gcsfs puts on top: that asks over gRPC what kind of bucket each one is, which
-        needs another permission, and does not come through every proxy.
+        """A file system without gcsfs's request for the kind of bucket.
+
+        That request uses gRPC, which not every proxy passes, and needs another permission.
         """
 
-        # Its own six attempts keep a user with a wrong login waiting for more than half a minute.
+        # The default of six attempts delays the error of a wrong login by more than half a minute.
         _request = retry_request(retries=attempts)(GCSFileSystem._request.__wrapped__)
 
     return Buckets

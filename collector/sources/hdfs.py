@@ -1,7 +1,7 @@
-"""Files in HDFS.
+"""Read files in HDFS.
 
-webhdfs://user@namenode:9870/path    over HTTP, which needs nothing of Hadoop here
-hdfs://namenode:8020/path            with Hadoop's own library, where it is installed
+webhdfs://user@namenode:9870/path    over HTTP, without Hadoop on this machine
+hdfs://namenode:8020/path            with Hadoop's library, if it is installed
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from urllib.parse import urlsplit
 
 import fsspec
 
-from .files import SILENT, Files
+from .files import TIMEOUTS, Files
 
 _LIBRARIES = ("libhdfs", "libjvm")
 _UNAUTHORIZED = 401
 
 
 class HdfsFiles(Files):
-    """Files of one cluster, through libhdfs, which finds the user's own configuration and tickets."""
+    """Files of a cluster, through libhdfs, which finds the user's configuration and tickets."""
 
-    def _said(self, error: BaseException) -> str:
-        said = super()._said(error)
-        if not any(library in said for library in _LIBRARIES):
-            return said
+    def describe_error(self, error: BaseException) -> str:
+        message = super().describe_error(error)
+        if not any(library in message for library in _LIBRARIES):
+            return message
         return (
-            "Hadoop's libhdfs is not here; write webhdfs://USER@NAMENODE:9870/path, which does without "
+            "Hadoop's libhdfs is missing; write webhdfs://USER@NAMENODE:9870/path, which does not need "
             "it, or set HADOOP_HOME, JAVA_HOME and CLASSPATH on a machine that has Hadoop"
         )
 
 
 class WebHdfsFiles(Files):
-    """Files of one cluster, over HTTP from the namenode and its datanodes, or from an HttpFS."""
+    """Files of a cluster, over HTTP from the namenode and its datanodes, or from an HttpFS."""
 
-    meanings = MappingProxyType(
+    error_messages = MappingProxyType(
         {
-            **SILENT,
+            **TIMEOUTS,
             "PermissionError": (
-                "access is refused ({said}); name another user before the host, or in HADOOP_USER_NAME"
+                "access denied ({error}); name another user before the host, or in HADOOP_USER_NAME"
             ),
             "ConnectionError": (
                 "no WebHDFS answers there; the namenode's HTTP port is 9870, or 50070 before Hadoop 3"
@@ -50,12 +50,12 @@ class WebHdfsFiles(Files):
     )
 
     def _kind(self) -> type[fsspec.AbstractFileSystem]:
-        return _web_hdfs(self.attempts, self.patience_seconds)
+        return _web_hdfs(self.attempts, self.timeout_seconds)
 
     def _options(self) -> dict[str, Any]:
         if urlsplit(self._text).username:
             return super()._options()
-        # As Hadoop's own clients do.
+        # Hadoop's clients choose the user in this order.
         user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
         return {**super()._options(), "user": user}
 
@@ -65,36 +65,36 @@ class WebHdfsFiles(Files):
         if end is not None and end <= start:
             return b""
         part = {"offset": start} if end is None else {"offset": start, "length": end - start}
-        # fsspec's own way of reading takes what a datanode says of an error for the file.
+        # fsspec's reader would return a datanode's error message as the file.
         return bytes(file_system._call("OPEN", path=path, **part).content)
 
-    def _said(self, error: BaseException) -> str:
+    def describe_error(self, error: BaseException) -> str:
         if getattr(getattr(error, "response", None), "status_code", None) != _UNAUTHORIZED:
-            return super()._said(error)
+            return super().describe_error(error)
         return (
-            "it asks for a login; where that is Kerberos, use hdfs:// on a machine with Hadoop and a "
+            "it requires a login; for Kerberos, use hdfs:// on a machine with Hadoop and a "
             "ticket, or copy the logs with 'hdfs dfs -get'"
         )
 
 
 @cache
-def _web_hdfs(attempts: int, patience_seconds: float) -> type[fsspec.AbstractFileSystem]:
+def _web_hdfs(attempts: int, timeout_seconds: float) -> type[fsspec.AbstractFileSystem]:
     from fsspec.implementations.webhdfs import WebHDFS
     from requests import PreparedRequest, Response
     from requests.adapters import HTTPAdapter
     from urllib3 import Retry
 
-    class Patient(HTTPAdapter):
+    class TimeoutAdapter(HTTPAdapter):
         def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
-            options["timeout"] = patience_seconds
+            options["timeout"] = timeout_seconds
             return super().send(request, *args, **options)
 
     class Cluster(WebHDFS):  # type: ignore[misc]  # fsspec ships no types
         def _connect(self) -> None:
             super()._connect()
-            # Otherwise it would wait for ever, and ask once.
-            patient = Patient(max_retries=Retry(attempts - 1, backoff_factor=1))
+            # By default, it has no timeout and tries once.
+            adapter = TimeoutAdapter(max_retries=Retry(attempts - 1, backoff_factor=1))
             for scheme in ("http://", "https://"):
-                self.session.mount(scheme, patient)
+                self.session.mount(scheme, adapter)
 
     return Cluster

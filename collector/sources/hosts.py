@@ -1,4 +1,4 @@
-"""One place per host of a job: a path on every host that a hostfile of horovodrun names."""
+"""Expand a path to one URL per host of a horovodrun hostfile."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from urllib.parse import urlsplit
 
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 
-# Where a host's name belongs in a path or URL.
+# The placeholder for a host's name in a URL.
 _HOST = "{host}"
-# As in a hostfile, "host1 slots=2", or as after -H, "host1:2"; how many slots does not matter here.
+# "host1 slots=2" of a hostfile, or "host1:2" of the option -H; slots are ignored.
 _ENTRY = re.compile(r"(?P<host>\w[\w.-]*)(?:\s+slots\s*=\s*\d+|:\d+)?", re.ASCII)
 
 
 def expand_hosts(path: str, hostfile: Path) -> list[str]:
-    """The same path on every host, as ``ssh://`` URLs in the order of the file.
+    """Return an ``ssh://`` URL of the path on every host, in the order of the file.
 
     Args:
-        path: an absolute path, or a URL as ``ssh://train@{host}:2222/logs``; ``{host}`` stands for
-            the host's name in either.
-        hostfile: one host per line, ``host1 slots=2`` or ``host1:2``, with ``#`` before comments.
+        path: an absolute path, or a URL such as ``ssh://train@{host}:2222/logs``; ``{host}`` is
+            replaced by the host's name.
+        hostfile: one host per line, ``host1 slots=2`` or ``host1:2``; comments start with ``#``.
 
     Raises:
         UsageError: if the path is neither.
-        NotFoundError: if there is no such file.
-        UnreadableError: if a line of it names no host, or none does.
+        NotFoundError: if the file does not exist.
+        UnreadableError: if a line has no host, or there are no hosts.
     """
     template = _template(path)
     hosts = dict.fromkeys(_hosts(hostfile))
     if not hosts:
-        raise UnreadableError(f"{hostfile}: names no host; write one per line: host1 slots=2")
+        raise UnreadableError(f"{hostfile}: has no hosts; write one per line: host1 slots=2")
     return [template.replace(_HOST, host) for host in hosts]
 
 
@@ -41,12 +41,12 @@ def _template(path: str) -> str:
     parts = urlsplit(path)
     if parts.scheme not in ("ssh", "sftp"):
         raise UsageError(
-            f"{path}: with a hostfile the place is an absolute path on every host, or a URL "
-            f"as ssh://user@{_HOST}/path"
+            f"{path}: with a hostfile, give an absolute path on every host, or a URL such as "
+            f"ssh://user@{_HOST}/path"
         )
     if _HOST not in parts.netloc:
         raise UsageError(
-            f"{path}: write {_HOST} where the name of each host belongs: ssh://user@{_HOST}/path"
+            f"{path}: write {_HOST} in place of the host's name: ssh://user@{_HOST}/path"
         )
     return path
 
@@ -58,7 +58,7 @@ def _hosts(hostfile: Path) -> Iterator[str]:
             match = _ENTRY.fullmatch(entry.strip())
             if match is None:
                 raise UnreadableError(
-                    f"{hostfile}, line {number}: {entry.strip()!r} is no host of a hostfile; "
+                    f"{hostfile}, line {number}: {entry.strip()!r} is not a valid host; "
                     "write 'host1 slots=2' or 'host1:2'"
                 )
             yield match["host"]

@@ -1,4 +1,4 @@
-"""Files in stores that speak S3. Keys, region and endpoint are those that every client of S3 finds."""
+"""Read files in S3 stores, with the keys, region and endpoint that S3 clients find."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import fsspec
 
-from .files import SILENT, Files
+from .files import TIMEOUTS, Files
 
 _FROM = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE and ~/.aws, or the machine's role"
 
 
 class S3Files(Files):
-    """Files of one bucket."""
+    """Files of a bucket."""
 
-    meanings = MappingProxyType(
+    error_messages = MappingProxyType(
         {
-            **SILENT,
+            **TIMEOUTS,
             "PermissionError": (
-                "access is refused ({said}): the keys are wrong, have expired or may not do that there; "
+                "access denied ({error}): the keys are wrong, have expired or lack the permission; "
                 f"they come from {_FROM}"
             ),
             "NoCredentialsError": f"there are no keys; they come from {_FROM}",
@@ -31,13 +31,13 @@ class S3Files(Files):
     def _kind(self) -> type[fsspec.AbstractFileSystem]:
         return _buckets()
 
-    def only_over(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+    def conditional_options(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
         if info is None:
             return {"IfNoneMatch": "*"}
         return {"IfMatch": info["ETag"]} if info.get("ETag") else {}
 
     def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "config_kwargs": {"read_timeout": self.patience_seconds}}
+        return {**super()._options(), "config_kwargs": {"read_timeout": self.timeout_seconds}}
 
 
 @cache
@@ -45,7 +45,7 @@ def _buckets() -> type[fsspec.AbstractFileSystem]:
     from s3fs import S3FileSystem
 
     class Buckets(S3FileSystem):  # type: ignore[misc]  # s3fs ships no types
-        # botocore tries again as often as AWS_MAX_ATTEMPTS says; a silent store outlasts the product.
+        # botocore already retries AWS_MAX_ATTEMPTS times.
         retries = 1
 
     return Buckets

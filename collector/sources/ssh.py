@@ -1,8 +1,8 @@
-"""Files on hosts that are reached over ssh, as the user's own ssh configuration says.
+"""Read files over ssh, with the user's ssh configuration.
 
-asyncssh reads ``~/.ssh/config``, ``~/.ssh/known_hosts``, keys and the agent, and asks nothing. The file
-system over it verifies no host key unless it is told to, reads whole files where a part is asked for,
-and does not connect again; that is mended here.
+asyncssh reads ``~/.ssh/config``, ``~/.ssh/known_hosts``, keys and the agent, and never prompts. Its file
+system does not verify host keys by default, reads whole files instead of parts, and does not reconnect;
+this module fixes that.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from stallscope.errors import StallscopeError, UnreadableError
 from .base import SourceFile
 from .files import Files
 
-# For a host that does not answer at all; ConnectTimeout of the user's configuration may end it sooner.
+# The timeout for connecting; ConnectTimeout of the user's configuration may be shorter.
 _CONNECT_SECONDS = 60
-# A connection on which three questions in a row were not answered is lost.
-_ALIVE_SECONDS = 15
-# What the pool of channels says of a connection that is lost.
+# After three unanswered keepalive messages the connection is lost.
+_KEEPALIVE_SECONDS = 15
+# The error of the channel pool for a lost connection.
 _NO_CHANNEL = "Can't create any SFTP connections!"
 _LOST = "the connection was lost"
 
 
 class SshFiles(Files):
-    """Files of one host, over one connection; after a failure the next attempt makes a new one."""
+    """Files of a host, over one connection; after a failure, the next attempt reconnects."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.meanings = _meanings(_by_hand(self.where))
+        self.error_messages = _error_messages(_ssh_command(self.where))
         self._lock = threading.Lock()
         self._connection: tuple[fsspec.AbstractFileSystem, str] | None = None
 
@@ -45,34 +45,36 @@ class SshFiles(Files):
 
     def _options(self) -> dict[str, Any]:
         return {
-            # Empty is not none: those of the configuration, otherwise ~/.ssh/known_hosts.
+            # () means those of the configuration, or ~/.ssh/known_hosts; None would verify nothing.
             "known_hosts": (),
             "timeout": _CONNECT_SECONDS,
-            "keepalive_interval": _ALIVE_SECONDS,
-            # A connection that was lost would be handed out again.
+            "keepalive_interval": _KEEPALIVE_SECONDS,
+            # The instance cache would return a lost connection.
             "skip_instance_cache": True,
         }
 
-    def opened(self) -> tuple[fsspec.AbstractFileSystem, str]:
+    def open_file_system(self) -> tuple[fsspec.AbstractFileSystem, str]:
         with self._lock:
             if self._connection is None:
-                self._connection = self._connected()
+                self._connection = self._connect()
             return self._connection
 
-    def _connected(self) -> tuple[fsspec.AbstractFileSystem, str]:
+    def _connect(self) -> tuple[fsspec.AbstractFileSystem, str]:
         try:
-            return super().opened()
+            return super().open_file_system()
         except StallscopeError:
             raise
         except Exception as error:
-            # Also where a file is missing: that is a key or a list of hosts, and none of the logs.
-            raise UnreadableError(f"{self.where}: cannot be opened: {self._said(error)}") from error
+            # A missing file here is a key or known_hosts file, not a log.
+            raise UnreadableError(
+                f"{self.where}: cannot be opened: {self.describe_error(error)}"
+            ) from error
 
     def _bytes(
         self, file_system: fsspec.AbstractFileSystem, path: str, start: int, end: int | None
     ) -> bytes:
-        # The connection over which the file was listed may be lost by now.
-        file_system, _ = self.opened()
+        # The connection that listed the file may be lost.
+        file_system, _ = self.open_file_system()
         try:
             if end is None:
                 end = max(start, int(file_system.info(path)["size"]))
@@ -85,24 +87,24 @@ class SshFiles(Files):
             self._connection = None
             raise
 
-    def _said(self, error: BaseException) -> str:
-        return _LOST if str(error) == _NO_CHANNEL else super()._said(error)
+    def describe_error(self, error: BaseException) -> str:
+        return _LOST if str(error) == _NO_CHANNEL else super().describe_error(error)
 
 
-def _meanings(by_hand: str) -> dict[str, str]:
-    locked = "{said}; add the key to the agent with ssh-add"
+def _error_messages(ssh_command: str) -> dict[str, str]:
+    locked = "{error}; add the key to the agent with ssh-add"
     return {
         "HostKeyNotVerifiable": (
-            "its host key is not in your known_hosts, or is another one there; connect once with "
-            f"'{by_hand}' and compare the key that it shows"
+            "its host key is not in your known_hosts, or differs from it; connect once with "
+            f"'{ssh_command}' and compare the key that it shows"
         ),
         "PermissionError": (
-            f"{{said}}; try '{by_hand}': keys are those of ~/.ssh/config, ~/.ssh and the agent, and "
-            "nobody is asked for a password or passphrase"
+            f"{{error}}; try '{ssh_command}': keys come from ~/.ssh/config, ~/.ssh and the agent, and "
+            "there is no prompt for passwords or passphrases"
         ),
         "KeyImportError": locked,
         "KeyEncryptionError": locked,
-        "gaierror": "no host of this name is in ~/.ssh/config or known to the network",
+        "gaierror": "no such host in ~/.ssh/config or on the network",
         "ConnectionRefusedError": "no ssh server answers there",
         "TimeoutError": "the host does not answer",
         **dict.fromkeys(
@@ -111,8 +113,8 @@ def _meanings(by_hand: str) -> dict[str, str]:
     }
 
 
-def _by_hand(url: str) -> str:
-    """The command that connects to a URL's host."""
+def _ssh_command(url: str) -> str:
+    """Return the command that connects to a URL's host."""
     parts = urlsplit(url)
     if not parts.port:
         return f"ssh {parts.netloc}"

@@ -1,7 +1,7 @@
-"""Files of web servers. Many do not say how long a file is, and many give files as wholes only.
+"""Read files of web servers, of which many send neither sizes nor ranges.
 
-A file of unknown length is downloaded when it is listed, and so is one that comes as a whole where a
-part of it was asked for: to this machine's disk, as far as a log can be long.
+A file of unknown size is downloaded to a local disk when it is listed. A file that the server only sends
+completely is downloaded when a part of it is read. Downloads have a maximum size.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ import fsspec
 from stallscope.errors import StallscopeError, UnreadableError
 
 from .base import SourceFile
-from .copies import Copies
-from .files import SILENT, Files, without_credentials
+from .copies import LocalCopies
+from .files import TIMEOUTS, Files, without_credentials
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
-# Of nothing longer one file of logs is made; what a server computes may never end.
+# No log is larger; a generated response may never end.
 _MOST_BYTES = 8 << 30
-_PART, _BEYOND = 206, 416
+_PARTIAL_CONTENT, _RANGE_NOT_SATISFIABLE = 206, 416
 _GONE = (404, 410)
-# Sizes and parts are of the file, and not of what was made of it on the way.
-_AS_IT_IS = {"Accept-Encoding": "identity"}
+# Sizes and ranges must be those of the uncompressed file.
+_UNCOMPRESSED = {"Accept-Encoding": "identity"}
 
 
 class WebFiles(Files):
-    """A file of one server, or all that a pattern matches among the links of its pages."""
+    """A file of a server, or all links on its pages that match a pattern."""
 
-    meanings = MappingProxyType(
-        {**SILENT, "ClientPayloadError": "the connection broke off before all of it had come"}
+    error_messages = MappingProxyType(
+        {**TIMEOUTS, "ClientPayloadError": "the connection was lost during the transfer"}
     )
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._copies = Copies("web")
+        self._copies = LocalCopies("web")
 
     def _kind(self) -> type[fsspec.AbstractFileSystem]:
         return _web()
@@ -49,41 +49,41 @@ class WebFiles(Files):
     def _options(self) -> dict[str, Any]:
         from aiohttp import ClientTimeout
 
-        patience = ClientTimeout(
-            total=None, sock_connect=self.patience_seconds, sock_read=self.patience_seconds
+        timeout = ClientTimeout(
+            total=None, sock_connect=self.timeout_seconds, sock_read=self.timeout_seconds
         )
         return {
             **super()._options(),
-            "headers": _AS_IT_IS,
-            "client_kwargs": {"timeout": patience},
+            "headers": _UNCOMPRESSED,
+            "client_kwargs": {"timeout": timeout},
         }
 
     def _file(
         self, file_system: fsspec.AbstractFileSystem, name: str, path: str, info: dict[str, Any]
     ) -> SourceFile:
-        # What follows may be a key.
+        # The query may be a key.
         name = name.partition("?")[0]
         self._copies.forget(path)
-        # Pages tell names and nothing else.
-        known = info if info.get("size") else self._asked(file_system, path, info)
-        size = known.get("size") or self._counted(file_system, path)
+        # Pages only have names.
+        known = info if info.get("size") else self._request_info(file_system, path, info)
+        size = known.get("size") or self._measure_size(file_system, path)
         return super()._file(file_system, name, path, {**known, "size": size})
 
-    def _asked(
+    def _request_info(
         self, file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
     ) -> dict[str, Any]:
         with suppress(Exception):
             return dict(file_system.info(path))
-        return info  # reported where it is read
+        return info  # reading the file reports the error
 
-    def _counted(self, file_system: fsspec.AbstractFileSystem, path: str) -> int:
-        """The size of a file whose server does not tell it."""
+    def _measure_size(self, file_system: fsspec.AbstractFileSystem, path: str) -> int:
+        """Download a file to measure its size."""
         try:
             return self._copies.size(path, partial(_download, file_system, path))
         except StallscopeError:
             raise
         except Exception:
-            # Not none: so it is read, and that says what is wrong with it.
+            # A size above zero makes the file be read, which reports the error.
             return 1
 
     def _bytes(
@@ -106,7 +106,7 @@ def _download(file_system: fsspec.AbstractFileSystem, path: str, to: Path) -> No
 
 
 class _Bounded(io.FileIO):
-    """A file on this machine's disk that does not become longer than logs do."""
+    """A local file with a maximum size."""
 
     def __init__(self, url: str, path: Path) -> None:
         super().__init__(path, "wb")
@@ -116,7 +116,7 @@ class _Bounded(io.FileIO):
         if self.tell() + len(memoryview(data)) > _MOST_BYTES:
             raise UnreadableError(
                 f"{without_credentials(self._url)}: the server sends more than {_MOST_BYTES >> 20:,} "
-                "MiB and does not say how much there is: this is no log; if it is, download it"
+                "MiB without a size, so this is probably not a log; if it is, download it first"
             )
         return super().write(data)
 
@@ -131,22 +131,24 @@ def _web() -> type[fsspec.AbstractFileSystem]:
             try:
                 return dict(await super()._info(url, **options))
             except FileNotFoundError as error:
-                # It says so of every error, also without an answer.
+                # It raises this for every error, even without a response.
                 cause = error.__cause__
                 if cause is None or getattr(cause, "status", None) in _GONE:
                     raise
                 raise cause from None
 
         async def _part(self, url: str, start: int, end: int | None) -> bytes | None:
-            """A part of a file; None where the server has begun to send all of it."""
-            asked = {**_AS_IT_IS, "Range": f"bytes={start}-{'' if end is None else end - 1}"}
+            """Read a part of a file; return None if the server sends all of it."""
+            headers = {**_UNCOMPRESSED, "Range": f"bytes={start}-{'' if end is None else end - 1}"}
             session = await self.set_session()
-            async with session.get(self.encode_url(url), headers=asked) as answer:
-                if answer.status == _BEYOND:
+            async with session.get(self.encode_url(url), headers=headers) as answer:
+                if answer.status == _RANGE_NOT_SATISFIABLE:
                     return b""
                 self._raise_not_found_for_status(answer, url)
-                told = answer.headers.get("Content-Range", "")
-                is_part = answer.status == _PART and told.startswith(f"bytes {start}-")
+                content_range = answer.headers.get("Content-Range", "")
+                is_part = answer.status == _PARTIAL_CONTENT and content_range.startswith(
+                    f"bytes {start}-"
+                )
                 return bytes(await answer.read()) if is_part else None
 
         part = sync_wrapper(_part)

@@ -1,1 +1,1 @@
-"""Collected runs on disk: fetched, merged, saved, loaded, mirrored."""
+"""Fetch, merge, save, load and mirror collected runs."""

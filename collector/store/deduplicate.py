@@ -1,4 +1,4 @@
-"""Steps that were recorded more than once: by an attempt that failed, and by the one after it."""
+"""Drop steps that were recorded more than once: by a failed attempt and by the next one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from stallscope.run import Problem
 
 
 def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
-    """Steps without those that a later log of the same rank and generation recorded again."""
+    """Drop steps that a later log of the same rank and generation recorded again; count them by rank."""
     key = [steps[name].to_numpy() for name in ("step", "rank", "generation")]
     if _ascend(*key):
         return steps, {}
     order = np.lexsort([np.arange(steps.num_rows), *key])
     ordered = [column[order] for column in key]
-    again = np.ones(max(0, steps.num_rows - 1), bool)
+    repeated_below = np.ones(max(0, steps.num_rows - 1), bool)
     for column in ordered:
-        again &= column[1:] == column[:-1]
-    dropped = order[:-1][again]
+        repeated_below &= column[1:] == column[:-1]
+    dropped = order[:-1][repeated_below]
     if not len(dropped):
         return steps, {}
     keep = np.ones(steps.num_rows, bool)
@@ -33,8 +33,8 @@ def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
     )
 
 
-def recorded_again(repeated: Mapping[int, int]) -> list[Problem]:
-    """What to say of steps that were left out, by rank."""
+def repeat_problems(repeated: Mapping[int, int]) -> list[Problem]:
+    """Return a problem per rank with dropped steps."""
     return [
         Problem(
             f"rank {rank}",
@@ -45,8 +45,8 @@ def recorded_again(repeated: Mapping[int, int]) -> list[Problem]:
 
 
 def _ascend(step: Ints, rank: Ints, generation: Ints) -> bool:
-    """Whether every row is behind the one above it, as where each rank has one log: none is twice."""
-    further = step[1:] > step[:-1]
+    """Whether the rows ascend strictly, as with one log per rank; then no step is recorded twice."""
+    ascending = step[1:] > step[:-1]
     for column in (rank, generation):
-        further = (column[1:] > column[:-1]) | ((column[1:] == column[:-1]) & further)
-    return bool(further.all())
+        ascending = (column[1:] > column[:-1]) | ((column[1:] == column[:-1]) & ascending)
+    return bool(ascending.all())

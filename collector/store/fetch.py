@@ -1,11 +1,11 @@
-"""Copies of what is far away: only new bytes are fetched, in parallel, and nothing half is ever used.
+"""Copy remote files in parallel, fetching only new bytes.
 
-    STORE/.fetched/<place>/index.json   what is here of each file, written when its bytes are on disk
-                           files/       the copies, under names of their own: those of a source may hold
-                                        anything, and never become paths
+    STORE/.fetched/<place>/index.json   the state of each copy, written when its bytes are on disk
+                           files/       the copies; their names are hashes, because names of a source
+                                        are untrusted
 
-Logs only grow, so of a file that has grown only its new end is fetched, after a look at whether what is
-here is still its beginning. What has gone at the source stays.
+Logs only grow: if the copy is still a prefix of the file, only the rest is fetched. Copies of files
+that were deleted at the source stay.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from .layout import written_whole
 
 _AT_ONCE = 8
 _BLOCK = 8 << 20
-# So much of a copy's end is compared with the source before more is added to it.
+# The number of bytes at a copy's end to compare with the source before appending to it.
 _OVERLAP = 64 << 10
 _ATTEMPTS = 4
 _LONGEST_PAUSE_SECONDS = 20.0
-# What another attempt cannot mend.
+# Errors that another attempt cannot fix.
 _FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError)
-# The same from a library that is there with an extra only, by name.
+# Such errors of optional libraries, by name.
 _FINAL_NAMES = ("SFTPPermissionDenied", "HostKeyNotVerifiable", "PermissionDenied")
 
-#: Called with the bytes that were fetched, and, first, with the bytes that there are to fetch.
+#: Called with the number of bytes fetched, and first with the number of bytes to fetch.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Copy:
-    """What is here of a file."""
+    """The local copy of a file."""
 
     size: int
     version: str
     file: str
 
 
-class Fetched(Source):
-    """A source through its copies: as local files, under the names that they have at the source."""
+class FetchedSource(Source):
+    """The local copies of a source, with the names that the files have at the source."""
 
     local = True
 
@@ -77,21 +77,23 @@ class Fetched(Source):
         ]
 
 
-def fetch(source: Source, store: Path, progress: Progress = lambda _new, _total: None) -> Fetched:
-    """Bring the copies of a source up to date.
+def fetch(
+    source: Source, store: Path, progress: Progress = lambda _new, _total: None
+) -> FetchedSource:
+    """Update the copies of a source.
 
     Raises:
-        NotFoundError, UnreadableError: if the source cannot be read; what was fetched before stays.
-        UnwritableError: if the store cannot take it.
+        NotFoundError, UnreadableError: if the source cannot be read; existing copies stay.
+        UnwritableError: if the store cannot be written.
     """
-    folder = place_of(source, store)
+    folder = copies_folder(source, store)
     with _locked(folder):
         index = _Index(folder, source.where)
         files = source.files()
-        lacking = [file for file in files if not index.has(file)]
-        progress(0, sum(index.lacks(file) for file in lacking))
+        outdated = [file for file in files if not index.is_current(file)]
+        progress(0, sum(index.missing_bytes(file) for file in outdated))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            started = [pool.submit(_copied, file, index, progress) for file in lacking]
+            started = [pool.submit(_update_copy, file, index, progress) for file in outdated]
             try:
                 for one in as_completed(started):
                     one.result()
@@ -99,18 +101,18 @@ def fetch(source: Source, store: Path, progress: Progress = lambda _new, _total:
                 pool.shutdown(cancel_futures=True)
                 raise
             finally:
-                # What is whole is kept, also when another file failed.
+                # Keep complete copies even if another file failed.
                 index.write()
-        return Fetched(source.where, folder, dict(index.copies))
+        return FetchedSource(source.where, folder, dict(index.copies))
 
 
-def place_of(source: Source, store: Path) -> Path:
-    """The folder of a source's copies."""
+def copies_folder(source: Source, store: Path) -> Path:
+    """Return the folder of a source's copies."""
     return store / ".fetched" / hashlib.sha256(source.where.encode()).hexdigest()[:16]
 
 
 class _Index:
-    """What is here of which file; safe to be told by several threads."""
+    """The index of a source's copies; ``record`` is thread-safe."""
 
     def __init__(self, folder: Path, where: str) -> None:
         self.folder = folder
@@ -127,29 +129,29 @@ class _Index:
             copies = {name: Copy(**copy) for name, copy in content["files"].items()}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
-        # A copy that was cut or removed does not count.
+        # Ignore copies that were truncated or removed.
         return {name: copy for name, copy in copies.items() if self._holds(copy)}
 
     def _holds(self, copy: Copy) -> bool:
         path = self.folder / copy.file
         return path.is_file() and path.stat().st_size >= copy.size
 
-    def has(self, file: SourceFile) -> bool:
+    def is_current(self, file: SourceFile) -> bool:
         copy = self.copies.get(file.name)
         if copy is None or copy.size != file.size:
             return False
         return copy.version == file.version
 
-    def lacks(self, file: SourceFile) -> int:
-        """How many bytes of a file are not here."""
+    def missing_bytes(self, file: SourceFile) -> int:
+        """Return the number of bytes of a file to fetch."""
         copy = self.copies.get(file.name)
-        here = 0 if copy is None or copy.size >= file.size else copy.size
-        return file.size - here
+        copied = 0 if copy is None or copy.size >= file.size else copy.size
+        return file.size - copied
 
     def name_for(self, file: SourceFile) -> str:
         return f"files/{hashlib.sha256(file.name.encode()).hexdigest()[:32]}"
 
-    def told(self, name: str, copy: Copy) -> None:
+    def record(self, name: str, copy: Copy) -> None:
         with self._lock:
             self.copies[name] = copy
 
@@ -161,21 +163,21 @@ class _Index:
         write_json(self._path, content)
 
 
-def _copied(file: SourceFile, index: _Index, progress: Progress) -> None:
-    """Bring one file's copy up to date."""
+def _update_copy(file: SourceFile, index: _Index, progress: Progress) -> None:
+    """Update the copy of one file."""
     local = index.folder / index.name_for(file)
     before = index.copies.get(file.name)
-    start = before.size if before is not None and _is_beginning(local, before, file) else 0
+    start = before.size if before is not None and _is_prefix(local, before, file) else 0
     if before is not None and start == file.size and local.is_file():
-        # Touched and not changed.
-        index.told(file.name, Copy(file.size, file.version, index.name_for(file)))
+        # Only the file's version has changed.
+        index.record(file.name, Copy(file.size, file.version, index.name_for(file)))
         return
-    # What is begun anew must not take the old copy with it.
+    # A new copy must not damage the old one before it is complete.
     target = local if start else local.with_suffix(".new")
     with writing(local):
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("r+b" if start else "wb") as out:
-            # More than the index knows of is what an interrupted fetch has left.
+            # Bytes after the indexed size are left from an interrupted fetch.
             out.truncate(start)
             out.seek(start)
             size = _append(file, start, out.write, progress)
@@ -183,13 +185,13 @@ def _copied(file: SourceFile, index: _Index, progress: Progress) -> None:
             os.fsync(out.fileno())
         if not start:
             target.replace(local)
-    index.told(file.name, Copy(size, file.version, index.name_for(file)))
+    index.record(file.name, Copy(size, file.version, index.name_for(file)))
 
 
 def _append(
     file: SourceFile, start: int, write: Callable[[bytes], object], progress: Progress
 ) -> int:
-    """Fetch a file from a position to the size that it had when it was listed; where that ended."""
+    """Fetch a file from a position to its listed size; return the end position."""
     at = start
     while at < file.size:
         block = _read(file, at, min(at + _BLOCK, file.size))
@@ -203,8 +205,8 @@ def _append(
     return at
 
 
-def _is_beginning(local: Path, copy: Copy, file: SourceFile) -> bool:
-    """Whether a copy ends as the source's file does at that place, so that only more is needed."""
+def _is_prefix(local: Path, copy: Copy, file: SourceFile) -> bool:
+    """Whether a copy is a prefix of the file, as far as its last bytes show."""
     if not 0 < copy.size <= file.size or not local.is_file():
         return False
     start = max(0, copy.size - _OVERLAP)
@@ -214,15 +216,15 @@ def _is_beginning(local: Path, copy: Copy, file: SourceFile) -> bool:
     return end == _read(file, start, copy.size)
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Whether it may go better in a moment: the network, and not what was asked for."""
+def _is_transient(error: BaseException) -> bool:
+    """Whether another attempt may succeed, because the network failed."""
     cause = error.__cause__
     final = isinstance(cause, _FINAL) or type(cause).__name__ in _FINAL_NAMES
     return isinstance(error, UnreadableError) and not final
 
 
 @retry(
-    retry=retry_if_exception(_may_pass),
+    retry=retry_if_exception(_is_transient),
     stop=stop_after_attempt(_ATTEMPTS),
     wait=wait_random_exponential(max=_LONGEST_PAUSE_SECONDS),
     reraise=True,
@@ -233,7 +235,7 @@ def _read(file: SourceFile, start: int, end: int) -> bytes:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One collector at a time works on the copies of a place; others wait."""
+    """Lock the copies of a place; other collectors wait."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
@@ -241,10 +243,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a file as a whole: readers see the old one or the new one.
+    """Write a JSON file atomically.
 
     Raises:
-        UnwritableError: if the disk does not take it.
+        UnwritableError: if it cannot be written.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -254,10 +256,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns what a disk says into a sentence.
+    """Convert errors of the file system to ``UnwritableError``.
 
     Raises:
-        UnwritableError: if the disk is full, or nothing may be written there.
+        UnwritableError: if the disk is full or the folder is not writable.
     """
     try:
         yield
@@ -265,6 +267,6 @@ def writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise UnwritableError(
-            f"{path}: cannot be written: {error.strerror or reason(error)}; what was there before "
-            "is as it was"
+            f"{path}: cannot be written: {error.strerror or reason(error)}; its old content is "
+            "unchanged"
         ) from error

@@ -1,4 +1,4 @@
-"""The names of the files in a store, and how a file of a run is written and checked."""
+"""Define the file names of a store; write files atomically, and compute checksums."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-#: In each run's folder: what the run is, its logs with their facts, checksums.
+#: In each run's folder: the run's id, its logs with their facts, checksums.
 MANIFEST = "manifest.json"
-#: Next to the manifest: what the analysis found, from which the catalogue can be made again.
+#: Next to the manifest: a summary of the analysis, from which the catalogue can be rebuilt.
 SUMMARY = "summary.json"
-#: Next to it, for large runs: everything that the analysis found.
+#: Next to it, for large runs: the complete analysis.
 ANALYSIS = "analysis.parquet"
 #: In the store's folder: the list of its runs.
 CATALOGUE = "catalogue.sqlite"
-#: What Stallscope writes into a run's folder in addition to the files of the manifest.
+#: Files of a run's folder that its manifest does not list.
 OWN_FILES = frozenset({MANIFEST, SUMMARY, ANALYSIS})
 
 #: Called with the number of bytes read since the last call.
@@ -27,7 +27,7 @@ _BLOCK = 1 << 20
 
 
 def checksum(path: Path, on_read: BytesRead = lambda _: None) -> str:
-    """Compute the SHA-256 of a file, as manifests have it."""
+    """Compute the SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(partial(file.read, _BLOCK), b""):

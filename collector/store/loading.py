@@ -1,4 +1,4 @@
-"""Collected runs, read back: whole, in parts, or on demand."""
+"""Load collected runs: completely, in part, or on demand."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from .manifests import ListedFile
 from .mirror import Mirror
 from .reading_steps import read_steps
 
-#: Of the folder of a collected run.
+#: The version of the format of a collected run.
 VERSION = 2
-#: Files of steps are in a folder of this name.
+#: The folder with the files of steps.
 STEPS = "steps"
 INTERVALS = "intervals.parquet"
 SERIES = "series.parquet"
@@ -43,27 +43,27 @@ SERIES_SCHEMA = pa.schema(
     [("series", pa.int32()), ("wall_ns", pa.int64()), ("value", pa.float64())]
 )
 _TABLES = ("steps", "intervals")
-_LATER = (*_TABLES, "series")
+_LAZY_FIELDS = (*_TABLES, "series")
 
 
 def load_run(
     path: Path, *, ranks: Sequence[int] | None = None, epochs: Sequence[int] | None = None
 ) -> Run:
-    """Read a collected run back.
+    """Load a collected run.
 
     Args:
         path: the run's folder.
-        ranks: only the steps of these; of none, no file of steps is opened.
-        epochs: only the steps of these.
+        ranks: load only the steps of these ranks; an empty list opens no file of steps.
+        epochs: load only the steps of these epochs.
 
     Raises:
-        UnreadableError: if a part of it is missing or damaged.
+        UnreadableError: if a file is missing or damaged.
     """
-    with _told_as_damage(path):
+    with _damage_as_unreadable(path):
         manifest = _manifest_of(path)
         files = manifest["files"]
         return Run(
-            **_but_for_tables(manifest),
+            **_fields_without_tables(manifest),
             steps=_read_steps(path, files, ranks, epochs),
             intervals=_read_intervals(path, files),
             series=_read_series(path, files, manifest.get("series", [])),
@@ -75,31 +75,31 @@ class RunOnDisk(Run):
 
     @classmethod
     def open(cls, path: Path) -> RunOnDisk:
-        """The run in a folder.
+        """Open the run in a folder.
 
         Raises:
-            UnreadableError: if a part of it is missing or damaged, or another state of it has taken its
-                place; where that concerns tables, when they are asked for.
+            UnreadableError: if a file is missing or damaged, or the run was collected again. For
+                tables, the error comes when they are read.
         """
         run = cls.__new__(cls)
-        with _told_as_damage(path):
+        with _damage_as_unreadable(path):
             manifest = _manifest_of(path)
-            # Collected before manifests told it: then the tables are read at once.
+            # Older manifests lack the number of rows; then ``rows`` reads the tables.
             rows = manifest.get("rows")
             own = {"_path": path, "_files": manifest["files"], "_rows": rows, "_reading": Lock()}
             own["_series"] = manifest.get("series", [])
-            # The fields of a frozen dataclass; those that are missing are asked of __getattr__.
-            vars(run).update(_but_for_tables(manifest), **own)
+            # The fields of a frozen dataclass; __getattr__ loads the others.
+            vars(run).update(_fields_without_tables(manifest), **own)
         return run
 
     @property
     def rows(self) -> int:
-        """Rows of ``steps``."""
+        """Return the number of rows of ``steps``."""
         known = vars(self).get("_rows")
         return self.steps.num_rows if known is None else int(known)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _LATER:
+        if name not in _LAZY_FIELDS:
             raise AttributeError(name)
         with self._reading:
             if name not in vars(self):
@@ -107,17 +107,17 @@ class RunOnDisk(Run):
         return vars(self)[name]
 
     def _tables(self) -> dict[str, pa.Table]:
-        with self._as_it_was():
+        with self._unchanged():
             steps = _read_steps(self._path, self._files, None, None)
             return {"steps": steps, "intervals": _read_intervals(self._path, self._files)}
 
     def _read_series(self) -> dict[str, tuple[Series, ...]]:
-        with self._as_it_was():
+        with self._unchanged():
             return {"series": _read_series(self._path, self._files, self._series)}
 
     @contextmanager
-    def _as_it_was(self) -> Iterator[None]:
-        with _told_as_damage(self._path):
+    def _unchanged(self) -> Iterator[None]:
+        with _damage_as_unreadable(self._path):
             if _manifest_of(self._path)["files"] != self._files:
                 raise UnreadableError(
                     f"{where_is(self._path)}: this run was collected again meanwhile; open it again"
@@ -126,7 +126,7 @@ class RunOnDisk(Run):
 
 
 @contextmanager
-def _told_as_damage(path: Path) -> Iterator[None]:
+def _damage_as_unreadable(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -148,7 +148,7 @@ def _manifest_of(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _but_for_tables(manifest: dict[str, Any]) -> dict[str, Any]:
+def _fields_without_tables(manifest: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": manifest["run_id"],
         "source": manifest["source"],
@@ -176,30 +176,30 @@ def _pair(ci95: list[float] | None) -> tuple[float, float] | None:
 
 
 def _read_intervals(path: Path, files: dict[str, Any]) -> pa.Table:
-    table = _whole(_brought(path, files, INTERVALS)[0])
+    table = _read_parquet(_local_files(path, files, INTERVALS)[0])
     for field in INTERVALS_SCHEMA:
-        # Collected before there were steps that are not recorded one by one.
+        # Older runs lack newer columns.
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(INTERVALS_SCHEMA.names).cast(INTERVALS_SCHEMA).combine_chunks()
 
 
 def _read_series(
-    path: Path, files: dict[str, Any], told: Sequence[dict[str, Any]]
+    path: Path, files: dict[str, Any], descriptions: Sequence[dict[str, Any]]
 ) -> tuple[Series, ...]:
-    if not told:
+    if not descriptions:
         return ()
-    table = _whole(_brought(path, files, SERIES)[0]).cast(SERIES_SCHEMA)
+    table = _read_parquet(_local_files(path, files, SERIES)[0]).cast(SERIES_SCHEMA)
     numbers, walls, values = (table[name].to_numpy() for name in SERIES_SCHEMA.names)
-    edges = np.searchsorted(numbers, np.arange(len(told) + 1))
+    edges = np.searchsorted(numbers, np.arange(len(descriptions) + 1))
     return tuple(
         Series(**one, wall_ns=walls[first:last], value=values[first:last])
-        for one, first, last in zip(told, edges[:-1], edges[1:], strict=True)
+        for one, first, last in zip(descriptions, edges[:-1], edges[1:], strict=True)
     )
 
 
-def _whole(path: Path) -> pa.Table:
-    # read_table is for folders of files: it takes longer to begin with than this to read.
+def _read_parquet(path: Path) -> pa.Table:
+    # Opening a dataset with read_table takes longer than reading the file.
     with pq.ParquetFile(path) as file:
         return file.read()
 
@@ -219,17 +219,17 @@ def _read_steps(
 ) -> pa.Table:
     if ranks is not None and not len(ranks):
         return STEPS_SCHEMA.empty_table()
-    return read_steps(_brought(path, files, STEPS), ranks, epochs)
+    return read_steps(_local_files(path, files, STEPS), ranks, epochs)
 
 
-def _brought(path: Path, files: dict[str, Any], kind: str) -> list[Path]:
-    """The files of a kind, by name; of a store at a URL, they come when they are read."""
+def _local_files(path: Path, files: dict[str, Any], kind: str) -> list[Path]:
+    """Return the files of a kind, by name; download those of a store at a URL."""
     own = sorted(names_of(files, kind))
     if not own:
         raise ValueError(f"no {kind} in its manifest")
     mirror = Mirror.of(path.parent)
     if mirror is not None:
-        mirror.bring(
+        mirror.download(
             path.name,
             {
                 name: ListedFile(int(files[name]["size"]), str(files[name]["sha256"]))
@@ -240,6 +240,6 @@ def _brought(path: Path, files: dict[str, Any], kind: str) -> list[Path]:
 
 
 def names_of(files: Iterable[str], kind: str) -> list[str]:
-    """The names among a run's files that are of a kind: ``STEPS``, ``INTERVALS`` or ``SERIES``."""
+    """Return the names of a run's files of a kind: ``STEPS``, ``INTERVALS`` or ``SERIES``."""
     stem = kind.removesuffix(".parquet")
     return [name for name in files if name.startswith(stem)]

@@ -1,4 +1,4 @@
-"""Manifests of collected runs, read without opening their tables."""
+"""Read manifests of collected runs without opening their tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stallscope.errors import NotFoundError, UnreadableError
 
 from .layout import MANIFEST
 
-#: What reading bytes says that are no manifest of Stallscope.
+#: The errors of parsing bytes that are not a manifest of Stallscope.
 NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -27,57 +27,59 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a collected run says about itself."""
+    """The manifest of a collected run."""
 
     run_id: str
     source: str
     collected_at: str | None
-    #: One object per log, as ``stallscope.run.Log`` has them.
+    #: One object per log, with the fields of ``stallscope.run.Log``.
     logs: Sequence[Mapping[str, Any]]
-    #: By name relative to the run's folder, with ``/`` between folders. Not to be trusted.
+    #: By name relative to the run's folder, with ``/`` between folders. The names are untrusted.
     files: Mapping[str, ListedFile]
-    #: Tells one state of the manifest from another.
+    #: The checksum of the manifest, which identifies its state.
     sha256: str
 
     @property
     def bytes(self) -> int:
-        """What the run's files take."""
+        """Return the size of the run's files."""
         return sum(file.size for file in self.files.values())
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a collected run.
+    """Read the manifest of a collected run.
 
     Raises:
-        NotFoundError: if the folder has none.
-        UnreadableError: if it is none that Stallscope has written, or not as it was written.
+        NotFoundError: if the folder has no manifest.
+        UnreadableError: if the manifest is damaged, or of another program.
     """
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise NotFoundError(f"{folder}: this is no collected run: it has no {MANIFEST}") from None
+        raise NotFoundError(
+            f"{folder}: this is not a collected run: it has no {MANIFEST}"
+        ) from None
     except OSError as error:
         raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        return parsed(data)
+        return parse_manifest(data)
     except NOT_A_MANIFEST as error:
         raise UnreadableError(
-            f"{folder}: its {MANIFEST} is damaged, or none of Stallscope; collect the run again"
+            f"{folder}: its {MANIFEST} is damaged, or of another program; collect the run again"
         ) from error
 
 
-def parsed(data: bytes) -> Manifest:
-    """A manifest from the bytes of its file.
+def parse_manifest(data: bytes) -> Manifest:
+    """Parse the bytes of a manifest.
 
     Raises:
-        any of ``NOT_A_MANIFEST``: if they are none that Stallscope has written.
+        any of ``NOT_A_MANIFEST``: if Stallscope has not written them.
     """
     return _manifest(json.loads(data), hashlib.sha256(data).hexdigest())
 
 
 def is_inside(name: str) -> bool:
-    """Whether the name of a file stays within the folder that it is relative to."""
+    """Whether a relative file name stays within its folder."""
     path = PurePosixPath(name)
     return name != "" and "\0" not in name and not path.is_absolute() and ".." not in path.parts
 

@@ -1,4 +1,4 @@
-"""Steps of collected runs, read back from files of Parquet: some row groups at a time, on all cores."""
+"""Read the steps of collected runs from Parquet files, some row groups at a time, on all CPU cores."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from stallscope.arrays.memory import allocator_for
 from stallscope.run import STEPS_SCHEMA
 
-from .table_builder import Together
+from .table_builder import TableBuilder
 
-# What one thread decodes at a time fits into its cache, and what it takes on at once is worth a thread.
+# A batch fits into a CPU cache; a task is large enough to be worth a thread.
 _ROWS_AT_A_TIME = 2**16
 _ROWS_PER_TASK = 2**18
 
@@ -26,33 +26,33 @@ def read_steps(
     ranks: Sequence[int] | None = None,
     epochs: Sequence[int] | None = None,
 ) -> pa.Table:
-    """The steps in some files, in their order, as one table.
+    """Read the steps of files, in order, into one table.
 
     Args:
         paths: the files.
-        ranks: only the steps of these.
-        epochs: only the steps of these.
+        ranks: read only the steps of these ranks.
+        epochs: read only the steps of these epochs.
 
     Raises:
         OSError, ValueError, pa.ArrowException: if a file cannot be read.
     """
-    wanted = _Wanted({"rank": ranks, "epoch": epochs})
+    row_filter = _RowFilter({"rank": ranks, "epoch": epochs})
     files = [_File.of(path) for path in paths]
-    found = [group for file in files for group in file.groups(wanted)]
+    found = [group for file in files for group in file.groups(row_filter)]
     rows = sum(group.rows for group in found)
-    whole = Together(STEPS_SCHEMA, rows, allocator_for(rows))
+    whole = TableBuilder(STEPS_SCHEMA, rows, allocator_for(rows))
     tasks = list(_tasks(found))
     if len(tasks) < 2:
         for task in tasks:
-            task.read(whole, wanted)
+            task.read(whole, row_filter)
     else:
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            list(pool.map(lambda task: task.read(whole, wanted), tasks))
+            list(pool.map(lambda task: task.read(whole, row_filter), tasks))
     return whole.table()
 
 
-class _Wanted:
-    """Which rows are wanted, by the values of some columns."""
+class _RowFilter:
+    """Selects rows by the values of some columns."""
 
     def __init__(self, values: dict[str, Sequence[int] | None]) -> None:
         kinds = {name: STEPS_SCHEMA.field(name).type for name in values}
@@ -66,18 +66,18 @@ class _Wanted:
     def columns(self) -> list[str]:
         return list(self._values)
 
-    def all_or_none(self, same: dict[str, int | None]) -> bool | None:
-        """Whether rows are wanted whose columns are the same in all of them; None where that depends."""
-        told = [self._has(name, same[name]) for name in self._values if name in same]
-        if not all(told):
+    def matches_all(self, constants: dict[str, int | None]) -> bool | None:
+        """Whether all rows with these constant columns match; None if that depends on other columns."""
+        matches = [self._has(name, constants[name]) for name in self._values if name in constants]
+        if not all(matches):
             return False
-        return True if len(told) == len(self._values) else None
+        return True if len(matches) == len(self._values) else None
 
     def _has(self, name: str, value: int | None) -> bool:
         return value in self._values[name].to_pylist()
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
-        """Per row whether it is wanted."""
+        """Return per row whether it matches."""
         chosen = pa.scalar(True)
         for name, values in self._values.items():
             chosen = pc.and_(chosen, pc.is_in(batch[name], values))
@@ -88,7 +88,7 @@ class _Wanted:
 class _File:
     path: Path
     metadata: pq.FileMetaData
-    #: Of the columns that it has, in its order.
+    #: The names of its columns, in order.
     names: list[str]
 
     @classmethod
@@ -96,29 +96,29 @@ class _File:
         metadata = pq.read_metadata(path)
         return cls(path, metadata, metadata.schema.names)
 
-    def groups(self, wanted: _Wanted) -> Iterator[_Group]:
-        """Row groups that have rows which are wanted."""
+    def groups(self, row_filter: _RowFilter) -> Iterator[_Group]:
+        """Yield the row groups with matching rows."""
         for number in range(self.metadata.num_row_groups):
-            same = self._same(number)
-            whole = wanted.all_or_none(same)
+            constants = self._constants(number)
+            whole = row_filter.matches_all(constants)
             if whole is None:
-                rows = self._count(number, wanted)
+                rows = self._count(number, row_filter)
             else:
                 rows = self.metadata.row_group(number).num_rows if whole else 0
             if rows:
-                yield _Group(self, number, rows, bool(whole), same)
+                yield _Group(self, number, rows, bool(whole), constants)
 
     def batches(self, groups: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of row groups."""
+        """Yield batches of some columns of row groups."""
         with pq.ParquetFile(self.path, metadata=self.metadata) as file:
             yield from file.iter_batches(
                 _ROWS_AT_A_TIME, row_groups=list(groups), columns=list(names), use_threads=False
             )
 
-    def _same(self, number: int) -> dict[str, int | None]:
-        """Columns of which a row group has one value only, as its statistics tell: with this value."""
-        # A file that was written before a column was known knows nothing of it.
-        same = dict.fromkeys(set(STEPS_SCHEMA.names) - set(self.names))
+    def _constants(self, number: int) -> dict[str, int | None]:
+        """Return the columns that are constant in a row group, by its statistics, with their values."""
+        # Files of older versions lack newer columns.
+        constants = dict.fromkeys(set(STEPS_SCHEMA.names) - set(self.names))
         group = self.metadata.row_group(number)
         for index, name in enumerate(self.names):
             column = group.column(index)
@@ -126,31 +126,31 @@ class _File:
             if known is None or not known.has_null_count:
                 continue
             if known.null_count == column.num_values:
-                same[name] = None
+                constants[name] = None
             elif known.has_min_max and not known.null_count and known.min == known.max:
-                same[name] = known.min
-        return same
+                constants[name] = known.min
+        return constants
 
-    def _count(self, number: int, wanted: _Wanted) -> int:
-        batches = self.batches([number], wanted.columns)
-        return sum(wanted.of(batch).true_count for batch in batches)
+    def _count(self, number: int, row_filter: _RowFilter) -> int:
+        batches = self.batches([number], row_filter.columns)
+        return sum(row_filter.of(batch).true_count for batch in batches)
 
 
 @dataclass(frozen=True)
 class _Group:
     file: _File
     number: int
-    #: That are wanted, and whether these are all.
+    #: The number of matching rows, and whether these are all rows.
     rows: int
     whole: bool
-    same: dict[str, int | None]
+    constants: dict[str, int | None]
 
 
 @dataclass
 class _Task:
-    """Row groups of one file that follow each other, for one thread."""
+    """Consecutive row groups of one file, for one thread."""
 
-    #: The row of the table with which they begin.
+    #: The first row of the table that they fill.
     at: int
     groups: list[_Group] = field(default_factory=list)
 
@@ -158,25 +158,25 @@ class _Task:
     def rows(self) -> int:
         return sum(group.rows for group in self.groups)
 
-    def takes(self, group: _Group) -> bool:
+    def accepts(self, group: _Group) -> bool:
         last = self.groups[-1]
-        alike = group.file is last.file and group.whole and last.whole
-        return alike and self.rows + group.rows <= _ROWS_PER_TASK
+        common = group.file is last.file and group.whole and last.whole
+        return common and self.rows + group.rows <= _ROWS_PER_TASK
 
-    def read(self, whole: Together, wanted: _Wanted) -> None:
-        """Put the rows into their places."""
-        alike = set.intersection(*(set(group.same) for group in self.groups))
+    def read(self, whole: TableBuilder, row_filter: _RowFilter) -> None:
+        """Read the rows into their places in the table."""
+        common = set.intersection(*(set(group.constants) for group in self.groups))
         at = self.at
         for group in self.groups:
-            for name in alike:
-                whole.fill(name, at, group.rows, group.same[name])
+            for name in common:
+                whole.fill(name, at, group.rows, group.constants[name])
             at += group.rows
-        names = [name for name in STEPS_SCHEMA.names if name not in alike]
+        names = [name for name in STEPS_SCHEMA.names if name not in common]
         all_rows = all(group.whole for group in self.groups)
-        needed = names if all_rows else list(dict.fromkeys([*names, *wanted.columns]))
+        needed = names if all_rows else list(dict.fromkeys([*names, *row_filter.columns]))
         file, at = self.groups[0].file, self.at
         for batch in file.batches([group.number for group in self.groups], needed) if names else ():
-            own = batch if all_rows else batch.filter(wanted.of(batch))
+            own = batch if all_rows else batch.filter(row_filter.of(batch))
             for name in names:
                 whole.put(name, at, own[name])
             at += len(own)
@@ -185,7 +185,7 @@ class _Task:
 def _tasks(groups: Sequence[_Group]) -> Iterator[_Task]:
     task, at = None, 0
     for group in groups:
-        if task is None or not task.takes(group):
+        if task is None or not task.accepts(group):
             if task is not None:
                 yield task
             task = _Task(at)

@@ -1,19 +1,19 @@
-"""A store of collected runs: a folder with one folder per run, readable without the original logs.
+"""Save runs into a store: a folder with one folder per run, readable without the original logs.
 
-One at a URL is worked on through a folder that looks like it: ``mirror.py``.
+A store at a URL has a local mirror: ``mirror.py``.
 
-    STORE/catalogue.sqlite          what is in the store, to be listed at once
-    STORE/<run id>/manifest.json    what the run is, its logs with their facts, checksums
-                   steps/epochs-….parquet   one file per range of epochs, row groups of one log, or of
-                                    several small ones: one rank or one epoch is read without most others
-                   steps/logs-….parquet     where a cluster has written them: one file per range of logs
+    STORE/catalogue.sqlite          the list of runs
+    STORE/<run id>/manifest.json    the run's id, its logs with their facts, checksums
+                   steps/epochs-….parquet   one file per range of epochs; a row group per log, or per
+                                    several small logs: reading one rank or epoch reads little else
+                   steps/logs-….parquet     written by a cluster: one file per range of logs
                    intervals.parquet
-                   series.parquet   what machines measured, where something told it
-                   summary.json     what the analysis found, in short, for the catalogue
-                   analysis.parquet all that it found; of large runs only
-    STORE/.fetched/                 copies of logs that are far away
+                   series.parquet   measurements of machines, if there are any
+                   summary.json     a summary of the analysis, for the catalogue
+                   analysis.parquet the complete analysis, for large runs only
+    STORE/.fetched/                 copies of remote logs
 
-A run is written beside its place and moved there when it is whole: nothing half is ever shown.
+A run is written to a temporary folder and renamed when it is complete, so that readers never see half.
 """
 
 from __future__ import annotations
@@ -45,101 +45,98 @@ from .fetch import writing
 from .layout import MANIFEST, checksum
 from .loading import INTERVALS, SERIES, SERIES_SCHEMA, VERSION, load_run
 from .manifests import ListedFile
-from .merge import is_one_job, merged
+from .merge import is_same_job, merge_runs
 from .mirror import Mirror
 from .step_files import write_rows
 
 LOCK = ".lock"
-# A row group of fewer rows costs more than it saves; more files than this are a burden of their own.
+# Row groups with fewer rows cost more than they save, and so do more files.
 _ROWS_PER_GROUP = 4096
 _MOST_FILES = 64
-# Of saving one run at a URL while others do.
+# Attempts to save a run at a URL while other collectors save it.
 _ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
-class Written:
-    """A run whose steps are on disk."""
+class WrittenSteps:
+    """The result of writing a run's steps."""
 
-    #: The run, with what was noticed on the way.
+    #: The run, with the problems that writing has found.
     run: Run
     rows: int
-    #: By name relative to the run's folder.
+    #: By name, relative to the run's folder.
     files: Mapping[str, ListedFile]
 
 
-class Steps(Protocol):
-    """Who reads and writes the steps of collected runs."""
+class StepStorage(Protocol):
+    """Reads and writes the steps of collected runs, in this process or on a cluster."""
 
     def load(self, folder: Path) -> Run:
-        """A run that was collected before.
+        """Load a collected run.
 
         Raises:
-            UnreadableError: if it is damaged.
+            UnreadableError: if the run is damaged.
         """
 
-    def write(self, run: Run, folder: Path, place: Path) -> Written:
-        """Write the steps of a run into ``steps``, which is not there yet.
+    def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
+        """Write the steps of a run into a new folder ``steps``.
 
         Args:
-            folder: where the run is written.
-            place: where it will be.
+            folder: the temporary folder of the run.
+            place: the run's final folder.
         """
 
 
-class _InMemory:
-    """Steps of runs that are in the memory of this process."""
+class _LocalStorage:
+    """Reads and writes steps in this process."""
 
     def load(self, folder: Path) -> Run:
         return load_run(folder)
 
-    def write(self, run: Run, folder: Path, place: Path) -> Written:
+    def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
         _write_steps(run.steps, folder / "steps")
-        return Written(run, run.steps.num_rows, listed(folder, "steps/*.parquet"))
+        return WrittenSteps(run, run.steps.num_rows, list_files(folder, "steps/*.parquet"))
 
 
-def save_run(run: Run, store: Path, steps: Steps | None = None) -> Path:
-    """Write a run into a store.
+def save_run(run: Run, store: Path, steps: StepStorage | None = None) -> Path:
+    """Write a run into a store; return its folder.
 
-    Logs that an earlier collection of the same run brought and this one lacks are kept; another job
-    of the same id gets a folder of its own.
+    Logs that were collected earlier and that this run lacks are kept. Another job with the same id
+    gets a separate folder.
 
     Args:
-        steps: who reads and writes them, where they are not in this process.
-
-    Returns:
-        The run's folder.
+        steps: reads and writes the steps; default: this process.
 
     Raises:
-        UnwritableError: if the disk does not take it; what was there before is as it was.
+        UnwritableError: if the run cannot be written; then the store is unchanged.
     """
     with writing(store):
         store.mkdir(parents=True, exist_ok=True)
-        # Of two collectors that save one run at once, the second sees what the first has brought.
+        # Two collectors that save one run take turns, so that the second adds to the first.
         with FileLock(store / LOCK):
             mirror = Mirror.of(store)
             for _ in range(_ATTEMPTS):
-                place = _saved(run, store, steps or _InMemory(), mirror)
-                # The lock is of this machine only: at a URL, another one may have been quicker.
-                if mirror is None or mirror.put(place.name):
+                place = _save_once(run, store, steps or _LocalStorage(), mirror)
+                # The lock is local: at a URL, another machine may have saved the run meanwhile.
+                if mirror is None or mirror.upload(place.name):
                     return place
     raise UnwritableError(
-        f"{where_is(place)}: others have saved this run again and again meanwhile; collect it again"
+        f"{where_is(place)}: other collectors keep saving this run; collect it again later"
     )
 
 
-def _saved(run: Run, store: Path, steps: Steps, mirror: Mirror | None) -> Path:
-    """Write a run, with what is there of it, into a folder of the store; the folder."""
+def _save_once(run: Run, store: Path, steps: StepStorage, mirror: Mirror | None) -> Path:
+    """Merge a run with its saved state and write it; return its folder."""
     place, old = _place(run, store, steps, mirror)
-    whole = run if old is None else merged(run, old)
+    whole = run if old is None else merge_runs(run, old)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=store))
     try:
         written = steps.write(whole, unfinished, place)
         pq.write_table(whole.intervals, unfinished / INTERVALS)
         _write_series(whole.series, unfinished / SERIES)
-        files = {**listed(unfinished, "*.parquet"), **written.files}
+        files = {**list_files(unfinished, "*.parquet"), **written.files}
         if mirror is not None:
-            files = mirror.named(place.name, unfinished, files)
+            files = mirror.rename_new_files(place.name, unfinished, files)
         (unfinished / MANIFEST).write_text(json.dumps(_manifest(written, files), indent=1))
         _move(unfinished, place)
     except BaseException:
@@ -148,11 +145,13 @@ def _saved(run: Run, store: Path, steps: Steps, mirror: Mirror | None) -> Path:
     return place
 
 
-def _place(run: Run, store: Path, steps: Steps, mirror: Mirror | None) -> tuple[Path, Run | None]:
-    """The folder for a run, and what is there of it already."""
+def _place(
+    run: Run, store: Path, steps: StepStorage, mirror: Mirror | None
+) -> tuple[Path, Run | None]:
+    """Return the folder for a run, and the saved run in it, if there is one."""
     name = safe_name(run.id)
     if name != run.id:
-        # Different ids must not end in one folder.
+        # Different ids must not share a folder.
         name = f"{name}-{hashlib.sha256(run.id.encode()).hexdigest()[:8]}"
     for number in itertools.count(1):
         place = store / (name if number == 1 else f"{name}-{number}")
@@ -163,8 +162,8 @@ def _place(run: Run, store: Path, steps: Steps, mirror: Mirror | None) -> tuple[
         try:
             old = steps.load(place)
         except UnreadableError:
-            return place, None  # damaged: this is the collecting again that its message asks for
-        if old.id == run.id and is_one_job(run, old):
+            return place, None  # damaged: collecting again replaces it
+        if old.id == run.id and is_same_job(run, old):
             return place, old
     raise AssertionError("unreachable")
 
@@ -175,7 +174,7 @@ def is_collected(path: Path) -> bool:
 
 
 def collected_runs(store: Path) -> list[Path]:
-    """The folders of the runs in a store."""
+    """Return the folders of the runs in a store."""
     if not store.is_dir():
         return []
     return sorted(path for path in store.iterdir() if path.name[0] != "." and is_collected(path))
@@ -190,7 +189,7 @@ def _write_steps(steps: pa.Table, folder: Path) -> None:
 
 
 def _write_series(series: Sequence[Series], path: Path) -> None:
-    """All values, series by series; nothing where there are none."""
+    """Write all values, series by series; write no file if there are none."""
     if not series:
         return
     numbers = np.repeat(np.arange(len(series), dtype=np.int32), [len(one.value) for one in series])
@@ -205,26 +204,27 @@ def _write_series(series: Sequence[Series], path: Path) -> None:
 def _epoch_ranges(
     epochs: npt.NDArray[np.int32], logs: int
 ) -> list[tuple[int, int, npt.NDArray[np.int64] | None]]:
-    """Ranges of epochs with the rows that each has; None where that is all of them, in their order.
+    """Return ranges of epochs with their rows; None means all rows in order.
 
-    As narrow as row groups of some thousand rows allow, so that reading one epoch reads little else.
+    Ranges are as narrow as row groups of some thousand rows allow, so that reading one epoch reads
+    little else.
     """
-    there, counts = np.unique(epochs, return_counts=True)
-    if not len(there):
+    distinct, counts = np.unique(epochs, return_counts=True)
+    if not len(distinct):
         return [(0, 0, None)]
     target = max(_ROWS_PER_GROUP * max(logs, 1), -(-len(epochs) // _MOST_FILES))
     part = (np.cumsum(counts) - counts) // target
     if part[-1] == part[0]:
-        return [(max(int(there[0]), 0), max(int(there[-1]), 0), None)]
-    of_row = part[np.searchsorted(there, epochs)]
+        return [(max(int(distinct[0]), 0), max(int(distinct[-1]), 0), None)]
+    of_row = part[np.searchsorted(distinct, epochs)]
     ranges: list[tuple[int, int, npt.NDArray[np.int64] | None]] = []
     for one in np.unique(part):
-        own = there[part == one]
+        own = distinct[part == one]
         ranges.append((max(int(own[0]), 0), max(int(own[-1]), 0), np.flatnonzero(of_row == one)))
     return ranges
 
 
-def _manifest(written: Written, files: Mapping[str, ListedFile]) -> dict[str, Any]:
+def _manifest(written: WrittenSteps, files: Mapping[str, ListedFile]) -> dict[str, Any]:
     run = written.run
     return {
         "stallscope_collected": VERSION,
@@ -245,8 +245,8 @@ def _manifest(written: Written, files: Mapping[str, ListedFile]) -> dict[str, An
     }
 
 
-def listed(folder: Path, pattern: str) -> dict[str, ListedFile]:
-    """The files of a folder as manifests have them."""
+def list_files(folder: Path, pattern: str) -> dict[str, ListedFile]:
+    """List the files of a folder with sizes and checksums."""
     return {
         path.relative_to(folder).as_posix(): ListedFile(path.stat().st_size, checksum(path))
         for path in folder.glob(pattern)
@@ -254,7 +254,7 @@ def listed(folder: Path, pattern: str) -> dict[str, ListedFile]:
 
 
 def _move(unfinished: Path, place: Path) -> None:
-    """Put the finished folder in its place; what was there before goes when the new one stands."""
+    """Move the finished folder to its place, and remove the old one."""
     unfinished.chmod(0o755)
     if not place.exists():
         unfinished.rename(place)

@@ -1,4 +1,4 @@
-"""Steps as files of Parquet: what everybody writes who collects, on whatever machine."""
+"""Write steps as Parquet files, on this machine or on executors."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# Logs of fewer rows share a row group: a thousand small ones take longer to read than their bytes.
+# Smaller logs share a row group, because each row group takes extra time to read.
 _ROWS_OF_SEVERAL_LOGS = 65_536
-# Times differ by little from row to row: a third of the bytes, and no dictionary that ends too large.
+# Times differ little from row to row: delta encoding takes a third of the bytes of a dictionary.
 _DELTA = "DELTA_BINARY_PACKED"
 _TIMES = ("step", "begin", "data", "ready", "reduced", "end")
 
 
 def write_rows(steps: pa.Table, file: Path | io.RawIOBase) -> None:
-    """Write steps, log by log, into one file: a new one at a path, or one that is open."""
+    """Write steps, sorted by log, into a file at a path or into an open file."""
     groups = itertools.pairwise(_row_groups(steps["log"].to_numpy()))
-    write_logs((steps.slice(begin, end - begin) for begin, end in groups), steps.schema, file)
+    write_logs((steps.slice(start, end - start) for start, end in groups), steps.schema, file)
 
 
 def write_logs(logs: Iterable[pa.Table], schema: pa.Schema, file: Path | io.RawIOBase) -> None:
-    """The same of steps that come log by log, or some small logs at a time: a row group each."""
+    """Write one row group per table; each has the steps of one log, or of several small ones."""
     with pq.ParquetWriter(
         file,
         schema,
@@ -38,10 +38,10 @@ def write_logs(logs: Iterable[pa.Table], schema: pa.Schema, file: Path | io.RawI
 
 
 def _row_groups(logs: npt.NDArray[np.int32]) -> list[int]:
-    """Where row groups begin, and where the last one ends: only between the rows of two logs."""
+    """Return the starts of row groups, and the end of the last; they lie between two logs."""
     edges = np.flatnonzero(np.diff(logs, prepend=-1, append=-1)).tolist()
-    begins = edges[:1]
-    for begin, end in itertools.pairwise(edges):
-        if end - begins[-1] > _ROWS_OF_SEVERAL_LOGS and begin > begins[-1]:
-            begins.append(begin)
-    return [*begins, *edges[-1:]] if len(logs) else [0, 0]
+    starts = edges[:1]
+    for start, end in itertools.pairwise(edges):
+        if end - starts[-1] > _ROWS_OF_SEVERAL_LOGS and start > starts[-1]:
+            starts.append(start)
+    return [*starts, *edges[-1:]] if len(logs) else [0, 0]

@@ -13,7 +13,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.baseline import find_baseline, find_single
 from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.ledger.recalled import RecalledLedger
-from stallscope.catalogue.analysis_cache import Analyse, Placed, analysed
+from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
 from stallscope.catalogue.entry import Summary as Figures
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.run import Run
@@ -175,7 +175,7 @@ class RunStore:
             own, *baseline = [self._placed(one) for one in listed]
             single = self._single(listed[0], own.run)
             began = self._clock()
-            made = analysed(own, next(iter(baseline), None), single, self._analyse)
+            made = cached_analysis(own, next(iter(baseline), None), single, self._analyse)
             self._renewals.took(run_id, self._clock() - began)
             give_back()
             if isinstance(made.ledger, RecalledLedger):
@@ -224,14 +224,14 @@ class RunStore:
             lambda: listed.shelf.load(listed.id, listed.entry),
         )
 
-    def _placed(self, listed: Listed) -> Placed:
+    def _placed(self, listed: Listed) -> StoredRun:
         place = listed.shelf.place(listed.entry)
-        return Placed(self._load(listed), place, listed.entry.manifest)
+        return StoredRun(self._load(listed), place, listed.entry.manifest)
 
-    def _single(self, listed: Listed, run: Run) -> Placed | None:
+    def _single(self, listed: Listed, run: Run) -> StoredRun | None:
         in_memory = find_single(run, self._runs.values()) if listed.shelf.in_memory else None
         if in_memory is not None:
-            return Placed(in_memory)
+            return StoredRun(in_memory)
         found = self.listing().single_of(listed)
         # It may have gone meanwhile: what it would add is missing then, and the rest is as it was.
         with suppress(StallscopeError):

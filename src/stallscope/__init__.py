@@ -1,4 +1,4 @@
-"""Stallscope: where the time of distributed training goes, who causes it, what fixing it gains."""
+"""Stallscope shows where the time of distributed training goes, and what fixing its causes saves."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __version__ = "0.1.0"
 def show(
     run: Run | str | PathLike[str], baseline: Run | str | PathLike[str] | None = None
 ) -> Shown:
-    """A run in a notebook's cell: its report, and Plotly figures of it.
+    """Show a run in a notebook cell: its report, and Plotly figures.
 
     Args:
-        run: a run, or where one is, as the commands take it.
+        run: a run, or a RUN argument of the commands.
         baseline: the same job on synthetic data.
 
     Raises:
-        StallscopeError: if the app is not installed, or there is no run that can be read.
+        StallscopeError: if the app is not installed, or the run cannot be read.
     """
-    # Workers import this package to record: nothing of the app may come along.
+    # Training imports this package to record, so import the app only here.
     from .errors import MissingExtraError, StallscopeError
 
     if sys.version_info < (3, 11):
-        raise StallscopeError("stallscope.show needs Python 3.11 or later, as the whole app does")
+        raise StallscopeError("stallscope.show needs Python 3.11 or later, like the whole app")
     try:
-        from .notebook import shown
+        from .notebook import show_run
     except ModuleNotFoundError as error:
         raise MissingExtraError("app", error.name or "a package") from error
-    return shown(run, baseline)
+    return show_run(run, baseline)

@@ -1,4 +1,4 @@
-"""``python -m stallscope``."""
+"""Run ``python -m stallscope``."""
 
 import sys
 

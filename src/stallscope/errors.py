@@ -1,51 +1,51 @@
-"""What can go wrong, as one tree.
+"""Define the errors that Stallscope raises.
 
     StallscopeError
-    ├── UsageError            the command's words do not fit
-    ├── NotFoundError         nothing is where the user pointed
+    ├── UsageError            invalid arguments
+    ├── NotFoundError         nothing is at the named place
     ├── UnreadableError       something is there, but cannot be read
-    │   └── UnknownVersionError   written by a version that this one does not know
-    ├── UnwritableError       the disk does not take what is to be written
-    ├── WouldOverwriteError   a file is there already
+    │   └── UnknownVersionError   written by a newer version
+    ├── UnwritableError       a file cannot be written
+    ├── WouldOverwriteError   a file exists already
     └── MissingExtraError     an optional part of Stallscope is not installed
 
-Every message is one sentence for the user: what, where, what to do. Only the command line turns
-errors into exit statuses.
+Every message is one sentence for the user: what happened, where, and what to do. Only the command line
+converts errors to exit statuses.
 """
 
 from __future__ import annotations
 
 
 class StallscopeError(Exception):
-    """The root of everything that Stallscope raises on purpose."""
+    """The base class of all errors that Stallscope raises."""
 
 
 class UsageError(StallscopeError):
-    """The command's words do not fit together."""
+    """The arguments are invalid."""
 
 
 class NotFoundError(StallscopeError):
-    """Nothing is where the user pointed."""
+    """Nothing is at the place that the user named."""
 
 
 class UnreadableError(StallscopeError):
-    """Something is there, but it cannot be read as what it should be."""
+    """Something is there, but it cannot be read."""
 
 
 class UnknownVersionError(UnreadableError):
-    """The file was written in a version of its format that this Stallscope does not know."""
+    """A file has a newer version of its format than this Stallscope supports."""
 
 
 class UnwritableError(StallscopeError):
-    """What is to be written cannot be: a full disk, a place where nothing may be written."""
+    """A file cannot be written, because the disk is full or the place is read-only."""
 
 
 class WouldOverwriteError(StallscopeError):
-    """A file exists already, and may not be replaced without --force."""
+    """A file exists already; --force replaces it."""
 
 
 class MissingExtraError(StallscopeError):
-    """A command needs an optional part that is not installed."""
+    """A command needs an optional part of Stallscope that is not installed."""
 
     def __init__(self, extra: str, module: str) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
 """The recorder for Keras: ``from stallscope.keras import StepLogger``.
 
-There is one for Keras 2 (``tf.keras`` of TensorFlow up to 2.15, and ``tf_keras``) and one for Keras 3 on
-any backend; which of them this is depends on the Keras that the program has imported, or will.
+There is one recorder for Keras 2 (``tf.keras`` of TensorFlow up to 2.15, and ``tf_keras``), and one for
+Keras 3 on any backend. The Keras that the program imports determines which one this is.
 """
 
 from stallscope.collector.recorder.which_keras import is_keras_2
@@ -12,7 +12,7 @@ if is_keras_2():
     from stallscope.collector.recorder.tf_keras.loader import measure_input
     from stallscope.collector.recorder.tf_keras.synthetic import synthetic_like
 else:
-    # Without what loops of the user's own need.
+    # The recorder for Keras 3 does not support custom loops.
     from stallscope.collector.recorder.keras3.callback import (  # type: ignore[assignment]
         StepLogger,
     )

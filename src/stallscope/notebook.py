@@ -1,4 +1,4 @@
-"""A run in a notebook: Jupyter, Databricks, and whatever else shows HTML. No server is needed."""
+"""Show a run in a notebook that displays HTML, such as Jupyter or Databricks, without a server."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from stallscope.run import Run
 from stallscope.runs import open_run
 from stallscope.text.verdicts import headline
 
-# Where the notebook lets no handler run, the report scrolls in a frame of this height.
+# If the notebook blocks scripts, the report scrolls in a frame of this height.
 _HEIGHT = 900
 
-# Figures have a ground of their own: a light one is read on a dark page, too.
-_GROUND = Colour("#ffffff", "#1b1f24")
+# Figures have a background, so that light ones are readable on a dark page.
+_BACKGROUND = Colour("#ffffff", "#1b1f24")
 
-# The frame is light or dark as the notebook around it is, whatever the system is. It grows with what is
-# in it, also when a part of the report is unfolded. The report itself has no scripts, and the sandbox
-# would let none run.
+# The frame takes the notebook's colour scheme, and resizes with its content when parts of the report are
+# unfolded. The report has no scripts, and the sandbox would block them.
 _FIT = (
     "const frame=this,page=frame.contentDocument;"
     "let at=frame,ground='';"
@@ -44,24 +43,24 @@ _FIT = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What a cell shows of a run, and what was found."""
+    """A run in a notebook cell, with its analysis."""
 
     analysis: Analysis
 
     def figures(self, *, dark: bool = False) -> list[go.Figure]:
-        """The report's pictures as Plotly figures, in its order.
+        """Return the report's charts as Plotly figures, in the report's order.
 
         Args:
-            dark: whether the notebook's pages are dark.
+            dark: whether the notebook has a dark theme.
         """
-        ground = _GROUND.dark if dark else _GROUND.light
+        background = _BACKGROUND.dark if dark else _BACKGROUND.light
         return [
-            figure(chart, dark=dark).update_layout(paper_bgcolor=ground)
+            figure(chart, dark=dark).update_layout(paper_bgcolor=background)
             for chart in charts_of(self.analysis)
         ]
 
     def _repr_html_(self) -> str:
-        """The HTML report in a frame of its own: its styles and the notebook's stay apart."""
+        """Return the HTML report in a frame, which separates its styles from the notebook's."""
         options = ReportOptions(generated_at=datetime.now(UTC))
         page = registry.by_name("html").render(self.analysis, options)
         title = escape(f"Stallscope report of {plain(self.analysis.run.name)}")
@@ -73,21 +72,21 @@ class Shown:
 
     def __repr__(self) -> str:
         analysis = self.analysis
-        said = headline(analysis.bottleneck, analysis.stragglers)
-        return f"{plain(analysis.run.name)}: {plain(said)}"
+        text = headline(analysis.bottleneck, analysis.stragglers)
+        return f"{plain(analysis.run.name)}: {plain(text)}"
 
 
-def shown(
+def show_run(
     run: Run | str | PathLike[str], baseline: Run | str | PathLike[str] | None = None
 ) -> Shown:
-    """Analyse a run for a cell: ``stallscope.show``.
+    """Analyse a run for a notebook cell; see ``stallscope.show``.
 
     Raises:
         NotFoundError: if nothing is there.
         UnreadableError: if it cannot be read.
     """
-    return Shown(analyse(_opened(run), None if baseline is None else _opened(baseline)))
+    return Shown(analyse(_open(run), None if baseline is None else _open(baseline)))
 
 
-def _opened(run: Run | str | PathLike[str]) -> Run:
+def _open(run: Run | str | PathLike[str]) -> Run:
     return run if isinstance(run, Run) else open_run(fspath(run))

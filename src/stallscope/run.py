@@ -1,7 +1,7 @@
-"""The Run: what was recorded of one job, between collecting and analysing.
+"""Define the Run: the records of one job, which parsers return and the analysis reads.
 
-Times are int64 nanoseconds on the monotonic clock of the rank's own host; each log's anchor ties
-that clock to wall time. What was not measured is null.
+Times are int64 nanoseconds on the monotonic clock of the rank's host; each log's anchor relates that
+clock to wall time. Values that were not measured are null.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ STEPS_SCHEMA = pa.schema(
     ]
 )
 
-#: One row per epoch, validation, checkpoint or end of a log; ``step`` is the step that comes next. A
-#: row of the kind ``skipped`` stands for ``steps`` steps that were not recorded one by one: ``data``,
-#: ``ready`` and ``reduced`` are their sums from each step's begin, null where one lacks the timestamp.
+#: One row per epoch, validation, checkpoint or end of a log; ``step`` is the next step. A row of the
+#: kind ``skipped`` has ``steps`` steps that were not recorded separately: ``data``, ``ready`` and
+#: ``reduced`` are sums over them from each step's start, null if a step lacks the timestamp.
 INTERVALS_SCHEMA = pa.schema(
     [
         ("log", pa.int32()),
@@ -59,7 +59,7 @@ INTERVALS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in the logs that was not read, or not as it was meant; never dropped in silence."""
+    """Something in the logs that was not read, or was read differently than written."""
 
     where: str
     what: str
@@ -77,9 +77,9 @@ class Log:
     generation: int
     part: int
     facts: Mapping[str, Any]
-    #: Whether the recorder closed it; a killed rank's log has no end.
+    #: Whether the recorder closed the log; it does not if the rank is killed.
     ended: bool
-    #: Bytes on disk, and lines that could not be read.
+    #: Size in bytes, and the number of unreadable lines.
     size: int = 0
     torn: int = 0
 
@@ -89,38 +89,38 @@ class Log:
 
     @property
     def clock_domain(self) -> str:
-        """Logs with the same clock domain have one monotonic clock."""
+        """Return the clock domain; logs with the same domain share a monotonic clock."""
         return str(self.facts.get("clock_domain") or self.host)
 
     @property
     def continues(self) -> bool:
-        """Whether it goes on where the file before it had grown large enough."""
+        """Whether the log continues a file that had reached its maximum size."""
         return bool(self.facts.get("continues"))
 
     @property
     def wall_minus_monotonic(self) -> int:
-        """Nanoseconds to add to this log's times to get wall time; 0 without an anchor."""
+        """Return the nanoseconds to add to this log's times to get wall time; 0 without an anchor."""
         anchor = self.facts.get("anchor") or {}
         return int(anchor.get("wall_ns", 0)) - int(anchor.get("monotonic_ns", 0))
 
     @property
     def anchor(self) -> int:
-        """Monotonic nanoseconds at which this log begins."""
+        """Return the start of this log, monotonic nanoseconds."""
         return int((self.facts.get("anchor") or {}).get("monotonic_ns", 0))
 
     @property
     def process_start(self) -> int:
-        """Monotonic nanoseconds at which the process began."""
+        """Return the start of the process, monotonic nanoseconds."""
         return self.anchor + int(self.facts.get("process_start_us") or 0) * 1000
 
 
 @dataclass(frozen=True)
 class InputStage:
-    """A stage of an input pipeline, and the milliseconds that it adds to a batch."""
+    """A stage of an input pipeline, with the milliseconds that it adds to a batch."""
 
     #: ``read``, ``decode``, ``augment``, ``shuffle``, ``batch``, ``copy`` or ``other``.
     kind: str
-    #: The operation, and the user's function in it.
+    #: The operation, with the user's function in it.
     name: str
     ms: float
     ci95_ms: tuple[float, float] | None
@@ -128,84 +128,84 @@ class InputStage:
 
 @dataclass(frozen=True)
 class MeasuredInput:
-    """One rank's loader, run alone with ``measure_input``."""
+    """The speed of one rank's loader, measured with ``measure_input``."""
 
     path: str
     rank: int
-    #: Ranks of the job that measured.
+    #: The number of ranks that measured.
     size: int
     host: str
-    #: The run that it is for, and the launch that measured; None where not known.
+    #: The run that it belongs to, and the launch that measured; None if unknown.
     run_id: str | None
     launch: str | None
-    #: Wall time in nanoseconds: from the first batch asked for to the last one.
+    #: Wall time in nanoseconds, from the first request for a batch to the last batch.
     began: int
     ended: int
-    #: What was measured: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``, …
+    #: The kind of loader: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``, …
     kind: str
-    #: Batches after the warm-up, and in it.
+    #: The number of batches after the warm-up, and in it.
     batches: int
     warm_up: int
     first_batch_ms: float | None
-    #: Milliseconds per batch after the warm-up; None where too few batches came.
+    #: Milliseconds per batch after the warm-up; None with too few batches.
     ms: float | None
     ci95_ms: tuple[float, float] | None
     samples_per_batch: float | None
-    #: Whether the data ended before as many batches came as were asked for.
+    #: Whether the data ended before the requested number of batches.
     data_ended: bool
-    #: What the data raised, in one sentence.
+    #: The error that the data raised, in one sentence.
     error: str | None
     stages: tuple[InputStage, ...]
-    #: Why stages are missing, where some or all of them are.
+    #: The reason for missing stages.
     no_stages: str | None
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened while a job ran, as a log beside its own tells it."""
+    """Something that happened while a job ran, reported by another log than the step logs."""
 
-    #: ``stall``, ``host_blacklisted``, …: what findings and pages go by.
+    #: ``stall``, ``host_blacklisted``, …
     kind: str
-    #: The file that tells it.
+    #: The file that reports it.
     where: str
-    #: What happened, in a few words.
+    #: A short description.
     what: str
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
-    #: Wall time, nanoseconds since 1970 in UTC; None where that is not known.
+    #: Wall time, nanoseconds since 1970 in UTC; None if unknown.
     wall_ns: int | None = None
-    #: What the log has stamped, as if it were UTC, where the log does not tell its zone.
+    #: The log's timestamp, taken as UTC, if the log has no time zone.
     local_ns: int | None = None
-    #: By how much later than stamped it may have been.
+    #: How much later than its timestamp it may have happened.
     uncertainty_ns: int = 0
-    #: For how long it had lasted by then, at least.
+    #: The minimum duration until then.
     waited_ns: int = 0
 
 
-# Two are equal where they are the same one: arrays are not compared.
+# Compared by identity, because comparing arrays is ambiguous.
 @dataclass(frozen=True, eq=False)
 class Series:
-    """What a machine measured of itself over time, as a log beside the run's own tells it."""
+    """Measurements of a machine over time, from another log than the step logs."""
 
-    #: As its log calls it, without unit and place: ``gpu_0_utilization``.
+    #: The name in the log, without unit and place: ``gpu_0_utilization``.
     name: str
-    #: ``%``, ``MB``, ``W``, …; empty where the name does not tell it.
+    #: ``%``, ``MB``, ``W``, …; empty if the name does not show it.
     unit: str
-    #: The machine, as its log calls it, and the rank; None where that is not known.
+    #: The machine's name in the log, and the rank; None if unknown.
     node: str | None
     rank: int | None
-    #: The file that tells it.
+    #: The file that has the measurements.
     where: str
-    #: Wall time at which each value was logged: nanoseconds since 1970 in UTC, in ascending order. A
-    #: value is about the time since the one before it.
+    #: Wall times of the values, nanoseconds since 1970 in UTC, ascending. A value is about the time
+    #: since the previous one.
     wall_ns: npt.NDArray[np.int64]
-    #: As many values, none of them missing.
+    #: The values; none is missing.
     value: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that was recorded of one job."""
+    """All records of one job."""
 
     id: str
     source: str
@@ -213,12 +213,12 @@ class Run:
     steps: pa.Table
     intervals: pa.Table
     problems: tuple[Problem, ...] = field(default=())
-    #: Loaders that were run alone beside this run; a rank may have measured more than once.
+    #: Measurements of the loaders of this job; a rank may have measured more than once.
     input_times: tuple[MeasuredInput, ...] = field(default=())
-    #: What other logs say that happened meanwhile.
+    #: Events of other logs during the run.
     events: tuple[Event, ...] = field(default=())
-    #: What machines measured of themselves meanwhile. Not a default of the class: of a collected run it
-    #: is read on demand.
+    #: Measurements of machines during the run. A default_factory, because a class attribute would
+    #: prevent RunOnDisk from loading it on demand.
     series: tuple[Series, ...] = field(default_factory=tuple)
 
     @property
@@ -227,34 +227,34 @@ class Run:
 
     @property
     def rows(self) -> int:
-        """Rows of ``steps``."""
+        """Return the number of rows of ``steps``."""
         return int(self.steps.num_rows)
 
     @property
     def allocate(self) -> Allocator:
-        """Where arrays with a number per row of ``steps`` lie."""
+        """Return the allocator for arrays with a number per row of ``steps``."""
         return allocator_for(self.rows)
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks that left a log."""
+        """Return the ranks with a log."""
         return sorted({log.rank for log in self.logs})
 
     @property
     def size(self) -> int:
-        """Ranks that trained, whether or not they left a log."""
+        """Return the number of ranks that trained, with or without a log."""
         last = max(log.generation for log in self.logs)
         sizes = [int(log.facts.get("size") or 0) for log in self.logs if log.generation == last]
         return max([*sizes, 1 + max(log.rank for log in self.logs if log.generation == last)])
 
     @property
     def missing_ranks(self) -> list[int]:
-        """Ranks that trained and left no log."""
+        """Return the ranks that trained and have no log."""
         return sorted(set(range(self.size)) - set(self.ranks))
 
     @property
     def one_log_of_many(self) -> bool:
-        """Whether a single rank's log is here of several ranks that trained: no waiting can be seen."""
+        """Whether only one of several ranks has a log; then waiting is not visible."""
         return self.size > 1 and len(self.ranks) == 1
 
     @property
@@ -263,8 +263,7 @@ class Run:
 
     @property
     def sessions(self) -> list[int]:
-        """Per log the index of the log with which its training session began: its own, or that of the
-        first of the files in which it goes on."""
+        """Return per log the index of its session's first log: its own, unless it continues a file."""
         first = list(range(len(self.logs)))
         last: dict[tuple[int, int], int] = {}
         by_part = sorted(first, key=lambda index: self.logs[index].part)
@@ -282,7 +281,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """``completed`` where every rank closed its last log; otherwise ``open``: running, or killed."""
+        """Return ``completed`` if every rank closed its last log, otherwise ``open``."""
         last: dict[int, Log] = {}
         for log in sorted(self.logs, key=lambda log: (log.generation, log.part)):
             last[log.rank] = log
@@ -290,14 +289,14 @@ class Run:
 
     @property
     def started_at(self) -> datetime | None:
-        """Wall time at which the first log began, in UTC."""
+        """Return the start of the first log, in UTC; None if unknown."""
         walls = [int((log.facts.get("anchor") or {}).get("wall_ns", 0)) for log in self.logs]
         known = [wall for wall in walls if wall > 0]
         return datetime.fromtimestamp(min(known) / 1e9, tz=UTC) if known else None
 
     @property
     def recorder_cost(self) -> dict[int, Mapping[str, Any]]:
-        """What recording cost, as the last log of each rank tells it; ranks that do not are left out."""
+        """Return the cost of recording by rank, from the last log of each rank that has it."""
         costs = {}
         for log in sorted(self.logs, key=lambda log: (log.generation, log.part)):
             cost = log.facts.get("recorder_cost")
@@ -306,21 +305,21 @@ class Run:
         return costs
 
     def fact(self, name: str) -> Any:
-        """A fact as the lowest rank that knows it recorded it; None where no rank does."""
-        know = (log for log in self.logs if log.facts.get(name) is not None)
-        first = min(know, key=lambda log: (log.rank, -log.generation, -log.part), default=None)
+        """Return a fact from the lowest rank that recorded it; None if no rank did."""
+        logs = (log for log in self.logs if log.facts.get(name) is not None)
+        first = min(logs, key=lambda log: (log.rank, -log.generation, -log.part), default=None)
         return None if first is None else first.facts[name]
 
     def host_of(self, rank: int) -> str:
-        """The host on which the rank ran last."""
+        """Return the last host of a rank."""
         own = [log for log in self.logs if log.rank == rank]
         return max(own, key=lambda log: (log.generation, log.part)).host
 
 
 def newest_first(runs: Iterable[Run]) -> list[Run]:
-    """Runs by the time at which they began, the latest first."""
+    """Sort runs by start, the latest first."""
 
-    def began(run: Run) -> float:
+    def start(run: Run) -> float:
         return run.started_at.timestamp() if run.started_at else 0.0
 
-    return sorted(runs, key=began, reverse=True)
+    return sorted(runs, key=start, reverse=True)

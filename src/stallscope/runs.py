@@ -1,4 +1,4 @@
-"""RUN, wherever a command takes one: from what the user typed to a Run."""
+"""Open RUN arguments of commands as Runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stallscope.collector.address import where_is
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.mirror import mirrored, place_for_mirrors
+from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
 from stallscope.collector.store.runs import collected_runs, is_collected
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
@@ -23,21 +23,21 @@ def open_runs(
     watching: Watching = unwatched,
     repeats: bool = False,
 ) -> list[Run]:
-    """The runs that a RUN argument means: all of a store, otherwise one.
+    """Open the runs of a RUN argument: all runs of a store, otherwise one run.
 
-    A folder that several jobs have logged into is the newest of them, and says so; ``FOLDER#RUN_ID``
-    names another.
+    For a folder with logs of several jobs this is the newest, with a problem that names the others;
+    ``FOLDER#RUN_ID`` chooses another.
 
     Args:
-        watching: shows how many of so many files, or runs of a store, were read.
-        repeats: all runs of a place whose logs know epochs only: files of repeats, one run each.
+        watching: shows how many files, or runs of a store, were read.
+        repeats: return all runs of a place whose logs only record epochs: one run per file.
 
     Raises:
-        NotFoundError: if nothing is there, or no run of that id.
+        NotFoundError: if nothing is there, or no run has that id.
         UnreadableError: if it cannot be read.
     """
-    with place_for_mirrors() as folder:
-        place = near_store(source, folder)
+    with temporary_mirrors() as folder:
+        place = local_source(source, folder)
         return runs_at(place, read_as=read_as, watching=watching, repeats=repeats)
 
 
@@ -48,41 +48,40 @@ def runs_at(
     watching: Watching = unwatched,
     repeats: bool = False,
 ) -> list[Run]:
-    """The same of a RUN argument that ``near_store`` has seen."""
+    """Open the runs of a RUN argument that ``local_source`` returned; see ``open_runs``."""
     place, _, run_id = source.partition("#")
     path = Path(place)
     if is_collected(path):
         return [load_run(path)]
     in_store = collected_runs(path) if path.is_dir() else []
     if in_store:
-        runs = _loaded(in_store, watching)
-        return [chosen(where_is(path), run_id, runs)] if run_id else runs
+        runs = _load_all(in_store, watching)
+        return [choose_run(where_is(path), run_id, runs)] if run_id else runs
     found = read(place, read_as=read_as, watching=watching)
     if repeats and not run_id and not any(run.rows for run in found):
         return found
-    return [chosen(place, run_id, found)]
+    return [choose_run(place, run_id, found)]
 
 
-def near_store(source: str, folder: Path) -> str:
-    """A RUN argument for what is collected at a URL as one for the folder that mirrors it; any other as
-    it is.
+def local_source(source: str, folder: Path) -> str:
+    """Return a RUN argument in a store at a URL as one in its local mirror; any other unchanged.
 
     Args:
-        folder: where mirrors are made; it has to outlast the runs' reading.
+        folder: the folder for mirrors; it must exist until the runs are read.
     """
     place, mark, run_id = source.partition("#")
     try:
-        found = mirrored(place, folder)
+        found = open_mirror(place, folder)
     except StallscopeError:
-        return source  # said by what opens it as logs
+        return source  # opening it as logs reports the error
     return source if found is None else f"{found}{mark}{run_id}"
 
 
 def open_run(source: str, *, read_as: str | None = None, watching: Watching = unwatched) -> Run:
-    """The one run that a RUN argument means; ``open_runs`` tells of the arguments.
+    """Open the run of a RUN argument; for the arguments, see ``open_runs``.
 
     Raises:
-        NotFoundError: as ``open_runs``, and if the place is a store with several runs.
+        NotFoundError: see ``open_runs``; also if the place is a store with several runs.
     """
     runs = open_runs(source, read_as=read_as, watching=watching)
     if len(runs) > 1:
@@ -92,7 +91,7 @@ def open_run(source: str, *, read_as: str | None = None, watching: Watching = un
     return runs[0]
 
 
-def _loaded(folders: Sequence[Path], watching: Watching) -> list[Run]:
+def _load_all(folders: Sequence[Path], watching: Watching) -> list[Run]:
     runs = []
     with watching("reading runs", len(folders)) as watch:
         for done, folder in enumerate(folders):
@@ -102,28 +101,28 @@ def _loaded(folders: Sequence[Path], watching: Watching) -> list[Run]:
 
 
 def store_of(source: str) -> Path | None:
-    """The store that a RUN argument's runs are in; None where they are not collected."""
+    """Return the store of a RUN argument; None if its runs are not collected."""
     path = Path(source.partition("#")[0])
     if is_collected(path):
         return path.parent
     return path if path.is_dir() and collected_runs(path) else None
 
 
-def chosen(place: str, run_id: str, runs: list[Run]) -> Run:
-    """The one of a place's runs that is meant: the newest, which says so, unless an id names another.
+def choose_run(place: str, run_id: str, runs: list[Run]) -> Run:
+    """Return a place's newest run, with a problem that names the others, or the run of that id.
 
     Args:
         runs: the newest first.
 
     Raises:
-        NotFoundError: if there is no run of that id.
+        NotFoundError: if no run has that id.
     """
     if run_id:
         for run in runs:
             if run.id == run_id:
                 return run
-        there = ", ".join(run.id for run in runs[:10])
-        raise NotFoundError(f"{place}: there is no run {run_id}; there are {there}")
+        ids = ", ".join(run.id for run in runs[:10])
+        raise NotFoundError(f"{place}: there is no run {run_id}; there are {ids}")
     newest = runs[0]
     if len(runs) == 1:
         return newest

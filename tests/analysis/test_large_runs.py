@@ -18,7 +18,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.gains.baseline import find_baseline
 from stallscope.analysis.stragglers import lateness
 from stallscope.arrays import blocks, pivot
-from stallscope.catalogue.analysis_table import found_in
+from stallscope.catalogue.analysis_table import table_of
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.run import Run
@@ -151,7 +151,7 @@ def _assert_same(run: Run, baseline: Run | None, no_memory: pytest.MonkeyPatch) 
 
 def _found(run: Run, baseline: Run | None = None) -> Mapping[str, Any]:
     """All that an analysis finds: what is per step, and everything else."""
-    table = found_in(analyse(run, baseline))
+    table = table_of(analyse(run, baseline))
     rest = {key.decode(): json.loads(value) for key, value in table.schema.metadata.items()}
     return {**{name: table[name].to_numpy() for name in table.column_names}, **rest}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.step_logs import Job, write_job
 
-from stallscope.batch.folder_lock import alone_in
+from stallscope.batch.folder_lock import lock_folder
 from stallscope.batch.state import STATE
 from stallscope.batch.workers import Workers
 from stallscope.cli.main import main
@@ -77,7 +77,7 @@ def test_an_unchanged_batch_is_there_already(
     capsys.readouterr()
     assert main(words) == 0
     printed = capsys.readouterr()
-    assert "3 of 3 are there already; --force makes them again" in printed.err
+    assert "3 of 3 are there already; --force writes them again" in printed.err
     after = written(logs / "reports")
     assert {name for name in before if before[name] != after[name]} == {
         f"index.{suffix}" for suffix in ("html", "md", "json", "csv")
@@ -200,7 +200,7 @@ def test_two_batches_do_not_write_into_one_folder_at_once(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
-    with alone_in(logs / "out"):
+    with lock_folder(logs / "out"):
         assert main(words) == 2
     assert capsys.readouterr().err == (
         "stallscope: out: another batch is writing its reports here; wait until it has ended, or name "
@@ -263,7 +263,7 @@ def test_a_stopped_batch_says_how_to_go_on_and_goes_on(tmp_path: Path, interrupt
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     (said,) = [line for line in errors.splitlines() if line]
-    assert said.endswith("of 40 are there; the same command goes on from here")
+    assert said.endswith("of 40 are written; run the same command to continue")
     done = int(said.split()[2])
     assert 0 < done < 40
     assert not list(tmp_path.glob("reports/.*.tmp"))

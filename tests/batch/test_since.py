@@ -58,7 +58,7 @@ def test_runs_of_folders_and_stores_are_picked_by_when_they_began(
     assert main(["report", "old", "--since", "1d", "--format", "json"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == []
-    assert "no run began since" in printed.err
+    assert "no run has started since" in printed.err
 
 
 def test_an_older_baseline_is_found_all_the_same(

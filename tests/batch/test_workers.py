@@ -13,7 +13,7 @@ from support.step_logs import Job, write_job
 from stallscope.analysis import analyse
 from stallscope.batch.settings import Settings
 from stallscope.batch.units import Unit
-from stallscope.batch.worker import Known
+from stallscope.batch.worker import KnownRun
 from stallscope.batch.workers import Failed, Workers
 from stallscope.parsers import read
 from stallscope.reports.base import ReportOptions
@@ -38,12 +38,12 @@ def test_a_run_that_ends_its_process_is_one_run_that_failed(
     units[1] = Deadly(units[1].place)
     counts: list[int] = []
     with Workers(settings, jobs=2) as workers:
-        found = dict(workers.each("look", [(unit,) for unit in units], counts.append))
+        found = dict(workers.each("identify", [(unit,) for unit in units], counts.append))
     assert sorted(found) == [0, 1, 2, 3]
     assert isinstance(found[1], Failed)
-    assert "the process that worked on it was ended" in found[1].says
+    assert "the process that read it was killed" in found[1].message
     looked = [found[at] for at in (0, 2, 3)]
-    assert all(isinstance(one, Known) for one in looked)
+    assert all(isinstance(one, KnownRun) for one in looked)
     assert [one.run.id for one in looked] == ["run-0", "run-2", "run-3"]
     assert counts[-1] == 4
 

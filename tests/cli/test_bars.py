@@ -204,7 +204,7 @@ def test_files_that_may_be_timelines_are_counted(
     for name in ("a.csv", "b.json", "c.txt"):
         (tmp_path / name).write_text("{}")
     assert main(["tune", str(tmp_path)]) == 2
-    assert told[:4] == [("looking", 3), 0, 1, 2]
+    assert told[:4] == [("searching", 3), 0, 1, 2]
 
 
 def test_files_of_a_baseline_are_counted(

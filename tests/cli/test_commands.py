@@ -138,7 +138,7 @@ def test_a_question_without_an_answer_is_a_warning(stallscope: Command, logs: Pa
     done = stallscope("report", "one", "--what-if", "ranks:64", "--format", "json", cwd=logs)
     (document,) = json.loads(done.stdout)
     assert document["warnings"] == [
-        "--what-if ranks:64: no run of this job on several ranks is here"
+        "--what-if ranks:64: it needs a run of this job on several ranks"
     ]
     write_job(logs / "unstamped", replace(JOB, stamps=False))
     words = ("unstamped", "--what-if", "bandwidth:4", "--format", "json")
@@ -178,7 +178,7 @@ def test_files_are_written_once_and_not_overwritten(stallscope: Command, logs: P
         (("report", "nowhere"), "nowhere: there is no such file or folder"),
         (("report",), "name a RUN to report on, or an --experiment"),
         (("report", "slow", "--filter", "x"), "--filter needs --experiment"),
-        (("report", "slow", "--to", "mlflow:x"), "say mlflow, or mlflow:RUN_ID"),
+        (("report", "slow", "--to", "mlflow:x"), "give mlflow, or mlflow:RUN_ID"),
         (("report", "slow", "--to", "mlflow"), "did not come from MLflow"),
         (("report", "empty"), "no logs in an empty folder; looked for"),
         (("report", "notes.txt"), "no logs in 1 file"),
@@ -211,7 +211,7 @@ def test_bad_input_gets_a_sentence_and_status_2(
         (("--network-bandwidth", "-1"), "--network-bandwidth -1: give GB/s"),
         (("--network-bandwidth", "fast"), "--network-bandwidth fast: give GB/s"),
         (("--network-bandwidth", "inf"), "--network-bandwidth inf: give GB/s"),
-        (("--baseline", "nowhere") * 3, "--baseline takes two runs at most"),
+        (("--baseline", "nowhere") * 3, "--baseline takes at most two runs"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_read(

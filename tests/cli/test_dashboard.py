@@ -15,7 +15,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.catalogue import Catalogue, Entry
-from stallscope.cli.dashboard import opened
+from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
@@ -50,7 +50,7 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ids(*sources: str) -> list[str]:
-    store, failures = opened(sources)
+    store, failures = open_store(sources)
     assert failures == []
     return sorted(run.id for run in store.runs())
 
@@ -61,7 +61,7 @@ def test_a_store_is_all_of_its_runs(here: Path) -> None:
 
 def test_one_run_of_a_store_is_shown_with_its_baseline_at_hand(here: Path) -> None:
     for source in ("store#slow", "store/slow"):
-        store, _ = opened([source])
+        store, _ = open_store([source])
         assert [run.id for run in store.runs()] == ["slow"]
         assert store.baseline_of("slow") == "base"
         assert store.analysis("slow", "base").baseline is not None
@@ -75,7 +75,7 @@ def test_logs_and_stores_are_shown_together(here: Path) -> None:
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(here: Path) -> None:
-    store, failures = opened(["nowhere", "store#nobody", "store#slow"])
+    store, failures = open_store(["nowhere", "store#nobody", "store#slow"])
     assert [run.id for run in store.runs()] == ["slow"]
     assert any("nowhere: there is no such file or folder" in one for one in failures)
     assert any(
@@ -87,7 +87,7 @@ def test_with_nothing_to_show_there_is_no_dashboard(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError, match="none of the runs can be shown"):
-        opened(["nowhere"])
+        open_store(["nowhere"])
     assert "nowhere: there is no such file or folder" in capsys.readouterr().err
 
 
@@ -99,7 +99,7 @@ def test_without_a_run_and_without_a_store_it_says_what_to_do(
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
         "stallscope: no runs were collected into this folder, runs or .stallscope/demo: name a RUN, "
-        "or begin with stallscope collect SOURCE --to runs, or with stallscope demo"
+        "or start with stallscope collect SOURCE --to runs, or with stallscope demo"
     )
 
 

@@ -37,7 +37,7 @@ def test_what_cannot_be_told_does_not_fail_and_is_said(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", "blind", "--fail-if", "imbalance.share>20%", "--format", "json"]) == 0
-    assert "--fail-if cannot be told in blind: " in capsys.readouterr().err
+    assert "--fail-if is undecided in blind: " in capsys.readouterr().err
 
 
 def test_a_condition_holds_in_reports_that_are_there_already(
@@ -157,12 +157,12 @@ def test_other_commands_look_at_no_file(logs: Path) -> None:
         ("[report]\nfromat = 'md'", "there is no option fromat; did you mean format?"),
         ("[report]\nruns = 'x'", "there is no option runs; did you mean "),
         ("[report]\nhelp = true", "there is no option help; did you mean "),
-        ("[report]\nforce = 'yes'", "[report] of stallscope.toml: force is true or false"),
-        ("[report]\nformat = true", "format is to be a text, a number, or a list of those"),
-        ("[report]\nout = {a = 1}", "out is to be a text, a number, or a list of those"),
+        ("[report]\nforce = 'yes'", "[report] of stallscope.toml: force must be true or false"),
+        ("[report]\nformat = true", "format must be a string, a number, or a list of those"),
+        ("[report]\nout = {a = 1}", "out must be a string, a number, or a list of those"),
         ("[reports]", "stallscope.toml: there is no table reports; did you mean report?"),
         ("format = 'md'", "stallscope.toml: there is no table format; did you mean report?"),
-        ("report = 3", "stallscope.toml: [report] is to be a table of options"),
+        ("report = 3", "stallscope.toml: [report] must be a table of options"),
         ("[report", "stallscope.toml: cannot be read: "),
     ],
 )

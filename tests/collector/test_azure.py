@@ -85,7 +85,7 @@ def test_a_shared_access_signature_is_a_login(
     assert file.read() == b"123"
     secret = use(datetime.now(UTC) - timedelta(days=1))
     sentence = refused(az_bucket.url("run-a"))
-    assert "access is refused (AuthorizationFailure)" in sentence
+    assert "access denied (AuthorizationFailure)" in sentence
     assert secret not in sentence
 
 
@@ -94,7 +94,7 @@ def test_no_account_is_one_sentence(
     az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     az_bucket.store.use(monkeypatch, AZURE_STORAGE_CONNECTION_STRING=text)
-    assert "no storage account is named, or not as Azure writes it" in refused(az_bucket.url("a"))
+    assert "the storage account is missing or invalid" in refused(az_bucket.url("a"))
     with pytest.raises(UsageError):
         open_source(az_bucket.url("a")).files()
 
@@ -105,14 +105,14 @@ def test_a_key_that_is_none_is_one_sentence(
     service = az_bucket.store.service
     text = service.connection_string.replace(service.key, SECRET)
     az_bucket.store.use(monkeypatch, AZURE_STORAGE_CONNECTION_STRING=text)
-    assert "the key or login cannot be used (" in refused(az_bucket.url("a"))
+    assert "the key or login is invalid (" in refused(az_bucket.url("a"))
 
 
 def test_no_login_is_one_sentence(az_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     az_bucket.store.use(monkeypatch)
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
     sentence = refused(f"abfss://logs@{az_bucket.store.service.account}.dfs.core.windows.net/a")
-    assert "the key or login cannot be used (" in sentence
+    assert "the key or login is invalid (" in sentence
     assert "'az login'" in sentence
 
 

@@ -169,7 +169,7 @@ def test_a_bucket_that_is_not_there_ends_the_command(bucket: Bucket) -> None:
 def test_a_file_that_has_gone_since_is_said(logs: Path, bucket: Bucket) -> None:
     file, *_ = open_source(bucket.url("logs/run-a")).files()
     bucket.store.client().rm(f"{bucket.name}/logs/run-a/{file.name}")
-    with pytest.raises(NotFoundError, match=f"{file.where}: the file has gone"):
+    with pytest.raises(NotFoundError, match=f"{file.where}: the file was removed"):
         file.read()
 
 
@@ -180,7 +180,7 @@ def test_wrong_credentials_are_one_sentence_without_them(
     monkeypatch.setattr(Files, "attempts", 1)
     bucket.store.use(monkeypatch, **bucket.store.wrong(tmp_path))
     sentence = refused(f"{bucket.url().rstrip('/')}{path}")
-    assert ": cannot be opened: access is refused (" in sentence
+    assert ": cannot be opened: access denied (" in sentence
     assert "it comes from " in sentence or "they come from " in sentence
     assert bucket.store.secret not in sentence
 
@@ -191,7 +191,7 @@ def test_wrong_credentials_end_the_command(
     bucket.store.use(monkeypatch, **bucket.store.wrong(tmp_path))
     words = ["collect", bucket.url("logs/run-a"), "--to", str(tmp_path / "store")]
     said = said_by_the_command(words)
-    assert f"stallscope: {bucket.url('logs/run-a')}: cannot be opened: access is refused" in said
+    assert f"stallscope: {bucket.url('logs/run-a')}: cannot be opened: access denied" in said
     assert SECRET not in said
     assert collected_runs(tmp_path / "store") == []
 
@@ -230,6 +230,6 @@ def test_a_server_that_has_gone_is_one_sentence(
 
 def test_files_can_be_sent_to_other_machines(logs: Path, bucket: Bucket) -> None:
     place = open_source(bucket.url("logs/run-a"))
-    assert place.travels
+    assert place.portable
     sent = pickle.loads(pickle.dumps(place.files()))
     assert [file.read() for file in sent] == [path.read_bytes() for path in sorted(logs.iterdir())]

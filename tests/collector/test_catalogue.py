@@ -338,7 +338,7 @@ def test_somebody_elses_database_is_left_alone(store: Path) -> None:
         connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
     before = (store / CATALOGUE).read_bytes()
-    with pytest.raises(UnreadableError, match="another program's database"):
+    with pytest.raises(UnreadableError, match="a database of another program"):
         Catalogue.open(store)
     assert (store / CATALOGUE).read_bytes() == before
 
@@ -446,12 +446,12 @@ def test_a_database_that_another_collector_is_making_is_no_strangers(
     collected(store)
     (store / CATALOGUE).unlink()
     monkeypatch.setattr(database, "_PATIENCE_SECONDS", 0.1)
-    ours, came = database._connected(store / CATALOGUE), []
+    ours, came = database._open_connection(store / CATALOGUE), []
 
     def comes_in_between(statement: str) -> None:
         if "user_version" in statement and not came:
             came.append(statement)
-            theirs = database._connected(store / CATALOGUE)
+            theirs = database._open_connection(store / CATALOGUE)
             with suppress(sqlite3.OperationalError):
                 database._prepare(theirs, store / CATALOGUE)
             theirs.close()

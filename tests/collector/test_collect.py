@@ -189,7 +189,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_said(logs: Path, store:
 def test_an_interrupted_append_is_no_part_of_the_copy(logs: Path, store: Path) -> None:
     source = Far(logs)
     collect([source], store)
-    for copy in (fetching.place_of(source, store) / "files").iterdir():
+    for copy in (fetching.copies_folder(source, store) / "files").iterdir():
         with copy.open("ab") as file:
             file.write(b"half a line that came before the machine went down")
     log = sorted(logs.iterdir())[0]
@@ -338,7 +338,7 @@ def test_ten_thousand_files(tmp_path: Path, store: Path) -> None:
     assert run.ranks == [0, 1, 2]
     assert len(run.problems) == 10_000
     index = json.loads(
-        (fetching.place_of(Far(tmp_path / "logs"), store) / "index.json").read_text()
+        (fetching.copies_folder(Far(tmp_path / "logs"), store) / "index.json").read_text()
     )
     assert len(index["files"]) == 10_000 + len(paths)
 
@@ -398,7 +398,7 @@ def test_following_reads_what_is_new(
 @pytest.mark.parametrize(
     ("store", "says"),
     [
-        ("https://example.com/runs", "stores are folders, or at URLs that take files"),
+        ("https://example.com/runs", "a store must be a folder or a URL that can be written to"),
         ("nonsense://bucket/runs", "cannot be opened: Protocol not known: nonsense"),
     ],
 )

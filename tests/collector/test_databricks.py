@@ -234,7 +234,7 @@ def test_a_cluster_without_delivered_logs(held: Workspace) -> None:
     assert "set a destination under Advanced options" in str(told(f"databricks:cluster/{CLUSTER}"))
     held.clusters[CLUSTER] = delivers_to("dbfs", "dbfs:/cluster-logs")
     held.runs[1] = {"tasks": [{"task_key": "a", "cluster_instance": {"cluster_id": CLUSTER}}]}
-    assert f"nothing is at dbfs:/cluster-logs/{CLUSTER} yet" in str(told("databricks:job/1"))
+    assert f"there are no logs at dbfs:/cluster-logs/{CLUSTER} yet" in str(told("databricks:job/1"))
     held.runs[2] = {"tasks": [{"task_key": "serverless"}]}
     assert "this run has no cluster" in str(told("databricks:job/2"))
 
@@ -248,7 +248,7 @@ def test_what_may_not_be_read(held: Workspace, monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(refused.__cause__, PermissionError)
     monkeypatch.setenv("DATABRICKS_TOKEN", "dapi-another")
     said = str(told("dbfs:/secret"))
-    assert "the workspace refuses the credentials" in said
+    assert "the workspace rejects the credentials" in said
     assert "dapi" not in said
 
 
@@ -275,7 +275,7 @@ def test_a_file_that_goes_while_it_is_read(held: Workspace) -> None:
         held.files[f"{root}/x"] = b"123"
         (file,) = DatabricksLogs(f"dbfs:{root}").files()
         del held.files[f"{root}/x"]
-        with pytest.raises(NotFoundError, match="the file has gone"):
+        with pytest.raises(NotFoundError, match="the file was removed"):
             file.read()
 
 

@@ -46,14 +46,14 @@ def test_both_names_of_the_protocol_mean_the_same(gs_bucket: Bucket) -> None:
 
 def test_a_bucket_of_somebody_else_is_one_sentence(gs_bucket: Bucket) -> None:
     for url in ("gs://somebody-elses", "gs://somebody-elses/logs", "gs://somebody-elses/logs-*"):
-        assert f"access is refused ({ACCOUNT} does not have storage.objects.list" in refused(url)
+        assert f"access denied ({ACCOUNT} does not have storage.objects.list" in refused(url)
 
 
 def test_no_login_is_one_sentence(gs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
     gs_bucket.store.forget()
     sentence = refused(gs_bucket.url("logs"))
-    assert "access is refused (Anonymous caller does not have storage.objects.list" in sentence
+    assert "access denied (Anonymous caller does not have storage.objects.list" in sentence
     assert "'gcloud auth application-default login'" in sentence
 
 
@@ -66,7 +66,7 @@ def test_a_key_file_with_a_mistake_is_one_sentence(
         key_file.write_text(content)
     gs_bucket.store.use(monkeypatch, GOOGLE_APPLICATION_CREDENTIALS=str(key_file))
     sentence = refused(gs_bucket.url("logs"))
-    assert "the login cannot be used (" in sentence
+    assert "the login is invalid (" in sentence
     assert "it comes from GOOGLE_APPLICATION_CREDENTIALS" in sentence
     assert "secret" not in sentence
 

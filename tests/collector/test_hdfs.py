@@ -122,7 +122,7 @@ def test_what_is_not_there_is_said(logs: Path, held: Cluster) -> None:
     assert refused(place) == f"{place}: there is no such file or folder"
     file = first(url(held))
     held.files.clear()
-    with pytest.raises(NotFoundError, match="the file has gone"):
+    with pytest.raises(NotFoundError, match="the file was removed"):
         file.read()
 
 
@@ -131,7 +131,7 @@ def test_the_user_is_whom_hadoop_would_take(
 ) -> None:
     monkeypatch.setenv("LOGNAME", "somebody")
     sentence = refused(url(held, user=""))
-    assert "access is refused (Permission denied: user=somebody, access=READ" in sentence
+    assert "access denied (Permission denied: user=somebody, access=READ" in sentence
     assert "HADOOP_USER_NAME" in sentence
     monkeypatch.setenv("HADOOP_USER_NAME", "train")
     assert open_source(url(held, user="")).files()
@@ -149,7 +149,7 @@ def test_what_a_datanode_says_of_an_error_is_no_log(logs: Path, held: Cluster) -
 
 def test_a_cluster_with_kerberos_is_one_sentence(logs: Path, held: Cluster) -> None:
     held.kerberos = True
-    assert "it asks for a login; where that is Kerberos, use hdfs://" in refused(url(held))
+    assert "it requires a login; for Kerberos, use hdfs://" in refused(url(held))
 
 
 def test_a_password_in_the_url_is_in_no_message(logs: Path, held: Cluster, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_server_that_is_not_there_is_one_sentence(logs: Path, held: Cluster) -
 
 
 def test_a_server_that_is_silent_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Files, "patience_seconds", 1)
+    monkeypatch.setattr(Files, "timeout_seconds", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert "no WebHDFS answers there" in refused(f"webhdfs://127.0.0.1:{port}/logs")

@@ -47,13 +47,13 @@ def test_the_hosts_name_goes_where_the_path_says(tmp_path: Path, path: str, firs
 
 @pytest.mark.parametrize("path", ["logs/run-42", "", "s3://bucket/{host}", "~/logs", "C:\\logs"])
 def test_a_place_that_is_on_no_host_is_refused(tmp_path: Path, path: str) -> None:
-    with pytest.raises(UsageError, match=r"absolute path on every host, or a URL as ssh://"):
+    with pytest.raises(UsageError, match=r"absolute path on every host, or a URL such as ssh://"):
         expand_hosts(path, hostfile(tmp_path, "alpha slots=2\n"))
 
 
 @pytest.mark.parametrize("path", ["ssh://alpha/logs", "ssh:///logs", "ssh://alpha/{host}/logs"])
 def test_a_url_without_a_place_for_the_host_is_refused(tmp_path: Path, path: str) -> None:
-    with pytest.raises(UsageError, match=r"write \{host\} where the name of each host belongs"):
+    with pytest.raises(UsageError, match=r"write \{host\} in place of the host's name"):
         expand_hosts(path, hostfile(tmp_path, "alpha slots=2\n"))
 
 
@@ -74,12 +74,12 @@ def test_a_bad_line_is_said_with_file_and_number(tmp_path: Path, line: str, entr
     with pytest.raises(UnreadableError) as raised:
         expand_hosts("/logs", path)
     assert str(raised.value) == (
-        f"{path}, line 3: {entry!r} is no host of a hostfile; write 'host1 slots=2' or 'host1:2'"
+        f"{path}, line 3: {entry!r} is not a valid host; write 'host1 slots=2' or 'host1:2'"
     )
 
 
 def test_a_hostfile_without_hosts_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match="names no host; write one per line: host1 slots=2"):
+    with pytest.raises(UnreadableError, match="has no hosts; write one per line: host1 slots=2"):
         expand_hosts("/logs", hostfile(tmp_path, "# none yet\n\n"))
 
 

@@ -171,7 +171,7 @@ def test_a_server_that_is_not_there_is_one_sentence_without_the_password(
         open_run("0" * 32)
     message = str(caught.value)
     assert message.count("\n") == 0
-    assert f"http://127.0.0.1:{port} cannot be asked" in message
+    assert f"the request to http://127.0.0.1:{port} failed" in message
     assert "refused" in message
     assert "hidden" not in message
 
@@ -185,12 +185,12 @@ def test_without_a_server_to_ask_it_says_how_to_name_one(
         open_run("0" * 32)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "nothing"))
-    with pytest.raises(UnreadableError, match="nothing is no address of a server"):
+    with pytest.raises(UnreadableError, match="nothing is not the address of a server"):
         open_run("0" * 32)
 
 
 def test_no_run_at_all_says_how_to_name_one(client: Any) -> None:
-    with pytest.raises(UsageError, match="say mlflow:RUN_ID"):
+    with pytest.raises(UsageError, match="give mlflow:RUN_ID"):
         open_run("mlflow:")
 
 
@@ -227,7 +227,7 @@ def test_artifacts_that_may_be_logs_are_looked_at(client: Any, run_id: str) -> N
 
 def test_a_run_with_weights_only_says_so(client: Any, run_id: str) -> None:
     client.log_text(run_id, "weights", "model/data.pth")
-    with pytest.raises(NotFoundError, match=r"1 artifact\(s\), weights or pictures"):
+    with pytest.raises(NotFoundError, match=r"1 artifact\(s\), weights or images"):
         open_run(run_id)
 
 
@@ -293,11 +293,13 @@ def test_all_pages_of_a_search_are_read(
 
 def test_what_cannot_be_searched_is_one_sentence(client: Any, experiment: str, run_id: str) -> None:
     name = client.get_experiment(experiment).name
-    with pytest.raises(NotFoundError, match=f"'nonsense' is not there; there are .*{name}"):
+    with pytest.raises(NotFoundError, match=f"'nonsense' does not exist; there are .*{name}"):
         find_runs("nonsense")
-    with pytest.raises(UsageError, match=r"--filter 'loss > 1 or 2': MLflow says: "):
+    with pytest.raises(UsageError, match=r"--filter 'loss > 1 or 2': MLflow reports: "):
         find_runs(name, "loss > 1 or 2")
-    with pytest.raises(NotFoundError, match=r"has no run that the filter metrics\.loss > 7 picks"):
+    with pytest.raises(
+        NotFoundError, match=r"has no run that matches the filter metrics\.loss > 7"
+    ):
         find_runs(name, "metrics.loss > 7")
 
 

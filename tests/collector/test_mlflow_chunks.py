@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.collector.sources.base import SourceFile
-from stallscope.collector.sources.chunk_names import ChunkName, chunk_name, fingerprint, length
-from stallscope.collector.sources.joined import joined
+from stallscope.collector.sources.chunk_names import (
+    ChunkName,
+    chunk_name,
+    fingerprint,
+    joined_length,
+)
+from stallscope.collector.sources.chunks import join_chunks
 
 LOG = bytes(range(200))
 FOLDER = "stallscope/logs/rank-00000.0.0.steps.csv"
@@ -34,20 +39,20 @@ def test_whatever_chunks_there_are_the_log_is_its_beginning_up_to_the_first_gap(
     chunks = [(offset, LOG[offset : offset + size]) for offset, size in dict(spans).items()]
     covered = {at for offset, data in chunks for at in range(offset, offset + len(data))}
     whole = next(at for at in range(len(LOG) + 1) if at not in covered)
-    files = joined([chunk(offset, data) for offset, data in chunks])
+    files = join_chunks([chunk(offset, data) for offset, data in chunks])
     assert len(files) == bool(chunks)
     for log in files:
         assert log.name == FOLDER
         assert log.size == whole
         assert log.read() == LOG[:whole]
         assert log.read(start, end) == LOG[:whole][start:end]
-    assert length([(offset, len(data)) for offset, data in chunks]) == whole
+    assert joined_length([(offset, len(data)) for offset, data in chunks]) == whole
 
 
 def test_chunks_of_two_logs_are_never_mixed() -> None:
     one = [chunk(0, b"one,", "0000000a"), chunk(4, b"two", "0000000a")]
     other = [chunk(0, b"another,", "0000000b"), chunk(8, b"log", "0000000b")]
-    [first, second] = joined([*other, *one])
+    [first, second] = join_chunks([*other, *one])
     assert {first.read(), second.read()} == {b"one,two", b"another,log"}
     assert first.name != second.name
     assert first.version != second.version
@@ -62,21 +67,21 @@ def test_only_the_chunks_that_are_asked_for_are_read() -> None:
 
     names = [f"{FOLDER}/{ChunkName(offset, '0a0b0c0d')}" for offset in (0, 10, 20)]
     files = [SourceFile(name, name, 10, "1", partial(reads, name)) for name in names]
-    [log] = joined(files)
+    [log] = join_chunks(files)
     assert len(log.read(12, 18)) == 6
     assert asked == names[1:2]
 
 
 def test_a_log_that_has_grown_has_another_version() -> None:
-    [before] = joined([chunk(0, b"one,")])
-    [after] = joined([chunk(0, b"one,"), chunk(4, b"two")])
+    [before] = join_chunks([chunk(0, b"one,")])
+    [after] = join_chunks([chunk(0, b"one,"), chunk(4, b"two")])
     assert before.version != after.version
 
 
 def test_other_files_stay_as_they_are() -> None:
     others = [file("notes.txt", b"n"), file("a/00000000000000000000.chunk", b"c")]
     top = file("00000000000000000000-0a0b0c0d.chunk", b"in no folder of a log")
-    assert {one.name for one in joined([*others, top])} == {one.name for one in [*others, top]}
+    assert {one.name for one in join_chunks([*others, top])} == {one.name for one in [*others, top]}
 
 
 def test_names_of_chunks_say_where_they_begin_and_sort_in_order() -> None:

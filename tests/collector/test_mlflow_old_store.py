@@ -132,7 +132,7 @@ def test_a_damaged_run_is_one_sentence(client: Any, mlruns: Path) -> None:
     run_id = new_run(client)
     meta = next(mlruns.glob(f"*/{run_id}/meta.yaml"))
     meta.write_text("{ : [")
-    with pytest.raises(UnreadableError, match=r"meta\.yaml: cannot be read as what MLflow"):
+    with pytest.raises(UnreadableError, match=r"meta\.yaml: not a valid file of MLflow"):
         open_run(run_id)
 
 
@@ -145,7 +145,8 @@ def test_what_needs_a_server_says_so(
     shutil.copytree(mlruns, tmp_path / "copy")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "copy"))
     refused = (
-        r"copy is no address of a server; if it is a folder of an older.*mlflow migrate-filestore"
+        r"copy is not the address of a server; if it is a folder of an older.*"
+        r"mlflow migrate-filestore"
     )
     with pytest.raises(UnreadableError, match=refused):
         upload_folder(tmp_path / "logs", run_id)

@@ -15,7 +15,7 @@ from support.step_logs import Job, write_job
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
 from stallscope.collector.mlflow import system_metrics
-from stallscope.collector.mlflow.system_metrics import histories_of
+from stallscope.collector.mlflow.system_metrics import read_histories
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
 from stallscope.collector.store.loading import RunOnDisk
@@ -30,11 +30,11 @@ def test_what_tells_most_is_asked_for_first_and_not_all_of_it(
 ) -> None:
     names = [f"system/gpu_{n}_utilization_percentage" for n in range(70)]
     names += ["loss", "system/cpu_utilization_percentage", "system/disk_usage_megabytes"]
-    found, left_out = histories_of(names, lambda _: [(5, 0, 1.0)])
+    found, left_out = read_histories(names, lambda _: [(5, 0, 1.0)])
     assert list(found)[:11] == names[:11]
     assert (len(found), left_out) == (64, 8)
     monkeypatch.setattr(system_metrics, "_MOST_VALUES", 30)
-    found, left_out = histories_of(names, lambda _: [(5, 0, 1.0)] * 7)
+    found, left_out = read_histories(names, lambda _: [(5, 0, 1.0)] * 7)
     assert (list(found), left_out) == (names[:4], 68)
 
 
@@ -42,7 +42,7 @@ def test_values_that_are_no_numbers_are_left_out_and_times_are_in_order() -> Non
     def read(name: str) -> Sequence[tuple[int, int, float]]:
         return [(9, 1, 2.0), (5, 0, 1.0), (7, 2, float("nan"))]
 
-    assert histories_of(["system/x"], read) == ({"system/x": ([5, 9], [1.0, 2.0])}, 0)
+    assert read_histories(["system/x"], read) == ({"system/x": ([5, 9], [1.0, 2.0])}, 0)
 
 
 @pytest.mark.extras

@@ -215,7 +215,7 @@ def test_a_server_that_comes_late_gets_everything(start: Starter, tmp_path: Path
         assert uploaded(run_id) == training.bytes()
     assert out == "done\n"
     [warning] = err.splitlines()
-    assert "cannot be asked: [Errno 111] Connection refused; it is tried again" in warning
+    assert "failed: [Errno 111] Connection refused; uploads are retried" in warning
 
 
 def test_without_a_server_training_ends_and_says_how_to_upload_later(
@@ -226,7 +226,7 @@ def test_without_a_server_training_ends_and_says_how_to_upload_later(
     wait_until(lambda: list(training.logs.glob("*.csv")), "a log")
     out, err = training.end()
     assert out == "done\n"
-    assert f"stallscope collect {training.logs} --to mlflow:{'0' * 32} does it later" in err
+    assert f"stallscope collect {training.logs} --to mlflow:{'0' * 32} uploads the rest" in err
     assert "hidden" not in err + (training.logs / "rank-00000.0.0.upload.log").read_text()
     assert open_run(str(training.logs)).status == "completed"
 
@@ -238,7 +238,7 @@ def test_without_mlflow_there_is_one_warning(start: Starter, server: str) -> Non
     out, err = training.end()
     assert out == "done\n"
     assert err.splitlines() == [
-        f"stallscope: mlflow is not installed here, so logs are not uploaded to run {run_id}: "
+        f"stallscope: mlflow is not installed, so logs are not uploaded to run {run_id}: "
         "pip install mlflow-skinny"
     ]
     assert len(open_run(str(training.logs)).logs) == 2
@@ -299,7 +299,7 @@ def test_ten_hours_of_training_are_fifty_requests(
     class TenHours:
         over = False
 
-        def next_word(self, until: float) -> list[str] | None:
+        def next_message(self, until: float) -> list[str] | None:
             if clock.now == 0.0:
                 clock.now = 0.1
                 return [WATCH, str(log)]
@@ -309,7 +309,7 @@ def test_ten_hours_of_training_are_fifty_requests(
             self.over = clock.now >= 36_000
             return None
 
-    process.Uploading(run_id, TenHours()).run()  # type: ignore[arg-type]
+    process.Uploader(run_id, TenHours()).run()  # type: ignore[arg-type]
     assert 40 < len(asked) < 50
     assert uploaded(run_id) == log.read_bytes()
 

@@ -22,7 +22,7 @@ STEPS = simulate(Job(ranks=6, steps=700, epochs=3)).run.steps
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenSteps:
     """Files, and all that is in them."""
 
     paths: list[Path]
@@ -45,7 +45,7 @@ def with_holes() -> pa.Table:
 
 
 @pytest.fixture(params=["by log", "by epoch", "ten rows", "no statistics"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> WrittenSteps:
     steps, paths = with_holes(), [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     half = STEPS.num_rows // 2
     parts = [steps.slice(0, half), steps.slice(half)]
@@ -59,7 +59,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
             pq.write_table(part, path, row_group_size=500, write_statistics=False)
         else:
             write_rows(part, path)
-    return Written(paths, pa.concat_tables(parts).combine_chunks())
+    return WrittenSteps(paths, pa.concat_tables(parts).combine_chunks())
 
 
 @pytest.fixture(params=["a thread", "threads"])
@@ -72,7 +72,7 @@ def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("memory", ["1GB", "1kB"])
 def test_all_rows_come_back_in_their_order_and_in_one_piece(
-    written: Written, memory: str, monkeypatch: pytest.MonkeyPatch
+    written: WrittenSteps, memory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MEMORY, memory)
     back = read_steps(written.paths)
@@ -86,7 +86,7 @@ def test_all_rows_come_back_in_their_order_and_in_one_piece(
     [([1, 4], None), (None, [0]), ([0, 1], [1, 2]), ([], None), ([77], None), (None, [])],
 )
 def test_only_wanted_rows_come_back(
-    written: Written, ranks: list[int] | None, epochs: list[int] | None
+    written: WrittenSteps, ranks: list[int] | None, epochs: list[int] | None
 ) -> None:
     wanted = pa.array(np.ones(STEPS.num_rows, bool))
     for name, values in (("rank", ranks), ("epoch", epochs)):

@@ -50,7 +50,7 @@ def test_a_wrong_key_is_one_sentence_without_it(
     s3_bucket.store.use(monkeypatch, **{name: SECRET})
     sentence = refused(s3_bucket.url("logs/run-a"))
     assert sentence.startswith(f"{s3_bucket.url('logs/run-a')}: cannot be opened: ")
-    assert "access is refused" in sentence
+    assert "access denied" in sentence
     assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in sentence
     assert SECRET not in sentence
     assert s3_bucket.store.secret not in sentence
@@ -61,9 +61,9 @@ def test_credentials_that_end_while_files_are_read_are_one_sentence(
 ) -> None:
     s3_bucket.store.use(monkeypatch, AWS_SECRET_ACCESS_KEY=SECRET)
     place = open_source(s3_bucket.url("logs/run-a"))
-    monkeypatch.setattr(place, "_found", lambda fs, path: [_file_at(place, fs, path)])
+    monkeypatch.setattr(place, "_list", lambda fs, path: [_file_at(place, fs, path)])
     (file,) = place.files()
-    with pytest.raises(UnreadableError, match="cannot be read: access is refused") as raised:
+    with pytest.raises(UnreadableError, match="cannot be read: access denied") as raised:
         file.read()
     assert SECRET not in str(raised.value)
 
@@ -74,8 +74,8 @@ def _file_at(place: Source, file_system: object, path: str) -> SourceFile:
 
 
 def test_a_bucket_of_somebody_else_is_one_sentence(s3_bucket: Bucket) -> None:
-    assert "access is refused" in refused("s3://somebody-elses/logs")
-    assert "access is refused" in refused("s3://somebody-elses")
+    assert "access denied" in refused("s3://somebody-elses/logs")
+    assert "access denied" in refused("s3://somebody-elses")
 
 
 def test_no_credentials_are_one_sentence(

@@ -60,7 +60,7 @@ def fetched(front: Door, bucket: Bucket) -> list[str]:
 def test_a_store_that_trickles_is_waited_for(
     logs: Path, slow: Door, s3_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Files, "patience_seconds", 3)
+    monkeypatch.setattr(Files, "timeout_seconds", 3)
     # Longer than its patience in all, and much shorter from piece to piece.
     slow.pieces, slow.pause = 20, 0.2
     collect([open_source(s3_bucket.url("logs"))], tmp_path / "store")
@@ -78,14 +78,14 @@ def test_a_store_that_falls_silent_is_given_up(
     capsys: pytest.CaptureFixture[str],
     pieces: int,
 ) -> None:
-    monkeypatch.setattr(Files, "patience_seconds", 2)
+    monkeypatch.setattr(Files, "timeout_seconds", 2)
     slow.pieces, slow.stops_after = 2, pieces
     store = tmp_path / "store"
     words = ["collect", s3_bucket.url("logs"), "--to", str(store)]
     assert main(words) == 2
     where = s3_bucket.url(f"logs/{SLOW}")
     assert capsys.readouterr().err.endswith(
-        f"stallscope: {where}: cannot be read: nothing came from there for 2 s\n"
+        f"stallscope: {where}: cannot be read: no data arrived for 2 s\n"
     )
     assert collected_runs(store) == []
     assert fetched(slow, s3_bucket).count(SLOW) == 2
@@ -99,17 +99,17 @@ def test_a_store_that_falls_silent_is_given_up(
 def test_a_store_that_is_silent_from_the_start_is_given_up(
     logs: Path, slow: Door, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Files, "patience_seconds", 1)
+    monkeypatch.setattr(Files, "timeout_seconds", 1)
     slow.concerns = lambda request: True
     slow.stops_after = 0
-    with pytest.raises(UnreadableError, match="cannot be opened: nothing came from there for 1 s"):
+    with pytest.raises(UnreadableError, match="cannot be opened: no data arrived for 1 s"):
         open_source(s3_bucket.url("logs")).files()
 
 
 def test_a_log_that_grew_keeps_its_old_copy_while_the_store_is_silent(
     logs: Path, slow: Door, s3_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Files, "patience_seconds", 2)
+    monkeypatch.setattr(Files, "timeout_seconds", 2)
     store, place = tmp_path / "store", open_source(s3_bucket.url("logs"))
     log = logs / SLOW
     whole = log.read_bytes()
@@ -121,7 +121,7 @@ def test_a_log_that_grew_keeps_its_old_copy_while_the_store_is_silent(
     log.write_bytes(whole)
     s3_bucket.put(logs, "logs")
     slow.pieces, slow.stops_after = 2, 1
-    with pytest.raises(UnreadableError, match="nothing came from there for 2 s"):
+    with pytest.raises(UnreadableError, match="no data arrived for 2 s"):
         collect([place], store)
     assert open_run(str(store)).steps.equals(before)
     slow.stops_after = None
@@ -136,7 +136,7 @@ def test_other_stores_that_fall_silent_are_given_up_as_well(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Files, "patience_seconds", 1)
+    monkeypatch.setattr(Files, "timeout_seconds", 1)
     monkeypatch.setattr(Files, "attempts", 1)
     bucket: Bucket = request.getfixturevalue(f"{scheme}_bucket")
     write_job(tmp_path / "logs", JOB)
@@ -151,14 +151,10 @@ def test_other_stores_that_fall_silent_are_given_up_as_well(
         front.concerns = lambda request: request.method == "GET"
         for pieces in (0, 1):
             front.pieces, front.stops_after = 2, pieces
-            with pytest.raises(
-                UnreadableError, match="cannot be read: nothing came from there for 1 s"
-            ):
+            with pytest.raises(UnreadableError, match="cannot be read: no data arrived for 1 s"):
                 files[SLOW].read()
         front.stops_after = 0
-        with pytest.raises(
-            UnreadableError, match="cannot be opened: nothing came from there for 1 s"
-        ):
+        with pytest.raises(UnreadableError, match="cannot be opened: no data arrived for 1 s"):
             open_source(bucket.url("logs")).files()
         front.stops_after = None
         assert files[SLOW].read() == (tmp_path / "logs" / SLOW).read_bytes()

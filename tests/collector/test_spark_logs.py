@@ -15,7 +15,7 @@ from stallscope.cli.main import main
 from stallscope.collector.recorder.records import key_of, records
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.spark_layout import is_event_log, is_sparks_own
+from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import NotFoundError
 from stallscope.parsers import event_logs, read
 from stallscope.run import Run
@@ -219,13 +219,13 @@ def test_of_a_long_event_log_far_away_little_is_fetched(
 
 @pytest.mark.parametrize("name", [*EVENT_LOGS, *OUTPUTS])
 def test_names_that_are_sparks_own(name: str) -> None:
-    assert is_sparks_own(name, b"")
+    assert is_spark_output(name, b"")
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_names_that_are_not(name: str) -> None:
     assert not is_event_log(name)
-    assert not is_sparks_own(name, LOG4J)
+    assert not is_spark_output(name, LOG4J)
 
 
 def test_an_event_log_is_known_by_its_beginning_too(tmp_path: Path, original: Run) -> None:

@@ -25,7 +25,7 @@ from stallscope.runs import open_run
 pytestmark = pytest.mark.services
 
 JOB = Job(ranks=2, steps=40, hosts=("alpha", "beta"))
-REFUSED = "its host key is not in your known_hosts, or is another one there"
+REFUSED = "its host key is not in your known_hosts, or differs from it"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_what_is_not_there_is_said(logs: Path) -> None:
 def test_a_file_that_has_gone_since_is_said(logs: Path) -> None:
     file, *_ = open_source(f"ssh://alpha{logs}").files()
     (logs / file.name).unlink()
-    with pytest.raises(NotFoundError, match="the file has gone"):
+    with pytest.raises(NotFoundError, match="the file was removed"):
         file.read()
 
 
@@ -191,7 +191,7 @@ def test_a_key_with_a_passphrase_is_used_from_the_agent(
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     shutil.copy(sshd.key.with_suffix(".pub"), f"{locked}.pub")
     sshd.configure(f"IdentityFile {locked}")
-    assert "nobody is asked for a password or passphrase" in refused(f"ssh://alpha{logs}")
+    assert "there is no prompt for passwords or passphrases" in refused(f"ssh://alpha{logs}")
     subprocess.run(["ssh-add", "-q", sshd.key], check=True)
     assert open_source(f"ssh://alpha{logs}").files()
 
@@ -215,7 +215,7 @@ def test_a_password_in_the_url_is_in_no_message(logs: Path, sshd: Sshd) -> None:
 
 
 def test_a_host_that_is_not_there_is_one_sentence(sshd: Sshd) -> None:
-    assert "no host of this name" in refused("ssh://no-such-host.invalid/logs")
+    assert "no such host" in refused("ssh://no-such-host.invalid/logs")
     port = tool("server").free_port()
     assert "no ssh server answers there" in refused(f"ssh://127.0.0.1:{port}/logs")
 
@@ -233,7 +233,7 @@ def test_a_host_that_does_not_answer_is_one_sentence(
 def test_a_host_that_falls_silent_is_given_up_and_asked_anew(
     sshd_side: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "_ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(ssh, "_KEEPALIVE_SECONDS", 0.2)
     write_job(tmp_path / "logs", JOB)
     with tool("ssh").ssh_server(tmp_path / "ssh") as service:
         use_sshd(service, tmp_path / "home", monkeypatch)

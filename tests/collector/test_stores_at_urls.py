@@ -17,12 +17,12 @@ from support.services import Sshd
 from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket
 
-from stallscope.cli.dashboard import opened
+from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.mirror import Mirror, mirrored
+from stallscope.collector.store.mirror import Mirror, open_mirror
 from stallscope.errors import UnreadableError
 from stallscope.runs import open_run, open_runs
 
@@ -76,7 +76,7 @@ def seen(store: str) -> tuple[Any, str]:
     """The file system that has a store, as Stallscope opens it, and the store's path there."""
     place = open_source(store)
     assert isinstance(place, Files)
-    file_system, root = place.opened()
+    file_system, root = place.open_file_system()
     file_system.invalidate_cache()
     return file_system, root
 
@@ -282,7 +282,7 @@ def test_a_bucket_says_so_when_another_manifest_came_in_the_last_moment(
     bucket: Bucket = request.getfixturevalue(f"{kind}_bucket")
     before = [logs / "rank-00000.0.0.steps.csv"] if again else []
     place = type(open_source(bucket.url()))
-    both_are_there(logs, bucket.url("runs"), monkeypatch, place, "only_over", *before)
+    both_are_there(logs, bucket.url("runs"), monkeypatch, place, "conditional_options", *before)
 
 
 @pytest.mark.services
@@ -305,7 +305,7 @@ def test_a_store_that_knows_no_conditions_takes_runs(
     logs: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(open_source("s3://bucket"))
-    monkeypatch.setattr(kind, "only_over", lambda *_: {"NobodyKnowsThis": "*"})
+    monkeypatch.setattr(kind, "conditional_options", lambda *_: {"NobodyKnowsThis": "*"})
     collect(logs, to=s3_bucket.url("runs"))
     assert open_run(s3_bucket.url("runs")).ranks == [0, 1, 2]
 
@@ -326,14 +326,14 @@ def test_collectors_at_once_leave_a_whole_run(logs: Path, url: str) -> None:
 
 def test_who_reads_a_state_that_has_gone_is_told_so(logs: Path, url: str, tmp_path: Path) -> None:
     collect(logs, to=url)
-    store = mirrored(url, tmp_path)
+    store = open_mirror(url, tmp_path)
     assert store is not None
     write_job(logs, replace(JOB, steps=130))
     collect(logs, to=url)
     with pytest.raises(UnreadableError) as raised:
         load_run(store / "run-a")
     assert str(raised.value) == (
-        f"{url}/run-a: this run was collected again meanwhile; do the same once more"
+        f"{url}/run-a: this run was collected again meanwhile; run the command again"
     )
 
 
@@ -359,7 +359,7 @@ def _no_manifest(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (_other_bytes, "other bytes than were collected"),
+        (_other_bytes, "the checksum differs"),
         (_missing, ".parquet: missing"),
         (_outside, "the manifest names a file outside of the run"),
         (_no_manifest, "the collected run is damaged"),
@@ -417,7 +417,7 @@ def test_runs_are_removed(
     for words, says in (
         ((f"{url}#run-a",), f"{url}: there is no run run-a; stallscope runs {url} lists them"),
         ((url,), f"{url}: this is a whole store; name a run: {url}#RUN_ID"),
-        ((f"{url}-b#run-a",), f"{url}-b#run-a: nothing is collected there"),
+        ((f"{url}-b#run-a",), f"{url}-b#run-a: there are no collected runs"),
     ):
         assert main(["rm", "--yes", *words]) == 2
         assert capsys.readouterr().err == f"stallscope: {says}\n"
@@ -427,8 +427,8 @@ def test_the_dashboard_shows_a_mirror(
     logs: Path, synthetic: Path, url: str, tmp_path: Path
 ) -> None:
     collect(logs, synthetic, to=url)
-    store = mirrored(url, tmp_path)
-    runs, failures = opened([str(store)])
+    store = open_mirror(url, tmp_path)
+    runs, failures = open_store([str(store)])
     assert not failures
     assert {run.id for run in runs.runs()} == {"run-a", "synthetic"}
     assert runs.analysis("run-a", "synthetic").steps == open_run(f"{url}#run-a").rows // 3
@@ -460,11 +460,11 @@ def test_refusals_are_one_sentence_without_secrets(
         assert main(words) == 2
         (sentence,) = capsys.readouterr().err.splitlines()
         assert sentence.startswith(f"stallscope: {url}")
-        assert "access is refused" in sentence
+        assert "access denied" in sentence
         assert SECRET not in sentence
     s3_bucket.store.use(monkeypatch)
     assert main(["collect", str(logs), "--to", "s3://somebody-elses/runs"]) == 2
-    assert "access is refused" in capsys.readouterr().err
+    assert "access denied" in capsys.readouterr().err
 
 
 @pytest.mark.services
@@ -478,4 +478,4 @@ def test_a_bucket_that_only_gives_is_said_to_take_nothing(
     url = s3_bucket.url("runs")
     assert main(["collect", str(logs), "--to", url]) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
-    assert sentence.startswith(f"stallscope: {url}/run-a: cannot be written: access is refused")
+    assert sentence.startswith(f"stallscope: {url}/run-a: cannot be written: access denied")

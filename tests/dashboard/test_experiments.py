@@ -15,7 +15,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.cli.dashboard import opened
+from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.client import MlflowRun
 from stallscope.collector.mlflow.upload import upload_folder
@@ -95,7 +95,7 @@ def by_id(store: RunStore) -> dict[str, dict[str, Any]]:
 def test_what_was_written_to_runs_is_listed_and_nothing_is_fetched(
     tracked: Tracked, downloads: list[str]
 ) -> None:
-    store, failures = opened([], experiments=[Experiment(tracked.name)])
+    store, failures = open_store([], experiments=[Experiment(tracked.name)])
     assert failures == []
     lines = by_id(store)
     assert list(lines) == [tracked.found, tracked.logs, tracked.empty]
@@ -156,7 +156,7 @@ def test_a_filter_picks_and_several_experiments_stand_beside_other_runs(
     another = client.create_run(other).info.run_id
     picked = "tags.`stallscope.bottleneck` = 'imbalance'"
     experiments = [Experiment(tracked.name, picked), Experiment(f"{tracked.name} too")]
-    store, _ = opened([str(logs)], experiments=experiments)
+    store, _ = open_store([str(logs)], experiments=experiments)
     assert [run.id for run in store.runs()] == ["tracked", f"{tracked.found}~2", f"{another}~3"]
     assert store.analysis(f"{tracked.found}~2").bottleneck.ranks == (1,)
 
@@ -204,8 +204,8 @@ def test_what_the_command_cannot_do_is_a_sentence(
     monkeypatch.chdir(tmp_path)
     said: list[tuple[tuple[str, ...], str]] = [
         (("--filter", "x"), "--filter needs --experiment"),
-        (("--experiment", "nobody's"), "is not there"),
-        (("--experiment", tracked.name, "--filter", "loss > 1 or 2"), "MLflow says"),
+        (("--experiment", "nobody's"), "does not exist"),
+        (("--experiment", tracked.name, "--filter", "loss > 1 or 2"), "MLflow reports"),
     ]
     for words, sentence in said:
         assert main(["dashboard", *words]) == 2

@@ -43,7 +43,7 @@ PAGES = ["", "/timeline", "/stragglers", "/step/100", "/communication", "/health
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(analysis_cache, "_ROWS", 1)
+        patched.setattr(analysis_cache, "_FEWEST_ROWS", 1)
         places = [save_run(simulate(job).run, folder) for job in JOBS]
         list_runs([(load_run(place), place) for place in places], folder)
     return folder

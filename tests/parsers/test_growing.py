@@ -27,7 +27,9 @@ class Counted(Source):
         self.where, self.bytes = str(folder), 0
 
     def files(self) -> list[SourceFile]:
-        return [replace(file, reads=self._of(file)) for file in open_source(self.where).files()]
+        return [
+            replace(file, read_range=self._of(file)) for file in open_source(self.where).files()
+        ]
 
     def _of(self, file: SourceFile):  # type: ignore[no-untyped-def]
         def reads(start: int, end: int | None) -> bytes:

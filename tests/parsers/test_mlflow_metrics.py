@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stallscope.analysis import analyse
 from stallscope.analysis.ledger.epochs import EpochTimes
-from stallscope.collector.mlflow.metrics import KnownRun, as_file, worth_reading
+from stallscope.collector.mlflow.metrics import MlflowRecord, checked_record_file, metrics_to_read
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers.epochs_only import as_runs
 from stallscope.parsers.grouping import group
@@ -31,7 +31,7 @@ START = 1_795_000_000_000
 
 def run_of(told: dict[str, Any]) -> Run:
     metrics = told["metrics"]
-    known = KnownRun(
+    known = MlflowRecord(
         where="mlflow:abc",
         run_id="abc",
         run_name="a run",
@@ -40,12 +40,12 @@ def run_of(told: dict[str, Any]) -> Run:
         end_ms=told.get("end_ms"),
         params=told.get("params", {}),
         training_data=told.get("training_data", {}),
-        metrics={name: metrics[name] for name in worth_reading(metrics)},
+        metrics={name: metrics[name] for name in metrics_to_read(metrics)},
         metric_names=sorted(metrics),
         artifacts=0,
         possible_logs=0,
     )
-    file = as_file(known)
+    file = checked_record_file(known)
     assert recognise(file.name, file.read()[:4096]) is not None
     one = PARSER.parse(file.name, file.read())
     (run,) = group("mlflow:abc", as_runs([(file.where, log) for log in (one, *one.more)]), [])
@@ -213,9 +213,9 @@ def test_where_nothing_tells_times_the_sentence_says_what_there_is(metrics: dict
 
 def test_few_metrics_are_asked_for_and_those_that_tell_most_first() -> None:
     names = [f"a{number}" for number in range(50)] + ["loss", "system/gpu", "stallscope.size"]
-    assert worth_reading(names)[0] == "loss"
-    assert len(worth_reading(names)) == 16
-    assert not any(name.startswith(("system/", "stallscope.")) for name in worth_reading(names))
+    assert metrics_to_read(names)[0] == "loss"
+    assert len(metrics_to_read(names)) == 16
+    assert not any(name.startswith(("system/", "stallscope.")) for name in metrics_to_read(names))
 
 
 def test_losses_that_are_no_numbers_are_values_all_the_same() -> None:

@@ -287,7 +287,7 @@ def test_where_spark_gives_up_it_is_one_sentence(outcomes: dict[str, Outcome]) -
     assert (outcome.status, outcome.out) == (2, "")
     # Spark's own warnings may go before it.
     said = outcome.err.splitlines()[-1]
-    assert said.startswith("stallscope: Spark gave up: Job aborted due to stage failure")
+    assert said.startswith("stallscope: Spark failed: Job aborted due to stage failure")
     assert "Traceback" not in outcome.err
     assert not list(outcome.spark.iterdir())
 

@@ -18,8 +18,8 @@ from stallscope.collector.store.runs import save_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.spark.collecting import OnSpark
-from stallscope.spark.reporting import FarRuns, _near, far_runs
+from stallscope.spark.collecting import SparkEngine
+from stallscope.spark.reporting import RemoteRuns, _accessible, remote_runs
 from stallscope.spark.scratch import scratch_in
 from stallscope.spark.table import SparkTable
 
@@ -32,7 +32,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_run(run, folder / "store")
 
 
-def opened(runs: FarRuns, folder: Path) -> Run:
+def opened(runs: RemoteRuns, folder: Path) -> Run:
     return runs.read(Unit(str(folder), collected=True), None)
 
 
@@ -41,7 +41,7 @@ def left(store: Path) -> list[Path]:
 
 
 def test_a_runs_scratch_goes_with_the_run(collected: Path) -> None:
-    with far_runs(None) as runs:
+    with remote_runs(None) as runs:
         one, other = opened(runs, collected), opened(runs, collected)
         assert len(left(collected.parent)) == 2
         (left(collected.parent)[0] / "some.cells").touch()
@@ -52,7 +52,7 @@ def test_a_runs_scratch_goes_with_the_run(collected: Path) -> None:
 
 
 def test_what_is_held_for_days_stays(collected: Path) -> None:
-    with far_runs(None) as runs:
+    with remote_runs(None) as runs:
         held = opened(runs, collected)
         (folder,) = left(collected.parent)
         os.utime(folder, (time.time() - 2 * 86_400,) * 2)
@@ -63,7 +63,7 @@ def test_what_is_held_for_days_stays(collected: Path) -> None:
 def test_executors_are_told_the_path_that_the_user_named(collected: Path, tmp_path: Path) -> None:
     link = tmp_path / "mounted"
     link.symlink_to(collected.parent)
-    with far_runs(None) as runs:
+    with remote_runs(None) as runs:
         steps = opened(runs, link / collected.name).steps
         assert isinstance(steps, SparkTable)
         assert {Path(steps.cluster.folder).parent} == {link}
@@ -84,7 +84,7 @@ def test_what_dead_drivers_have_left_goes_after_a_day(tmp_path: Path) -> None:
 
 
 def test_logs_of_which_no_folder_is_here_need_a_place_for_executors() -> None:
-    with far_runs(None) as runs, pytest.raises(
+    with remote_runs(None) as runs, pytest.raises(
         UsageError, match=r"^s3://bucket/logs: .+ --scratch$"
     ):
         runs.read(Unit("s3://bucket/logs"), None)
@@ -92,12 +92,13 @@ def test_logs_of_which_no_folder_is_here_need_a_place_for_executors() -> None:
 
 def test_where_nothing_can_be_written_beside_logs_it_says_what_helps() -> None:
     # Nobody can make files there, root neither.
-    with far_runs(None) as runs, pytest.raises(UnwritableError, match="--scratch names another"):
+    message = "name another place with --scratch"
+    with remote_runs(None) as runs, pytest.raises(UnwritableError, match=message):
         runs.read(Unit("/proc/self/task"), None)
 
 
 def test_executors_write_where_they_are_told_to(collected: Path, tmp_path: Path) -> None:
-    with far_runs(None, str(tmp_path / "there")) as runs:
+    with remote_runs(None, str(tmp_path / "there")) as runs:
         one = opened(runs, collected)
         assert len(left(tmp_path / "there")) == 1
         assert not left(collected.parent)
@@ -108,7 +109,7 @@ def test_executors_write_where_they_are_told_to(collected: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--scratch", "/tmp"], "--scratch /tmp: that is where --engine spark writes; say both"),
+        (["--scratch", "/tmp"], "--scratch /tmp: only --engine spark uses it; add that option"),
         (
             ["--engine", "spark", "--scratch", "dbfs:/tmp"],
             "dbfs:/tmp: executors cannot write there",
@@ -145,12 +146,12 @@ class Elsewhere(Source):
 def test_what_executors_cannot_read_is_fetched_to_where_they_can(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", Job(ranks=2, steps=20))
     place = Elsewhere(tmp_path / "logs")
-    copies = OnSpark(None).near(place, tmp_path / "store", lambda _new, _total: None)
-    for near in (copies, _near(place, str(tmp_path / "scratch"))):
+    copies = SparkEngine(None).prepare(place, tmp_path / "store", lambda _new, _total: None)
+    for near in (copies, _accessible(place, str(tmp_path / "scratch"))):
         assert near.local
         # With nothing that opens places, and by paths that all machines have.
         assert [one.read() for one in pickle.loads(pickle.dumps(near.files()))] == [
             path.read_bytes() for path in sorted((tmp_path / "logs").iterdir())
         ]
     with pytest.raises(UsageError, match=r"^elsewhere:run-a: executors cannot read there"):
-        _near(place, "s3://bucket/tmp/.stallscope-spark-abcdefgh")
+        _accessible(place, "s3://bucket/tmp/.stallscope-spark-abcdefgh")

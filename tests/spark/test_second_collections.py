@@ -12,13 +12,13 @@ from stallscope.collector.store.runs import save_run
 from stallscope.collector.store.step_files import write_rows
 from stallscope.parsers import read
 from stallscope.run import STEPS_SCHEMA
-from stallscope.spark.arranging import FarSteps, _rows_of_logs
+from stallscope.spark.arranging import RemoteSteps, _rows_of_logs
 
 
 def test_logs_that_were_collected_before_count_as_many_rows_as_they_have(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", Job(ranks=3, steps=200, epochs=2))
     (run,) = read(str(tmp_path / "logs"))
-    steps = FarSteps(None, str(tmp_path), [])
+    steps = RemoteSteps(None, str(tmp_path), [])
     steps.load(save_run(run, tmp_path / "store"))
     assert [one.rows for one in steps.fragments] == [200, 200, 200]
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stallscope.errors import UnreadableError, UnwritableError
-from stallscope.spark.cells import written
+from stallscope.spark.cells import write_cells
 from stallscope.spark.storage import new_file, remove, rows_of
 
 
@@ -23,9 +23,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.parametrize("rank_by_rank", [True, False])
 def test_any_part_of_cells_is_read(place: str, rank_by_rank: bool) -> None:
     cells = np.arange(7 * 5, dtype=np.int64).reshape(7, 5)
-    (stretch,) = written(cells, place, 10, 20, rank_by_rank=rank_by_rank)
+    (file,) = write_cells(cells, place, 10, 20, rank_by_rank=rank_by_rank)
     for steps, ranks in (((0, 7), [0, 1, 2, 3, 4]), ((2, 5), [3, 1]), ((6, 7), [4]), ((0, 1), [0])):
-        found = stretch.read(slice(steps[0] + 10, steps[1] + 10), np.array(ranks) + 20)
+        found = file.read(slice(steps[0] + 10, steps[1] + 10), np.array(ranks) + 20)
         assert found.tolist() == cells[steps[0] : steps[1], ranks].tolist()
 
 

@@ -30,7 +30,7 @@ from stallscope.spark import arranging, each, parsing
 logs, folder = Path(sys.argv[1]), sys.argv[2]
 
 def on_executor(function, task):
-    batch = each.done(0, function, pickle.dumps(task), pickle.dumps(()), __version__)
+    batch = each.run_task(0, function, pickle.dumps(task), pickle.dumps(()), __version__)
     return pickle.loads(batch.column(1)[0].as_py())
 
 files = [

@@ -10,7 +10,7 @@ import pytest
 from stallscope import __version__
 from stallscope.errors import UnreadableError, UnwritableError
 from stallscope.spark.cells import Cluster
-from stallscope.spark.each import done, meant
+from stallscope.spark.each import run_task, translate_error
 from stallscope.spark.table import SparkTable, _in_part
 
 IN_PYTHON = """An exception was thrown from the Python worker:
@@ -56,20 +56,22 @@ SPARK = "org.apache.spark.SparkException: "
     ],
 )
 def test_where_spark_gives_up_it_says_why(said: str, reason: str) -> None:
-    error = meant(Exception(said))
+    error = translate_error(Exception(said))
     assert isinstance(error, UnreadableError)
-    assert str(error).startswith(f"Spark gave up: {reason}; look into its log")
+    assert str(error).startswith(f"Spark failed: {reason}; read its log")
     assert "\n" not in str(error)
 
 
 def test_what_an_executor_says_is_said() -> None:
-    error = meant(Exception(f"{IN_PYTHON}stallscope.errors.UnwritableError: /runs: it is full\n"))
+    error = translate_error(
+        Exception(f"{IN_PYTHON}stallscope.errors.UnwritableError: /runs: it is full\n")
+    )
     assert (type(error), str(error)) == (UnwritableError, "/runs: it is full")
 
 
 def test_a_defect_stays_one() -> None:
     error = Exception(f"{IN_PYTHON}KeyError: 1")
-    assert meant(error) is error
+    assert translate_error(error) is error
 
 
 def test_an_executor_that_does_not_see_the_store_says_so(tmp_path: Path) -> None:
@@ -78,4 +80,4 @@ def test_an_executor_that_does_not_see_the_store_says_so(tmp_path: Path) -> None
     table = SparkTable(cluster, (str(store / "run/steps/logs-000000-000001.parquet"),), (0, 1), 40)
     (part,) = table._parts()
     with pytest.raises(UnwritableError, match=f"^{store}: an executor of Spark does not see this"):
-        done(0, _in_part, pickle.dumps(part), pickle.dumps((len, ())), __version__)
+        run_task(0, _in_part, pickle.dumps(part), pickle.dumps((len, ())), __version__)

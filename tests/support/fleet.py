@@ -51,7 +51,7 @@ class Training:
         self._seconds = seconds
         self._step = 0
 
-    def next_word(self, until: float) -> list[str] | None:
+    def next_message(self, until: float) -> list[str] | None:
         if self._clock.now == 0.0:
             self._clock.now = 1e-3
             return [WATCH, str(self._session.path)]
@@ -82,7 +82,7 @@ def rank_(rank: int, folder: Path, run_id: str, size: int, seconds: int) -> None
     process.time = SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep)  # type: ignore[assignment]
     session = Session(folder, World(rank, size, rank % 8), {"batch_size": 32}, 0, NEVER)
     training = Training(session, clock, seconds)
-    process.Uploading(run_id, training).run()  # type: ignore[arg-type]
+    process.Uploader(run_id, training).run()  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.collector.mlflow.metrics import KnownRun, as_file
+from stallscope.collector.mlflow.metrics import MlflowRecord, checked_record_file
 from stallscope.errors import UnreadableError
 from stallscope.parsers import PARSERS, Parsed, Parser
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
@@ -67,8 +67,8 @@ def _pattern(_: Path) -> bytes:
 
 def _mlflow(_: Path) -> bytes:
     told = json.loads((HERE / "mlflow_runs.json").read_text())["keras"]
-    return as_file(
-        KnownRun(
+    return checked_record_file(
+        MlflowRecord(
             where="mlflow:abc",
             run_id="abc",
             run_name="a run",

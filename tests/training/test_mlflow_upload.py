@@ -147,9 +147,10 @@ def test_training_goes_on_while_the_server_does_not(
     go_on(tmp_path)
     (tmp_path / "stop").touch()
     launched.succeed(PATIENCE_SECONDS)
-    assert launched.output.count("it is tried again while training goes on") == 2
+    assert launched.output.count("uploads are retried during training") == 2
     assert (
-        launched.output.count(f"stallscope collect {logs} --to mlflow:{run_id} does it later") == 2
+        launched.output.count(f"stallscope collect {logs} --to mlflow:{run_id} uploads the rest")
+        == 2
     )
     port = int(uri.rpartition(":")[2])
     with tool("mlflow").mlflow_server(folder, port):

@@ -1,4 +1,4 @@
-"""Runs without the names of hosts and paths, for reports that leave the house."""
+"""Remove host names and paths from runs, for reports that others may read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from stallscope.run import Event, Log, Problem, Run, Series
 
-#: What stands where a name was.
+#: The replacement for a removed name.
 LEFT_OUT = "…"
 
-# Absolute paths, and URLs with what follows them.
+# Absolute paths, and URLs with their queries.
 _PATH = re.compile(
     r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s'",;]+"""
     r"""|(?<![\w./])(?:~|\.{1,2})?/[^\s'",;:]+|\b[A-Za-z]:\\[^\s'",;]+|\\\\[^\s'",;]+"""
@@ -21,22 +21,22 @@ _PATH = re.compile(
 _ADDRESS = re.compile(
     r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b(?:[0-9a-fA-F]{1,4}:){3,}[0-9a-fA-F:]+"
 )
-# Values of settings that name nothing: numbers, switches, levels, and libraries.
+# Settings' values that identify nothing: numbers, switches, log levels, libraries.
 _HARMLESS = re.compile(
     r"-?\d+(?:\.\d+)?|true|false|on|off|yes|no|none|trace|debug|info|warn(?:ing)?|error|fatal|version"
     r"|detail|ring|tree|gloo|mpi|nccl|ccl|cpu|gpu|cuda|dynamic|lo",
     re.IGNORECASE,
 )
-# Names shorter than this are words of other meaning, too, and only replaced where they stand alone.
+# Shorter names may be ordinary words; they are only replaced between spaces or quotes.
 _SHORTEST = 4
 
 
 def anonymous(run: Run) -> Run:
-    """The run with hosts called host-1, host-2 …, and without paths; its analysis is the same."""
-    cleaned = cleaner(run)
-    logs = tuple(_log(log, cleaned) for log in run.logs)
+    """Name the run's hosts host-1, host-2 …, and remove paths; its analysis stays the same."""
+    clean = cleaner(run)
+    logs = tuple(_log(log, clean) for log in run.logs)
     problems = tuple(
-        Problem(_base(one.where, run, cleaned), cleaned(one.what)) for one in run.problems
+        Problem(_file_name(one.where, run, clean), clean(one.what)) for one in run.problems
     )
     name = str(run.fact("run_name") or run.id)
     return replace(
@@ -44,17 +44,17 @@ def anonymous(run: Run) -> Run:
         source=name,
         logs=logs,
         problems=problems,
-        events=tuple(_event(one, run, cleaned) for one in run.events),
-        series=tuple(_series(one, run, cleaned) for one in run.series),
+        events=tuple(_event(one, run, clean) for one in run.events),
+        series=tuple(_series(one, run, clean) for one in run.series),
     )
 
 
 def cleaner(run: Run) -> Callable[[str], str]:
-    """What takes the names of a run's hosts, and paths, out of a text."""
+    """Return a function that removes the names of the run's hosts, and paths, from a text."""
     hosts = _aliases(run)
     known = {**hosts}
     for host, alias in hosts.items():
-        # A machine is also known by the first part of its name; that of an address is any number.
+        # The first part of a host name also identifies it; the first part of an address is a number.
         first = host.partition(".")[0]
         if not first.isdecimal():
             known.setdefault(first, alias)
@@ -62,79 +62,85 @@ def cleaner(run: Run) -> Callable[[str], str]:
     known |= paths
     known |= {run.source: str(run.fact("run_name") or run.id)} if run.source else {}
     names = [name for name in sorted(known, key=len, reverse=True) if name]
-    whole = re.compile("|".join(map(_whole, names))) if names else None
+    whole = re.compile("|".join(map(_whole_word, names))) if names else None
 
-    def cleaned(text: str) -> str:
+    def clean(text: str) -> str:
         named = whole.sub(lambda found: known[found[0]], text) if whole else text
         return without_paths(named)
 
-    return cleaned
+    return clean
 
 
 def without_paths(text: str) -> str:
-    """The text without absolute paths, URLs and addresses of machines."""
+    """Remove absolute paths, URLs and IP addresses from a text."""
     return _ADDRESS.sub(LEFT_OUT, _PATH.sub(LEFT_OUT, text))
 
 
 def _aliases(run: Run) -> dict[str, str]:
-    """Names that sort as the hosts' own do: what depends on their order stays as it is.
+    """Return aliases that sort like the host names, because the analysis depends on their order.
 
-    Of hosts that only other logs name, too.
+    Hosts that only events or series mention get aliases, too.
     """
     width = len(str(len(run.hosts)))
     own = {host: f"host-{number:0{width}d}" for number, host in enumerate(run.hosts, start=1)}
     short = {host.partition(".")[0]: alias for host, alias in own.items()}
-    told = {host for event in run.events for host in event.hosts}
-    told |= {series.node for series in run.series if series.node and series.rank is None}
-    others = sorted(host for host in told - own.keys() if host.partition(".")[0] not in short)
+    mentioned = {host for event in run.events for host in event.hosts}
+    mentioned |= {series.node for series in run.series if series.node and series.rank is None}
+    others = sorted(host for host in mentioned - own.keys() if host.partition(".")[0] not in short)
     return {
         **{host: f"other-host-{number}" for number, host in enumerate(others, start=1)},
-        **{host: short[host.partition(".")[0]] for host in told if host.partition(".")[0] in short},
+        **{
+            host: short[host.partition(".")[0]]
+            for host in mentioned
+            if host.partition(".")[0] in short
+        },
         **own,
     }
 
 
-def _whole(name: str) -> str:
-    return rf"(?<![\w.-]){re.escape(name)}(?![\w-])" if len(name) >= _SHORTEST else _alone(name)
+def _whole_word(name: str) -> str:
+    return (
+        rf"(?<![\w.-]){re.escape(name)}(?![\w-])" if len(name) >= _SHORTEST else _standalone(name)
+    )
 
 
-def _alone(name: str) -> str:
+def _standalone(name: str) -> str:
     return rf"(?<![^\s'\"(]){re.escape(name)}(?![^\s'\",.;:)])"
 
 
-def _log(log: Log, cleaned: Callable[[str], str]) -> Log:
-    facts = {name: _value(value, cleaned) for name, value in log.facts.items()}
+def _log(log: Log, clean: Callable[[str], str]) -> Log:
+    facts = {name: _value(value, clean) for name, value in log.facts.items()}
     if isinstance(log.facts.get("settings"), Mapping):
         facts["settings"] = {
             str(name): value if _HARMLESS.fullmatch(str(value)) else LEFT_OUT
             for name, value in log.facts["settings"].items()
         }
-    return replace(log, path=cleaned(PurePath(log.path).name), facts=facts)
+    return replace(log, path=clean(PurePath(log.path).name), facts=facts)
 
 
-def _event(event: Event, run: Run, cleaned: Callable[[str], str]) -> Event:
+def _event(event: Event, run: Run, clean: Callable[[str], str]) -> Event:
     return replace(
         event,
-        where=_base(event.where, run, cleaned),
-        what=cleaned(event.what),
-        hosts=tuple(map(cleaned, event.hosts)),
+        where=_file_name(event.where, run, clean),
+        what=clean(event.what),
+        hosts=tuple(map(clean, event.hosts)),
     )
 
 
-def _series(series: Series, run: Run, cleaned: Callable[[str], str]) -> Series:
-    node = None if series.node is None else cleaned(series.node)
-    return replace(series, where=_base(series.where, run, cleaned), node=node)
+def _series(series: Series, run: Run, clean: Callable[[str], str]) -> Series:
+    node = None if series.node is None else clean(series.node)
+    return replace(series, where=_file_name(series.where, run, clean), node=node)
 
 
-def _value(value: Any, cleaned: Callable[[str], str]) -> Any:
+def _value(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return cleaned(value)
+        return clean(value)
     if isinstance(value, Mapping):
-        return {name: _value(own, cleaned) for name, own in value.items()}
+        return {name: _value(own, clean) for name, own in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_value(own, cleaned) for own in value]
+        return [_value(own, clean) for own in value]
     return value
 
 
-def _base(where: str, run: Run, cleaned: Callable[[str], str]) -> str:
-    return cleaned(where if where == run.source else PurePath(where).name)
+def _file_name(where: str, run: Run, clean: Callable[[str], str]) -> str:
+    return clean(where if where == run.source else PurePath(where).name)

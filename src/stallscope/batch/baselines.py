@@ -1,4 +1,4 @@
-"""Baselines that the user names: one on as many ranks as the runs, and one on a single rank."""
+"""Check the baselines that the user names: one on as many ranks as the runs, one on a single rank."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 
 from .units import Unit, units_of
-from .worker import Known
+from .worker import KnownRun
 from .workers import Failed, Result
 
 
 def baseline_units(sources: Sequence[str]) -> list[Unit]:
-    """The places that ``--baseline`` names.
+    """Return the places that ``--baseline`` names.
 
     Raises:
         UsageError: if there are more than two.
-        NotFoundError: if one of them is a store with several runs.
+        NotFoundError: if one is a store with several runs.
     """
     if len(sources) > 2:
         raise UsageError(
-            "--baseline takes two runs at most: one on as many ranks, and one on a single rank"
+            "--baseline takes at most two runs: one on as many ranks, and one on a single rank"
         )
     found = []
     for source in sources:
@@ -33,27 +33,27 @@ def baseline_units(sources: Sequence[str]) -> list[Unit]:
     return found
 
 
-def named_baselines(looked: Iterable[Result], units: Sequence[Unit]) -> list[Known]:
-    """The runs there, after the first pass.
+def named_baselines(results: Iterable[Result], units: Sequence[Unit]) -> list[KnownRun]:
+    """Return the baselines after the first pass.
 
     Args:
-        looked: what it made of the places, in any order.
-        units: the places, in the order in which they were named.
+        results: the results of the first pass, in any order.
+        units: the places, in the user's order.
 
     Raises:
-        UnreadableError: if one of them cannot be read.
-        UsageError: if two of them do not differ as two baselines must.
+        UnreadableError: if a baseline cannot be read.
+        UsageError: if not exactly one of two baselines is on a single rank.
     """
-    found: list[Known] = []
-    for _, result in looked:
+    found: list[KnownRun] = []
+    for _, result in results:
         if isinstance(result, Failed):
-            raise UnreadableError(result.says)
+            raise UnreadableError(result.message)
         found.append(result)
     found.sort(key=lambda one: units.index(one.unit))
     sizes = [one.run.size for one in found]
     if len(sizes) == 2 and sizes.count(1) != 1:
         raise UsageError(
-            "of two --baseline runs one is on as many ranks as the run, the other on a single rank; "
-            f"these are on {' and '.join(map(str, sizes))} ranks"
+            "one of two --baseline runs must be on as many ranks as the run, the other on a single "
+            f"rank; these are on {' and '.join(map(str, sizes))} ranks"
         )
     return found

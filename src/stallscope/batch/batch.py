@@ -1,4 +1,4 @@
-"""A batch from start to end; the command prints its messages."""
+"""Run a batch from start to end; the command prints its messages."""
 
 from __future__ import annotations
 
@@ -24,110 +24,110 @@ from stallscope.reports.write import (
 )
 
 from .anonymous import without_paths
-from .plan import Against, against, job_key
+from .plan import BaselinePair, find_baselines, job_key
 from .settings import Settings
-from .state import Seen, State, Written, made_of, stamps
+from .state import KnownPlace, State, WrittenReport, file_states, hash_of
 from .units import Unit
-from .worker import Done, Known, Task
+from .worker import KnownRun, ReportResult, Task
 from .workers import Failed, Result, Workers
 
 
 @dataclass
 class Batch:
-    """Runs on their way to their reports."""
+    """A batch of runs to report on."""
 
     settings: Settings
     workers: Workers
     watching: Watching
     force: bool = False
-    #: What could not be reported: a sentence each, with the place it is about.
+    #: The runs without a report, each with an error message.
     failed: list[tuple[Unit, str]] = field(default_factory=list)
-    #: How many reports there are to make, and how many of them are there.
-    wanted: int = 0
+    #: The number of reports, and of those that existed before.
+    planned: int = 0
     already: int = 0
-    #: How many were made.
-    made: int = 0
-    #: Runs that are left out because it is not known when they began.
+    #: The number of reports that this batch has written.
+    written_now: int = 0
+    #: Runs that ``--since`` leaves out because their start is unknown.
     undated: int = 0
 
     def __post_init__(self) -> None:
         self._state = State(self.settings.out) if self.settings.resumable else None
-        self._there: list[Written] = []
+        self._existing: list[WrittenReport] = []
 
-    def look(self, units: Sequence[Unit]) -> list[Known]:
-        """First pass: the runs that can be read."""
-        found: dict[int, Known] = {}
-        for index, result in self.looked(units):
+    def identify(self, units: Sequence[Unit]) -> list[KnownRun]:
+        """Run the first pass; return the runs that can be read."""
+        found: dict[int, KnownRun] = {}
+        for index, result in self.identify_each(units):
             if isinstance(result, Failed):
-                self._fail(units[index], result.says)
+                self._fail(units[index], result.message)
             else:
                 found[index] = result
         return [found[index] for index in sorted(found)]
 
-    def looked(self, units: Sequence[Unit]) -> Iterator[Result]:
-        """The index of every place with the run that is there, or with why it cannot be read."""
-        before = [self._remembered(unit) for unit in units]
-        left = []
+    def identify_each(self, units: Sequence[Unit]) -> Iterator[Result]:
+        """Yield the index of every place with its run, or with the error that prevents reading it."""
+        before = [self._recorded(unit) for unit in units]
+        remaining = []
         for index, known in enumerate(before):
-            # To see that nothing has changed takes less than to start a process.
+            # Comparing fingerprints takes less time than starting a process.
             if known is not None and known.unit.local and self._is_current(known):
                 yield index, known
             else:
-                left.append(index)
-        with self.watching("reading", len(left)) as watch:
-            tasks = [(units[index], before[index]) for index in left]
-            for at, result in self.workers.each("look", tasks, watch):
-                yield left[at], result
+                remaining.append(index)
+        with self.watching("reading", len(remaining)) as watch:
+            tasks = [(units[index], before[index]) for index in remaining]
+            for at, result in self.workers.each("identify", tasks, watch):
+                yield remaining[at], result
 
     def report(
         self,
-        known: Sequence[Known],
-        named: Sequence[Known],
+        known: Sequence[KnownRun],
+        named: Sequence[KnownRun],
         stores: Iterable[Path],
         since: datetime | None = None,
-    ) -> list[Done]:
-        """Second pass: all reports that are not there already, in the order of the runs.
+    ) -> list[ReportResult]:
+        """Run the second pass: write all missing reports; return them in the order of the runs.
 
         Args:
             known: the runs.
             named: baselines that the user named.
-            stores: where further baselines may be.
-            since: report on runs only that have begun since; baselines may be older.
+            stores: stores to search for further baselines.
+            since: only report on runs that have started since; baselines may be older.
 
         Raises:
-            WouldOverwriteError: if files are there that no batch has written; then none is written.
+            WouldOverwriteError: if a file exists that no batch has written; then no file is written.
         """
-        chosen = [one for one in known if self._began_since(one, since)]
-        pairs = against(chosen, known, named, stores)
-        wanted = self._wanted(chosen, [*known, *named], pairs)
-        left = [one for one in wanted if self.force or one.written is None]
-        self.wanted, self.already = len(wanted), len(wanted) - len(left)
-        self._there = [one.written for one in wanted if one.written and one not in left]
-        self._begin(left, [*known, *named])
-        if left and self.settings.asks_for_ranks and self.settings.many:
-            left = self._surveyed(wanted, left)
-        # Runs that share a baseline follow each other: it is taken apart once.
-        left.sort(key=lambda one: (str(one.task.baseline), str(one.task.single)))
-        done: dict[str, Done] = {}
-        with self.watching("reporting", len(left)) as watch:
-            tasks = [(one.task,) for one in left]
+        chosen = [one for one in known if self._started_since(one, since)]
+        pairs = find_baselines(chosen, known, named, stores)
+        planned = self._plan(chosen, [*known, *named], pairs)
+        remaining = [one for one in planned if self.force or one.written is None]
+        self.planned, self.already = len(planned), len(planned) - len(remaining)
+        self._existing = [one.written for one in planned if one.written and one not in remaining]
+        self._prepare(remaining, [*known, *named])
+        if remaining and self.settings.asks_for_ranks and self.settings.many:
+            remaining = self._with_others(planned, remaining)
+        # Runs with the same baseline follow each other, so that it is analysed once.
+        remaining.sort(key=lambda one: (str(one.task.baseline), str(one.task.single)))
+        done: dict[str, ReportResult] = {}
+        with self.watching("reporting", len(remaining)) as watch:
+            tasks = [(one.task,) for one in remaining]
             for index, result in self.workers.each("report", tasks, watch):
-                one = left[index]
+                one = remaining[index]
                 if isinstance(result, Failed):
-                    self._fail(one.known.unit, result.says)
+                    self._fail(one.known.unit, result.message)
                 else:
                     done[one.task.stem] = result
                     self._finish(one, result)
-        return [done[one.task.stem] for one in wanted if one.task.stem in done]
+        return [done[one.task.stem] for one in planned if one.task.stem in done]
 
-    def checked(self, done: Sequence[Done]) -> list[tuple[str, Outcome]]:
-        """What became of conditions, also of runs that were there already: names with outcomes."""
+    def checked(self, done: Sequence[ReportResult]) -> list[tuple[str, Outcome]]:
+        """Return the outcomes of the conditions with run names, including those of existing reports."""
         found = [(one.line, one.checked) for one in done]
-        found += [(one.line, one.checked) for one in self._there]
+        found += [(one.line, one.checked) for one in self._existing]
         return [(line.name, outcome) for line, outcomes in found for outcome in outcomes]
 
     def index(self) -> list[Path]:
-        """Write the index of all reports that batches have left in the folder; its files."""
+        """Write the index of all reports of batches in the folder; return its files."""
         if self._state is None:
             return []
         settings = self.settings
@@ -137,125 +137,132 @@ class Batch:
         paths = paths_of(STEM, self._documents, settings.out)
         texts = (render(name, index, settings.report) for name in self._documents)
         write_texts(paths, texts, settings.out, force=True)
-        self._state.wrote_index(paths)
+        self._state.note_index(paths)
         self._state.tidy()
         return paths
 
     def markdown_index(self, lines: Sequence[Line]) -> str:
-        """These runs alone."""
+        """Return the index of these runs as Markdown."""
         return render("md", Index(lines, self.sentences()), self.settings.report)
 
     def sentences(self) -> list[str]:
-        """Why runs could not be reported, as reports may say it."""
+        """Return the error messages of runs without a report, anonymous if the reports are."""
         if not self.settings.anonymous:
-            return [says for _, says in self.failed]
+            return [message for _, message in self.failed]
         return [
-            without_paths(says.replace(unit.where, f"run {number}"))
-            for number, (unit, says) in enumerate(self.failed, start=1)
+            without_paths(message.replace(unit.where, f"run {number}"))
+            for number, (unit, message) in enumerate(self.failed, start=1)
         ]
 
-    def _fail(self, unit: Unit, says: str) -> None:
-        """Name the run of a sentence, if there are many."""
-        named = not self.settings.many or unit.where in says
-        self.failed.append((unit, says if named else f"{unit.where}: {says}"))
+    def _fail(self, unit: Unit, message: str) -> None:
+        """Record an error message; with several runs, add the run's place."""
+        named = not self.settings.many or unit.where in message
+        self.failed.append((unit, message if named else f"{unit.where}: {message}"))
 
-    def _remembered(self, unit: Unit) -> Known | None:
-        found = None if self._state is None else self._state.seen(unit.key)
-        return None if found is None else Known(unit, unit, found.content, found.fingerprint)
+    def _recorded(self, unit: Unit) -> KnownRun | None:
+        found = None if self._state is None else self._state.place(unit.key)
+        return None if found is None else KnownRun(unit, unit, found.content, found.fingerprint)
 
-    def _is_current(self, known: Known) -> bool:
+    def _is_current(self, known: KnownRun) -> bool:
         try:
             return known.unit.fingerprint(self.settings.read_as) == known.fingerprint
         except StallscopeError:
-            return False  # reported where it is read
+            return False  # reading it reports the error
 
-    def _began_since(self, known: Known, since: datetime | None) -> bool:
+    def _started_since(self, known: KnownRun, since: datetime | None) -> bool:
         if since is None:
             return True
-        began = known.run.started_at
-        self.undated += began is None
-        return began is not None and began >= since
+        start = known.run.started_at
+        self.undated += start is None
+        return start is not None and start >= since
 
-    def _wanted(
-        self, chosen: Sequence[Known], everything: Sequence[Known], pairs: Sequence[Against]
-    ) -> list[_Wanted]:
-        prints = {one.near: one.fingerprint for one in everything}
+    def _plan(
+        self,
+        chosen: Sequence[KnownRun],
+        everything: Sequence[KnownRun],
+        pairs: Sequence[BaselinePair],
+    ) -> list[_PlannedReport]:
+        fingerprints = {one.read_from: one.fingerprint for one in everything}
         others = [one.fingerprint for one in chosen] if self.settings.asks_for_ranks else []
-        wanted = []
+        planned = []
         for one, stem, pair in zip(chosen, self._stems(chosen), pairs, strict=True):
             own = (one.run.id, one.fingerprint)
-            bases = [self._print(unit, prints) for unit in (pair.baseline, pair.single)]
-            made = made_of(*own, bases, others, self.settings.told)
-            written = None if self._state is None else self._state.there(one.key, made)
-            task = Task(one.near, stem, pair.baseline, pair.single)
-            wanted.append(_Wanted(one, task, made, written))
-        return wanted
+            baselines = [
+                self._fingerprint(unit, fingerprints) for unit in (pair.baseline, pair.single)
+            ]
+            report_hash = hash_of(*own, baselines, others, self.settings.report_inputs)
+            written = None if self._state is None else self._state.current(one.key, report_hash)
+            task = Task(one.read_from, stem, pair.baseline, pair.single)
+            planned.append(_PlannedReport(one, task, report_hash, written))
+        return planned
 
-    def _stems(self, known: Sequence[Known]) -> list[str]:
-        """Names of files: those that runs had before, and others for new ones."""
+    def _stems(self, known: Sequence[KnownRun]) -> list[str]:
+        """Return the file names of reports: runs keep their names, new runs get unused ones."""
         if self._state is None:
             return stems_of([one.run for one in known])
-        before = [self._state.of(one.key) for one in known]
+        before = [self._state.written_for(one.key) for one in known]
         new = [one.run for one, old in zip(known, before, strict=True) if old is None]
         fresh = iter(stems_of(new, [STEM, *self._state.stems]))
         return [next(fresh) if old is None else old.line.stem for old in before]
 
-    def _print(self, unit: Unit | None, known: dict[Unit, str]) -> str:
+    def _fingerprint(self, unit: Unit | None, known: dict[Unit, str]) -> str:
         if unit is None or self._state is None:
             return ""
         return known[unit] if unit in known else unit.fingerprint(self.settings.read_as)
 
-    def _begin(self, left: Sequence[_Wanted], seen: Iterable[Known]) -> None:
-        """See that nothing is overwritten, and note what was seen and what will be written."""
+    def _prepare(self, remaining: Sequence[_PlannedReport], known_runs: Iterable[KnownRun]) -> None:
+        """Check that nothing is overwritten; record the known runs and the files to write."""
         settings, state = self.settings, self._state
         if settings.output != "files":
             return
-        paths = [paths_of(one.task.stem, settings.formats, settings.out) for one in left]
+        paths = [paths_of(one.task.stem, settings.formats, settings.out) for one in remaining]
         new = [path for own in paths for path in own]
         if state is not None:
             new += paths_of(STEM, self._documents, settings.out)
-            new = [path for path in new if not state.is_own(path)]
+            new = [path for path in new if not state.was_written(path)]
         if not self.force:
             refuse_to_overwrite(new)
-        if left:
+        if remaining:
             make_folder(settings.out)
         if state is not None:
-            for known in seen:
-                state.saw(known.unit.key, Seen(known.fingerprint, known.content))
+            for known in known_runs:
+                state.note_place(known.unit.key, KnownPlace(known.fingerprint, known.content))
             state.tidy()
-            for one, own in zip(left, paths, strict=True):
-                state.begin(one.known.key, own)
+            for one, own in zip(remaining, paths, strict=True):
+                state.start(one.known.key, own)
 
-    def _finish(self, one: _Wanted, done: Done) -> None:
-        self.made += 1
+    def _finish(self, one: _PlannedReport, done: ReportResult) -> None:
+        self.written_now += 1
         if done.failed:
             self._fail(one.known.unit, done.failed)
-        # What could not be brought where it belongs is done again.
+        # A report that could not be sent to MLflow is made again next time.
         if self._state is None or done.failed:
             return
-        before = self._state.of(one.known.key)
-        # Files of other formats stay what they are: this batch's own.
-        kept = {} if before is None else self._state.still_own(before)
-        written = Written(
-            made=one.made,
+        before = self._state.written_for(one.known.key)
+        # Unchanged files of other formats still belong to the batch.
+        unchanged = {} if before is None else self._state.unchanged_files(before)
+        written = WrittenReport(
+            report_hash=one.report_hash,
             line=done.line,
-            files={**kept, **stamps(done.paths)},
+            files={**unchanged, **file_states(done.paths)},
             anonymous=self.settings.anonymous,
             checked=done.checked,
         )
         self._state.finish(one.known.key, written)
 
-    def _surveyed(self, wanted: Sequence[_Wanted], left: Sequence[_Wanted]) -> list[_Wanted]:
-        """With the runs of the same job that questions about numbers of ranks go by."""
+    def _with_others(
+        self, planned: Sequence[_PlannedReport], remaining: Sequence[_PlannedReport]
+    ) -> list[_PlannedReport]:
+        """Add the other runs of each job, which answer questions about numbers of ranks."""
         jobs: dict[str, list[Analysis]] = defaultdict(list)
-        with self.watching("surveying", len(wanted)) as watch:
-            tasks = [(one.task,) for one in wanted]
+        with self.watching("surveying", len(planned)) as watch:
+            tasks = [(one.task,) for one in planned]
             for index, result in self.workers.each("survey", tasks, watch):
                 if not isinstance(result, Failed):
-                    jobs[job_key(wanted[index].known.run)].append(result)
+                    jobs[job_key(planned[index].known.run)].append(result)
         return [
             replace(one, task=replace(one.task, others=tuple(jobs[job_key(one.known.run)])))
-            for one in left
+            for one in remaining
         ]
 
     @property
@@ -264,11 +271,11 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """A run, how it is to be reported, and what tells that report from others."""
+class _PlannedReport:
+    """A run, its report task, and a hash that identifies the report."""
 
-    known: Known
+    known: KnownRun
     task: Task
-    made: str
-    #: The very report, where it is there already.
-    written: Written | None
+    report_hash: str
+    #: The report, if it exists already.
+    written: WrittenReport | None

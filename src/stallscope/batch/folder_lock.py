@@ -1,4 +1,4 @@
-"""One batch at a time in a folder of reports: two would not know of each other's files."""
+"""Allow one batch at a time in a folder of reports, because batches do not know each other's files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ LOCK = ".stallscope-reports.lock"
 
 
 @contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Hold the folder, which is made where it is missing; the system lets go of it if the process is
-    killed.
+def lock_folder(out: Path) -> Iterator[None]:
+    """Lock the folder, and create it if it is missing. The system releases the lock of a killed process.
 
     Raises:
-        UsageError: if another batch holds it, or the folder cannot be written to.
+        UsageError: if another batch has the lock, or the folder is not writable.
     """
     lock = FileLock(out / LOCK, timeout=0)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         try:
-            # On a file system without locks, no process can be refused.
+            # A file system without locks cannot refuse a process.
             with suppress(NotImplementedError):
                 lock.acquire()
         except Timeout:

@@ -1,4 +1,4 @@
-"""Which run is held against which: among the runs given, else in the stores that they are in."""
+"""Find each run's baselines: among the given runs, or else in their stores."""
 
 from __future__ import annotations
 
@@ -13,70 +13,71 @@ from stallscope.catalogue import Baselines, Catalogue
 from stallscope.run import Run
 
 from .units import Unit
-from .worker import Known
+from .worker import KnownRun
 
 
 @dataclass(frozen=True)
-class Against:
-    """What a run is held against."""
+class BaselinePair:
+    """The places of a run's baseline and of its run on one rank."""
 
     baseline: Unit | None = None
     single: Unit | None = None
 
 
-def against(
-    chosen: Sequence[Known],
-    known: Sequence[Known],
-    named: Sequence[Known],
+def find_baselines(
+    chosen: Sequence[KnownRun],
+    known: Sequence[KnownRun],
+    named: Sequence[KnownRun],
     stores: Iterable[Path],
-) -> list[Against]:
-    """For every chosen run its baseline and its run on one rank: those that were named, or else those
-    among all runs that are known, or else in the stores.
+) -> list[BaselinePair]:
+    """Find every chosen run's baseline and its run on one rank.
+
+    Those that the user named come first, then all known runs, then the stores.
     """
     among = _Synthetic(known)
     catalogues = [Catalogue.open(store) for store in stores]
     searches = [(one, Baselines(one)) for one in catalogues]
     try:
-        return [_against(one.run, named, among, searches) for one in chosen]
+        return [_pair_of(one.run, named, among, searches) for one in chosen]
     finally:
         for one in catalogues:
             one.close()
 
 
 def job_key(run: Run) -> str:
-    """The same for runs whose facts that baselines are matched on are the same."""
+    """Return a key that is equal for runs with equal facts as far as baselines are matched on them."""
     return json.dumps([run.fact(name) for name in COMPARED], sort_keys=True)
 
 
 class _Synthetic:
-    """The runs on synthetic data, by what they must share with a run to be its baseline."""
+    """The runs on synthetic data, by job key."""
 
-    def __init__(self, known: Sequence[Known]) -> None:
+    def __init__(self, known: Sequence[KnownRun]) -> None:
         self._by_job: dict[str, list[tuple[Run, Unit]]] = defaultdict(list)
         for one in known:
             run = one.run
             if run.synthetic:
-                self._by_job[job_key(run)].append((run, one.near))
+                self._by_job[job_key(run)].append((run, one.read_from))
 
-    def of(self, run: Run) -> Against:
+    def of(self, run: Run) -> BaselinePair:
         own = self._by_job.get(job_key(run), [])
         candidates = [one for one, _ in own]
-        return Against(
+        return BaselinePair(
             _unit(find_baseline(run, candidates), own), _unit(find_single(run, candidates), own)
         )
 
 
-def _against(
+def _pair_of(
     run: Run,
-    named: Sequence[Known],
+    named: Sequence[KnownRun],
     among: _Synthetic,
     searches: Sequence[tuple[Catalogue, Baselines]],
-) -> Against:
-    own = [(one.run, one.near) for one in named]
-    base, alone = split_baselines(run, [one for one, _ in own])
-    baseline, single = _unit(base, own), _unit(alone, own)
-    there = among.of(run)
-    baseline, single = baseline or there.baseline, single or there.single
+) -> BaselinePair:
+    own = [(one.run, one.read_from) for one in named]
+    base, single_run = split_baselines(run, [one for one, _ in own])
+    baseline, single = _unit(base, own), _unit(single_run, own)
+    known = among.of(run)
+    baseline, single = baseline or known.baseline, single or known.single
     for catalogue, search in searches:
         if baseline is not None and single is not None:
             break
@@ -86,7 +87,7 @@ def _against(
             for entry in found
         )
         baseline, single = baseline or first, single or second
-    return Against(baseline, single)
+    return BaselinePair(baseline, single)
 
 
 def _unit(run: Run | None, among: Sequence[tuple[Run, Unit]]) -> Unit | None:

@@ -1,4 +1,4 @@
-"""A run without its tables and without names of hosts: what it is, and what baselines are matched on."""
+"""Summarise a run without tables and host names: its identity, and the facts that match baselines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
-#: What is kept as JSON.
-Sketch = Mapping[str, Any]
+#: The summary as JSON.
+RunSummary = Mapping[str, Any]
 
 _FACTS = (*COMPARED, "run_name", "synthetic", "gradient_bytes")
 
 
-def sketch(run: Run) -> Sketch:
-    """What is kept of a run; a thousand of them are small, however many ranks they have."""
+def summarise(run: Run) -> RunSummary:
+    """Summarise a run; the size does not depend on its number of ranks."""
     content = {
         "id": run.id,
         "hosts": len(run.hosts),
@@ -28,15 +28,15 @@ def sketch(run: Run) -> Sketch:
             "anchor": {"wall_ns": _nanoseconds(run.started_at)},
         },
     }
-    # Facts that come from a file again must equal those that have just been read.
+    # Through JSON, so that fresh facts equal those that are read from a file.
     return dict(json.loads(json.dumps(content, default=str)))
 
 
-def sketched(content: Sketch) -> Run:
-    """A Run that can be asked for what was kept; its hosts have other names.
+def run_of_summary(content: RunSummary) -> Run:
+    """Return a Run with the facts of a summary; its hosts have other names.
 
     Raises:
-        KeyError, TypeError: if this is no sketch.
+        KeyError, TypeError: if the content is not a summary.
     """
     hosts = range(max(1, int(content["hosts"])))
     facts = dict(content["facts"])

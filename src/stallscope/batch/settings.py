@@ -1,4 +1,4 @@
-"""What every run of a batch is reported with; it travels to the processes that do the work."""
+"""The settings of a batch, which every process of it receives."""
 
 from __future__ import annotations
 
@@ -16,40 +16,38 @@ Output = Literal["files", "json", "terminal"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How runs are read, taken apart and shown."""
+    """Settings for reading, analysing and reporting runs."""
 
     output: Output
     report: ReportOptions
-    #: Of this batch alone: copies of far runs, and documents that wait to be printed.
+    #: A temporary folder of this batch, for copies of remote runs and documents to print.
     scratch: Path
     out: Path
     formats: tuple[str, ...] = ()
     read_as: str | None = None
-    #: GB/s of bus bandwidth that the network gives.
+    #: Bus bandwidth of the network, GB/s.
     bandwidth: float | None = None
-    #: As ``--what-if`` takes them.
+    #: The values of ``--what-if``.
     questions: tuple[str, ...] = ()
-    #: As ``--fail-if`` takes them.
+    #: The values of ``--fail-if``.
     conditions: tuple[str, ...] = ()
     anonymous: bool = False
-    #: Whether single reports are wanted as Markdown, too.
+    #: Whether to render single reports as Markdown, too.
     markdown: bool = False
-    #: Called with every analysis and its run's source; returns what it did.
+    #: Called with every analysis and its run's source; returns a message.
     afterwards: Callable[[Analysis, str], str] | None = None
-    #: Whether several runs are reported: then nothing is held between the passes.
+    #: Whether there are several runs: then no run stays in memory between the passes.
     many: bool = False
-    #: Whether it is to be known what has changed since the last time.
+    #: Whether to only redo reports that have changed since the last time.
     resumable: bool = False
 
     @property
     def asks_for_ranks(self) -> bool:
-        """Whether a question is answered from other runs of the batch."""
+        """Whether a question needs other runs of the batch."""
         return any(question.startswith("ranks:") for question in self.questions)
 
     def of(self, count: int) -> Settings:
-        """The same for so many runs; one alone is reported in full, and neither tracked nor held
-        against what is there.
-        """
+        """Return the settings for this many runs; a single run is always reported in full."""
         many = count > 1
         return replace(
             self,
@@ -59,8 +57,8 @@ class Settings:
         )
 
     @property
-    def told(self) -> tuple[object, ...]:
-        """All that reports depend on besides their runs."""
+    def report_inputs(self) -> tuple[object, ...]:
+        """Return all inputs of reports other than their runs."""
         return (
             self.report.version,
             sorted(self.formats),

@@ -1,4 +1,4 @@
-"""``--since``: 2026-11-01, 2026-11-01T08:30, 7d, 12h."""
+"""Parse ``--since``: 2026-11-01, 2026-11-01T08:30, 7d, 12h."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """The moment that is meant; dates begin at midnight UTC.
+    """Return the time of a date or an age; dates start at midnight UTC.
 
     Raises:
-        UsageError: if it is neither a date nor a span of time.
+        UsageError: if the text is neither.
     """
     span = _SPAN.fullmatch(text.strip())
     try:

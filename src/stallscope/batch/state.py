@@ -1,11 +1,10 @@
-"""What a folder of reports holds already: a batch goes on where it was stopped, and makes again what has
-changed.
+"""Record which reports a folder has, so that a batch continues after a stop, and redoes changed runs.
 
-    OUT/.stallscope-reports.jsonl    one JSON object per line, only appended to while a batch runs:
-                                     what was seen where, files that are about to be written, then
-                                     what they are about
+    OUT/.stallscope-reports.jsonl    one JSON object per line, appended to while a batch runs:
+                                     known places, files that a batch is about to write, and the
+                                     reports that it has written
 
-Nothing in it names a place: keys are hashes, hosts are counted. A line that is torn is skipped.
+The file names no places: keys are hashes, and hosts are only counted. Torn lines are skipped.
 """
 
 from __future__ import annotations
@@ -22,149 +21,152 @@ from stallscope.conditions import Outcome
 from stallscope.reports.index.line import Line
 from stallscope.reports.write import write_texts, writing
 
-from .run_summary import Sketch, sketched
+from .run_summary import RunSummary, run_of_summary
 
 STATE = ".stallscope-reports.jsonl"
 _VERSION = 1
 _INDEX = "index"
-_NOT_AS_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was in a place when its files had this fingerprint."""
+class KnownPlace:
+    """The run that was at a place when its files had this fingerprint."""
 
     fingerprint: str
-    content: Sketch
+    content: RunSummary
 
 
 @dataclass(frozen=True)
-class Written:
-    """Reports that are there."""
+class WrittenReport:
+    """A run's report that a batch has written."""
 
-    #: Changes with the run, what it was held against, the options and the version.
-    made: str
+    #: Changes with the run, its baselines, the options and the version.
+    report_hash: str
     line: Line
-    #: Names, each with size and time of its last change in nanoseconds.
+    #: File names with size and modification time, nanoseconds.
     files: Mapping[str, tuple[int, int]]
     anonymous: bool
-    #: What became of the conditions of ``--fail-if``.
+    #: The outcomes of the conditions of ``--fail-if``.
     checked: tuple[Outcome, ...]
 
 
 class State:
-    """What batches have written into a folder."""
+    """The reports that batches have written into a folder."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
         self._path = out / STATE
-        self._seen: dict[str, Seen] = {}
-        self._written: dict[str, Written] = {}
-        self._begun: dict[str, tuple[str, ...]] = {}
+        self._places: dict[str, KnownPlace] = {}
+        self._written: dict[str, WrittenReport] = {}
+        self._started: dict[str, tuple[str, ...]] = {}
         self._index: dict[str, tuple[int, int]] = {}
         for content in _lines(self._path):
-            with suppress(*_NOT_AS_WRITTEN):
-                self._take(content)
+            with suppress(*_MALFORMED):
+                self._add(content)
 
     @property
-    def written(self) -> Sequence[Written]:
-        """All reports whose files are there."""
+    def written(self) -> Sequence[WrittenReport]:
+        """Return all reports whose files exist."""
         return [one for one in self._written.values() if self._is_there(one)]
 
     @property
     def stems(self) -> Sequence[str]:
-        """Names that the reports of some run have, whether or not they are there."""
+        """Return the file names of all reports, even if the files are missing."""
         return [one.line.stem for one in self._written.values()]
 
-    def seen(self, place: str) -> Seen | None:
-        """What was there when a batch looked last."""
-        return self._seen.get(_hashed(place))
+    def place(self, place: str) -> KnownPlace | None:
+        """Return what the last batch found at a place."""
+        return self._places.get(_hashed(place))
 
-    def saw(self, place: str, what: Seen) -> None:
-        """Note what is there; it is kept from the next ``tidy`` on."""
-        self._seen[_hashed(place)] = what
+    def note_place(self, place: str, what: KnownPlace) -> None:
+        """Record what is at a place; the next ``tidy`` writes it."""
+        self._places[_hashed(place)] = what
 
-    def of(self, key: str) -> Written | None:
-        """What is known of the reports on a run, whether or not they are there."""
+    def written_for(self, key: str) -> WrittenReport | None:
+        """Return the report on a run, even if its files are missing."""
         return self._written.get(_hashed(key))
 
-    def there(self, key: str, made: str) -> Written | None:
-        """Just these reports; None where one of them is missing."""
-        found = self.of(key)
-        return found if found and found.made == made and self._is_there(found) else None
+    def current(self, key: str, report_hash: str) -> WrittenReport | None:
+        """Return the report with this hash; None if it is outdated or a file is missing."""
+        found = self.written_for(key)
+        return (
+            found if found and found.report_hash == report_hash and self._is_there(found) else None
+        )
 
-    def still_own(self, written: Written) -> dict[str, tuple[int, int]]:
-        """Those of its files that were not changed or removed since."""
+    def unchanged_files(self, written: WrittenReport) -> dict[str, tuple[int, int]]:
+        """Return the report's files that were not changed or removed since."""
         return {
-            name: stamp
-            for name, stamp in written.files.items()
-            if _stamp(self._out / name) == stamp
+            name: file_state
+            for name, file_state in written.files.items()
+            if _file_state(self._out / name) == file_state
         }
 
-    def is_own(self, path: Path) -> bool:
-        """Whether a batch has written that very file, and it was not changed since."""
+    def was_written(self, path: Path) -> bool:
+        """Whether a batch has written the file, and nothing has changed it since."""
         name = path.name
-        if any(name in names for names in self._begun.values()):
+        if any(name in names for names in self._started.values()):
             return True
         known = [one.files[name] for one in self._written.values() if name in one.files]
         if name in self._index:
             known.append(self._index[name])
-        return _stamp(path) in known
+        return _file_state(path) in known
 
-    def begin(self, key: str, paths: Sequence[Path]) -> None:
-        """Note files before they are written."""
+    def start(self, key: str, paths: Sequence[Path]) -> None:
+        """Record files before they are written."""
         names = [path.name for path in paths]
         self._append({"begun": _hashed(key), "files": names})
 
-    def finish(self, key: str, written: Written) -> None:
-        """Note that they are there."""
+    def finish(self, key: str, written: WrittenReport) -> None:
+        """Record a report that was written."""
         self._append({"run": _hashed(key), **_content(written)})
 
-    def wrote_index(self, paths: Sequence[Path]) -> None:
-        self._append({_INDEX: stamps(paths)})
+    def note_index(self, paths: Sequence[Path]) -> None:
+        """Record the files of the index."""
+        self._append({_INDEX: file_states(paths)})
 
     def tidy(self) -> None:
-        """Write the state anew, without what is of no use any more."""
+        """Rewrite the state without outdated lines."""
         lines: list[dict[str, Any]] = [{"stallscope_reports": _VERSION}, {_INDEX: self._index}]
-        lines += [{"seen": key, **asdict(one)} for key, one in self._seen.items()]
-        lines += [{"begun": key, "files": names} for key, names in self._begun.items()]
+        lines += [{"seen": key, **asdict(one)} for key, one in self._places.items()]
+        lines += [{"begun": key, "files": names} for key, names in self._started.items()]
         lines += [{"run": key, **_content(one)} for key, one in self._written.items()]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_texts([self._path], [text], self._out, force=True)
 
-    def _take(self, content: Mapping[str, Any]) -> None:
+    def _add(self, content: Mapping[str, Any]) -> None:
         if _INDEX in content:
-            self._index |= {name: _pair(stamp) for name, stamp in content[_INDEX].items()}
+            self._index |= {name: _pair(file_state) for name, file_state in content[_INDEX].items()}
         elif "seen" in content:
-            self._seen[str(content["seen"])] = _seen(content)
+            self._places[str(content["seen"])] = _places(content)
         elif "begun" in content:
-            self._begun[str(content["begun"])] = tuple(map(str, content["files"]))
+            self._started[str(content["begun"])] = tuple(map(str, content["files"]))
         elif "run" in content:
             key = str(content["run"])
             self._written[key] = _written(content)
-            self._begun.pop(key, None)
+            self._started.pop(key, None)
 
     def _append(self, content: dict[str, Any]) -> None:
         with writing(self._out), self._path.open("a") as file:
             file.write(json.dumps(content) + "\n")
-        self._take(content)
+        self._add(content)
 
-    def _is_there(self, one: Written) -> bool:
+    def _is_there(self, one: WrittenReport) -> bool:
         return all((self._out / name).is_file() for name in one.files)
 
 
-def made_of(*parts: object) -> str:
-    """The same for reports that would be the same."""
+def hash_of(*parts: object) -> str:
+    """Return a hash that is equal for equal reports."""
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
-def stamps(paths: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """By name, what tells one state of a file from another."""
-    found = {path.name: _stamp(path) for path in paths}
-    return {name: stamp for name, stamp in found.items() if stamp is not None}
+def file_states(paths: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    """Return size and modification time of the files that exist, by name."""
+    found = {path.name: _file_state(path) for path in paths}
+    return {name: file_state for name, file_state in found.items() if file_state is not None}
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _file_state(path: Path) -> tuple[int, int] | None:
     try:
         status = path.lstat()
     except OSError:
@@ -182,30 +184,30 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError):
         return
     for text in texts:
-        with suppress(*_NOT_AS_WRITTEN):
+        with suppress(*_MALFORMED):
             content = json.loads(text)
             if isinstance(content, dict):
                 yield content
 
 
-def _seen(content: Mapping[str, Any]) -> Seen:
-    sketched(content["content"])
-    return Seen(str(content["fingerprint"]), content["content"])
+def _places(content: Mapping[str, Any]) -> KnownPlace:
+    run_of_summary(content["content"])
+    return KnownPlace(str(content["fingerprint"]), content["content"])
 
 
-def _written(content: Mapping[str, Any]) -> Written:
-    return Written(
-        made=str(content["made"]),
+def _written(content: Mapping[str, Any]) -> WrittenReport:
+    return WrittenReport(
+        report_hash=str(content["made"]),
         line=Line.read(content["line"]),
-        files={str(name): _pair(stamp) for name, stamp in content["files"].items()},
+        files={str(name): _pair(file_state) for name, file_state in content["files"].items()},
         anonymous=bool(content["anonymous"]),
         checked=tuple(Outcome(held, str(says)) for held, says in content["checked"]),
     )
 
 
-def _content(one: Written) -> dict[str, Any]:
+def _content(one: WrittenReport) -> dict[str, Any]:
     return {
-        "made": one.made,
+        "made": one.report_hash,
         "line": one.line.content,
         "files": one.files,
         "anonymous": one.anonymous,
@@ -213,6 +215,6 @@ def _content(one: Written) -> dict[str, Any]:
     }
 
 
-def _pair(stamp: Sequence[Any]) -> tuple[int, int]:
-    size, changed = stamp
+def _pair(file_state: Sequence[Any]) -> tuple[int, int]:
+    size, changed = file_state
     return int(size), int(changed)

@@ -1,4 +1,4 @@
-"""What RUN arguments stand for: places with one run each."""
+"""Expand RUN arguments to places with one run each."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from stallscope.runs import runs_at
 
 @dataclass(frozen=True)
 class Unit:
-    """A place with one run: the folder of a collected run, or whatever RUN may be."""
+    """A place with one run: the folder of a collected run, or any RUN argument."""
 
     place: str
     collected: bool = False
 
     @property
     def key(self) -> str:
-        """The same for the same place, from whatever folder it is named."""
+        """Return the absolute place, which does not depend on the current folder."""
         path, mark, run_id = self.place.partition("#")
-        near = Path(path).exists()
-        return f"{where_is(Path(path).resolve())}{mark}{run_id}" if near else self.place
+        exists = Path(path).exists()
+        return f"{where_is(Path(path).resolve())}{mark}{run_id}" if exists else self.place
 
     @property
     def where(self) -> str:
-        """The place for messages: of a store at a URL, not its mirror."""
+        """Return the place for messages: a store's URL instead of its mirror."""
         return where_is(Path(self.place)) if self.collected else self.place
 
     @property
@@ -42,7 +42,7 @@ class Unit:
         return self.collected or open_source(self.place.partition("#")[0]).local
 
     def fingerprint(self, read_as: str | None) -> str:
-        """Changes with every file of the run, and with the version of Stallscope.
+        """Return a fingerprint of the run's files and the version of Stallscope.
 
         Raises:
             NotFoundError, UnreadableError: if the place cannot be listed.
@@ -52,24 +52,24 @@ class Unit:
         return fingerprint(open_source(self.place.partition("#")[0]).files(), read_as)
 
     def head(self, read_as: str | None, watching: Watching = unwatched) -> Run:
-        """The run with its facts; its tables may be empty. See ``read``.
+        """Return the run with its facts, maybe without tables.
 
         Raises:
-            NotFoundError, UnreadableError: as ``read``.
+            NotFoundError, UnreadableError: see ``read``.
         """
         if self.collected:
             return load_run(Path(self.place), ranks=())
         return self.read(read_as, watching)
 
     def read(self, read_as: str | None, watching: Watching = unwatched) -> Run:
-        """The run.
+        """Read the run.
 
         Args:
-            read_as: the parser that is to read every file.
-            watching: shows how many of so many files were read.
+            read_as: the parser for every file.
+            watching: shows how many files were read.
 
         Raises:
-            NotFoundError, UnreadableError: if there is nothing, or nothing that can be read.
+            NotFoundError, UnreadableError: if there is nothing that can be read.
         """
         if self.collected:
             return load_run(Path(self.place))
@@ -77,9 +77,7 @@ class Unit:
 
 
 def units_of(source: str) -> list[Unit]:
-    """The places that a RUN argument, which ``near_store`` has seen, means: all runs of a store,
-    otherwise one.
-    """
+    """Return the places of a RUN that ``local_source`` returned: all runs of a store, otherwise one."""
     place, _, run_id = source.partition("#")
     path = Path(place)
     if is_collected(path):

@@ -1,4 +1,4 @@
-"""What a process does for a batch: it looks what runs are, and reports on them one by one."""
+"""Do the work of a batch in one process: identify runs, and report on them one by one."""
 
 from __future__ import annotations
 
@@ -26,39 +26,40 @@ from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
 
 from .anonymous import anonymous
-from .run_summary import Sketch, sketch, sketched
+from .run_summary import RunSummary, run_of_summary, summarise
 from .settings import Settings
 from .units import Unit
 
-# Baselines of so many jobs are held at once; those of one job follow each other.
+# The number of baselines in memory; runs with the same baseline follow each other.
 _MOST_BASELINES = 4
 
 
-class Reads(Protocol):
-    """Return the reader of runs, with the parser of a name if one is given."""
+class RunReader(Protocol):
+    """Reads runs, on this machine or on a cluster."""
 
-    def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
-        """The run at a place, whose tables may be empty, and where the second pass reads it.
+    def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
+        """Return the run at a place, maybe without tables, and the place that the second pass reads.
 
         Args:
-            scratch: for copies, on a disk of this machine.
+            read_as: the parser for every file.
+            scratch: a local folder for copies.
         """
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        """The run at a place."""
+        """Return the run at a place."""
 
 
 @dataclass(frozen=True)
-class Here:
-    """This process."""
+class LocalReader:
+    """Reads runs in this process."""
 
     watching: Watching = unwatched
 
-    def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
+    def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
         run = unit.head(read_as, self.watching)
         if unit.local:
             return run, unit
-        # Fetched once: the second pass reads the copy.
+        # Fetch once: the second pass reads the copy.
         place = Path(tempfile.mkdtemp(prefix="fetched-", dir=scratch))
         return run, Unit(str(save_run(run, place)), collected=True)
 
@@ -66,89 +67,88 @@ class Here:
         return unit.read(read_as, self.watching)
 
 
-#: Reads runs in the process that asks.
-HERE: Reads = Here()
+LOCAL_READER: RunReader = LocalReader()
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRun:
     """A run after the first pass."""
 
     unit: Unit
-    #: Where the second pass reads it: the same place, or a copy of what is far away.
-    near: Unit
-    content: Sketch
+    #: The place that the second pass reads: the same, or a copy of a remote one.
+    read_from: Unit
+    content: RunSummary
     fingerprint: str
 
     @property
     def key(self) -> str:
-        """The same for the same run in the same place: a later job may log into the same folder."""
+        """Return the place with the run's id, because a later job may log into the same folder."""
         return f"{self.unit.key}#{self.content['id']}"
 
     @property
     def run(self) -> Run:
-        """The run without its tables."""
-        return sketched(self.content)
+        """Return the run without its tables."""
+        return run_of_summary(self.content)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run to be reported, and what it is held against."""
+    """A run to report on, with its baselines."""
 
     unit: Unit
     stem: str
     baseline: Unit | None = None
     single: Unit | None = None
-    #: Runs that questions are answered from, without their steps.
+    #: Other runs of the job, without steps, to answer questions from.
     others: tuple[Analysis, ...] = ()
 
 
 @dataclass(frozen=True)
-class Done:
-    """What is left of a run when it has been reported."""
+class ReportResult:
+    """The result of reporting on a run."""
 
     line: Line
     paths: tuple[Path, ...] = ()
-    shown: RenderableType | None = None
-    #: Where its JSON document waits to be printed.
+    summary: RenderableType | None = None
+    #: The file with its JSON document, to print later.
     document: Path | None = None
     markdown: str = ""
     checked: tuple[conditions.Outcome, ...] = ()
-    #: What ``Settings.afterwards`` returned; or why it failed.
-    said: str = ""
+    #: The message that ``Settings.afterwards`` returned, or the error that it raised.
+    message: str = ""
     failed: str = ""
 
 
 class Worker:
-    """Reads, takes apart and reports runs, one at a time."""
+    """Reads, analyses and reports on runs, one at a time."""
 
-    def __init__(self, settings: Settings, reads: Reads = HERE) -> None:
-        self._settings, self._reads = settings, reads
-        self._held: dict[Unit, Run] = {}
+    def __init__(self, settings: Settings, reader: RunReader = LOCAL_READER) -> None:
+        self._settings, self._reader = settings, reader
+        self._runs: dict[Unit, Run] = {}
         self._baselines: OrderedDict[Unit, Analysis] = OrderedDict()
 
-    def look(self, unit: Unit, known: Known | None = None) -> Known:
-        """First pass: what the run is; as it was known, if nothing has changed there.
+    def identify(self, unit: Unit, known: KnownRun | None = None) -> KnownRun:
+        """Identify a run in the first pass; return the known run if nothing has changed.
 
         Raises:
-            NotFoundError, UnreadableError: if it cannot be read.
+            NotFoundError, UnreadableError: if the run cannot be read.
         """
         settings = self._settings
-        state = unit.fingerprint(settings.read_as) if settings.resumable else ""
-        if known is not None and known.fingerprint == state:
-            return replace(known, unit=unit, near=unit)
+        fingerprint = unit.fingerprint(settings.read_as) if settings.resumable else ""
+        if known is not None and known.fingerprint == fingerprint:
+            return replace(known, unit=unit, read_from=unit)
         if not settings.many:
-            run = self._held[unit] = self._reads.read(unit, settings.read_as)
-            return Known(unit, unit, sketch(run), state)
-        run, near = self._reads.look(unit, settings.read_as, settings.scratch)
-        return Known(unit, near, sketch(run), state)
+            run = self._runs[unit] = self._reader.read(unit, settings.read_as)
+            return KnownRun(unit, unit, summarise(run), fingerprint)
+        run, read_from = self._reader.identify(unit, settings.read_as, settings.scratch)
+        return KnownRun(unit, read_from, summarise(run), fingerprint)
 
     def survey(self, task: Task) -> Analysis:
-        """An analysis without its steps: what questions about other numbers of ranks go by."""
+        """Return an analysis without steps, for questions about other numbers of ranks."""
         analysis = self._analysis(task)
         return replace(
             analysis,
-            run=sketched(sketch(analysis.run)),
+            run=run_of_summary(summarise(analysis.run)),
             ledger=None,
             warm_up=np.zeros(0, bool),
             steady=None,
@@ -156,29 +156,33 @@ class Worker:
             single=None,
         )
 
-    def report(self, task: Task) -> Done:
-        """Second pass: the whole report.
+    def report(self, task: Task) -> ReportResult:
+        """Write a run's report in the second pass.
 
         Raises:
             StallscopeError: if the run cannot be read, or its report cannot be written.
         """
         settings = self._settings
-        analysis = answered(self._analysis(task), settings.questions, task.others)
+        analysis = with_answers(self._analysis(task), settings.questions, task.others)
         checked = tuple(conditions.parse(text).check(analysis) for text in settings.conditions)
-        done = self._shown(task, Done(line_of(analysis, task.stem), checked=checked), analysis)
+        done = self._output(
+            task, ReportResult(line_of(analysis, task.stem), checked=checked), analysis
+        )
         if settings.markdown:
             done = replace(done, markdown=MarkdownReport().render(analysis, settings.report))
         if settings.afterwards is None:
             return done
         try:
-            return replace(done, said=settings.afterwards(analysis, self._read(task.unit).source))
+            return replace(
+                done, message=settings.afterwards(analysis, self._read(task.unit).source)
+            )
         except StallscopeError as error:
             return replace(done, failed=str(error))
 
-    def _shown(self, task: Task, done: Done, analysis: Analysis) -> Done:
+    def _output(self, task: Task, done: ReportResult, analysis: Analysis) -> ReportResult:
         settings = self._settings
         if settings.output == "terminal":
-            return replace(done, shown=summary(analysis))
+            return replace(done, summary=summary(analysis))
         if settings.output == "json":
             path = settings.scratch / f"{task.stem}.json"
             path.write_text(json.dumps(document(analysis), indent=1, allow_nan=False))
@@ -190,42 +194,44 @@ class Worker:
 
     def _analysis(self, task: Task) -> Analysis:
         return analyse(
-            self._named(self._read(task.unit)),
+            self._anonymised(self._read(task.unit)),
             self._baseline(task.baseline),
             self._baseline(task.single),
             self._settings.bandwidth,
         )
 
     def _baseline(self, unit: Unit | None) -> Analysis | None:
-        """Of a run that many are held against: taken apart once."""
+        """Analyse a baseline once for all runs that share it."""
         if unit is None:
             return None
         if unit not in self._baselines:
-            self._baselines[unit] = analyse(self._named(self._read(unit)))
+            self._baselines[unit] = analyse(self._anonymised(self._read(unit)))
         self._baselines.move_to_end(unit)
         while len(self._baselines) > _MOST_BASELINES:
             self._baselines.popitem(last=False)
         return self._baselines[unit]
 
     def _read(self, unit: Unit) -> Run:
-        return self._held.get(unit) or self._reads.read(unit, self._settings.read_as)
+        return self._runs.get(unit) or self._reader.read(unit, self._settings.read_as)
 
-    def _named(self, run: Run) -> Run:
+    def _anonymised(self, run: Run) -> Run:
         return anonymous(run) if self._settings.anonymous else run
 
 
-def answered(analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]) -> Analysis:
-    """The analysis with the answers among its gains, and a warning for every question without one."""
+def with_answers(
+    analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]
+) -> Analysis:
+    """Add the answers to the analysis, and a warning for every question without an answer."""
     answers = []
     unanswered = []
-    # Where waiting and communicating look the same, no answer is worth anything.
-    tells = analysis.bottleneck.kind != "insufficient_data"
+    # Without knowing where the time goes, no answer is reliable.
+    sufficient = analysis.bottleneck.kind != "insufficient_data"
     for question in questions:
-        answer = ask(question, analysis, others) if tells else None
+        answer = ask(question, analysis, others) if sufficient else None
         if answer is not None:
             answers.append(answer)
-        elif tells:
-            unanswered.append(f"--what-if {question}: no run of this job on several ranks is here")
+        elif sufficient:
+            unanswered.append(f"--what-if {question}: it needs a run of this job on several ranks")
         else:
             unanswered.append(f"--what-if {question}: these logs do not show where the time goes")
     return replace(

@@ -1,4 +1,4 @@
-"""The processes that work for a batch, and what becomes of a run that ends one."""
+"""Run a batch's work in parallel processes, and recover from a run that kills one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stallscope.arrays.memory import share_memory
 from stallscope.errors import StallscopeError
 
 from .settings import Settings
-from .worker import HERE, Reads, Worker
+from .worker import LOCAL_READER, RunReader, Worker
 
-# Each process has the next run waiting for it, and no more than that.
+# Each process has one run in work and one waiting.
 _WAITING_PER_PROCESS = 2
 _TICK_SECONDS = 0.25
-_ENDED = "the process that worked on it was ended; was there enough memory? Try with --jobs 1"
+_ENDED = "the process that read it was killed, maybe for lack of memory; try --jobs 1"
 
 Result = tuple[int, "Any | Failed"]
 
@@ -33,19 +33,16 @@ Result = tuple[int, "Any | Failed"]
 class Failed:
     """A run that failed, and the sentence with the cause."""
 
-    says: str
+    message: str
 
 
 class Workers:
-    """So many processes; with one, the work is done in this one.
+    """A pool of processes, used as a context manager; one job runs in this process."""
 
-    To be used in a ``with`` statement.
-    """
-
-    def __init__(self, settings: Settings, jobs: int, reads: Reads = HERE) -> None:
+    def __init__(self, settings: Settings, jobs: int, reader: RunReader = LOCAL_READER) -> None:
         self._settings = settings
         self._jobs = jobs
-        self._here = Worker(settings, reads) if jobs == 1 else None
+        self._in_process = Worker(settings, reader) if jobs == 1 else None
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Workers:
@@ -65,18 +62,18 @@ class Workers:
         tasks: Sequence[tuple[Any, ...]],
         watch: Callable[[int], None] = lambda _done: None,
     ) -> Iterator[Result]:
-        """The index of every task with what the worker's method made of it, as they are done.
+        """Yield the index and the result of every task as it finishes.
 
-        When the user interrupts, what is being worked on is finished and given before that is passed on.
+        After an interrupt, running tasks finish and are yielded before the interrupt is raised.
 
         Args:
-            method: of ``Worker``.
+            method: a method of ``Worker``.
             tasks: its arguments.
-            watch: called at times with how many are done.
+            watch: called repeatedly with the number of tasks done.
         """
-        if self._here is not None:
+        if self._in_process is not None:
             for index, task in enumerate(tasks):
-                yield index, _result(self._here, method, task)
+                yield index, _result(self._in_process, method, task)
                 watch(index + 1)
             return
         for done, result in enumerate(self._parallel(method, tasks, watch), start=1):
@@ -91,7 +88,7 @@ class Workers:
         interrupted = False
         while left or running:
             try:
-                while left and not interrupted and len(running) < self._most:
+                while left and not interrupted and len(running) < self._most_running:
                     running[self._submit(method, tasks[left[0]])] = left[0]
                     left.popleft()
                 finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
@@ -109,26 +106,26 @@ class Workers:
             for one in finished.difference(broken):
                 yield running.pop(one), one.result()
             if broken:
-                # One of those that were being worked on did it: each of them is tried alone.
+                # One of the running tasks killed its process: try each of them separately.
                 suspects, running = sorted(running.values()), {}
                 self._close()
-                yield from (self._alone(method, tasks[index], index) for index in suspects)
+                yield from (self._run_single(method, tasks[index], index) for index in suspects)
         if interrupted:
             raise KeyboardInterrupt
 
     @property
-    def _most(self) -> int:
+    def _most_running(self) -> int:
         return self._jobs * _WAITING_PER_PROCESS
 
     def _submit(self, method: str, task: tuple[Any, ...]) -> Future[Any]:
         if self._pool is None:
-            # Started anew, not forked: libraries that read logs have threads.
+            # Spawned, not forked: libraries that read logs have threads.
             self._pool = ProcessPoolExecutor(
                 self._jobs, get_context("spawn"), _start, (self._settings, self._jobs)
             )
         return self._pool.submit(_call, method, task)
 
-    def _alone(self, method: str, task: tuple[Any, ...], index: int) -> Result:
+    def _run_single(self, method: str, task: tuple[Any, ...], index: int) -> Result:
         try:
             return index, self._submit(method, task).result()
         except BrokenProcessPool:
@@ -145,10 +142,10 @@ _worker: Worker | None = None
 
 
 def _start(settings: Settings, jobs: int) -> None:
-    """What a process begins with. Ctrl-C is for the one that started it."""
+    """Set up a process of the pool; only the parent process handles Ctrl-C."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # As many processes as processors: threads would only get in each other's way.
+    # There are as many processes as CPU cores, so more threads would only compete.
     pa.set_cpu_count(1)
     share_memory(jobs)
     _worker = Worker(settings)
@@ -160,7 +157,7 @@ def _call(method: str, task: tuple[Any, ...]) -> Any:
 
 
 def _result(worker: Worker, method: str, task: tuple[Any, ...]) -> Any:
-    """What the method made of it; a run that cannot be reported does not stop the others."""
+    """Return the method's result, or its error, so that one run does not stop the others."""
     try:
         return getattr(worker, method)(*task)
     except StallscopeError as error:

@@ -1,8 +1,8 @@
-"""The catalogue: which runs are in a store, found at once and by their facts.
+"""The catalogue: list and search the runs of a store quickly.
 
-Listing ten thousand runs must not take reading ten thousand manifests, so each run has a row in
-STORE/catalogue.sqlite. The runs' folders are the truth: the catalogue follows them, and is made anew
-from them where it is missing or damaged.
+Listing ten thousand runs must not read ten thousand manifests, so each run has a row in
+STORE/catalogue.sqlite. The runs' folders are authoritative: the catalogue is updated from them, and is
+rebuilt from them if it is missing or damaged.
 """
 
 from .entry import Entry

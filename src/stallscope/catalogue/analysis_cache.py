@@ -1,4 +1,4 @@
-"""Analyses of large collected runs, remembered beside them: one takes seconds, recalling it none."""
+"""Cache analyses of large collected runs in their folders."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.collector.store.layout import ANALYSIS, written_whole
 from stallscope.run import Run
 
-from .analysis_table import code_state, found_in, recalled
+from .analysis_table import code_state, recalled, table_of
 
-#: Takes a run apart, against its baseline and the one on one rank.
+#: Analyses a run with its baseline and its run on one rank.
 Analyse = Callable[[Run, Run | Analysis | None, Run | Analysis | None], Analysis]
 
 _VERSION = 1
-_OF = b"of"
-# Those of fewer rows are analysed before anybody notices.
-_ROWS = 500_000
+_IDENTITY_KEY = b"of"
+# Smaller runs are analysed in a moment.
+_FEWEST_ROWS = 500_000
 # Errors of reading a file of another program.
-_NOT_AS_WRITTEN = (
+_MALFORMED = (
     ValueError,
     TypeError,
     AttributeError,
@@ -37,58 +37,60 @@ _NOT_AS_WRITTEN = (
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A run and where it is."""
+class StoredRun:
+    """A run and its folder."""
 
     run: Run
-    #: The folder that it was collected into; None of one that is in memory only.
+    #: The folder of the collected run; None for a run in memory.
     folder: Path | None = None
-    #: Tells one state of its manifest from another.
+    #: The checksum of its manifest.
     manifest: str = ""
 
 
-def analysed(
-    own: Placed,
-    baseline: Placed | None = None,
-    single: Placed | None = None,
+def cached_analysis(
+    own: StoredRun,
+    baseline: StoredRun | None = None,
+    single: StoredRun | None = None,
     analyse: Analyse = analyse,
 ) -> Analysis:
-    """What ``analyse`` finds, from beside the run if that has been found before.
+    """Return the analysis of a run, from the cache in its folder if that is current.
 
-    A folder holds what was found last. It is made again after any change of the runs, or of the code
-    that analyses; a folder that takes nothing, or holds something else, costs the time to analyse.
+    A folder has one cached analysis, which is replaced after any change of the runs or of the analysis
+    code. Without a usable cache, the run is analysed.
 
     Args:
         own: the run.
         baseline: the same job on synthetic data.
         single: the same job on synthetic data and one rank.
-        analyse: takes a run apart where nothing is remembered.
+        analyse: analyses a run that is not in the cache.
     """
     others = (baseline, single)
     if any(one is not None and one.folder is None for one in (own, *others)):
         return analyse(own.run, *(None if one is None else one.run for one in others))
     assert own.folder is not None
-    found = _remembered(own.folder, _identity(own, baseline, single))
-    base, alone = (None if one is None else analysed(one, analyse=analyse) for one in others)
-    if found is not None:
-        with suppress(*_NOT_AS_WRITTEN):
-            return recalled(found, own.run, base, alone)
-    made = analyse(own.run, base, alone)
-    if own.run.rows >= _ROWS:
-        _remember(made, _identity(own, baseline, single), own.folder)
-    return made
+    table = _load(own.folder, _identity(own, baseline, single))
+    baseline_analysis, single_analysis = (
+        None if one is None else cached_analysis(one, analyse=analyse) for one in others
+    )
+    if table is not None:
+        with suppress(*_MALFORMED):
+            return recalled(table, own.run, baseline_analysis, single_analysis)
+    result = analyse(own.run, baseline_analysis, single_analysis)
+    if own.run.rows >= _FEWEST_ROWS:
+        _save(result, _identity(own, baseline, single), own.folder)
+    return result
 
 
-def _remembered(folder: Path, identity: bytes) -> pa.Table | None:
+def _load(folder: Path, identity: bytes) -> pa.Table | None:
     try:
         table = pq.read_table(folder / ANALYSIS)
     except (OSError, pa.ArrowException):
-        return None  # there is none, or not as it was written
-    return table if (table.schema.metadata or {}).get(_OF) == identity else None
+        return None  # the file is missing or damaged
+    return table if (table.schema.metadata or {}).get(_IDENTITY_KEY) == identity else None
 
 
-def _identity(own: Placed, baseline: Placed | None, single: Placed | None) -> bytes:
-    """What an analysis depends on."""
+def _identity(own: StoredRun, baseline: StoredRun | None, single: StoredRun | None) -> bytes:
+    """Return the inputs of an analysis as bytes."""
     others = {"baseline": baseline, "single": single}
     content = {
         "version": _VERSION,
@@ -99,9 +101,11 @@ def _identity(own: Placed, baseline: Placed | None, single: Placed | None) -> by
     return json.dumps(content).encode()
 
 
-def _remember(analysis: Analysis, identity: bytes, folder: Path) -> None:
-    table = found_in(analysis)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _OF: identity})
-    # Where nothing can be written, it is analysed again next time.
+def _save(analysis: Analysis, identity: bytes, folder: Path) -> None:
+    table = table_of(analysis)
+    table = table.replace_schema_metadata(
+        {**(table.schema.metadata or {}), _IDENTITY_KEY: identity}
+    )
+    # If the cache cannot be written, the run is analysed again next time.
     with suppress(OSError), written_whole(folder / ANALYSIS, folder.parent) as draft:
         pq.write_table(table, draft)

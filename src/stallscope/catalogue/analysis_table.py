@@ -1,8 +1,8 @@
-"""The results of an analysis as a table, so that a run need not be analysed again.
+"""Convert the results of an analysis to a table and back, to cache them.
 
-The table has a row per step of the ledger, and everything that is not per step as JSON in the
-metadata of its schema. What is per step and rank is not in it: that is made from the run's steps
-again, in a third of the time that tests, intervals and replays take, on demand.
+The table has a row per step of the ledger. Results that are not per step are JSON in the metadata of
+its schema. Results per step and rank are not in the table; they are computed from the run's steps on
+demand, in a third of the time of an analysis.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from stallscope.analysis.ledger.recalled import PER_RANK, RecalledLedger, causes
 from stallscope.analysis.result import Analysis
 from stallscope.run import Run
 
-#: What an analysis is of, or is made of anew from the run's steps.
-_NOT_FOUND = {"run", "ledger", "warm_up", "steady", "baseline", "single"}
-_FOUND = tuple(field.name for field in fields(Analysis) if field.name not in _NOT_FOUND)
+#: Fields that are inputs, or are computed from the run's steps.
+_EXCLUDED = {"run", "ledger", "warm_up", "steady", "baseline", "single"}
+_FIELDS = tuple(field.name for field in fields(Analysis) if field.name not in _EXCLUDED)
 _PER_STEP = tuple(
     field.name
     for field in fields(Ledger)
     if field.name not in (*PER_RANK, "ranks", "gaps", "boundary_sd")
 )
-_FOUND_KEY, _LEDGER_KEY = b"found", b"ledger"
+_FIELDS_KEY, _LEDGER_KEY = b"found", b"ledger"
 _CONVERTER = make_converter(forbid_extra_keys=True)
 
 
 @cache
 def code_state() -> str:
-    """Return a fingerprint of the code that analyses: other code may find something else."""
+    """Return a fingerprint of the analysis code, because other code may have other results."""
     digest = hashlib.sha256()
     for package in (analysis, arrays):
         for file in sorted(Path(package.__path__[0]).rglob("*.py")):
@@ -49,20 +49,22 @@ def code_state() -> str:
     return digest.hexdigest()[:16]
 
 
-def found_in(analysis: Analysis) -> pa.Table:
-    """Everything that an analysis has found."""
+def table_of(analysis: Analysis) -> pa.Table:
+    """Return all results of an analysis as a table."""
     types = _types()
     found = {
         name: _CONVERTER.unstructure(getattr(analysis, name), unstructure_as=types[name])
-        for name in _FOUND
+        for name in _FIELDS
     }
     ledger = analysis.ledger
-    whole = None if ledger is None else {"ranks": ledger.ranks, "boundary_sd": ledger.boundary_sd}
+    all_steps = (
+        None if ledger is None else {"ranks": ledger.ranks, "boundary_sd": ledger.boundary_sd}
+    )
     return pa.table(
         {} if ledger is None else _columns(analysis, ledger),
         metadata={
-            key: json.dumps(content, default=_plain)
-            for key, content in ((_FOUND_KEY, found), (_LEDGER_KEY, whole))
+            key: json.dumps(content, default=_to_json)
+            for key, content in ((_FIELDS_KEY, found), (_LEDGER_KEY, all_steps))
         },
     )
 
@@ -70,26 +72,26 @@ def found_in(analysis: Analysis) -> pa.Table:
 def recalled(
     table: pa.Table, run: Run, baseline: Analysis | None, single: Analysis | None
 ) -> Analysis:
-    """The analysis of a run, of which everything has been found before.
+    """Return the analysis of a run from its table.
 
     Args:
-        table: as ``found_in`` gave it.
-        run: the run that was analysed.
-        baseline: what it was held against.
-        single: likewise.
+        table: a table of ``table_of``.
+        run: the run.
+        baseline: the analysis of its baseline.
+        single: the analysis of its run on one rank.
 
     Raises:
-        cattrs.BaseValidationError, ValueError, TypeError, AttributeError, KeyError: if the table is not
-            as it was written.
+        cattrs.BaseValidationError, ValueError, TypeError, AttributeError, KeyError: if the table is
+            malformed.
     """
     types = _types()
     metadata = table.schema.metadata or {}
-    found = json.loads(metadata[_FOUND_KEY])
-    known = {name: _CONVERTER.structure(found[name], types[name]) for name in _FOUND}
+    found = json.loads(metadata[_FIELDS_KEY])
+    known = {name: _CONVERTER.structure(found[name], types[name]) for name in _FIELDS}
     ledgers = _Ledgers(run, table, json.loads(metadata[_LEDGER_KEY]))
     return Analysis(
         run=run,
-        ledger=ledgers.whole,
+        ledger=ledgers.all_steps,
         warm_up=ledgers.warm_up,
         steady=ledgers.steady,
         baseline=baseline,
@@ -109,42 +111,47 @@ def _columns(analysis: Analysis, ledger: Ledger) -> dict[str, Any]:
 
 
 class _Ledgers:
-    """The ledger of all steps, and of the steady ones, from what is known of each step."""
+    """The ledgers of all steps and of the steady steps, from the columns of a table."""
 
-    def __init__(self, run: Run, table: pa.Table, of_all: Mapping[str, Any] | None) -> None:
+    def __init__(self, run: Run, table: pa.Table, constants: Mapping[str, Any] | None) -> None:
         self._run = run
-        self._making = Lock()
-        self._made: tuple[Ledger | None, Ledger | None] | None = None
-        self.whole = self.steady = None
+        self._lock = Lock()
+        self._rebuilt: tuple[Ledger | None, Ledger | None] | None = None
+        self.all_steps = self.steady = None
         self.warm_up = np.zeros(0, bool)
-        if of_all is None:
+        if constants is None:
             return
         columns = {name: table[name].to_numpy() for name in table.column_names}
         self.warm_up = columns["warm_up"]
-        of_all = {"ranks": tuple(of_all["ranks"]), "boundary_sd": float(of_all["boundary_sd"])}
+        constants = {
+            "ranks": tuple(constants["ranks"]),
+            "boundary_sd": float(constants["boundary_sd"]),
+        }
         everything = np.ones(len(self.warm_up), bool)
-        self.whole = _ledger(columns, everything, of_all, lambda: self._make()[0])
+        self.all_steps = _ledger(columns, everything, constants, lambda: self._rebuild()[0])
         if not self.warm_up.all():
-            self.steady = _ledger(columns, ~self.warm_up, of_all, lambda: self._make()[1])
+            self.steady = _ledger(columns, ~self.warm_up, constants, lambda: self._rebuild()[1])
 
-    def _make(self) -> tuple[Ledger | None, Ledger | None]:
-        """Both of them from the run's steps, once; without the timestamps that they are made from."""
-        with self._making:
-            if self._made is None:
-                made = Generations.of(self._run)
-                self._made = made.ledger, made.steady
-            return self._made
+    def _rebuild(self) -> tuple[Ledger | None, Ledger | None]:
+        """Compute both ledgers from the run's steps, once."""
+        with self._lock:
+            if self._rebuilt is None:
+                rebuilt = Generations.of(self._run)
+                self._rebuilt = rebuilt.ledger, rebuilt.steady
+            return self._rebuilt
 
 
 def _ledger(
-    columns: Mapping[str, Any], chosen: Any, of_all: Mapping[str, Any], make: Any
+    columns: Mapping[str, Any], chosen: Any, constants: Mapping[str, Any], rebuild: Any
 ) -> RecalledLedger:
     own = {name: values[chosen] for name, values in columns.items()}
     gaps = np.stack([own[f"gap_{name}"] for name in GAPS], axis=1)
     per_step = {name: own[name] for name in _PER_STEP}
     entries = {name: own[f"entry_{name}"] for name in ENTRIES}
     causes = {name: own[f"cause_{name}"] for name in CAUSES}
-    return RecalledLedger.recalled({**of_all, **per_step, "gaps": gaps}, entries, causes, make)
+    return RecalledLedger.recalled(
+        {**constants, **per_step, "gaps": gaps}, entries, causes, rebuild
+    )
 
 
 @cache
@@ -152,7 +159,7 @@ def _types() -> dict[str, Any]:
     return get_type_hints(Analysis)
 
 
-def _plain(value: object) -> Any:
+def _to_json(value: object) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be written")

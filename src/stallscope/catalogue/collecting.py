@@ -1,4 +1,4 @@
-"""From a source to collected runs in a store: fetch what is new, read it, save it whole."""
+"""Collect runs into a store: fetch new bytes, read the logs, and save the runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Protocol
 
 from stallscope import __version__
 from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.sources.several import Several
-from stallscope.collector.store.fetch import Progress, fetch, place_of, write_json
+from stallscope.collector.sources.combined import CombinedSource
+from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
 from stallscope.collector.store.layout import SUMMARY
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.collector.store.manifests import read_manifest
@@ -24,36 +24,36 @@ from stallscope.parsers.reader import Reads
 from stallscope.run import Run
 
 from . import Catalogue, Entry, baseline_for, single_rank_for
-from .analysis_cache import Placed, analysed
+from .analysis_cache import StoredRun, cached_analysis
 
-_SEEN = "seen.json"
+_STATE = "seen.json"
 
 
 class Engine(Protocol):
-    """What reads logs, writes collected runs and lists them."""
+    """Reads logs, saves runs and lists them, on this machine or on a cluster."""
 
-    def near(self, place: Source, store: Path, progress: Progress) -> Source:
-        """A place as it is read: itself, or a copy."""
+    def prepare(self, place: Source, store: Path, progress: Progress) -> Source:
+        """Return the place to read: the place itself, or a copy."""
 
-    def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
-        """Bring the runs at a place into a store; their folders."""
+    def save_runs(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
+        """Save the runs at a place into a store; return their folders."""
 
-    def opened(self, folder: Path) -> Run:
-        """A run of the store."""
+    def open_run(self, folder: Path) -> Run:
+        """Open a run of the store."""
 
     def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
-        """Enter runs into the store's catalogue.
+        """Add runs to the store's catalogue.
 
-        To be called when all that is collected together is there: baselines may come in any order.
+        Call it after collecting all runs, because baselines may come in any order.
         """
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What a source holds: its runs with their folders in the store, the newest first."""
+    """The runs of a source with their folders in the store, the newest first."""
 
     runs: tuple[tuple[Run, Path], ...]
-    #: Whether nothing has changed since the source was collected last.
+    #: Whether the source is unchanged since it was last collected.
     unchanged: bool
 
 
@@ -65,107 +65,113 @@ def collect(
     progress: Progress = lambda _new, _total: None,
     engine: Engine | None = None,
 ) -> Collected:
-    """Bring a job's logs into a store.
+    """Collect a job's logs into a store.
 
     Args:
-        places: where the logs are: one place, or the hosts of one job.
-        read_as: the name of a parser that is to read every file.
-        progress: told about bytes that are fetched.
-        engine: who does it, where this process does not.
+        places: the places of the logs: one place, or the hosts of one job.
+        read_as: the name of a parser for every file.
+        progress: called with the numbers of bytes that are fetched.
+        engine: the engine to use; default: this process.
 
     Raises:
-        NotFoundError, UnreadableError: if there is nothing, or nothing that can be read.
-        UnwritableError: if the store does not take it.
+        NotFoundError, UnreadableError: if there is nothing that can be read.
+        UnwritableError: if the store cannot be written.
     """
-    engine = engine or Here()
-    seen = _Seen(store, _together(places))
+    engine = engine or LocalEngine()
+    state_before = _CollectionState(store, _combine(places))
 
-    def near() -> _Listed:
-        # Read exactly the files whose states are noted: what is written meanwhile comes next time.
-        return _Listed(_together([engine.near(place, store, progress) for place in places]))
+    def prepare() -> _ListedSource:
+        # Read exactly the listed files; files that are written meanwhile come next time.
+        return _ListedSource(_combine([engine.prepare(place, store, progress) for place in places]))
 
-    # Copies of logs go with a mirror: whether there is anything new is asked before they are fetched.
+    # A mirror has no copies of logs from before, so check for changes before fetching them.
     is_mirror = Mirror.of(store) is not None
-    listed = _Listed(_together(places)) if is_mirror else near()
-    folders = seen.folders(listed, read_as)
+    listed = _ListedSource(_combine(places)) if is_mirror else prepare()
+    folders = state_before.folders(listed, read_as)
     unchanged = bool(folders)
     if not unchanged:
-        listed = near() if is_mirror else listed
-        folders = engine.saved(listed, store, read_as)
-        seen.note(folders, listed, read_as)
-    # What the store has of a run may be more than what came with this source.
-    return Collected(tuple((engine.opened(folder), folder) for folder in folders), unchanged)
+        listed = prepare() if is_mirror else listed
+        folders = engine.save_runs(listed, store, read_as)
+        state_before.note(folders, listed, read_as)
+    # The store's run may have more logs than this source.
+    return Collected(tuple((engine.open_run(folder), folder) for folder in folders), unchanged)
 
 
-class Here:
-    """This process."""
+class LocalEngine:
+    """Collects in this process."""
 
-    def near(self, place: Source, store: Path, progress: Progress) -> Source:
+    def prepare(self, place: Source, store: Path, progress: Progress) -> Source:
         return place if place.local else fetch(place, store, progress)
 
-    def saved(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
-        runs = read(place, read_as=read_as, reads=self._reads(place))
+    def save_runs(self, place: Source, store: Path, read_as: str | None) -> list[Path]:
+        runs = read(place, read_as=read_as, reads=self._reader(place))
         return [save_run(run, store) for run in runs]
 
-    def opened(self, folder: Path) -> Run:
-        # Rows that are far away come on demand.
+    def open_run(self, folder: Path) -> Run:
+        # Rows at a URL are loaded on demand.
         return RunOnDisk.open(folder) if Mirror.of(folder.parent) else load_run(folder)
 
     def list_runs(self, runs: Iterable[tuple[Run, Path]], store: Path) -> None:
         list_runs(runs, store)
 
-    def _reads(self, place: Source) -> Reads | None:
+    def _reader(self, place: Source) -> Reads | None:
         return None
 
 
-class Following(Here):
-    """This process, which collects the same places again and again: it holds the logs that it has read,
-    and of those that have grown reads what is new.
-    """
+class FollowingEngine(LocalEngine):
+    """Collects the same places repeatedly in this process, reading only the new bytes of step logs."""
 
     def __init__(self) -> None:
         self._growing: dict[str, Growing] = {}
 
-    def _reads(self, place: Source) -> Reads | None:
+    def _reader(self, place: Source) -> Reads | None:
         return self._growing.setdefault(place.where, Growing())
 
 
 def list_runs(
-    runs: Iterable[tuple[Run, Path]], store: Path, far: Callable[[Path], Run] | None = None
+    runs: Iterable[tuple[Run, Path]], store: Path, open_remote: Callable[[Path], Run] | None = None
 ) -> None:
-    """Enter runs into the store's catalogue, with what holds each of them back.
+    """Add runs to the store's catalogue, with summaries of their analyses.
 
-    To be called when all that is collected together is there: baselines may come in any order.
+    Call it after collecting all runs, because baselines may come in any order.
 
     Args:
-        far: opens runs of the store whose steps others look at, where this process does not.
+        open_remote: opens runs of the store that a cluster analyses; default: this process does.
     """
     runs, mirror = list(runs), Mirror.of(store)
     if mirror is not None:
         mirror.update_all(but=(folder.name for _, folder in runs))
     with Catalogue.open(store) as catalogue:
-        # Baselines first: the runs that came with them are held against them.
+        # Baselines first, because other runs are compared with them.
         for run, folder in sorted(runs, key=lambda one: not one[0].synthetic):
             found = baseline_for(catalogue, run), single_rank_for(catalogue, run)
-            baseline, single = (_loaded(catalogue, one, far) for one in found)
-            # What others look at is not remembered here: that has figures of every step and rank.
-            own = Placed(far(folder)) if far else Placed(run, folder, read_manifest(folder).sha256)
-            catalogue.add(Entry.of(run, analysed(own, baseline, single), folder))
+            baseline, single = (_load(catalogue, one, open_remote) for one in found)
+            # Analyses of a cluster are not cached, because the cache has every step.
+            own = (
+                StoredRun(open_remote(folder))
+                if open_remote
+                else StoredRun(run, folder, read_manifest(folder).sha256)
+            )
+            catalogue.add(Entry.of(run, cached_analysis(own, baseline, single), folder))
             if mirror is not None:
-                mirror.put_beside(f"{folder.name}/{SUMMARY}")
+                mirror.upload_file(f"{folder.name}/{SUMMARY}")
 
 
-def _loaded(
-    catalogue: Catalogue, entry: Entry | None, far: Callable[[Path], Run] | None
-) -> Placed | None:
+def _load(
+    catalogue: Catalogue, entry: Entry | None, open_remote: Callable[[Path], Run] | None
+) -> StoredRun | None:
     if entry is None:
         return None
     folder = catalogue.folder_of(entry)
-    return Placed(far(folder)) if far else Placed(load_run(folder), folder, entry.manifest)
+    return (
+        StoredRun(open_remote(folder))
+        if open_remote
+        else StoredRun(load_run(folder), folder, entry.manifest)
+    )
 
 
-class _Listed(Source):
-    """A place whose files have been listed."""
+class _ListedSource(Source):
+    """A place with a fixed list of files."""
 
     def __init__(self, place: Source) -> None:
         self.where, self.local, self._files = place.where, place.local, place.files()
@@ -174,17 +180,17 @@ class _Listed(Source):
         return self._files
 
 
-class _Seen:
-    """What became of a source's files, and in which state they were then."""
+class _CollectionState:
+    """The recorded state of a source: the fingerprint of its files, and the runs that they became."""
 
     def __init__(self, store: Path, place: Source) -> None:
-        self._path = place_of(place, store) / _SEEN
+        self._path = copies_folder(place, store) / _STATE
         self._store, self._mirror = store, Mirror.of(store)
 
     def folders(self, place: Source, read_as: str | None) -> list[Path]:
-        """The runs that these very files became; none if one of them has gone, or files changed."""
+        """Return the runs of these files; none if the files have changed or a run was removed."""
         if self._mirror is not None:
-            self._mirror.bring_beside(self._name)
+            self._mirror.download_file(self._name)
         try:
             content = json.loads(self._path.read_text())
             folders = [self._store / Path(str(name)).name for name in content["runs"]]
@@ -202,18 +208,18 @@ class _Seen:
         state = fingerprint(place.files(), read_as)
         write_json(self._path, {"fingerprint": state, "runs": [folder.name for folder in folders]})
         if self._mirror is not None:
-            self._mirror.put_beside(self._name)
+            self._mirror.upload_file(self._name)
 
     @property
     def _name(self) -> str:
         return self._path.relative_to(self._store).as_posix()
 
 
-def _together(places: Sequence[Source]) -> Source:
-    return places[0] if len(places) == 1 else Several(places)
+def _combine(places: Sequence[Source]) -> Source:
+    return places[0] if len(places) == 1 else CombinedSource(places)
 
 
 def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
-    """Changes with every file, and with the Stallscope that may read more in it than the last one."""
-    told = [__version__, read_as, [(file.name, file.size, file.version) for file in files]]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    """Return a fingerprint of the files and of the version of Stallscope, which may read more."""
+    content = [__version__, read_as, [(file.name, file.size, file.version) for file in files]]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

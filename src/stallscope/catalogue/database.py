@@ -1,8 +1,8 @@
-"""The catalogue's SQLite file: opened, made, moved aside when it is damaged, or kept in memory.
+"""Open or create the catalogue's SQLite file; replace it if it is damaged, or work in memory.
 
-Stores stand on network file systems, too, so the journal is SQLite's classic one: the newer one, WAL,
-keeps an index in memory that processes on different hosts do not share. Every change is one short
-transaction, and a process that finds the file locked waits.
+Stores may be on network file systems, so the journal is SQLite's classic one: the newer one, WAL, needs
+shared memory between processes, which different hosts do not have. Every change is one short
+transaction, and processes wait for the lock.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 _LOCK = ".catalogue.lock"
-# Says in the file's head whose database it is.
+# Identifies the program in the header of the file.
 _APPLICATION = 0x53746C53
 _PATIENCE_SECONDS = 60.0
-# Of the statements that are sent here, only a table that was tampered with makes the last one.
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+# With the statements of this program, only a modified table causes SQLITE_ERROR.
+_DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 
 class Database:
-    """The file, whatever state it is in. For one thread.
+    """The SQLite file, in any state. For one thread.
 
     Args:
-        path: where it is, or is to be.
-        fill: called when it had to be started anew, in the middle of whatever was being done.
+        path: the path of the file, which may not exist yet.
+        fill: fills a new file; called when a damaged file was replaced during an operation.
     """
 
     def __init__(self, path: Path, fill: Callable[[], None]) -> None:
         self._path = path
         self._fill = fill
-        self._renewed = False
-        #: Of the file that is open; None where the list is in memory.
+        self._rebuilt = False
+        #: The inode of the open file; None for a database in memory.
         self._inode: int | None = None
-        self._why_in_memory = ""
+        self._memory_reason = ""
         self._connection = self._connect()
 
     def close(self) -> None:
         self._connection.close()
 
     def read(self, work: Work[T]) -> T:
-        """Do something that changes nothing.
+        """Run a function that only reads.
 
         Raises:
             UnreadableError: if the file cannot be read.
@@ -59,35 +59,37 @@ class Database:
         try:
             return work(self._connection)
         except (sqlite3.Error, ValueError, TypeError) as error:
-            if not self._renew_after(error):
-                raise UnreadableError(f"{self._path}: cannot be read: {_said(error)}") from error
+            if not self._rebuild_after(error):
+                raise UnreadableError(
+                    f"{self._path}: cannot be read: {_describe(error)}"
+                ) from error
         return self.read(work)
 
-    def write(self, work: Work[T], *, kept: bool = True) -> T:
-        """Do something as one transaction, waiting for others that are writing.
+    def write(self, work: Work[T], *, persistent: bool = True) -> T:
+        """Run a function as one transaction, waiting for other writers.
 
         Args:
-            work: what is done.
-            kept: whether it is to outlive this process; otherwise memory will do.
+            work: the function.
+            persistent: whether the change must be in the file; otherwise memory is enough.
 
         Raises:
-            UnwritableError: if the file, or the disk, does not take it.
+            UnwritableError: if the file cannot be written.
         """
-        if kept and self._inode is None:
-            raise UnwritableError(self._unwritable(self._why_in_memory))
+        if persistent and self._inode is None:
+            raise UnwritableError(self._unwritable_message(self._memory_reason))
         if self._inode is not None and self._inode != _inode_of(self._path):
-            # This one was moved aside or removed: what is written to it is lost.
+            # The open file was moved or removed, so writing to it would have no effect.
             self._reconnect()
         try:
             with _transaction(self._connection):
                 return work(self._connection)
         except sqlite3.Error as error:
-            if not self._renew_after(error):
-                raise UnwritableError(self._unwritable(_said(error))) from error
-        return self.write(work, kept=kept)
+            if not self._rebuild_after(error):
+                raise UnwritableError(self._unwritable_message(_describe(error))) from error
+        return self.write(work, persistent=persistent)
 
     def move_to_memory(self) -> None:
-        """Go on with a copy that is never written."""
+        """Continue with a copy in memory."""
         copy = _in_memory()
         self._connection.backup(copy)
         self._connection.close()
@@ -96,20 +98,20 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         inode = _inode_of(self._path)
         try:
-            return self._opened()
+            return self._open()
         except sqlite3.Error as error:
-            self._why_in_memory = _said(error)
-            if _is_damage(error) and self._set_aside(inode):
+            self._memory_reason = _describe(error)
+            if _is_damage(error) and self._move_aside(inode):
                 with suppress(sqlite3.Error):
-                    return self._opened()
-        # Where nothing can be written, runs can still be listed.
+                    return self._open()
+        # Runs can still be listed if the file cannot be written.
         self._inode = None
         memory = _in_memory()
         _prepare(memory, self._path)
         return memory
 
-    def _opened(self) -> sqlite3.Connection:
-        connection = _connected(self._path)
+    def _open(self) -> sqlite3.Connection:
+        connection = _open_connection(self._path)
         try:
             _prepare(connection, self._path)
             self._inode = _inode_of(self._path)
@@ -122,20 +124,20 @@ class Database:
         self._connection.close()
         self._connection = self._connect()
 
-    def _renew_after(self, error: Exception) -> bool:
-        """Start anew where that mends the error, once."""
-        if self._renewed or not _is_damage(error):
+    def _rebuild_after(self, error: Exception) -> bool:
+        """Replace a damaged file, once; return whether that was done."""
+        if self._rebuilt or not _is_damage(error):
             return False
-        self._renewed = True
+        self._rebuilt = True
         self._connection.close()
         if self._inode is not None:
-            self._set_aside(self._inode)
+            self._move_aside(self._inode)
         self._connection = self._connect()
         self._fill()
         return True
 
-    def _set_aside(self, inode: int | None) -> bool:
-        """Make room for another file, unless another process has; return whether there is room."""
+    def _move_aside(self, inode: int | None) -> bool:
+        """Move a damaged file away, unless another process has; return whether it is gone."""
         try:
             with FileLock(self._path.with_name(_LOCK)):
                 if inode is not None and _inode_of(self._path) == inode:
@@ -145,33 +147,33 @@ class Database:
             return False
         return True
 
-    def _unwritable(self, why: str) -> str:
-        return f"{self._path}: the catalogue cannot be written: {why}; the runs are as they were"
+    def _unwritable_message(self, reason: str) -> str:
+        return f"{self._path}: the catalogue cannot be written: {reason}; the runs are unchanged"
 
 
-def _connected(place: str | Path) -> sqlite3.Connection:
+def _open_connection(place: str | Path) -> sqlite3.Connection:
     return sqlite3.connect(place, timeout=_PATIENCE_SECONDS, isolation_level=None)
 
 
 def _in_memory() -> sqlite3.Connection:
-    return _connected(":memory:")
+    return _open_connection(":memory:")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables where they are missing, or of an older version.
+    """Create the tables if they are missing or of an older version.
 
     Raises:
-        UnknownVersionError: if a newer Stallscope has made them.
-        UnreadableError: if it is another program's database.
+        UnknownVersionError: if a newer Stallscope has created them.
+        UnreadableError: if another program has created the database.
     """
-    # At one moment: another process may make the tables between two looks.
+    # In one transaction, because another process may create the tables between two reads.
     with _transaction(connection, "DEFERRED"):
         version = _version(connection, path)
     if version == SCHEMA_VERSION:
         return
     connection.execute("PRAGMA journal_mode = DELETE")
     with _transaction(connection):
-        # Another process may have been quicker.
+        # Another process may have created the tables meanwhile.
         if _version(connection, path) != SCHEMA_VERSION:
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             for statement in SCHEMA:
@@ -184,7 +186,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != _APPLICATION and tables:
         raise UnreadableError(
-            f"{path}: this is another program's database and not a catalogue of runs; move it away"
+            f"{path}: this is a database of another program, not a catalogue of runs; move it away"
         )
     if version > SCHEMA_VERSION:
         raise UnknownVersionError(
@@ -207,18 +209,18 @@ def _transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Ite
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error says that the file is not what was written."""
+    """Whether an error means that the file is damaged."""
     if not isinstance(error, sqlite3.Error):
         return True  # unexpected values in a row
     code = getattr(error, "sqlite_errorcode", None)
-    # Without a code it is Python's module that cannot read what SQLite gave it.
-    return code is None or code & 0xFF in _DAMAGED
+    # Errors without a code come from Python's module, which cannot decode a value.
+    return code is None or code & 0xFF in _DAMAGE_CODES
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF == sqlite3.SQLITE_BUSY:
-        return f"another program has kept it locked for {_PATIENCE_SECONDS:.0f} s"
+        return f"another program has locked it for {_PATIENCE_SECONDS:.0f} s"
     return str(error)
 
 

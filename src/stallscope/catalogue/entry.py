@@ -1,4 +1,4 @@
-"""One run in the catalogue: what it is, and in short what its analysis found."""
+"""Define an entry of the catalogue: a run's facts, and a summary of its analysis."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from stallscope.errors import UnreadableError
 from . import values
 
 if TYPE_CHECKING:
-    # Listing runs needs neither tables nor analyses, and importing those takes a second.
+    # Listing runs does not need these modules, which take a second to import.
     from stallscope.analysis import Analysis
     from stallscope.run import Run
 
-#: The parts of a step by cause, which add up to it.
+#: The parts of a step by cause, which add up to the step.
 CAUSES = ("input", "compute", "other", "allreduce")
-#: What is kept of a step: its parts, and what of them is waiting for a slow rank.
+#: The recorded shares of a step: its parts, and the waiting for slow ranks in them.
 SHARES = (*CAUSES, "imbalance")
-#: Of what baselines are matched on, what does not make another job of a run.
+#: Facts that baselines are matched on, and that may differ within a job.
 _CIRCUMSTANCES = ("versions", "threads")
 _SUMMARY_VERSION = 2
-# Shares of its step were those of the ledger with imbalance, which are other figures.
+# In this version, shares were those of the ledger's entries, which are other figures.
 _WITHOUT_CAUSES = 1
 # Errors of reading a file of another program.
-_NOT_AS_WRITTEN = (
+_MALFORMED = (
     OSError,
     ValueError,
     TypeError,
@@ -43,26 +43,26 @@ _NOT_AS_WRITTEN = (
 
 @dataclass(frozen=True)
 class Summary:
-    """What an analysis found, in short; None where it was not made or could not tell."""
+    """A summary of an analysis; None where it is unknown."""
 
     steps: int | None = None
     epochs: int | None = None
     samples_per_second: float | None = None
-    #: Mean over the steady steps.
+    #: The mean over the steady steps.
     step_ms: float | None = None
-    #: The kind of the bottleneck and its cause, and who is named for it.
+    #: The kind of the bottleneck and its cause.
     verdict: str | None = None
     cause: str | None = None
-    #: Whether something is wrong; None where an older version did not write it.
+    #: Whether there is a fault; None in entries of older versions.
     fault: bool | None = None
     named_ranks: tuple[int, ...] = ()
     named_hosts: tuple[str, ...] = ()
-    #: Fractions of the step time by name of ``SHARES``; empty where stages were not measured.
+    #: Fractions of the step time by name of ``SHARES``; empty if stages were not measured.
     shares: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, analysis: Analysis) -> Summary:
-        """Return what an analysis found, in short."""
+        """Summarise an analysis."""
         found = analysis.bottleneck
         entries = (*analysis.by_cause, analysis.entry("imbalance"))
         return cls(
@@ -81,16 +81,16 @@ class Summary:
 
 @dataclass(frozen=True)
 class Entry:
-    """A collected run in one line."""
+    """A row of the catalogue."""
 
-    #: The name of its folder in the store.
+    #: The name of the run's folder in the store.
     folder: str
     id: str
     name: str
     source: str
     framework: str | None
     model: str | None
-    #: How many ranks trained.
+    #: The number of ranks that trained.
     ranks: int
     hosts: tuple[str, ...]
     batch_size: int | None
@@ -99,14 +99,14 @@ class Entry:
     #: Times in UTC.
     started_at: str | None
     collected_at: str | None
-    #: What its files take.
+    #: The size of its files.
     bytes: int
-    #: What baselines are matched on, by name of the fact.
+    #: The facts that baselines are matched on.
     facts: Mapping[str, Any]
-    #: The same for runs that do the same work, on whatever ranks, hosts and data.
+    #: A key that is equal for runs of one job, on any ranks, hosts and data.
     job: str
     summary: Summary
-    #: The manifest that this is about.
+    #: The checksum of the run's manifest.
     manifest: str
 
     @property
@@ -116,52 +116,52 @@ class Entry:
 
     @classmethod
     def of(cls, run: Run, analysis: Analysis | None, folder: Path) -> Entry:
-        """The entry of a run that was saved in a folder of a store.
+        """Return the entry of a run that was saved in a folder of a store.
 
         Raises:
-            NotFoundError, UnreadableError: if the folder holds no collected run.
+            NotFoundError, UnreadableError: if the folder is not a collected run.
         """
-        summary = _counted(run) if analysis is None else Summary.of(analysis)
+        summary = _count_steps(run) if analysis is None else Summary.of(analysis)
         return _entry(run, summary, folder, read_manifest(folder))
 
     @classmethod
     def read(cls, folder: Path) -> Entry:
-        """The entry of a collected run from its folder alone; its tables are not read.
+        """Read the entry of a collected run from its folder, without reading its tables.
 
         Raises:
-            NotFoundError, UnreadableError: if the folder holds no collected run.
+            NotFoundError, UnreadableError: if the folder is not a collected run.
         """
         manifest = read_manifest(folder)
         try:
             return _entry(_logs_only(manifest), _read_summary(folder, manifest), folder, manifest)
-        except _NOT_AS_WRITTEN as error:
+        except _MALFORMED as error:
             raise UnreadableError(f"{folder}: its manifest is damaged; collect it again") from error
 
     def write_summary(self, folder: Path) -> None:
-        """Leave beside the manifest what making the catalogue anew would otherwise lose."""
+        """Write the summary next to the manifest, for rebuilding the catalogue."""
         summary = self.summary
         content = {"stallscope_summary": _SUMMARY_VERSION, "manifest": self.manifest}
         content |= {name: getattr(summary, name) for name in summary.__dataclass_fields__}
-        # Nothing may list the draft as one of the run's files.
+        # The draft is in the store's folder, so that it is never listed as a file of the run.
         with written_whole(folder / SUMMARY, folder.parent) as draft:
             draft.write_text(json.dumps(content, indent=1))
 
 
 def job_facts(run: Run) -> dict[str, Any]:
-    """What baselines are matched on, as the analysis does it."""
+    """Return the facts that the analysis matches baselines on."""
     from stallscope.analysis.gains.baseline import COMPARED
 
     return {name: run.fact(name) for name in COMPARED}
 
 
 def job_of(facts: Mapping[str, Any]) -> str:
-    """The same text for the same job."""
+    """Return a key that is equal for runs of one job."""
     own = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
     return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """In what runs of one job on as many ranks may differ and still be compared."""
+    """Return the circumstances that must be equal to compare runs of one job on as many ranks."""
     return (str(hosts), *(json.dumps(facts.get(name), sort_keys=True) for name in _CIRCUMSTANCES))
 
 
@@ -189,8 +189,8 @@ def _entry(run: Run, summary: Summary, folder: Path, manifest: Manifest) -> Entr
     )
 
 
-def _counted(run: Run) -> Summary:
-    """Return what is known of a run that was not analysed."""
+def _count_steps(run: Run) -> Summary:
+    """Summarise a run that was not analysed."""
     import pyarrow.compute as pc
 
     epochs = run.steps["epoch"]
@@ -201,7 +201,7 @@ def _counted(run: Run) -> Summary:
 
 
 def _logs_only(manifest: Manifest) -> Run:
-    """A run whose facts can be asked for; its tables are empty."""
+    """Return a run with its facts and empty tables."""
     from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
     return Run(
@@ -214,7 +214,7 @@ def _logs_only(manifest: Manifest) -> Run:
 
 
 def _read_summary(folder: Path, manifest: Manifest) -> Summary:
-    """What an analysis left beside the manifest; nothing, if it was of another state of the run."""
+    """Read the summary next to the manifest; return an empty one if it is outdated."""
     try:
         content = json.loads((folder / SUMMARY).read_bytes())
         current = content["manifest"] == manifest.sha256
@@ -223,12 +223,12 @@ def _read_summary(folder: Path, manifest: Manifest) -> Summary:
             return Summary()
         found = summary_of(content)
         return replace(found, shares={}) if version == _WITHOUT_CAUSES else found
-    except _NOT_AS_WRITTEN:
+    except _MALFORMED:
         return Summary()
 
 
 def summary_of(content: Mapping[str, Any]) -> Summary:
-    """A summary from what was written of it."""
+    """Parse a summary."""
     ranks = (values.whole(rank) for rank in content["named_ranks"])
     return Summary(
         steps=values.whole(content["steps"]),

@@ -1,8 +1,8 @@
-"""The runs of a store as a list.
+"""List the runs of a store.
 
-What is in a store is decided by its folders. Opening the catalogue takes rows off whose folders have
-gone and reads the manifests of folders without a row, with one listing of the store. So a catalogue
-that is missing, older or damaged is an empty one that is brought up to date.
+The folders of a store determine its runs. Opening the catalogue lists the store once, removes rows
+without a folder, and reads the manifests of folders without a row. So a missing, older or damaged
+catalogue is treated as an empty one.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, U
 from . import values
 from .database import Database
 from .entry import Entry
-from .rows import COLUMNS, SELECTED, entry_of, row_of
+from .rows import COLUMNS, SELECT_LIST, entry_of, row_of
 from .where import Filter, order_of
 
 _ALL = Filter()
-_INSERT = f"INTO runs ({SELECTED}) VALUES ({', '.join('?' * len(COLUMNS))})"
+_INSERT = f"INTO runs ({SELECT_LIST}) VALUES ({', '.join('?' * len(COLUMNS))})"
 
 
 class Catalogue:
-    """The runs of a store. For one thread; to be closed, or used in a ``with`` statement."""
+    """The runs of a store. For one thread; close it, or use it as a context manager."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        #: Runs that cannot be listed, each with why.
+        #: Error messages of runs that cannot be listed.
         self.problems: tuple[str, ...] = ()
         self._database = Database(store / CATALOGUE, self.follow)
 
     @classmethod
     def open(cls, store: Path, *, follow: bool = True) -> Catalogue:
-        """The catalogue of a store, brought up to date with its folders unless said otherwise.
+        """Open the catalogue of a store; update it from the folders if ``follow`` is true.
 
         Raises:
             NotFoundError: if there is no such folder.
-            UnknownVersionError: if a newer Stallscope has written it.
-            UnreadableError: if there is something else in its place.
+            UnknownVersionError: if a newer Stallscope has written the catalogue.
+            UnreadableError: if the file is not a catalogue.
         """
         if not store.is_dir():
             raise NotFoundError(f"{store}: there is no such folder")
@@ -71,16 +71,16 @@ class Catalogue:
         self.close()
 
     def add(self, entry: Entry) -> None:
-        """List a run; a row of the same folder is replaced.
+        """Add a run, or replace the row of the same folder.
 
         Raises:
-            UnwritableError: if the store does not take it. The run itself is untouched, and is listed
-                without its verdict by the next one that opens the catalogue.
+            UnwritableError: if the store cannot be written. The run is unchanged; the next process that
+                opens the catalogue lists it without its verdict.
         """
         try:
             entry.write_summary(self.folder_of(entry))
         except FileNotFoundError:
-            pass  # another collector is just replacing the run; its own entry comes
+            pass  # another collector is replacing the run, and will add its own entry
         except OSError as error:
             raise UnwritableError(
                 f"{self.folder_of(entry)}: cannot be written: {error.strerror}"
@@ -90,7 +90,7 @@ class Catalogue:
         )
 
     def remove(self, run_id: str, folder: str | None = None) -> int:
-        """Take a run off the list, in all of its folders unless one is named; how many rows went.
+        """Remove the rows of a run, in all folders or in one; return their number.
 
         Raises:
             UnwritableError: if the catalogue cannot be written.
@@ -112,10 +112,10 @@ class Catalogue:
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[Entry]:
-        """The runs that a filter finds: the newest first unless another order is asked for.
+        """Return the runs that a filter finds, by default the newest first.
 
         Raises:
-            UsageError: if there is no such field to order by.
+            UsageError: if the order names an unknown field.
             UnreadableError: if the catalogue cannot be read.
         """
         return self._select(
@@ -125,7 +125,7 @@ class Catalogue:
         )
 
     def count(self, where: Filter = _ALL) -> int:
-        """How many runs a filter finds."""
+        """Count the runs that a filter finds."""
 
         def counted(rows: sqlite3.Connection) -> int:
             _define(where, rows)
@@ -135,65 +135,67 @@ class Catalogue:
         return self._database.read(counted)
 
     def find(self, run_id: str) -> Entry | None:
-        """The run of that id that was collected last; None where there is none."""
+        """Return the last collected run with this id; None if there is none."""
         return next(iter(self.find_all(run_id)), None)
 
     def find_all(self, run_id: str) -> list[Entry]:
-        """All runs of that id, the one that was collected last first.
+        """Return all runs with this id, the last collected first.
 
-        Ids come from the job: two jobs that were given the same one are two runs in two folders.
+        A user may give the same id to two jobs; they are two runs in two folders.
         """
         return self._select("WHERE id = ? ORDER BY collected_at DESC, folder", (run_id,))
 
     def same_job(self, job: str, synthetic: bool, ranks: int | None = None) -> list[Entry]:
-        """Runs that do the same work, on so many ranks or any; the newest first."""
+        """Return the runs of a job, on this number of ranks or any, the newest first."""
         clause = "WHERE job = ? AND synthetic = ? AND ranks = coalesce(?, ranks)"
         return self._select(f"{clause} ORDER BY {order_of('age')}", (job, synthetic, ranks))
 
     def folder_of(self, entry: Entry) -> Path:
-        """Where a run is."""
+        """Return the folder of a run."""
         return self._store / entry.folder
 
     def follow(self) -> None:
-        """Bring the list up to date with the store's folders.
+        """Update the catalogue from the store's folders.
 
         Raises:
             UnreadableError: if the store or the catalogue cannot be read.
         """
-        there = folders_of(self._store)
+        existing = folders_of(self._store)
         known = self.folders()
-        new, self.problems = _read_all(self._store / name for name in sorted(there - known))
-        gone = known - there
-        if not new and not gone:
+        new, self.problems = _read_all(self._store / name for name in sorted(existing - known))
+        removed = known - existing
+        if not new and not removed:
             return
         try:
-            self._bring(new, gone)
+            self._apply(new, removed)
         except UnwritableError:
-            # A store that is only read has a list all the same.
+            # Runs of a read-only store can be listed, too.
             self._database.move_to_memory()
-            self._bring(new, gone, kept=False)
+            self._apply(new, removed, persistent=False)
 
     def folders(self) -> set[str]:
-        """The folders of all runs that are listed."""
+        """Return the folders of all listed runs."""
         return self._database.read(
             lambda rows: {str(folder) for (folder,) in rows.execute("SELECT folder FROM runs")}
         )
 
-    def _bring(self, new: Iterable[Entry], gone: Iterable[str], *, kept: bool = True) -> None:
+    def _apply(
+        self, new: Iterable[Entry], removed: Iterable[str], *, persistent: bool = True
+    ) -> None:
         rows_of_new = [row_of(entry) for entry in new]
 
         def change(rows: sqlite3.Connection) -> None:
-            # The row of a collector that was quicker knows more.
+            # A collector's row has more, so keep it.
             rows.executemany(f"INSERT OR IGNORE {_INSERT}", rows_of_new)
-            for name in gone:
-                # A collector that replaces a run takes its folder away for a moment.
+            for name in removed:
+                # A collector that replaces a run briefly moves its folder.
                 if not (self._store / name).is_dir():
                     rows.execute("DELETE FROM runs WHERE folder = ?", (name,))
 
-        self._database.write(change, kept=kept)
+        self._database.write(change, persistent=persistent)
 
     def _select(self, clause: str, parameters: Sequence[Any], where: Filter = _ALL) -> list[Entry]:
-        statement = f"SELECT {SELECTED} FROM runs {clause}"
+        statement = f"SELECT {SELECT_LIST} FROM runs {clause}"
 
         def selected(rows: sqlite3.Connection) -> list[Entry]:
             _define(where, rows)
@@ -212,7 +214,7 @@ def _clause_of(where: Filter) -> str:
 
 
 def folders_of(store: Path) -> set[str]:
-    """The folders of a store in which there may be runs: all but hidden ones.
+    """Return the folders of a store that may be runs: all except hidden ones.
 
     Raises:
         UnreadableError: if the store cannot be listed.
@@ -225,7 +227,7 @@ def folders_of(store: Path) -> set[str]:
 
 
 def _may_be_a_run(item: os.DirEntry[str]) -> bool:
-    # Names that are no text were not given by Stallscope, and no list can show them.
+    # Stallscope does not create names that are not valid text, and they cannot be printed.
     return item.name[0] != "." and values.text(item.name) == item.name and item.is_dir()
 
 
@@ -239,7 +241,7 @@ def is_store(folder: Path) -> bool:
 
 
 def _read_all(folders: Iterable[Path]) -> tuple[list[Entry], tuple[str, ...]]:
-    """The entries of the collected runs among folders, and why some cannot be listed."""
+    """Read the entries of collected runs; also return the errors of unreadable ones."""
     entries = []
     problems = []
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Removing collected runs, and nothing else."""
+"""Remove collected runs, without removing other files."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class Removable:
 
 
 def removable(text: str) -> Removable:
-    """The run that ``STORE#RUN_ID`` or the path of its folder means.
+    """Return the run of ``STORE#RUN_ID`` or of a folder.
 
     Raises:
-        UsageError: if it is a whole store, or several runs are meant.
+        UsageError: if the text names a whole store or several runs.
         NotFoundError: if there is no such collected run.
-        UnreadableError: if it cannot be told what in the folder is of the run.
+        UnreadableError: if the folder has files of others, or its manifest is damaged.
     """
     place, has_id, run_id = text.partition("#")
     if not place:
-        # An empty variable of a script is not the folder that it happens to run in.
-        raise UsageError(f"{text!r}: say which store: STORE#RUN_ID")
+        # An empty variable of a script must not mean the current folder.
+        raise UsageError(f"{text!r}: name the store: STORE#RUN_ID")
     folder = _folder_with_id(Path(place), run_id) if has_id else Path(place)
     if not folder.name:  # this folder, as a dot
         folder = folder.absolute()
     if folder.is_symlink():
-        raise UsageError(f"{folder}: this is a link; name the folder that it leads to")
+        raise UsageError(f"{folder}: this is a link; name the folder that it points to")
     try:
         manifest = read_manifest(folder)
     except NotFoundError:
@@ -60,8 +60,8 @@ def removable(text: str) -> Removable:
             ) from None
         raise
     if has_id and manifest.run_id != run_id:
-        raise NotFoundError(f"{folder}: this is the run {manifest.run_id} and not {run_id}")
-    _refuse_what_is_not_of_the_run(folder, manifest)
+        raise NotFoundError(f"{folder}: this is the run {manifest.run_id}, not {run_id}")
+    _refuse_foreign_files(folder, manifest)
     return Removable(folder, manifest)
 
 
@@ -73,28 +73,28 @@ def remove(run: Removable) -> None:
     """
     folder, store = run.folder, run.folder.parent
     try:
-        # Gone at once and as a whole: no half of a run is ever in the store.
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-removed-", dir=store))
+        # Rename the folder first, so that the store never has half of a run.
+        hidden = Path(tempfile.mkdtemp(prefix=f".{folder.name}-removed-", dir=store))
         try:
-            folder.rename(aside / folder.name)
+            folder.rename(hidden / folder.name)
         except OSError:
-            aside.rmdir()
+            hidden.rmdir()
             raise
     except OSError as error:
         raise UnwritableError(f"{folder}: cannot be removed: {error.strerror}") from error
     _remove_row(store, run)
     try:
-        shutil.rmtree(aside)
+        shutil.rmtree(hidden)
     except OSError as error:
         raise UnwritableError(
-            f"{folder}: removed, but for what is left in {aside}: {error.strerror}"
+            f"{folder}: removed, except for the files in {hidden}: {error.strerror}"
         ) from error
 
 
 def _remove_row(store: Path, run: Removable) -> None:
     if not (store / CATALOGUE).exists():
         return
-    # Where the row cannot be removed, the next one that opens the catalogue finds no folder for it.
+    # If the row cannot be removed, opening the catalogue removes it, because its folder is gone.
     with suppress(StallscopeError), Catalogue.open(store, follow=False) as catalogue:
         catalogue.remove(run.manifest.run_id, run.folder.name)
 
@@ -113,15 +113,15 @@ def _folder_with_id(store: Path, run_id: str) -> Path:
         raise UsageError(
             f"{where_is(store)}: several runs have the id {run_id}; name a folder: {folders}"
         )
-    # The catalogue is a file that anybody may have written.
+    # The content of the catalogue is untrusted.
     return store / Path(found[0]).name
 
 
-def _refuse_what_is_not_of_the_run(folder: Path, manifest: Manifest) -> None:
-    """Nothing goes that was not collected.
+def _refuse_foreign_files(folder: Path, manifest: Manifest) -> None:
+    """Check that the folder only has files of the run.
 
     Raises:
-        UnreadableError: if there is something else in the folder.
+        UnreadableError: if it has other files.
     """
     own = {name for name in manifest.files if is_inside(name)} | OWN_FILES
     try:
@@ -132,5 +132,5 @@ def _refuse_what_is_not_of_the_run(folder: Path, manifest: Manifest) -> None:
         named = ", ".join(others[:_MOST_NAMED])
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         raise UnreadableError(
-            f"{folder}: holds what was not collected with the run: {named}{more}; move it away first"
+            f"{folder}: has files that were not collected with the run: {named}{more}; move them first"
         )

@@ -1,4 +1,4 @@
-"""Entries as rows of a table, and back."""
+"""Convert entries to rows of the table and back."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from .entry import SHARES, Entry, Summary
 
-#: Changes with the columns, and with what makes runs the same job.
+#: Changes with the columns, and with the definition of a job.
 SCHEMA_VERSION = 3
 
-#: Columns with their types, in the order of ``row_of``. What a filter may ask for is in ``where.py``.
+#: Columns with their types, in the order of ``row_of``. ``where.py`` has the fields of filters.
 COLUMNS = {
     "folder": "TEXT PRIMARY KEY",
     "id": "TEXT NOT NULL",
@@ -44,8 +44,8 @@ COLUMNS = {
     "manifest": "TEXT NOT NULL",
 }
 
-# Never in quotes: SQLite takes a quoted name that it does not know for a text.
-SELECTED = ", ".join(COLUMNS)
+# Unquoted, because SQLite takes an unknown quoted name for a string.
+SELECT_LIST = ", ".join(COLUMNS)
 
 SCHEMA = (
     "DROP TABLE IF EXISTS runs",
@@ -91,10 +91,10 @@ def row_of(entry: Entry) -> tuple[Any, ...]:
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
-    """The entry of a row.
+    """Return the entry of a row.
 
     Raises:
-        ValueError, TypeError: if the row is none that ``row_of`` has made.
+        ValueError, TypeError: if the row is malformed.
     """
     (folder, run_id, name, source, framework, model, ranks, _, hosts, batch_size, synthetic) = row[
         :11
@@ -135,7 +135,7 @@ def entry_of(row: Sequence[Any]) -> Entry:
     )
 
 
-# Runs of one job on the same hosts have the same text here: it is read once.
+# Runs of one job on the same hosts share these texts, so cache their parsed values.
 @lru_cache(4096)
 def _facts(text: str) -> dict[str, Any]:
     return dict(json.loads(text))

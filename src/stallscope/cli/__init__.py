@@ -1,1 +1,1 @@
-"""The commands, one file each: ``add_arguments(parser)`` and ``run(options)``."""
+"""The commands, one file each, with ``add_arguments(parser)`` and ``run(options)``."""

@@ -1,4 +1,4 @@
-"""How far a command is, at the bottom of a terminal: one display of all that goes on."""
+"""Show a command's progress at the bottom of a terminal, in one display."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rich.text import Text
 
 from stallscope.parsers.progress import Watch, not_told
 
-# What is done sooner needs no bar.
+# A bar appears after this time.
 _PATIENCE_SECONDS = 2.0
 
-#: What is on the terminal.
+#: The display that is on the terminal.
 _shown: ContextVar[_Bars | None] = ContextVar("shown", default=None)
 
 
 @contextmanager
 def watching(label: str, total: int) -> Iterator[Watch]:
-    """A sign of life on a terminal's standard error: from two seconds on a bar, where there are several.
+    """Show progress on a terminal's standard error: a bar after two seconds, or a spinner for one item.
 
-    What it gives is to be called at times with how many are done. Within another one, it is a line
-    below that one's.
+    Yields a function to call with the number of items done. A nested call adds a line below the
+    outer one.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -34,23 +34,23 @@ def watching(label: str, total: int) -> Iterator[Watch]:
         return
     # Two displays would write over each other.
     bars = _shown.get() or _Bars(console)
-    task = bars.begin(label, total)
+    task = bars.begin_task(label, total)
     try:
         yield lambda done: bars.update(task, completed=done)
     finally:
-        bars.end(task)
+        bars.end_task(task)
 
 
 class _Bars(Progress):
-    """A bar for each of what goes on; a spinner where the innermost of them cannot be counted."""
+    """A bar for each task; a spinner if the innermost task has no count."""
 
     def __init__(self, console: Console) -> None:
         columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-        # What goes into a pipe is not the display's.
+        # Output into a pipe must not pass through the display.
         redirected = sys.stdout.isatty()
         super().__init__(*columns, console=console, transient=True, redirect_stdout=redirected)
 
-    def begin(self, label: str, total: int) -> TaskID:
+    def begin_task(self, label: str, total: int) -> TaskID:
         spinner = Spinner("dots", Text(f"{label} …"), style="status.spinner")
         task = self.add_task(label, total=total if total > 1 else None, spinner=spinner)
         if not self.live.is_started:
@@ -58,7 +58,7 @@ class _Bars(Progress):
             self.start()
         return task
 
-    def end(self, task: TaskID) -> None:
+    def end_task(self, task: TaskID) -> None:
         if len(self.task_ids) == 1:
             _shown.set(None)
             self.stop()
@@ -72,7 +72,7 @@ class _Bars(Progress):
         if shown and shown[-1].total is None:
             yield shown[-1].fields["spinner"]
         if not shown:
-            # Of a display without any line, rich leaves an empty one behind.
+            # For a display without lines, rich would leave an empty line.
             yield Text()
 
 

@@ -1,4 +1,4 @@
-"""Bring logs from where they are into a store: a folder, or a URL, with one collected run each."""
+"""Copy logs from where they are into a store: a folder, or a URL, of collected runs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from stallscope.collector.address import where_is
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store.fetch import Progress as Fetching
-from stallscope.collector.store.mirror import Mirror, place_for_mirrors
+from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 from stallscope.errors import StallscopeError
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 
 from .engine import add_engine, collecting_engine
-from .main import FAILED, FINE
+from .main import FAILED, SUCCESS, add_read_as
 
-# Following takes no more of the machine than this share, however large a run has grown.
-_SHARE = 0.2
-# So many lines of what was not read, or not as it was meant; reports have all of them.
-_PROBLEMS = 10
+# Following takes at most this share of the time, however large a run has grown.
+_MOST_TIME_SHARE = 0.2
+# The number of problems printed per run; reports list all of them.
+_PROBLEMS_SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,18 +58,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fetch SOURCE from every host of this hostfile (horovodrun's format) over ssh",
     )
     parser.add_argument(
-        "--follow", action="store_true", help="keep up with a job that is running, until it ends"
+        "--follow", action="store_true", help="collect from a running job until it ends"
     )
     parser.add_argument(
         "--every",
         metavar="SECONDS",
         type=float,
         default=2.0,
-        help="how often to look (%(default)s)",
+        help="how often to collect (%(default)s)",
     )
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
-    )
+    add_read_as(parser)
     add_engine(parser)
 
 
@@ -83,24 +81,24 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _store(to: str) -> Iterator[Path]:
-    """The folder that runs are collected into; of a store at a URL, one that mirrors it meanwhile."""
+    """Return the folder to collect into; for a URL, a temporary mirror of the store."""
     if "://" not in to:
         yield Path(to)
         return
-    with place_for_mirrors() as folder:
-        yield Mirror.made(folder / "store", to).folder
+    with temporary_mirrors() as folder:
+        yield Mirror.create(folder / "store", to).folder
 
 
 def _collect(options: argparse.Namespace, store: Path, engine: Engine) -> int:
     jobs = _jobs(options.sources, options.hosts)
     done: dict[int, Collected] = {}
     while True:
-        began = time.monotonic()
+        start = time.monotonic()
         failed = _round(jobs, store, options.read_as, done, engine)
         if not options.follow or (len(done) == len(jobs) and all(map(_has_ended, done.values()))):
-            return FAILED if failed else FINE
-        took = time.monotonic() - began
-        time.sleep(max(options.every, took * (1 - _SHARE) / _SHARE))
+            return FAILED if failed else SUCCESS
+        took = time.monotonic() - start
+        time.sleep(max(options.every, took * (1 - _MOST_TIME_SHARE) / _MOST_TIME_SHARE))
 
 
 def _round(
@@ -110,7 +108,7 @@ def _round(
     done: dict[int, Collected],
     engine: Engine,
 ) -> bool:
-    """Collect every job once; whether one of them failed."""
+    """Collect every job once; return whether a job failed."""
     failed = False
     new: list[tuple[Run, Path]] = []
     for number, places in enumerate(jobs):
@@ -121,7 +119,7 @@ def _round(
             print(f"stallscope: {error}", file=sys.stderr)
             continue
         if not collected.unchanged or number not in done:
-            _tell(collected)
+            _print_collected(collected)
         if not collected.unchanged:
             new += collected.runs
         done[number] = collected
@@ -131,16 +129,16 @@ def _round(
 
 
 def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
-    """The places of every job: one each, or all hosts of one."""
+    """Return the sources of every job: one each, or all hosts of one job."""
     if hosts is not None:
         from stallscope.collector.sources.hosts import expand_hosts
 
         return [[open_source(url) for url in expand_hosts(source, hosts)] for source in sources]
-    far = [source for source in sources if source.startswith(("ssh://", "sftp://"))]
-    if len(far) > 1:
-        # Ranks on hosts that share no disk are one job.
-        rest = [[open_source(source)] for source in sources if source not in far]
-        return [[open_source(source) for source in far], *rest]
+    remote = [source for source in sources if source.startswith(("ssh://", "sftp://"))]
+    if len(remote) > 1:
+        # Hosts without a shared disk form one job.
+        rest = [[open_source(source)] for source in sources if source not in remote]
+        return [[open_source(source) for source in remote], *rest]
     return [[open_source(source)] for source in sources]
 
 
@@ -151,17 +149,17 @@ def _collected(
         return collect(places, store, read_as=read_as, progress=progress, engine=engine)
 
 
-def _tell(collected: Collected) -> None:
+def _print_collected(collected: Collected) -> None:
     for one, folder in collected.runs:
         steps = amount(float(one.rows), "rows")
         state = "unchanged" if collected.unchanged else "collected"
         print(
             f"{where_is(folder)}: {state}, {len(one.ranks)} of {one.size} rank(s), {steps}, {one.status}"
         )
-        for problem in one.problems[:_PROBLEMS]:
+        for problem in one.problems[:_PROBLEMS_SHOWN]:
             print(f"  {problem}", file=sys.stderr)
-        if len(one.problems) > _PROBLEMS:
-            print(f"  … and {len(one.problems) - _PROBLEMS} more", file=sys.stderr)
+        if len(one.problems) > _PROBLEMS_SHOWN:
+            print(f"  … and {len(one.problems) - _PROBLEMS_SHOWN} more", file=sys.stderr)
 
 
 def _has_ended(collected: Collected) -> bool:
@@ -179,12 +177,12 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
             f"{place.where}: {done.logs} log(s), {done.unchanged} of them there already, "
             f"{done.size} byte(s) uploaded to mlflow:{run_id}"
         )
-    return FINE
+    return SUCCESS
 
 
 @contextmanager
 def _progress() -> Iterator[Fetching]:
-    """Bytes, throughput and time left, on a terminal's standard error."""
+    """Show bytes, throughput and time left on a terminal's standard error."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _new, _total: None
@@ -199,11 +197,11 @@ def _progress() -> Iterator[Fetching]:
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("", total=0, visible=False)
 
-    def told(new: int, total: int) -> None:
+    def advance(new: int, total: int) -> None:
         if total:
             before = bar.tasks[task].total or 0
             bar.update(task, total=before + total, visible=True)
         bar.advance(task, new)
 
     with bar:
-        yield told
+        yield advance

@@ -1,9 +1,8 @@
-"""What changed from one run to another, or since when over many runs of a job."""
+"""Show what changed between two runs, or when it changed over many runs of a job."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -19,7 +18,7 @@ from stallscope.runs import open_runs
 
 from . import output
 from .bars import watching
-from .main import FAILED, FINE
+from .main import print_failures
 from .opening import open_all, with_progress
 
 _STEM = "comparison"
@@ -30,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="two runs, or three and more of a job: then over time; a store is all of its runs",
+        help="two runs, or at least three of a job to compare over time; a store means all its runs",
     )
     parser.add_argument(
         "--baseline",
         metavar="RUN",
-        help="of two runs: the same job on synthetic data, which their verdicts are held against",
+        help="for two runs: the same job on synthetic data, to compare with",
     )
     output.add_arguments(parser)
 
@@ -46,11 +45,9 @@ def run(options: argparse.Namespace) -> int:
     runs, failures = open_all(options.runs, options.read_as)
     if len(runs) > 1:
         baseline = None if options.baseline is None else _baseline(options.baseline, runs)
-        compared = _compared(runs, baseline, one_by_one=len(options.runs) > 1)
+        compared = _compare(runs, baseline, one_by_one=len(options.runs) > 1)
         if compared.pair is None and not compared.histories:
-            raise UsageError(
-                "none of these runs has steps that could be timed: nothing to hold together"
-            )
+            raise UsageError("none of these runs has timed steps: there is nothing to compare")
         made = ReportOptions(generated_at=datetime.now(UTC))
         output.show(
             _STEM,
@@ -63,17 +60,13 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.runs[0]}: one run cannot be compared; name two, or more, or a store of them"
         )
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else FINE
+    return print_failures(failures)
 
 
 def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
-    """The one run that ``--baseline`` names, for two runs on as many ranks."""
+    """Return the analysis of the baseline, for two runs on as many ranks."""
     if len(runs) != 2:
-        raise UsageError(
-            f"--baseline is for the verdicts of two runs, and there are {len(runs)}: leave it out"
-        )
+        raise UsageError(f"--baseline is for two runs, and there are {len(runs)}: leave it out")
     with watching("reading", 1):
         found = open_runs(source, watching=watching)
     if len(found) != 1:
@@ -82,18 +75,18 @@ def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
     for one in runs:
         if one.size != baseline.size:
             raise UsageError(
-                f"{source}: a baseline on {baseline.size} ranks says nothing of {one.source}, on "
-                f"{one.size}; name two runs on as many ranks as it"
+                f"{source}: a baseline on {baseline.size} ranks cannot be compared with {one.source} on "
+                f"{one.size} ranks; name two runs on {baseline.size} ranks"
             )
     return analyse(baseline)
 
 
-def _compared(runs: Sequence[Run], baseline: Analysis | None, one_by_one: bool) -> Compared:
-    """Two runs side by side, more of them one after the other.
+def _compare(runs: Sequence[Run], baseline: Analysis | None, one_by_one: bool) -> Compared:
+    """Compare two runs, or more over time.
 
     Args:
-        baseline: what the verdicts are held against.
-        one_by_one: whether the user named them in an order, and not as a store.
+        baseline: the run that the verdicts are compared with.
+        one_by_one: whether the user named the runs in order, not as a store.
     """
     if len(runs) == 2 and not one_by_one:
         runs = newest_first(runs)[::-1]

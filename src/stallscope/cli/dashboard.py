@@ -1,4 +1,4 @@
-"""Look at runs in the browser."""
+"""Show runs in the browser."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 
 from stallscope.catalogue import Catalogue
 from stallscope.catalogue.index import is_store
-from stallscope.collector.store.mirror import place_for_mirrors
+from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.collector.store.runs import is_collected
 from stallscope.dashboard.access import new_token
 from stallscope.dashboard.server import serve
 from stallscope.dashboard.store import Collected, Experiment, RunStore
 from stallscope.errors import NotFoundError, StallscopeError, UsageError
-from stallscope.runs import near_store
+from stallscope.runs import local_source
 
 from . import mlflow_runs
-from .main import FINE
+from .main import SUCCESS, add_read_as, print_failures
 from .opening import open_all
 
 DEFAULT_PORT = 8050
-#: Where runs are looked for if none are named: here, where the docs collect to, the demo's.
+#: Where to look for runs if the user names none: this folder, the one of the docs, the demo's.
 PLACES = (Path(), Path("runs"), Path(".stallscope/demo"))
 
 
@@ -32,10 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="runs to show, or folders that runs were collected into; without any, the runs collected "
-        f"into {_places('or')}",
+        help=f"runs to show, or stores; default: the runs collected into {_places('or')}",
     )
-    parser.add_argument("--baseline", metavar="RUN", help="a further run, to compare with")
+    parser.add_argument("--baseline", metavar="RUN", help="another run, to compare with")
     mlflow_runs.add_picking_arguments(parser, "list")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
@@ -46,26 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="TOKEN",
-        help="answer only who knows it, and then on any --host; without a value STALLSCOPE_TOKEN, or a "
-        "new one",
+        help="require this token, which allows any --host; without a value, STALLSCOPE_TOKEN or a new "
+        "token",
     )
     parser.add_argument(
-        "--prefix", default="/", metavar="PATH", help="the path below which a proxy serves it (/)"
+        "--prefix", default="/", metavar="PATH", help="the path under which a proxy serves it (/)"
     )
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
-    )
+    add_read_as(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     experiments = [Experiment(name, options.filter) for name in mlflow_runs.experiments(options)]
-    sources = options.runs or _default(needed=not experiments)
+    sources = options.runs or _default_sources(needed=not experiments)
     sources = [*sources, *filter(None, [options.baseline])]
-    with place_for_mirrors() as folder:
-        near = [near_store(source, folder) for source in sources]
-        store, failures = opened(near, options.read_as, experiments)
-        for failure in failures:
-            print(f"stallscope: {failure}", file=sys.stderr)
+    with temporary_mirrors() as folder:
+        local = [local_source(source, folder) for source in sources]
+        store, failures = open_store(local, options.read_as, experiments)
+        print_failures(failures)
         serve(
             store,
             host=options.host,
@@ -73,26 +69,29 @@ def run(options: argparse.Namespace) -> int:
             token=_token(options.token),
             prefix=options.prefix,
         )
-    return FINE
+    return SUCCESS
 
 
 def _token(given: str | None) -> str | None:
-    """None without access control. What stands in a command line, others on the machine can read."""
+    """Return the access token; None without access control.
+
+    Other users of the machine can read command lines, so the value may come from the environment.
+    """
     if given is None:
         return None
     return given or os.environ.get("STALLSCOPE_TOKEN") or new_token()
 
 
-def opened(
+def open_store(
     sources: Sequence[str], read_as: str | None = None, experiments: Sequence[Experiment] = ()
 ) -> tuple[RunStore, list[str]]:
-    """What the dashboard shows of the RUN arguments, and a sentence for each that cannot be read.
+    """Return the runs to show, and an error message for each RUN that cannot be read.
 
-    Collected runs and those of MLflow's experiments stay where they are until a user opens
-    them; all others are read.
+    Collected runs and runs of MLflow experiments are read when a user opens them; all others are
+    read now.
 
     Raises:
-        UsageError: if none of them can be shown.
+        UsageError: if there is nothing to show.
         StallscopeError: if an experiment cannot be listed.
     """
     stores: dict[Path, set[str] | None] = {}
@@ -112,15 +111,14 @@ def opened(
             stores[store] = None if folder is None or shown is None else shown | {folder}
     runs, unread = open_all(others, read_as)
     if not runs and not stores and not experiments:
-        for failure in [*failures, *unread]:
-            print(f"stallscope: {failure}", file=sys.stderr)
+        print_failures([*failures, *unread])
         raise UsageError("none of the runs can be shown")
     shelves = [Collected(store, only) for store, only in stores.items()]
     return RunStore(runs, shelves=[*shelves, *experiments]), [*failures, *unread]
 
 
 def _collected(source: str) -> tuple[Path, str | None] | None:
-    """The store that a RUN is in, and the run's folder, or None for all of them; None if neither.
+    """Return a collected RUN's store and folder (None: all runs); None if it is not collected.
 
     Raises:
         NotFoundError: if the store has no run of that id.
@@ -142,28 +140,28 @@ def _collected(source: str) -> tuple[Path, str | None] | None:
     return path.absolute(), entry.folder
 
 
-def _default(*, needed: bool) -> list[str]:
-    """Where there are collected runs.
+def _default_sources(*, needed: bool) -> list[str]:
+    """Return the first default store that exists.
 
     Raises:
-        UsageError: if there are none, and they are needed.
+        UsageError: if there is none, and one is needed.
     """
     for place in PLACES:
         if is_store(place):
-            print(f"stallscope: the runs collected into {_said(place)}", file=sys.stderr)
+            print(f"stallscope: the runs collected into {_describe_place(place)}", file=sys.stderr)
             return [str(place)]
     if not needed:
         return []
     raise UsageError(
-        f"no runs were collected into {_places('or')}: name a RUN, or begin with "
+        f"no runs were collected into {_places('or')}: name a RUN, or start with "
         "stallscope collect SOURCE --to runs, or with stallscope demo"
     )
 
 
 def _places(joined_by: str) -> str:
-    *first, last = map(_said, PLACES)
+    *first, last = map(_describe_place, PLACES)
     return f"{', '.join(first)} {joined_by} {last}"
 
 
-def _said(place: Path) -> str:
+def _describe_place(place: Path) -> str:
     return "this folder" if place == Path() else str(place)

@@ -1,4 +1,4 @@
-"""The bundled sample runs: collected into a store, reported to reports/demo/, and served."""
+"""Collect the bundled sample runs, write their reports to reports/demo/, and serve them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stallscope.errors import NotFoundError, UsageError
 from stallscope.reports.write import write_reports
 
 from .dashboard import DEFAULT_PORT
-from .main import FINE
+from .main import SUCCESS
 from .opening import with_progress
 
 STORE = Path(".stallscope/demo")
@@ -39,20 +39,20 @@ def run(options: argparse.Namespace) -> int:
         analyse(one, find_baseline(one, runs), find_single(one, runs))
         for one in with_progress(runs, "analysing")
     ]
-    # These files are the demo's own; it may replace them.
+    # The folder belongs to the demo, so it may replace the files.
     written = write_reports(analyses, ["html"], REPORTS, force=True)
     for analysis, path in zip(analyses, written, strict=True):
         print(f"{analysis.run.name}: {analysis.bottleneck.kind}\n  {path.resolve()}")
     if not options.no_serve:
         _serve(RunStore(runs), options.port)
-    return FINE
+    return SUCCESS
 
 
 def _collect_samples() -> None:
     with as_file(files("stallscope.sample_logs")) as samples:
         folders = sorted(path for path in samples.iterdir() if list(path.glob("*.steps.csv")))
         if not folders:
-            raise NotFoundError(f"{samples}: the sample runs are not there")
+            raise NotFoundError(f"{samples}: the sample runs are missing; install Stallscope again")
         collected = [collect([open_source(str(folder))], STORE) for folder in folders]
     list_runs([run for one in collected for run in one.runs], STORE)
 
@@ -64,5 +64,5 @@ def _serve(store: RunStore, port: int | None) -> None:
     try:
         serve(store, port=DEFAULT_PORT)
     except UsageError:
-        # The usual port is taken; a demo takes another.
+        # The default port is in use: take any free one.
         serve(store, port=0)

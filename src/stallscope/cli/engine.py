@@ -1,4 +1,4 @@
-"""``--engine``: what reads and computes, this machine or a cluster."""
+"""``--engine``: read and compute on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stallscope.batch.worker import Here as ReadsHere
-from stallscope.batch.worker import Reads
-from stallscope.catalogue.collecting import Engine, Following, Here
+from stallscope.batch.worker import LocalReader, RunReader
+from stallscope.catalogue.collecting import Engine, FollowingEngine, LocalEngine
 from stallscope.errors import UsageError
 
 from .bars import watching
@@ -21,7 +20,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=_ENGINES,
         default=_ENGINES[0],
-        help="what reads and computes: this machine, or the Spark that is configured here "
+        help="where to read and compute: on this machine, or on the configured Spark "
         "(default: %(default)s)",
     )
 
@@ -30,47 +29,47 @@ def add_scratch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scratch",
         metavar="PLACE",
-        help="where --engine spark writes until the report is there: a folder that all machines share, "
-        "or a URL (beside RUN)",
+        help="where --engine spark writes temporary files: a folder that all machines share, or a URL "
+        "(next to RUN)",
     )
 
 
 @contextmanager
 def collecting_engine(name: str, *, follow: bool) -> Iterator[Engine]:
-    """What collects, as long as the block lasts.
+    """Open the engine that collects; close it at the end of the block.
 
     Args:
-        follow: whether the same places are collected again and again.
+        follow: whether the same places are collected repeatedly.
 
     Raises:
         MissingExtraError, UnreadableError: if Spark is not installed, or does not start.
     """
     if name == "local":
-        yield Following() if follow else Here()
+        yield FollowingEngine() if follow else LocalEngine()
         return
     from stallscope.spark.session import session
 
     with session() as spark:
-        from stallscope.spark.collecting import OnSpark
+        from stallscope.spark.collecting import SparkEngine
 
-        yield OnSpark(spark)
+        yield SparkEngine(spark)
 
 
 @contextmanager
-def reading_engine(name: str, scratch: str | None) -> Iterator[Reads]:
-    """What reads the runs that are reported on, as long as the block lasts.
+def reading_engine(name: str, scratch: str | None) -> Iterator[RunReader]:
+    """Open the reader of the runs to report on; close it at the end of the block.
 
     Args:
-        scratch: where executors may write meanwhile; None: beside the runs.
+        scratch: where executors may write temporary files; None: next to the runs.
 
     Raises:
-        MissingExtraError, UnreadableError: as ``collecting_engine``.
-        UsageError: if there are no executors to write, or not there.
+        MissingExtraError, UnreadableError: see ``collecting_engine``.
+        UsageError: if the engine has no executors, or they cannot write there.
     """
     if name == "local":
         if scratch is not None:
-            raise UsageError(f"--scratch {scratch}: that is where --engine spark writes; say both")
-        yield ReadsHere(watching)
+            raise UsageError(f"--scratch {scratch}: only --engine spark uses it; add that option")
+        yield LocalReader(watching)
         return
     if scratch is not None:
         from stallscope.spark.storage import check_place
@@ -79,7 +78,7 @@ def reading_engine(name: str, scratch: str | None) -> Iterator[Reads]:
     from stallscope.spark.session import session
 
     with session() as spark:
-        from stallscope.spark.reporting import far_runs
+        from stallscope.spark.reporting import remote_runs
 
-        with far_runs(spark, scratch) as runs:
+        with remote_runs(spark, scratch) as runs:
             yield runs

@@ -1,4 +1,4 @@
-"""A run as a trace for timeline viewers, or as a table of its steps and ranks, or of events."""
+"""Export a run as a trace for timeline viewers, or as a table of steps and ranks, or of events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stallscope.exports.write import check_path, write_export
 from stallscope.runs import open_run
 
 from .bars import watching
-from .main import FINE
+from .main import SUCCESS, add_read_as
 from .opening import with_progress
 
 
@@ -29,15 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         required=True,
-        help="what to write; chrome, csv and events-csv are compressed where it ends with .gz",
+        help="the file to write; chrome, csv and events-csv are compressed if its name ends with .gz",
     )
     parser.add_argument("--from", dest="first", metavar="STEP", help="the first step to export")
     parser.add_argument("--to", dest="last", metavar="STEP", help="the last step to export")
     parser.add_argument("--ranks", metavar="LIST", help="ranks to export: 0,3,8-15 for example")
-    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
-    )
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    add_read_as(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     for _ in with_progress([export], "exporting"):
         write_export(export, worlds, options.out, options.force)
     print(options.out)
-    return FINE
+    return SUCCESS
 
 
 def _selection(options: argparse.Namespace) -> Selection:

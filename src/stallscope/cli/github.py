@@ -1,4 +1,4 @@
-"""Job summaries of GitHub Actions."""
+"""Append reports to the job summaries of GitHub Actions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def checked(options: argparse.Namespace) -> None:
-    """
+def check(options: argparse.Namespace) -> None:
+    """Check that the command runs in a job of GitHub Actions.
+
     Raises:
-        UsageError: if there is no job whose summary it could be.
+        UsageError: if it does not, and ``--github-summary`` is given.
     """
     if options.github_summary and not os.environ.get(_VARIABLE):
         raise UsageError(
@@ -31,10 +32,10 @@ def checked(options: argparse.Namespace) -> None:
 
 
 def append(markdown: str) -> None:
-    """Add Markdown to what earlier steps of the job have written.
+    """Append Markdown to the summary of the job.
 
     Raises:
-        UnwritableError: if the file does not take it.
+        UnwritableError: if the file cannot be written.
     """
     path = Path(os.environ[_VARIABLE])
     try:

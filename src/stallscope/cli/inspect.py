@@ -1,4 +1,4 @@
-"""What is in logs, file by file, and which runs they make up."""
+"""List what is in logs, file by file, and which runs they make up."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from stallscope.parsers.inspecting import inspect
 from stallscope.parsers.seen import FileSeen, RunSeen, Seen, Span
 
 from .bars import watching
-from .main import FAILED, FINE
+from .main import add_read_as, print_failures
 
-# More files than people read; JSON has all of them.
+# More rows are hard to read; JSON lists all files.
 _MOST_FILES = 40
 _NAMED = 3
 
@@ -32,11 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="folders with logs, logs, or URLs of them"
     )
-    parser.add_argument(
-        "--read-as",
-        metavar="NAME",
-        help="the parser to use, whatever it looks like; pattern:… or mypackage.module:Class",
-    )
+    add_read_as(parser)
     parser.add_argument(
         "--format", metavar="NAME", help="json; without it, a table in the terminal"
     )
@@ -61,9 +57,7 @@ def run(options: argparse.Namespace) -> int:
             _print_seen(path, seen, len(options.paths) > 1)
     for _, seen in found:
         failures += seen.warnings
-    for failure in failures:
-        print(f"stallscope: {plain(failure)}", file=sys.stderr)
-    return FAILED if failures else FINE
+    return print_failures(map(plain, failures))
 
 
 def _print_json(found: Sequence[tuple[str, Seen]]) -> None:
@@ -128,13 +122,13 @@ def _cells(one: FileSeen) -> tuple[str, ...]:
 
 
 def _times(span: Span) -> str:
-    day, begin = span.begin.rstrip("Z").split("T") if "T" in span.begin else ("", span.begin)
+    start_day, begin = span.begin.rstrip("Z").split("T") if "T" in span.begin else ("", span.begin)
     last, end = span.end.rstrip("Z").split("T") if "T" in span.end else ("", span.end)
-    return f"{begin}–{end}" if day == last else f"{day} {begin} – {last} {end}"
+    return f"{begin}–{end}" if start_day == last else f"{start_day} {begin} – {last} {end}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Sorted numbers as people write them: ``0–3, 8``."""
+    """Format sorted numbers as ranges: ``0–3, 8``."""
     if not numbers:
         return ""
     parts, first = [], numbers[0]
@@ -146,15 +140,15 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _notes(files: Iterable[FileSeen]) -> dict[str, list[str]]:
-    """Return the messages, each once, with its files."""
-    said: dict[str, list[str]] = defaultdict(list)
+    """Return each note with the files it is about."""
+    files_of: dict[str, list[str]] = defaultdict(list)
     for one in files:
         launcher = () if one.launcher is None else (f"lines labelled by {one.launcher}",)
         zone = ("times are local, of an unknown time zone",) if _in_no_zone(one.span) else ()
         coarse = (one.precision,) if one.precision and one.sure == "likely" else ()
         for note in (*launcher, *coarse, *zone, *one.notes):
-            said[note].append(one.path)
-    return said
+            files_of[note].append(one.path)
+    return files_of
 
 
 def _in_no_zone(span: Span | None) -> bool:

@@ -1,4 +1,4 @@
-"""What commands do with MLflow: runs that are picked by a filter, and summaries that go back."""
+"""Select runs of MLflow experiments, and write summaries back to MLflow."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from stallscope.errors import UsageError
 from stallscope.reports.write import write_reports
 
 _TARGET = re.compile(r"mlflow(?::([0-9a-f]{32}))?")
-# Also that of a run that was collected from MLflow.
+# Also matches the source of a run that was collected from MLflow.
 _SOURCE = re.compile(r"mlflow:([0-9a-f]{32})\b")
 
 
 def add_picking_arguments(parser: argparse.ArgumentParser, does: str) -> None:
-    """Let a command take the runs of experiments; ``does`` is what it does with them."""
+    """Add options that select runs of experiments; ``does`` is the verb of the help text."""
     parser.add_argument(
         "--experiment",
         metavar="NAME",
         action="append",
         default=[],
-        help=f"{does} the runs of this MLflow experiment, too; may be given several times",
+        help=f"also {does} the runs of this MLflow experiment; may be given several times",
     )
     parser.add_argument(
         "--filter",
         metavar="FILTER",
         default="",
-        help="of its runs, those that this filter in MLflow's words picks",
+        help="only runs of the experiments that match this MLflow filter",
     )
 
 
@@ -38,24 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="mlflow[:RUN_ID]",
-        help="write verdict, figures and the HTML report to the MLflow run: the one the logs came "
-        "from, or this one",
+        help="write verdict, figures and HTML report to the MLflow run that the logs came from, or to "
+        "this run",
     )
 
 
 def experiments(options: argparse.Namespace) -> list[str]:
-    """The names of the experiments whose runs are picked, each once.
+    """Return the names of the selected experiments, each once.
 
     Raises:
         UsageError: for a filter without an experiment.
     """
     if options.filter and not options.experiment:
-        raise UsageError("--filter needs --experiment: say whose runs are to be filtered")
+        raise UsageError("--filter needs --experiment: name the experiment to filter")
     return list(dict.fromkeys(options.experiment))
 
 
-def picked(options: argparse.Namespace) -> list[str]:
-    """The runs of the experiments, as RUN arguments.
+def picked_runs(options: argparse.Namespace) -> list[str]:
+    """Return the runs of the experiments, as RUN arguments.
 
     Raises:
         UsageError: for a filter without an experiment.
@@ -68,34 +68,36 @@ def picked(options: argparse.Namespace) -> list[str]:
     return [f"mlflow:{run_id}" for name in names for run_id in find_runs(name, options.filter)]
 
 
-def checked_target(target: str | None) -> None:
-    """
+def check_target(target: str | None) -> None:
+    """Check the value of ``--to``.
+
     Raises:
-        UsageError: if ``--to`` names no place that a summary can go to.
+        UsageError: if it does not name an MLflow run.
     """
     if target is not None and _TARGET.fullmatch(target) is None:
-        raise UsageError(f"--to {target}: say mlflow, or mlflow:RUN_ID with 32 hex digits")
+        raise UsageError(f"--to {target}: give mlflow, or mlflow:RUN_ID with 32 hex digits")
 
 
-def checked_count(target: str | None, count: int) -> None:
-    """
+def check_count(target: str | None, count: int) -> None:
+    """Check that at most one run is written to a single MLflow run.
+
     Raises:
-        UsageError: if several runs are to go to one.
+        UsageError: if there are several.
     """
     if count > 1 and target is not None and target != "mlflow":
-        raise UsageError(f"--to {target}: {count} runs cannot go to one; name one RUN")
+        raise UsageError(f"--to {target}: {count} runs cannot be written to one; name one RUN")
 
 
 def write_back(analysis: Analysis, source: str, target: str) -> str:
-    """Write a summary and the HTML report to the MLflow run; what was done.
+    """Write a summary and the HTML report to the MLflow run; return a message.
 
     Args:
-        analysis: what is written.
-        source: where the run's logs came from.
-        target: as ``--to`` takes it.
+        analysis: the analysis to write.
+        source: the source of the run's logs.
+        target: the value of ``--to``.
 
     Raises:
-        UsageError: if the run did not come from MLflow, and no other one is named.
+        UsageError: if the run did not come from MLflow, and ``target`` names no run.
     """
     from stallscope.reports.mlflow_run import write_summary
 
@@ -113,7 +115,7 @@ def _run_id(analysis: Analysis, source: str, target: str) -> str:
     found = _SOURCE.match(source)
     if found is None:
         raise UsageError(
-            f"{analysis.run.name} did not come from MLflow: say where it belongs with "
+            f"{analysis.run.name} did not come from MLflow: name its MLflow run with "
             "--to mlflow:RUN_ID"
         )
     return found[1]

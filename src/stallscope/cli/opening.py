@@ -1,4 +1,4 @@
-"""What several commands share: opening the runs that were named, with progress."""
+"""Open the runs that a command names, and show progress."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 def open_all(
     sources: Sequence[str], read_as: str | None, *, repeats: bool = False
 ) -> tuple[list[Run], list[str]]:
-    """The runs behind all sources, and a sentence for every source that could not be read.
+    """Return the runs of all sources, and an error message for every source that cannot be read.
 
     Args:
-        repeats: as ``open_runs`` takes it.
+        repeats: see ``open_runs``.
     """
     runs: list[Run] = []
     failures: list[str] = []
@@ -33,7 +33,7 @@ def open_all(
 
 
 def with_progress(items: Sequence[T], label: str) -> Iterable[T]:
-    """The items, with a sign of life on a terminal's standard error while they are worked through."""
+    """Yield the items, and show progress on a terminal's standard error."""
     with watching(label, len(items)) as watch:
         for done, item in enumerate(items):
             watch(done)

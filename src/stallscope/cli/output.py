@@ -1,4 +1,4 @@
-"""What the commands that report share: what is written, and where to."""
+"""Options and output that the commands with reports share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.console import Console, RenderableType
 from stallscope.errors import UsageError
 from stallscope.reports import registry, write
 
+from .main import add_read_as
+
 #: Where reports go without ``--out``.
 REPORTS = Path("reports")
 
@@ -19,24 +21,22 @@ REPORTS = Path("reports")
 def add_arguments(
     parser: argparse.ArgumentParser, formats: Sequence[str] = registry.DOCUMENTS
 ) -> None:
-    """``--out``, ``--format``, ``--force`` and ``--read-as``."""
+    """Add ``--out``, ``--format``, ``--force`` and ``--read-as``."""
     parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
     parser.add_argument(
         "--format",
         metavar="LIST",
         help=f"comma-separated: {', '.join(formats)}; without it, a summary in the terminal",
     )
-    parser.add_argument("--force", action="store_true", help="replace reports that are there")
-    parser.add_argument(
-        "--read-as", metavar="NAME", help="the parser to use, whatever it looks like"
-    )
+    parser.add_argument("--force", action="store_true", help="replace existing reports")
+    add_read_as(parser)
 
 
 def formats_of(options: argparse.Namespace, known: Sequence[str] = registry.DOCUMENTS) -> list[str]:
-    """The formats that were asked for; none for a summary in the terminal.
+    """Return the requested formats; an empty list for a summary in the terminal.
 
     Raises:
-        UsageError: if one of them is no format, or there is a folder for none.
+        UsageError: if a format is unknown, or ``--out`` is given without a format.
     """
     if options.format:
         return registry.parse(options.format, known)
@@ -46,15 +46,15 @@ def formats_of(options: argparse.Namespace, known: Sequence[str] = registry.DOCU
 
 
 def goes_to_standard_output(formats: Sequence[str], options: argparse.Namespace) -> bool:
-    """Whether JSON alone was asked for, and no folder named: then nothing else is printed."""
+    """Whether only JSON is requested, without a folder; then nothing else is printed."""
     return list(formats) == ["json"] and options.out is None
 
 
 def refuse_to_overwrite(stem: str, formats: Sequence[str], options: argparse.Namespace) -> None:
-    """Ask before anything is read whether a document can be written.
+    """Check, before reading anything, that no existing file would be overwritten.
 
     Raises:
-        WouldOverwriteError: if a file of it is there already, and may not be replaced.
+        WouldOverwriteError: if a file exists and ``--force`` is not given.
     """
     if not options.force and not goes_to_standard_output(formats, options):
         write.refuse_to_overwrite(_paths(stem, formats, options))
@@ -67,14 +67,14 @@ def show(
     summary: Callable[[], RenderableType],
     options: argparse.Namespace,
 ) -> None:
-    """One document as it was asked for: a summary in the terminal, JSON on standard output, or files.
+    """Output one document: a summary in the terminal, JSON on standard output, or files.
 
     Args:
         stem: the name that the files share.
-        formats: those that were asked for; none for the summary.
-        render: gives the document in a format.
-        summary: gives what a terminal shows.
-        options: of the command.
+        formats: the requested formats; empty for the summary.
+        render: returns the document in a format.
+        summary: returns the summary for the terminal.
+        options: the command's options.
     """
     if not formats:
         Console().print(summary())
@@ -92,7 +92,7 @@ def _paths(stem: str, formats: Sequence[str], options: argparse.Namespace) -> li
 
 
 def print_array(documents: Sequence[Path]) -> None:
-    """Documents of JSON as one array on standard output, none of which is held."""
+    """Print JSON documents as one array; only one document at a time is in memory."""
     sys.stdout.write("[")
     for number, path in enumerate(documents):
         sys.stdout.write(",\n" if number else "\n")

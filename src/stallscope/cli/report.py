@@ -1,4 +1,4 @@
-"""Where a run's time goes, who causes it, and what fixing it gains."""
+"""Show where a run's time goes, which ranks cause it, and what fixing it saves."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rich.console import Console
 
 from stallscope.batch.baselines import baseline_units, named_baselines
 from stallscope.batch.batch import Batch
-from stallscope.batch.folder_lock import alone_in
+from stallscope.batch.folder_lock import lock_folder
 from stallscope.batch.since import parse_since
 from stallscope.batch.units import Unit, units_of
-from stallscope.batch.worker import Done
+from stallscope.batch.worker import ReportResult
 from stallscope.batch.workers import Workers
-from stallscope.collector.store.mirror import place_for_mirrors
+from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import UsageError
 from stallscope.reports import registry
-from stallscope.runs import near_store, store_of
+from stallscope.runs import local_source, store_of
 
 from . import github, mlflow_runs, output
 from .bars import watching
 from .engine import add_engine, add_scratch, reading_engine
-from .main import FAILED, FINE
+from .main import SUCCESS, print_failures
 from .report_settings import jobs_of, settings_of
 
-#: What ``--fail-if`` ends with where a condition held.
-HELD = 1
+#: The exit status if a condition of ``--fail-if`` held.
+CONDITION_HELD = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,68 +46,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         action="append",
         default=[],
-        help="the same job on synthetic data, to compare with; a second one is that on one rank",
+        help="the same job on synthetic data, to compare with; a second one is the same on one rank",
     )
     parser.add_argument(
         "--network-bandwidth",
         metavar="GB/S",
-        help="bus bandwidth that the network gives, as nccl-tests reports it",
+        help="bus bandwidth of the network, as nccl-tests reports it",
     )
     parser.add_argument(
         "--what-if",
         metavar="QUESTION",
         action="append",
         default=[],
-        help="bandwidth:4 (so many times as much) or ranks:64; may be given several times",
+        help="bandwidth:4 (four times the bandwidth) or ranks:64; may be given several times",
     )
     parser.add_argument(
         "--fail-if",
         metavar="CONDITION",
         action="append",
         default=[],
-        help="end with status 1 if this holds, such as 'input.excess>20%%'; may be given several times",
+        help="exit with status 1 if this holds, such as 'input.excess>20%%'; may be given several times",
     )
     parser.add_argument(
         "--since",
         metavar="WHEN",
-        help="only runs that began since: 2026-11-01, or 7d, or 12h ago",
+        help="only runs that started since: 2026-11-01, or 7d, or 12h ago",
     )
     parser.add_argument(
         "--jobs", metavar="N", help="parallel processes (default: the number of CPU cores)"
     )
     add_engine(parser)
     add_scratch(parser)
-    parser.add_argument(
-        "--anonymous", action="store_true", help="leave out names of hosts, and paths"
-    )
+    parser.add_argument("--anonymous", action="store_true", help="leave out host names and paths")
     mlflow_runs.add_arguments(parser)
     github.add_arguments(parser)
     output.add_arguments(parser, registry.names())
 
 
 def run(options: argparse.Namespace) -> int:
-    github.checked(options)
-    mlflow_runs.checked_target(options.to)
+    github.check(options)
+    mlflow_runs.check_target(options.to)
     since = None if options.since is None else parse_since(options.since, datetime.now(UTC))
     jobs_of(options, 1)
-    copies = tempfile.TemporaryDirectory(prefix="stallscope-")
-    with copies as scratch, place_for_mirrors() as mirrors:
+    scratch_folder = tempfile.TemporaryDirectory(prefix="stallscope-")
+    with scratch_folder as scratch, temporary_mirrors() as mirrors:
         settings = settings_of(options, Path(scratch))
-        named_runs = [near_store(source, mirrors) for source in options.runs]
-        baselines = baseline_units([near_store(one, mirrors) for one in options.baseline])
-        sources = [*named_runs, *mlflow_runs.picked(options)]
+        named_runs = [local_source(source, mirrors) for source in options.runs]
+        baselines = baseline_units([local_source(one, mirrors) for one in options.baseline])
+        sources = [*named_runs, *mlflow_runs.picked_runs(options)]
         if not sources:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; stallscope report --help"
             )
         named = (unit for source in sources for unit in units_of(source))
         units = list({unit.key: unit for unit in named}.values())
-        mlflow_runs.checked_count(options.to, len(units))
+        mlflow_runs.check_count(options.to, len(units))
         settings = settings.of(len(units))
-        alone = alone_in(settings.out) if settings.resumable else nullcontext()
+        lock = lock_folder(settings.out) if settings.resumable else nullcontext()
         jobs = jobs_of(options, len(units))
         reading = reading_engine(options.engine, options.scratch)
-        with alone, reading as reads, Workers(settings, jobs, reads) as workers:
+        with lock, reading as reads, Workers(settings, jobs, reads) as workers:
             batch = Batch(settings, workers, watching, options.force)
             stores = {store for store in map(store_of, named_runs) if store is not None}
             return _reported(batch, units, baselines, sorted(stores), since, options)
@@ -122,34 +120,33 @@ def _reported(
     options: argparse.Namespace,
 ) -> int:
     try:
-        named = named_baselines(batch.looked(baselines), baselines)
-        known = batch.look(units)
+        named = named_baselines(batch.identify_each(baselines), baselines)
+        known = batch.identify(units)
         done = batch.report(known, named, stores, since)
     except KeyboardInterrupt:
-        print(f"\nstallscope: {_stopped(batch)}", file=sys.stderr)
+        print(f"\nstallscope: {_interruption(batch)}", file=sys.stderr)
         raise
     if done or batch.settings.resumable or not batch.failed:
         _show(batch, done)
     if options.github_summary:
         github.append(_markdown(batch, done))
-    held = _said(batch, done, options)
-    for _, says in batch.failed:
-        print(f"stallscope: {says}", file=sys.stderr)
-    return FAILED if batch.failed else HELD if held else FINE
+    held = _print_notes(batch, done, options)
+    failed = print_failures(message for _, message in batch.failed)
+    return failed or (CONDITION_HELD if held else SUCCESS)
 
 
-def _show(batch: Batch, done: Sequence[Done]) -> None:
+def _show(batch: Batch, done: Sequence[ReportResult]) -> None:
     settings = batch.settings
     if settings.output == "terminal":
         console = Console()
         for one in done:
-            console.print(one.shown)
+            console.print(one.summary)
     elif settings.output == "json":
         output.print_array([one.document for one in done if one.document is not None])
     else:
         if batch.already:
             print(
-                f"stallscope: {batch.already} of {batch.wanted} are there already; --force makes them "
+                f"stallscope: {batch.already} of {batch.planned} are there already; --force writes them "
                 "again",
                 file=sys.stderr,
             )
@@ -157,38 +154,38 @@ def _show(batch: Batch, done: Sequence[Done]) -> None:
             print(path)
 
 
-def _markdown(batch: Batch, done: Sequence[Done]) -> str:
+def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     if batch.settings.many:
         return batch.markdown_index([one.line for one in done])
     return "".join(one.markdown for one in done)
 
 
-def _said(batch: Batch, done: Sequence[Done], options: argparse.Namespace) -> bool:
-    """Say what else there is to say; whether a condition held."""
+def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> bool:
+    """Print notes on the batch and its conditions; return whether a condition held."""
     if batch.undated:
         left_out = "1 run is" if batch.undated == 1 else f"{batch.undated} runs are"
         print(
-            f"stallscope: --since {options.since}: {left_out} left out: it is not known when they began",
+            f"stallscope: --since {options.since}: {left_out} left out, because their start is unknown",
             file=sys.stderr,
         )
-    if options.since is not None and not batch.wanted:
-        print(f"stallscope: --since {options.since}: no run began since", file=sys.stderr)
+    if options.since is not None and not batch.planned:
+        print(f"stallscope: --since {options.since}: no run has started since", file=sys.stderr)
     for one in done:
-        if one.said:
-            print(one.said, file=sys.stderr)
+        if one.message:
+            print(one.message, file=sys.stderr)
     held = False
     for name, outcome in batch.checked(done):
         if outcome.held is not False:
-            what = "held" if outcome.held else "cannot be told"
-            print(f"stallscope: --fail-if {what} in {name}: {outcome.says}", file=sys.stderr)
+            state = "held" if outcome.held else "is undecided"
+            print(f"stallscope: --fail-if {state} in {name}: {outcome.says}", file=sys.stderr)
         held = held or outcome.held is True
     return held
 
 
-def _stopped(batch: Batch) -> str:
+def _interruption(batch: Batch) -> str:
     if not batch.settings.resumable:
         return "stopped; nothing was reported"
-    if not batch.wanted:
-        return "stopped before anything was reported; the same command goes on"
-    there = batch.already + batch.made
-    return f"stopped: {there} of {batch.wanted} are there; the same command goes on from here"
+    if not batch.planned:
+        return "stopped before the first report; run the same command to continue"
+    written = batch.already + batch.written_now
+    return f"stopped: {written} of {batch.planned} are written; run the same command to continue"

@@ -1,4 +1,4 @@
-"""What ``report`` was asked for, checked before anything is read."""
+"""Check the options of ``report``, before anything is read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from stallscope.reports.base import ReportOptions
 
 from . import mlflow_runs, output
 
-# To start a process takes as long as some runs.
+# Starting a process takes as long as reporting some runs.
 _RUNS_PER_PROCESS = 8
 _MOST_JOBS = 1024
 
 
 def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
-    """
+    """Convert the options to the settings of a batch.
+
     Raises:
-        UsageError: if an option cannot be understood.
+        UsageError: if an option is invalid.
     """
     formats = output.formats_of(options, registry.names())
     as_json = output.goes_to_standard_output(formats, options)
@@ -50,7 +51,7 @@ def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
 
 
 def _bandwidth(text: str | None) -> float | None:
-    """GB/s of bus bandwidth; None where none was given."""
+    """Parse the bus bandwidth, GB/s."""
     if text is None:
         return None
     try:
@@ -65,7 +66,7 @@ def _bandwidth(text: str | None) -> float | None:
 
 
 def _questions(texts: Sequence[str]) -> list[str]:
-    """The questions, each once."""
+    """Check the questions; return each once."""
     for text in texts:
         try:
             parse(text)
@@ -75,7 +76,7 @@ def _questions(texts: Sequence[str]) -> list[str]:
 
 
 def _conditions(texts: Sequence[str]) -> list[str]:
-    """The conditions, each once."""
+    """Check the conditions; return each once."""
     for text in texts:
         try:
             conditions.parse(text)
@@ -85,22 +86,22 @@ def _conditions(texts: Sequence[str]) -> list[str]:
 
 
 def jobs_of(options: argparse.Namespace, count: int) -> int:
-    """How many processes work on so many runs.
+    """Return the number of processes for this many runs.
 
     Raises:
-        UsageError: if it was given and is not a number.
+        UsageError: if ``--jobs`` is not a number.
     """
     text = options.jobs
     if options.engine != "local":
-        return 1  # executors do the work; one driver tells them
+        return 1  # executors do the work; the driver is one process
     if text is None:
-        return min(_processors(), max(1, count // _RUNS_PER_PROCESS))
+        return min(_cpu_cores(), max(1, count // _RUNS_PER_PROCESS))
     if not text.isdecimal() or not 0 < int(text) <= _MOST_JOBS:
         raise UsageError(f"--jobs {text}: give a number of processes, for example 4")
     return min(int(text), max(1, count))
 
 
-def _processors() -> int:
+def _cpu_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -11,11 +11,11 @@ from rich.filesize import decimal
 
 from stallscope.catalogue.removing import Removable, removable, remove
 from stallscope.collector.address import where_is
-from stallscope.collector.store.mirror import Mirror, mirrored, place_for_mirrors
+from stallscope.collector.store.mirror import Mirror, open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.plain import plain
 
-from .main import FAILED, FINE
+from .main import FAILED, SUCCESS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,27 +26,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    with place_for_mirrors() as folder:
-        near = [_near(source, folder) for source in options.runs]
-        # All of them, before anything is removed: a mistake in one word removes nothing.
-        runs = {one.folder: one for one in map(removable, near)}
-        if not options.yes and not _agreed(list(runs.values())):
+    with temporary_mirrors() as folder:
+        local = [_local_run(source, folder) for source in options.runs]
+        # Check all of them before removing anything.
+        runs = {one.folder: one for one in map(removable, local)}
+        if not options.yes and not _confirmed(list(runs.values())):
             print("nothing was removed", file=sys.stderr)
             return FAILED
         for one in runs.values():
             _remove(one)
             print(f"{plain(where_is(one.folder))}: removed")
-    return FINE
+    return SUCCESS
 
 
-def _near(source: str, folder: Path) -> str:
-    """A RUN of a folder as it is, and one of a URL in the store's mirror."""
+def _local_run(source: str, folder: Path) -> str:
+    """Return a RUN of a folder unchanged; for a URL, the RUN in the store's mirror."""
     place, mark, run_id = source.partition("#")
     if "://" not in place:
         return source
-    found = mirrored(place, folder)
+    found = open_mirror(place, folder)
     if found is None:
-        raise NotFoundError(f"{source}: nothing is collected there")
+        raise NotFoundError(f"{source}: there are no collected runs")
     return f"{found}{mark}{run_id}"
 
 
@@ -58,8 +58,8 @@ def _remove(run: Removable) -> None:
         mirror.remove(run.folder.name)
 
 
-def _agreed(runs: Sequence[Removable]) -> bool:
-    """Ask the user at the terminal.
+def _confirmed(runs: Sequence[Removable]) -> bool:
+    """Ask the user to confirm the removal.
 
     Raises:
         UsageError: if there is no terminal.

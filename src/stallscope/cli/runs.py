@@ -27,15 +27,15 @@ from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
 from stallscope.text.ages import age
 
-from .main import FINE
+from .main import SUCCESS
 
-# A longer table is not readable; JSON has all runs.
+# More rows are hard to read; JSON lists all runs.
 _LINES = 50
-_CELLS = 10
+_BAR_CELLS = 10
 _COLUMNS = ("run", "ranks", "steps", "samples/s", "verdict", "step", "baseline", "size", "age")
-# From here on there is room between the columns.
+# A terminal of this width has space between the columns.
 _WIDE = 100
-# Each its own pattern, for terminals and eyes without these colours.
+# Each cause has its own pattern, for terminals and readers that cannot tell the colours apart.
 _BLOCKS = dict(zip(CAUSES, "█▓░▒", strict=True))
 _PLACES_SHOWN = 3
 
@@ -58,33 +58,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort",
         metavar="FIELD",
         default="age",
-        help="numbers and times from the largest and newest, words from A (age)",
+        help="numbers from the largest, times from the newest, text from A (age)",
     )
-    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument(
-        "--limit", metavar="N", type=int, help=f"so many runs ({_LINES}; with --json all)"
+        "--limit", metavar="N", type=int, help=f"at most this many runs ({_LINES}; with --json all)"
     )
-    parser.add_argument("--json", action="store_true", help="an array of objects")
+    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
 
 
 def run(options: argparse.Namespace) -> int:
     where = parse_where(options.where)
     limit = _limit(options.limit, options.json)
-    with _here(options.store) as store:
+    with _local_store(options.store) as store:
         return _run(options, store, where, limit)
 
 
 @contextmanager
-def _here(place: str) -> Iterator[Path]:
-    """The store's folder; of one at a URL, a mirror of it."""
+def _local_store(place: str) -> Iterator[Path]:
+    """Return the store's folder; for a URL, the folder of a local mirror."""
     if "://" not in place:
         yield Path(place)
         return
-    # What opens URLs takes longer to import than to list a folder.
-    from stallscope.collector.store.mirror import Mirror, place_for_mirrors
+    # Importing the URL libraries takes longer than listing a folder.
+    from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 
-    with place_for_mirrors() as folder:
-        mirror = Mirror.made(folder / "store", place)
+    with temporary_mirrors() as folder:
+        mirror = Mirror.create(folder / "store", place)
         mirror.update_all()
         yield mirror.folder
 
@@ -106,9 +106,9 @@ def _run(options: argparse.Namespace, store: Path, where: Filter, limit: int | N
     else:
         _print_table(entries, found, of_all)
     for problem in problems:
-        said = plain(problem).replace(str(store), where_is(store))
-        print(f"stallscope: {said}", file=sys.stderr)
-    return FINE
+        message = plain(problem).replace(str(store), where_is(store))
+        print(f"stallscope: {message}", file=sys.stderr)
+    return SUCCESS
 
 
 def _limit(given: int | None, is_json: bool) -> int | None:
@@ -177,7 +177,7 @@ def _document(store: Path, entry: Entry, baseline: Entry | None) -> dict[str, An
 
 
 def _texts(versions: object) -> dict[str, str]:
-    # Facts are whatever a log says they are.
+    # A log may record any value as its versions.
     items = versions.items() if isinstance(versions, Mapping) else ()
     return {str(name): str(value) for name, value in items}
 
@@ -190,14 +190,13 @@ def _print_table(entries: Sequence[Entry], found: Sequence[Entry | None], of_all
     gap = 2 if console.width >= _WIDE else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for title in _COLUMNS:
-        # Words give way where the terminal is narrow; a figure that is cut is another one.
-        gives_way = title in ("run", "verdict", "baseline")
-        in_words = gives_way or title == "step"
+        # In a narrow terminal text columns shrink; a truncated figure would be wrong.
+        shrinks = title in ("run", "verdict", "baseline")
         table.add_column(
             title,
-            justify="left" if in_words else "right",
-            no_wrap=not gives_way,
-            min_width=len(title) if gives_way else None,
+            justify="left" if shrinks or title == "step" else "right",
+            no_wrap=not shrinks,
+            min_width=len(title) if shrinks else None,
         )
     now = datetime.now(UTC)
     for entry, baseline in zip(entries, found, strict=True):
@@ -227,17 +226,17 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
 
 
 def _line(text: str) -> Text:
-    """Text from logs in one line; it is never markup."""
+    """Return text from logs as one line without markup."""
     return Text(plain(text), no_wrap=True, overflow="ellipsis")
 
 
 def _title(entry: Entry) -> str:
-    """The name and, for commands that take a run, its id."""
+    """Return the name and, for use in commands, the id."""
     return entry.id if entry.name == entry.id else f"{entry.name} #{entry.id}"
 
 
 def _verdict(entry: Entry) -> str:
-    """The kind as filters take it, with who is named; of a healthy run, that it is."""
+    """Return the verdict as filters take it, with the slow ranks; or "no fault"."""
     summary = entry.summary
     if summary.verdict is None:
         return "not analysed"
@@ -250,25 +249,25 @@ def _verdict(entry: Entry) -> str:
 
 
 def _bar(shares: Mapping[str, float]) -> Text:
-    """Where a step goes by cause, in as many cells of each kind as its share earns."""
+    """Draw the share of each cause in a step as a bar."""
     if not shares:
         return Text()
-    lengths = _apportioned([max(shares.get(name, 0.0), 0.0) for name in CAUSES])
+    lengths = _apportion([max(shares.get(name, 0.0), 0.0) for name in CAUSES])
     bar = Text()
     for name, length in zip(CAUSES, lengths, strict=True):
         bar.append(_BLOCKS[name] * length, style=COLOURS[name].light)
     return bar
 
 
-def _apportioned(shares: Sequence[float]) -> list[int]:
-    """Whole cells, always as many in all: the largest remainders are rounded up."""
+def _apportion(shares: Sequence[float]) -> list[int]:
+    """Distribute a fixed number of cells by share: round up the largest remainders."""
     whole = sum(shares)
     if not whole:
         return [0] * len(shares)
-    exact = [share / whole * _CELLS for share in shares]
+    exact = [share / whole * _BAR_CELLS for share in shares]
     lengths = [int(length) for length in exact]
     rest = sorted(range(len(exact)), key=lambda index: lengths[index] - exact[index])
-    for index in rest[: _CELLS - sum(lengths)]:
+    for index in rest[: _BAR_CELLS - sum(lengths)]:
         lengths[index] += 1
     return lengths
 

@@ -1,9 +1,8 @@
-"""How a job scales over numbers of ranks, and where efficiency is lost."""
+"""Show how a job scales over numbers of ranks, and where efficiency is lost."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import UTC, datetime
 
 from stallscope.analysis import analyse
@@ -13,7 +12,7 @@ from stallscope.reports.scaling import render
 from stallscope.reports.scaling.terminal import scaling_summary
 
 from . import output
-from .main import FAILED, FINE
+from .main import print_failures
 from .opening import open_all, with_progress
 
 _STEM = "scaling"
@@ -24,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="runs of one job or several, on different numbers of ranks; repeats are welcome",
+        help="runs of one or more jobs, on different numbers of ranks; repeats narrow the intervals",
     )
     output.add_arguments(parser)
 
@@ -45,6 +44,4 @@ def run(options: argparse.Namespace) -> int:
             lambda: scaling_summary(series),
             options,
         )
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else FINE
+    return print_failures(failures)

@@ -1,10 +1,9 @@
-"""Which of Horovod's settings to fix: from autotune logs, Timelines and step logs."""
+"""Recommend Horovod settings, from autotune logs, Timelines and step logs."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,24 +27,24 @@ from stallscope.runs import open_runs
 
 from . import output
 from .bars import watching
-from .main import FAILED, FINE
+from .main import print_failures
 from .opening import with_progress
 
 _STEM = "tune"
 _FORMATS = tuple(FORMATS)
 _SUFFIXES = (".csv", ".json", ".log", ".txt", ".gz", ".bz2", ".xz", ".zst", ".lz4")
 _STEP_LOGS = ".steps.csv"
-# The first folder of a pattern that is none by itself.
+# The first folder name of a pattern that contains a wildcard.
 _MAGIC = re.compile(r"[^/]*[*?\[]")
-# Timelines have gigabytes; from far away, asking takes longer than what is asked for.
-_ASKED_BYTES = 8 << 20
+# Timelines have gigabytes: read remote ones in large requests, because each request has latency.
+_REQUEST_BYTES = 8 << 20
 
 
 @dataclass
 class _Found:
-    """What is at the paths."""
+    """The autotune logs, Timelines and runs at the paths."""
 
-    #: Where files are that were read already: they may be named twice.
+    #: Paths of the files that were read: the user may name a file twice.
     read: set[str] = field(default_factory=set)
     autotunes: list[AutotuneFile] = field(default_factory=list)
     timelines: list[TimelineFile] = field(default_factory=list)
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         except StallscopeError as error:
             failures.append(str(error))
     if found.autotunes or found.timelines:
-        analyses = [analyse(one) for one in with_progress(_different(found.runs), "analysing")]
+        analyses = [analyse(one) for one in with_progress(_distinct(found.runs), "analysing")]
         tuning = tune(found.autotunes, found.timelines, analyses)
         made = ReportOptions(generated_at=datetime.now(UTC))
         output.show(
@@ -84,63 +83,61 @@ def run(options: argparse.Namespace) -> int:
         )
     elif found.runs:
         failures.append(
-            "there are step logs here, and neither an autotune log nor a Timeline: train some thousand "
+            "there are step logs, but neither an autotune log nor a Timeline: train a few thousand "
             "steps with HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv"
         )
-    for failure in failures:
-        print(f"stallscope: {failure}", file=sys.stderr)
-    return FAILED if failures else FINE
+    return print_failures(failures)
 
 
 def _look(place: str, found: _Found, read_as: str | None) -> None:
-    """Whatever is there.
+    """Add what is at the place to ``found``.
 
     Raises:
-        StallscopeError: if nothing is, or what is there cannot be read.
+        StallscopeError: if nothing is there, or it cannot be read.
     """
-    taken = _taken(place, found)
-    if taken and _is_file(place, taken):
+    read = _tuning_files(place, found)
+    if read and _is_file(place, read):
         return
     try:
         found.runs += open_runs(place, read_as=read_as, watching=watching)
     except NotFoundError:
-        if not taken:
+        if not read:
             raise
 
 
-def _taken(place: str, found: _Found) -> list[SourceFile]:
-    """The autotune logs and Timelines at a place."""
+def _tuning_files(place: str, found: _Found) -> list[SourceFile]:
+    """Read the autotune logs and Timelines at a place; return their files."""
     try:
         source = open_source(place)
         files = source.files()
     except StallscopeError:
-        return []  # reported where it is opened as a run
+        return []  # opening it as a run reports the error
     if not _is_file(place, files):
         files = [file for file in files if _may_be_one(file.name)]
-    taken = []
-    with watching("looking", len(files)) as watch:
+    read = []
+    with watching("searching", len(files)) as watch:
         for done, file in enumerate(files):
             watch(done)
-            name = _named(source, place, file)
+            name = _name_of(source, place, file)
             where = str(Path(file.where).resolve()) if source.local else name
-            if where in found.read or _take(file, name, found):
+            if where in found.read or _read_tuning_file(file, name, found):
                 found.read.add(where)
-                taken.append(file)
-    return taken
+                read.append(file)
+    return read
 
 
-def _take(file: SourceFile, name: str, found: _Found) -> bool:
-    """Whether it is an autotune log or a Timeline; then it is read."""
+def _read_tuning_file(file: SourceFile, name: str, found: _Found) -> bool:
+    """Read the file if it is an autotune log or a Timeline; return whether it is one."""
     try:
         head = beginning(file, HEAD_BYTES)
     except StallscopeError:
-        return False  # reported where it is read as something else
+        return False  # reading it as a run reports the error
     if is_autotune_log(head):
         found.autotunes.append(
             AutotuneFile(name, parse_autotune(name, beginning(file, MOST_BYTES)))
         )
     elif is_timeline(head):
-        timeline = timeline_reader(name, opened(file, _ASKED_BYTES))
+        timeline = timeline_reader(name, opened(file, _REQUEST_BYTES))
         found.timelines.append(TimelineFile(name, tensors(timeline)))
     else:
         return False
@@ -148,7 +145,7 @@ def _take(file: SourceFile, name: str, found: _Found) -> bool:
 
 
 def _is_file(place: str, files: Sequence[SourceFile]) -> bool:
-    """Whether a place is one file, and no folder with one in it."""
+    """Whether a place is a file, not a folder with one file in it."""
     name = PurePosixPath(place.partition("?")[0]).name
     return len(files) == 1 and files[0].name == name and not Path(place).is_dir()
 
@@ -158,15 +155,15 @@ def _may_be_one(name: str) -> bool:
     return path.suffix in _SUFFIXES and not path.name.endswith(_STEP_LOGS)
 
 
-def _named(source: Source, place: str, file: SourceFile) -> str:
+def _name_of(source: Source, place: str, file: SourceFile) -> str:
     """Return a file's path relative to the current folder."""
     if source.local:
         path = Path(place)
         return str(path / file.name if path.is_dir() else path if path.is_file() else file.where)
-    # Of what a pattern matches, the place is the pattern.
+    # For a pattern, the place is the pattern itself.
     return f"{_MAGIC.split(file.where)[0]}{file.name}" if has_magic(file.where) else file.where
 
 
-def _different(runs: Sequence[Run]) -> list[Run]:
-    """Each run once, also where a folder and a log in it were both named."""
+def _distinct(runs: Sequence[Run]) -> list[Run]:
+    """Return each run once, even if the user named a folder and a log in it."""
     return list({one.id: one for one in runs}.values())

@@ -1,4 +1,4 @@
-"""Check that collected runs are as they were collected: every file against its checksum."""
+"""Check every file of collected runs against its checksum."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from stallscope.catalogue.checking import Checked, bytes_of, check_run, check_store
+from stallscope.catalogue.checking import CheckResult, bytes_of, check_run, check_store
 from stallscope.catalogue.index import folders_of, is_store
 from stallscope.collector.store.layout import MANIFEST, BytesRead
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.plain import plain
 
-from .main import FAILED, FINE
+from .main import FAILED, SUCCESS
 
-# What is done sooner needs no progress bar.
+# The progress bar appears after this time.
 _PATIENCE_SECONDS = 2.0
 
 
@@ -46,19 +46,19 @@ def run(options: argparse.Namespace) -> int:
         if not (place / MANIFEST).exists() and not is_store(place):
             raise NotFoundError(f"{place}: neither a store nor a collected run")
     damaged = False
-    with _progress(sum(map(_bytes_at, options.places))) as told:
-        for checked in _checked(options.places, told):
+    with _progress(sum(map(_bytes_at, options.places))) as advance:
+        for checked in _checked(options.places, advance):
             damaged |= bool(checked.damage)
-            _say(checked)
-    return FAILED if damaged else FINE
+            _print_checked(checked)
+    return FAILED if damaged else SUCCESS
 
 
-def _checked(places: Iterable[Path], told: BytesRead) -> Iterator[Checked]:
+def _checked(places: Iterable[Path], advance: BytesRead) -> Iterator[CheckResult]:
     for place in places:
         if (place / MANIFEST).exists():
-            yield check_run(place, told)
+            yield check_run(place, advance)
         else:
-            yield from check_store(place, told)
+            yield from check_store(place, advance)
 
 
 def _bytes_at(place: Path) -> int:
@@ -67,7 +67,7 @@ def _bytes_at(place: Path) -> int:
     return sum(bytes_of(place / name) for name in folders_of(place))
 
 
-def _say(checked: Checked) -> None:
+def _print_checked(checked: CheckResult) -> None:
     where = plain(checked.where)
     for sentence in checked.damage:
         print(f"{where}: damaged: {plain(sentence)}")
@@ -79,7 +79,7 @@ def _say(checked: Checked) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[BytesRead]:
-    """A bar on a terminal's standard error, once it takes a while."""
+    """Show a bar on a terminal's standard error, after two seconds."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None
@@ -89,19 +89,19 @@ def _progress(total: int) -> Iterator[BytesRead]:
         *columns,
         console=console,
         transient=True,
-        # What goes into a pipe is not the bar's.
+        # Output into a pipe must not pass through the bar.
         redirect_stdout=sys.stdout.isatty(),
     )
     task = bar.add_task("", total=total)
-    began = time.monotonic()
+    start = time.monotonic()
 
-    def told(new: int) -> None:
-        if not bar.live.is_started and time.monotonic() - began > _PATIENCE_SECONDS:
+    def advance(new: int) -> None:
+        if not bar.live.is_started and time.monotonic() - start > _PATIENCE_SECONDS:
             bar.start()
         bar.advance(task, new)
 
     try:
-        yield told
+        yield advance
     finally:
         if bar.live.is_started:
             bar.stop()

@@ -11,7 +11,7 @@ from pathlib import Path
 from stallscope import __version__
 from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import Summary
-from stallscope.collector.mlflow.client import MlflowRun, sentences
+from stallscope.collector.mlflow.client import MlflowRun, convert_errors
 from stallscope.collector.sources.chunk_names import FOLDER
 
 #: The name of the HTML report among the artifacts.
@@ -45,7 +45,7 @@ def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None
     now = round(time.time() * 1000)
     figures = {name: value for name, value in metrics(analysis).items() if math.isfinite(value)}
     words = tags(analysis) | ({"report": f"{FOLDER}/{REPORT}"} if report is not None else {})
-    with sentences(run.where):
+    with convert_errors(run.where):
         run.client.log_batch(
             run_id,
             metrics=[Metric(PREFIX + name, value, now, 0) for name, value in figures.items()],

@@ -1,1 +1,1 @@
-"""Reading and analysing on a cluster: Spark moves what one machine computes."""
+"""Read and analyse runs on a Spark cluster, with the code of one machine."""

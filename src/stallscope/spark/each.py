@@ -1,4 +1,4 @@
-"""The one thing that Spark does here: a function for every task, on executors, as Arrow batches."""
+"""Run a function for every task on executors; results return as Arrow batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .storage import is_url
 R = TypeVar("R")
 
 _SCHEMA = "task long, found binary"
-_OURS = re.compile(r"stallscope\.errors\.(\w+): (.+)")
+_OWN_ERROR = re.compile(r"stallscope\.errors\.(\w+): (.+)")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-# An executor's Python: what it has no room for or cannot reach, unlike a defect.
+# Errors of an executor's Python about memory, disks or files, unlike defects.
 _TRACEBACK = "Traceback (most recent call last)"
-_LACKS = re.compile(
+_RESOURCE_ERROR = re.compile(
     r"^(?:[\w.]+\.)?(\w*MemoryError|OSError|FileNotFoundError|PermissionError)(?:: (.+))?$", re.M
 )
-# Spark's Java, below what calls it.
+# The cause of an error in Spark's Java stack trace.
 _REASON = re.compile(r"^(?:: |Caused by: )?(?:[\w$]+\.)+\w*(?:Exception|Error): (.+)$", re.M)
 _NEEDED = (
     "executors need the driver's Python version with stallscope, numpy and pyarrow: install them on "
@@ -34,49 +34,49 @@ _NEEDED = (
 
 
 def each(spark: Any, function: Callable[..., R], tasks: Sequence[Any], *shared: Any) -> list[R]:
-    """What a function gives for every task, in the order of the tasks, in which they also begin.
+    """Run a function for every task; return the results in the order of the tasks.
 
-    A task may run more than once, where an executor is lost or is slow; one result of each counts.
+    A task may run more than once if an executor is lost or slow; one result of each task counts.
 
     Args:
         spark: the session.
-        function: of a module; what it gives is small, for all of it comes to the driver.
-        tasks: what it is called with, once each.
-        shared: what it is given besides, the same for all.
+        function: a function of a module; its results must be small, because the driver gets all of them.
+        tasks: the first argument of each call.
+        shared: further arguments, the same for all calls.
 
     Raises:
-        StallscopeError: if a task has raised one, executors lack what it needs, or Spark gave up.
+        StallscopeError: if a task has raised one, executors lack a package, or Spark failed.
     """
     if not tasks:
         return []
     from pyspark import cloudpickle
 
     dumps: Callable[[Any], bytes] = cloudpickle.dumps
-    packed, all_the_same = [dumps(task) for task in tasks], dumps(shared)
+    packed, packed_shared = [dumps(task) for task in tasks], dumps(shared)
     version = __version__
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from .each import done
+        from .each import run_task
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield done(number, function, packed[number], all_the_same, version)
+                yield run_task(number, function, packed[number], packed_shared, version)
 
     try:
         rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, _SCHEMA)
         found = {row["task"]: row["found"] for row in rows.collect()}
-    except Exception as error:  # pyspark's and py4j's, which differ from version to version
-        raise meant(error) from error
+    except Exception as error:  # the errors of pyspark and py4j differ between versions
+        raise translate_error(error) from error
     return [pickle.loads(found[number]) for number in range(len(tasks))]
 
 
-def done(
+def run_task(
     number: int, function: Callable[..., Any], packed: bytes, shared: bytes, version: str
 ) -> pa.RecordBatch:
-    """One task, on an executor."""
+    """Run one task, on an executor."""
     if version != __version__:
         raise errors.UsageError(
-            f"the driver has stallscope {version}, and an executor {__version__}: install the same one"
+            f"the driver has stallscope {version}, and an executor {__version__}: install one version"
         )
     result = function(pickle.loads(packed), *pickle.loads(shared))
     found = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
@@ -85,10 +85,10 @@ def done(
 
 
 def check_shared(folder: str) -> None:
-    """On an executor: see that it has a folder that the driver has made; a URL shows itself.
+    """Check that an executor has the folder that the driver has created; URLs need no check.
 
     Raises:
-        UnwritableError: if it has not.
+        UnwritableError: if it does not.
     """
     if not is_url(folder) and not Path(folder).is_dir():
         raise errors.UnwritableError(
@@ -97,36 +97,42 @@ def check_shared(folder: str) -> None:
         )
 
 
-def meant(error: Exception) -> Exception:
-    """What a failed job of Spark's means: the sentence that an executor has said, where it did.
+def translate_error(error: Exception) -> Exception:
+    """Convert the error of a failed Spark job to the error that an executor has raised.
 
     Returns:
-        A StallscopeError; the error itself where it is a defect of what tasks do.
+        A StallscopeError; the error itself if it is a defect of a task.
     """
-    said = str(error)
-    ours = _OURS.search(said)
-    kind = None if ours is None else getattr(errors, ours[1], None)
-    if ours is not None and isinstance(kind, type) and issubclass(kind, errors.StallscopeError):
+    text = str(error)
+    own_error = _OWN_ERROR.search(text)
+    kind = None if own_error is None else getattr(errors, own_error[1], None)
+    if (
+        own_error is not None
+        and isinstance(kind, type)
+        and issubclass(kind, errors.StallscopeError)
+    ):
         return (
-            errors.UnreadableError(ours[2]) if kind is errors.MissingExtraError else kind(ours[2])
+            errors.UnreadableError(own_error[2])
+            if kind is errors.MissingExtraError
+            else kind(own_error[2])
         )
-    missing = _MISSING.search(said)
+    missing = _MISSING.search(text)
     if missing is not None:
         return errors.UsageError(f"an executor of Spark has no module {missing[1]!r}; {_NEEDED}")
-    if "PYTHON_VERSION_MISMATCH" in said or "different version" in said:
+    if "PYTHON_VERSION_MISMATCH" in text or "different version" in text:
         return errors.UsageError(f"executors have another Python than the driver; {_NEEDED}")
-    lacks = _LACKS.search(said)
-    if lacks is not None:
-        return _gave_up(": ".join(filter(None, lacks.groups())))
-    if _TRACEBACK in said:
+    resource_error = _RESOURCE_ERROR.search(text)
+    if resource_error is not None:
+        return _spark_error(": ".join(filter(None, resource_error.groups())))
+    if _TRACEBACK in text:
         return error
-    reason = _REASON.search(said)
-    first = (said.strip().splitlines() or [type(error).__name__])[0]
-    return _gave_up(first if reason is None else reason[1])
+    reason = _REASON.search(text)
+    first = (text.strip().splitlines() or [type(error).__name__])[0]
+    return _spark_error(first if reason is None else reason[1])
 
 
-def _gave_up(reason: str) -> errors.UnreadableError:
+def _spark_error(reason: str) -> errors.UnreadableError:
     return errors.UnreadableError(
-        f"Spark gave up: {reason.strip().rstrip('.')}; look into its log, give driver or executors more "
-        "memory or disk if that is what they lacked, and run the same command again"
+        f"Spark failed: {reason.strip().rstrip('.')}; read its log, give driver or executors more "
+        "memory or disk if they need it, and run the same command again"
     )

@@ -1,4 +1,4 @@
-"""Logs that executors read: rows stay on the storage that all see, what is told of them comes back."""
+"""Read logs on executors: rows stay on shared storage, and their metadata returns to the driver."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from .each import check_shared, each
 from .storage import new_file
 
 _ROWS_SCHEMA = pa.schema(list(STEPS_SCHEMA)[1:])
-# Spark takes some hundredths of a second for a task, and a parser a second for this.
+# A parser takes a second for this; Spark takes some hundredths of a second per task.
 _BYTES_PER_TASK = 64 << 20
 _FILES_PER_TASK = 64
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """The rows of one log in files that all machines see."""
+    """The rows of one log in shared files."""
 
     paths: tuple[str, ...]
     rows: int
-    #: When the last step ended, and the range of its steps; None where it has none.
+    #: The end of the last step, and the range of steps; None without steps.
     end: int | None = None
     steps: tuple[int, int] | None = None
-    #: Which log of these files it is, where they have several.
+    #: The number of the log, if the files have several.
     log: int | None = None
 
 
 @dataclass(frozen=True)
-class Away(Parsed):
-    """A log whose rows are elsewhere: ``steps`` has one that stands for them (see ``stand_in``)."""
+class RemoteLog(Parsed):
+    """A log with rows on shared storage: ``steps`` has one row for all of them (see ``stand_in``)."""
 
     fragment: Fragment = field(default=Fragment((), 0))
 
@@ -57,74 +57,76 @@ class Away(Parsed):
 
 
 def stand_in(fragments: Sequence[tuple[int, Fragment]]) -> pa.Table:
-    """One row for each fragment's rows, as a table of steps: it goes through grouping and merging as
-    they would, and tells afterwards which log has become which. ``step`` is the fragment's number.
+    """Return a table of steps with one row per fragment; ``step`` is the fragment's number.
+
+    Grouping and merging treat it like the fragment's rows, and it shows the log's new number afterwards.
     """
-    filled = [(number, one) for number, one in fragments if one.rows]
+    with_rows = [(number, one) for number, one in fragments if one.rows]
     columns = {
-        "step": [number for number, _ in filled],
-        "end": [one.end for _, one in filled],
-        "rank": [0] * len(filled),
-        "generation": [0] * len(filled),
+        "step": [number for number, _ in with_rows],
+        "end": [one.end for _, one in with_rows],
+        "rank": [0] * len(with_rows),
+        "generation": [0] * len(with_rows),
     }
-    nothing = [None] * len(filled)
-    return pa.table({name: columns.get(name, nothing) for name in _ROWS_SCHEMA.names}, _ROWS_SCHEMA)
+    empty = [None] * len(with_rows)
+    return pa.table({name: columns.get(name, empty) for name in _ROWS_SCHEMA.names}, _ROWS_SCHEMA)
 
 
 @dataclass
-class FarReads:
+class RemoteReader:
     """Reads files on executors.
 
     Args:
         spark: the session.
-        read_as: the parser that is to read every file, if one is.
-        folder: where rows are put until they are arranged, or a URL; driver and executors see it.
+        read_as: the parser for every file, if the user names one.
+        folder: a shared folder or a URL for rows until they are arranged.
     """
 
     spark: Any
     read_as: str | None
     folder: str
-    #: By number.
+    #: The fragments by number.
     fragments: list[Fragment] = field(default_factory=list)
-    _printed: list[_Looked] = field(default_factory=list)
+    _printed: list[_FileResult] = field(default_factory=list)
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
-        shipped = [_shipped(file, local) for file in files]
+        portable = [_portable(file, local) for file in files]
         tasks = [
-            _Task(chosen, [shipped[number] for number in chosen], self.read_as, self.folder)
-            for chosen in _tasks(files)
+            _Task(numbers, [portable[number] for number in numbers], self.read_as, self.folder)
+            for numbers in _tasks(files)
         ]
         found = {number: one for task in each(self.spark, _read, tasks) for number, one in task}
         for number in range(len(files)):
-            looked = found[number]
-            reading.add(self._numbered(looked.reading))
-            if looked.coarse:
-                self._printed.append(replace(looked, file=shipped[number]))
+            result = found[number]
+            reading.add(self._number_all(result.reading))
+            if result.coarse:
+                self._printed.append(replace(result, file=portable[number]))
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
-        """The step logs whose records were found; those whose records may lie in the same files are
-        put together by one task.
+        """Return the step logs of the records that were found.
+
+        One task assembles logs with records in the same files.
         """
-        tasks = [_Task([0], files, None, self.folder) for files in _together(self._printed)]
-        found = [self._numbered(one) for one in each(self.spark, _read_records, tasks)]
+        tasks = [_Task([0], files, None, self.folder) for files in _groups(self._printed)]
+        found = [self._number_all(one) for one in each(self.spark, _read_records, tasks)]
         for one in found:
             reading.problems += one.problems
             reading.failures += one.failures
         return [parsed for one in found for parsed in one.parsed]
 
-    def _numbered(self, reading: Reading) -> Reading:
+    def _number_all(self, reading: Reading) -> Reading:
         reading.parsed = [self._number(one) for one in reading.parsed]
         return reading
 
     def _number(self, one: Parsed) -> Parsed:
-        assert isinstance(one, Away)
+        assert isinstance(one, RemoteLog)
         self.fragments.append(one.fragment)
         return replace(one, steps=stand_in([(len(self.fragments) - 1, one.fragment)]))
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Some files that one task reads, with their numbers."""
+    """The files of one task, with their numbers."""
 
     numbers: list[int]
     files: list[SourceFile]
@@ -133,21 +135,21 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """What was found in one file."""
+class _FileResult:
+    """The result of reading one file."""
 
     reading: Reading
-    #: Whether it is no log of steps, so that it was looked through for records of such logs.
+    #: Whether the file is not a step log, so that it was searched for records of step logs.
     coarse: bool
-    #: The logs whose records were found.
+    #: The logs with records in the file.
     records: frozenset[tuple[str, str]]
     file: SourceFile | None = None
 
 
-def _shipped(file: SourceFile, local: bool) -> SourceFile:
-    """A file that executors can read: those of a folder that all see need nothing that opens places."""
+def _portable(file: SourceFile, local: bool) -> SourceFile:
+    """Return a file that executors can read; for shared folders, without importing sources."""
     if local and Path(file.where).is_file():
-        return replace(file, reads=partial(_bytes_of, file.where))
+        return replace(file, read_range=partial(_bytes_of, file.where))
     return file
 
 
@@ -158,7 +160,7 @@ def _bytes_of(path: str, start: int, end: int | None) -> bytes:
 
 
 def _tasks(files: Sequence[SourceFile]) -> Iterator[list[int]]:
-    """Which files each task reads: large ones first, so that they are not last."""
+    """Distribute files to tasks, large ones first, so that they do not finish last."""
     task: list[int] = []
     size = 0
     for number in sorted(range(len(files)), key=lambda number: -files[number].size):
@@ -171,27 +173,27 @@ def _tasks(files: Sequence[SourceFile]) -> Iterator[list[int]]:
         yield task
 
 
-def _together(printed: Sequence[_Looked]) -> list[list[SourceFile]]:
-    """Files with records that have to be put together: rolled ones of a folder, and those of one log."""
+def _groups(printed: Sequence[_FileResult]) -> list[list[SourceFile]]:
+    """Group files with records of the same logs: rotated files of a folder, and files of one log."""
     group_of: dict[str, set[str]] = {}
     for log_folders in _folders_of_logs(printed).values():
-        # Folders that were joined before are joined with these.
-        joined = set().union(*(group_of.get(folder, {folder}) for folder in log_folders))
-        group_of.update(dict.fromkeys(joined, joined))
+        # Merge with folders of earlier groups.
+        merged_folders = set().union(*(group_of.get(folder, {folder}) for folder in log_folders))
+        group_of.update(dict.fromkeys(merged_folders, merged_folders))
     groups: dict[int, list[SourceFile]] = defaultdict(list)
-    for looked in printed:
-        assert looked.file is not None
-        if _folder(looked.file) in group_of:
-            groups[id(group_of[_folder(looked.file)])].append(looked.file)
+    for result in printed:
+        assert result.file is not None
+        if _folder(result.file) in group_of:
+            groups[id(group_of[_folder(result.file)])].append(result.file)
     return list(groups.values())
 
 
-def _folders_of_logs(printed: Iterable[_Looked]) -> dict[tuple[str, str], set[str]]:
+def _folders_of_logs(printed: Iterable[_FileResult]) -> dict[tuple[str, str], set[str]]:
     folders: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for looked in printed:
-        assert looked.file is not None
-        for log in looked.records:
-            folders[log].add(_folder(looked.file))
+    for result in printed:
+        assert result.file is not None
+        for log in result.records:
+            folders[log].add(_folder(result.file))
     return folders
 
 
@@ -199,52 +201,54 @@ def _folder(file: SourceFile) -> str:
     return file.name.rpartition("/")[0]
 
 
-def _read(task: _Task) -> list[tuple[int, _Looked]]:
-    """On an executor: the logs in some files."""
+def _read(task: _Task) -> list[tuple[int, _FileResult]]:
+    """Read the logs in some files, on an executor."""
     check_shared(task.folder)
     return [
-        (number, _looked_into(file, task))
+        (number, _read_file(file, task))
         for number, file in zip(task.numbers, task.files, strict=True)
     ]
 
 
-def _looked_into(file: SourceFile, task: _Task) -> _Looked:
+def _read_file(file: SourceFile, task: _Task) -> _FileResult:
     reading = Reading(by_name(task.read_as) if task.read_as else None)
     records: set[tuple[str, str]] = set()
     try:
         whole = unpacked_whole(file.where, file.read())
         parsed = reading.ahead(file.name, whole.data)
-        taken = reading.take(file.name, file.where, whole.data, parsed)
+        outcome = reading.take(file.name, file.where, whole.data, parsed)
         if whole.broke_off:
             reading.broke_off(file.name)
-        if taken.kind == "records":
-            # Also where none of them is whole: the rest is in another file of the folder.
+        if outcome.kind == "records":
+            # A record may be incomplete, with the rest in another file of the folder.
             records = {*reading.records.pieces, ("", _folder(file))}
     except (UnreadableError, NotFoundError) as error:
         reading.failed(file.name, error)
-    return _Looked(_small(reading, task.folder), reading.records.looked, frozenset(records))
+    return _FileResult(
+        _without_rows(reading, task.folder), reading.records.looked, frozenset(records)
+    )
 
 
 def _read_records(task: _Task) -> Reading:
-    """On an executor: the logs whose records are in some files."""
+    """Assemble the logs of the records in some files, on an executor."""
     check_shared(task.folder)
     reading = Reading()
     for file in task.files:
         reading.records.add(file.name, in_utf8(unpacked(file.where, file.read())))
     reading.parsed = reading.records_logs()
-    return _small(reading, task.folder)
+    return _without_rows(reading, task.folder)
 
 
-def _small(reading: Reading, folder: str) -> Reading:
-    """What was read without the rows of logs, which are put away."""
-    small = Reading()
-    small.add(reading)
-    small.parsed = [_put_away(one, folder) for one in reading.parsed]
-    return small
+def _without_rows(reading: Reading, folder: str) -> Reading:
+    """Store the rows of logs, and return the reading without them."""
+    copy = Reading()
+    copy.add(reading)
+    copy.parsed = [_store_rows(one, folder) for one in reading.parsed]
+    return copy
 
 
-def _put_away(one: Parsed, folder: str) -> Away:
-    """Write a log's rows under a name that no other attempt of the task uses."""
+def _store_rows(one: Parsed, folder: str) -> RemoteLog:
+    """Write a log's rows into a file with a unique name."""
     rows = one.steps.num_rows
     path = f"{folder}/{uuid.uuid4().hex}.parquet"
     fragment = Fragment((), 0)
@@ -254,5 +258,5 @@ def _put_away(one: Parsed, folder: str) -> Away:
         low_high = pc.min_max(one.steps["step"]).as_py()
         end = pc.max(one.steps["end"]).as_py()
         fragment = Fragment((path,), rows, end, (low_high["min"], low_high["max"]))
-    nothing = _ROWS_SCHEMA.empty_table()
-    return Away(one.log, one.run_id, nothing, one.intervals, one.problems, fragment=fragment)
+    empty = _ROWS_SCHEMA.empty_table()
+    return RemoteLog(one.log, one.run_id, empty, one.intervals, one.problems, fragment=fragment)

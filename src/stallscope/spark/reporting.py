@@ -1,4 +1,4 @@
-"""Runs whose steps stay on the storage that all see: executors look at them."""
+"""Open runs for reports on a cluster: steps stay on shared storage, and executors read them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from stallscope.collector.store.loading import load_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.runs import chosen
+from stallscope.runs import choose_run
 
-from .arranging import FarSteps, steps_of
+from .arranging import RemoteSteps, steps_of
 from .cells import Cluster
-from .parsing import FarReads
+from .parsing import RemoteReader
 from .scratch import keep, scratch_at
 from .storage import is_url, metadata_of, remove
 from .table import SparkTable
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A run, and the files that have its rows; none where they are here."""
+class _RunFiles:
+    """A run and the files with its rows; no files if the driver has the rows."""
 
     run: Run
     files: tuple[str, ...] = ()
@@ -40,107 +40,108 @@ class _Held:
 
 
 @dataclass
-class FarRuns:
+class RemoteRuns:
     """Opens runs for executors.
 
     Args:
         spark: the session.
-        scratch: where executors may write until reports are there, a folder that all machines share or a
-            URL; None: beside the runs.
+        scratch: a shared folder or a URL for temporary files of executors; None: next to the runs.
     """
 
     spark: Any
     scratch: str | None = None
-    #: Of runs that are still in use, with what removes their cells.
-    _held: weakref.WeakKeyDictionary[Cluster, Callable[[], object]] = field(
+    #: The clusters of runs in use, with the functions that remove their cells.
+    _clusters: weakref.WeakKeyDictionary[Cluster, Callable[[], object]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
-    #: By place, what was parsed of logs, and where the rows of those are.
-    _parsed: dict[str, _Held] = field(default_factory=dict)
-    _rows: list[str] = field(default_factory=list)
+    #: Parsed logs by place, and the folders with their rows.
+    _parsed: dict[str, _RunFiles] = field(default_factory=dict)
+    _row_folders: list[str] = field(default_factory=list)
 
-    def look(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
-        """A run with its facts, and where it is read: copies would be where no executor sees them."""
+    def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
+        """Return a run with its facts, and its place: executors cannot see local copies."""
         return (unit.head(read_as) if unit.collected else self._logs(unit, read_as).run), unit
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        """A run with a table that is elsewhere. Logs are parsed first, once.
+        """Return a run with a remote table; parse logs once.
 
         Raises:
-            NotFoundError, UnreadableError: as ``Unit.read``.
-            UsageError: if no place for executors to write is named or known.
-            UnwritableError: if nothing can be written there.
+            NotFoundError, UnreadableError: see ``Unit.read``.
+            UsageError: if there is no place for temporary files of executors.
+            UnwritableError: if that place cannot be written.
         """
-        held = _collected(unit) if unit.collected else self._logs(unit, read_as)
-        if not held.files:
-            return held.run
+        files_of_run = _collected(unit) if unit.collected else self._logs(unit, read_as)
+        if not files_of_run.files:
+            return files_of_run.run
         cluster = Cluster(self.spark, self._new_scratch(unit))
-        # Gone with all cells in it, as soon as they are not in use.
-        self._held[cluster] = weakref.finalize(cluster, remove, cluster.folder)
-        steps = SparkTable(cluster, held.files, tuple(held.run.ranks), held.rows)
-        return replace(held.run, steps=cast("pa.Table", steps))
+        # Remove the folder with all cells as soon as the cluster is not in use.
+        self._clusters[cluster] = weakref.finalize(cluster, remove, cluster.folder)
+        steps = SparkTable(
+            cluster, files_of_run.files, tuple(files_of_run.run.ranks), files_of_run.rows
+        )
+        return replace(files_of_run.run, steps=cast("pa.Table", steps))
 
-    def end(self) -> None:
-        """Remove what executors have written for runs that are still in use."""
-        for end in list(self._held.values()):
-            end()
-        for place in self._rows:
+    def close(self) -> None:
+        """Remove the temporary files of executors."""
+        for close in list(self._clusters.values()):
+            close()
+        for place in self._row_folders:
             remove(place)
 
-    def _logs(self, unit: Unit, read_as: str | None) -> _Held:
+    def _logs(self, unit: Unit, read_as: str | None) -> _RunFiles:
         if unit.key not in self._parsed:
             self._parsed[unit.key] = self._parse(unit, read_as)
         return self._parsed[unit.key]
 
-    def _parse(self, unit: Unit, read_as: str | None) -> _Held:
+    def _parse(self, unit: Unit, read_as: str | None) -> _RunFiles:
         named, _, run_id = unit.place.partition("#")
         folder = self._new_scratch(unit)
         try:
-            reads = FarReads(self.spark, read_as, folder)
-            runs = read(_near(open_source(named), folder), read_as=read_as, reads=reads)
-            run = chosen(named, run_id, runs)
+            reads = RemoteReader(self.spark, read_as, folder)
+            runs = read(_accessible(open_source(named), folder), read_as=read_as, reads=reads)
+            run = choose_run(named, run_id, runs)
             if not reads.fragments:
-                # Profilers' traces and logs of epochs have few rows; they are here already.
-                return _Held(run)
+                # Profiler traces and logs of epochs have few rows, which the driver already has.
+                return _RunFiles(run)
             rows = self._new_scratch(unit)
-            self._rows.append(rows)
-            told, files = FarSteps(self.spark, rows, [*reads.fragments]).arranged(run)
+            self._row_folders.append(rows)
+            arranged, files = RemoteSteps(self.spark, rows, [*reads.fragments]).arrange(run)
             paths = tuple(one.path for one in files)
-            return _Held(told, paths, sum(one.rows for one in files))
+            return _RunFiles(arranged, paths, sum(one.rows for one in files))
         finally:
-            # With what attempts have left that do not count.
+            # The folder may have files of failed attempts.
             remove(folder)
 
     def _new_scratch(self, unit: Unit) -> str:
-        # Baselines may be held for days.
-        keep((*self._rows, *(cluster.folder for cluster in self._held)))
+        # Baselines may be in use for days.
+        keep((*self._row_folders, *(cluster.folder for cluster in self._clusters)))
         if self.scratch is not None:
             return scratch_at(self.scratch)
-        # Not what a link leads to: executors may have it elsewhere.
+        # Do not resolve links, because executors may have the target elsewhere.
         named = Path(unit.place.partition("#")[0]).absolute()
         if is_url(address(named)):
             return scratch_at(address(named.parent))
         if not named.exists():
             raise UsageError(
-                f"{unit.place}: where may executors write? Name a folder that all machines share, "
-                "or a URL, with --scratch"
+                f"{unit.place}: executors need a place for temporary files; name a folder that all "
+                "machines share, or a URL, with --scratch"
             )
         try:
             return scratch_at(str(named.parent))
         except UnwritableError as error:
-            raise UnwritableError(f"{error}; --scratch names another place") from error
+            raise UnwritableError(f"{error}; name another place with --scratch") from error
 
 
-def _collected(unit: Unit) -> _Held:
-    # Not what a link leads to: executors may have it elsewhere.
+def _collected(unit: Unit) -> _RunFiles:
+    # Do not resolve links, because executors may have the target elsewhere.
     folder = Path(unit.place).absolute()
     run, files = load_run(folder, ranks=()), steps_of(folder)
-    return _Held(run, files, sum(told.num_rows for told in metadata_of(files)))
+    return _RunFiles(run, files, sum(metadata.num_rows for metadata in metadata_of(files)))
 
 
-def _near(place: Source, scratch: str) -> Source:
-    """A place as executors read it: itself, or a copy where all see it."""
-    if place.local or place.travels:
+def _accessible(place: Source, scratch: str) -> Source:
+    """Return a place that executors can read: the place itself, or a copy in a shared folder."""
+    if place.local or place.portable:
         return place
     if is_url(scratch):
         raise UsageError(
@@ -151,10 +152,10 @@ def _near(place: Source, scratch: str) -> Source:
 
 
 @contextmanager
-def far_runs(spark: Any, scratch: str | None = None) -> Iterator[FarRuns]:
-    """What opens runs as long as the block lasts; what executors have written goes with it."""
-    runs = FarRuns(spark, scratch)
+def remote_runs(spark: Any, scratch: str | None = None) -> Iterator[RemoteRuns]:
+    """Open runs for executors; remove their temporary files at the end of the block."""
+    runs = RemoteRuns(spark, scratch)
     try:
         yield runs
     finally:
-        runs.end()
+        runs.close()

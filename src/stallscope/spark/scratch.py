@@ -1,4 +1,4 @@
-"""Places that executors write to, until a run is whole or its report is there."""
+"""Create temporary places for executors to write to."""
 
 from __future__ import annotations
 
@@ -15,50 +15,49 @@ from stallscope.collector.store.fetch import writing
 
 from .storage import is_url
 
-# Of a driver that was killed: whether it still runs on another machine that shares the store cannot be
-# asked, but one that is at work writes more often than once a day.
-_LEFT_SECONDS = 24 * 3600
-# As ``mkdtemp`` ends names, so that other folders are not taken for ours.
-_OURS = ".stallscope-spark-" + "[a-z0-9_]" * 8
+# Older folders are left from killed drivers: a running driver, on any machine, writes at least daily.
+_LEFTOVER_SECONDS = 24 * 3600
+# The names of ``mkdtemp``, so that other folders do not match.
+_SCRATCH_PATTERN = ".stallscope-spark-" + "[a-z0-9_]" * 8
 
 
 def scratch_at(place: str) -> str:
-    """A new place of its own in a folder or below a URL, for executors to write to.
+    """Return a new place for executors to write to, in a folder or at a URL.
 
     Raises:
-        UnwritableError: if nothing may be written into the folder.
+        UnwritableError: if the folder is not writable.
     """
     if is_url(place):
-        # What executors write there makes it.
+        # Writing the first file creates the place.
         return f"{place.rstrip('/')}/.stallscope-spark-{secrets.token_hex(4)}"
     return str(scratch_in(Path(place)))
 
 
 def scratch_in(store: Path) -> Path:
-    """A new folder in a store, for executors to write to; those that dead drivers have left go.
+    """Create a folder in a store for executors to write to; remove those of killed drivers.
 
     Raises:
-        UnwritableError: if nothing may be written there.
+        UnwritableError: if the store is not writable.
     """
     with writing(store):
         store.mkdir(parents=True, exist_ok=True)
-        _remove_left(store)
-        # Not what a link leads to: executors may have it elsewhere.
-        made = Path(tempfile.mkdtemp(prefix=".stallscope-spark-", dir=store)).absolute()
+        _remove_leftovers(store)
+        # Do not resolve links, because executors may have the target elsewhere.
+        folder = Path(tempfile.mkdtemp(prefix=".stallscope-spark-", dir=store)).absolute()
         # Executors may run as another user.
-        made.chmod(store.stat().st_mode)
-    return made
+        folder.chmod(store.stat().st_mode)
+    return folder
 
 
 def keep(places: Iterable[str]) -> None:
-    """Show that folders are not left, though nothing is written to them."""
+    """Update the modification times of folders, to show that they are in use."""
     for place in places:
-        with suppress(OSError):  # it is no folder, or another process has removed it
+        with suppress(OSError):  # the place is a URL, or another process has removed it
             os.utime(place)
 
 
-def _remove_left(store: Path) -> None:
-    for folder in store.glob(_OURS):
-        with suppress(OSError):  # its driver has removed it meanwhile
-            if folder.stat().st_mtime < time.time() - _LEFT_SECONDS:
+def _remove_leftovers(store: Path) -> None:
+    for folder in store.glob(_SCRATCH_PATTERN):
+        with suppress(OSError):  # the driver has removed it meanwhile
+            if folder.stat().st_mtime < time.time() - _LEFTOVER_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The user's Spark: as their own configuration makes it, or the session that is there already."""
+"""Open the user's Spark session: the active one, or a new one with the user's configuration."""
 
 from __future__ import annotations
 
@@ -6,50 +6,51 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stallscope.collector.sources.base import reason
 from stallscope.errors import MissingExtraError, UnreadableError
 
-# How pyspark says that it could not start Java, in its versions.
+# The errors of pyspark's versions if Java does not start.
 _NO_JAVA = ("JAVA_GATEWAY_EXITED", "Java gateway process exited")
 
 
 @contextmanager
 def session() -> Iterator[Any]:
-    """Spark's session as long as the block lasts; one that was there before goes on after it.
+    """Open Spark's session; close it at the end of the block if it is new.
 
-    Master, memory and all else are the user's: of ``spark-submit``, ``spark-defaults.conf``, a notebook.
+    The user configures master and memory, with ``spark-submit``, ``spark-defaults.conf`` or a notebook.
 
     Raises:
         MissingExtraError: if Spark is not installed.
-        UnreadableError: if it does not start.
+        UnreadableError: if Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise MissingExtraError("spark", "Spark") from error
-    there = SparkSession.getActiveSession()
-    # Sessions are active in one thread each; the context below them is the process's.
-    ours = there is None and not _has_context()
-    spark = there or _started(SparkSession)
+    existing = SparkSession.getActiveSession()
+    # A session is active in one thread; its context belongs to the process.
+    is_own = existing is None and not _has_context()
+    spark = existing or _start(SparkSession)
     try:
         yield spark
     finally:
-        if ours:
+        if is_own:
             spark.stop()
 
 
 def _has_context() -> bool:
     import pyspark
 
-    # Clients of Spark Connect have no contexts.
+    # Clients of Spark Connect have no context.
     kind = getattr(pyspark, "SparkContext", None)
     return getattr(kind, "_active_spark_context", None) is not None
 
 
-def _started(kind: Any) -> Any:
+def _start(kind: Any) -> Any:
     try:
         return kind.builder.appName("stallscope").getOrCreate()
-    except Exception as error:  # pyspark's and py4j's, which differ from version to version
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except Exception as error:  # the errors of pyspark and py4j differ between versions
+        cause = reason(error)
         if any(sign in str(error) for sign in _NO_JAVA):
-            said = "Java did not; Spark needs Java 17, and JAVA_HOME where it is not on the path"
-        raise UnreadableError(f"Spark does not start: {said}") from error
+            cause = "Java did not; Spark needs Java 17, and JAVA_HOME if Java is not on the path"
+        raise UnreadableError(f"Spark does not start: {cause}") from error

@@ -1,6 +1,6 @@
-"""Files that driver and executors see: in a folder that they share, or below a URL.
+"""Read and write files that driver and executors share: in a folder or at a URL.
 
-URLs are opened as those of logs are, with the credentials that each machine finds for itself.
+URLs are opened like those of logs, with the credentials that each machine finds.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from stallscope.collector.sources.base import reason
 from stallscope.errors import StallscopeError, UnreadableError, UnwritableError, UsageError
 
 _AT_ONCE = 16
-# What of a file's end is fetched at a time.
+# The block size for reading a file's footer.
 _END = 64 << 10
 
 
 def is_url(place: str) -> bool:
-    """Whether a place is no folder of this machine."""
+    """Whether a place is a URL."""
     return "://" in place
 
 
 def check_place(place: str) -> None:
-    """See that files can be put to this kind of place, which is not contacted.
+    """Check that this kind of place can be written, without connecting to it.
 
     Raises:
-        UsageError: if they cannot.
-        MissingExtraError: if what opens it is not installed.
+        UsageError: if it cannot.
+        MissingExtraError: if the library for it is not installed.
     """
     if is_url(place) or place.startswith(("mlflow:", "databricks:", "dbfs:")):
-        _opened(place)
+        _open(place)
 
 
 @contextmanager
 def new_file(path: str) -> Iterator[Any]:
-    """A new file to write bytes to.
+    """Open a new file for writing.
 
     Raises:
-        UnwritableError: if a URL does not take it.
+        UnwritableError: if a URL cannot be written.
     """
     if not is_url(path):
         with Path(path).open("wb") as file:
@@ -52,7 +53,7 @@ def new_file(path: str) -> Iterator[Any]:
         return
     from stallscope.collector.sources.files import has_folders
 
-    file_system, own = _opened(path)
+    file_system, own = _open(path)
     try:
         if has_folders(file_system):
             file_system.makedirs(own.rpartition("/")[0], exist_ok=True)
@@ -60,49 +61,49 @@ def new_file(path: str) -> Iterator[Any]:
             yield file
     except StallscopeError:
         raise
-    except Exception as error:  # of whatever library opens such places
+    except Exception as error:  # any library may raise its own errors
         raise UnwritableError(
-            f"{_shown(path)}: an executor of Spark cannot write there: {_said(error)}"
+            f"{_display(path)}: an executor of Spark cannot write there: {reason(error)}"
         ) from error
 
 
-def read_part(path: str, begin: int, end: int) -> bytes:
-    """The bytes of a URL's file from one position to another.
+def read_part(path: str, start: int, end: int) -> bytes:
+    """Read the bytes of a file at a URL from one position to another.
 
     Raises:
-        UnreadableError: if they cannot be had.
+        UnreadableError: if they cannot be read.
     """
     with _reading(path):
-        file_system, own = _opened(path)
-        return bytes(file_system.cat_file(own, start=begin, end=end))
+        file_system, own = _open(path)
+        return bytes(file_system.cat_file(own, start=start, end=end))
 
 
 def rows_of(
     paths: Sequence[str],
     columns: Sequence[str] | None = None,
-    wanted: ds.Expression | None = None,
+    row_filter: ds.Expression | None = None,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """The rows of files of Parquet, all of them in one place; as a dataset of pyarrow's gives them.
+    """Read rows of Parquet files of one place.
 
     Raises:
-        UnreadableError: if they are at a URL, and cannot be had.
+        UnreadableError: if files at a URL cannot be read.
     """
     if not is_url(paths[0]):
         found = ds.dataset(list(paths), format="parquet", schema=schema)
-        return found.to_table(columns, filter=wanted)
+        return found.to_table(columns, filter=row_filter)
     with _reading(paths[0]):
-        file_system, _ = _opened(paths[0])
-        own = [_opened(path)[1] for path in paths]
+        file_system, _ = _open(paths[0])
+        own = [_open(path)[1] for path in paths]
         found = ds.dataset(own, format="parquet", filesystem=file_system, schema=schema)
-        return found.to_table(columns, filter=wanted)
+        return found.to_table(columns, filter=row_filter)
 
 
 def metadata_of(paths: Sequence[str]) -> list[pq.FileMetaData]:
-    """What the ends of files of Parquet tell of their row groups.
+    """Read the metadata of Parquet files.
 
     Raises:
-        UnreadableError: as ``rows_of``.
+        UnreadableError: see ``rows_of``.
     """
     if not paths or not is_url(paths[0]):
         return [pq.read_metadata(path) for path in paths]
@@ -112,24 +113,24 @@ def metadata_of(paths: Sequence[str]) -> list[pq.FileMetaData]:
 
 def _metadata(path: str) -> pq.FileMetaData:
     with _reading(path):
-        file_system, own = _opened(path)
+        file_system, own = _open(path)
         with file_system.open(own, "rb", cache_type="readahead", block_size=_END) as file:
             return pq.read_metadata(file)
 
 
 def remove(folder: str) -> None:
-    """Remove a folder with all in it, as far as it can be removed."""
+    """Remove a folder and its content, ignoring errors."""
     if not is_url(folder):
         shutil.rmtree(folder, ignore_errors=True)
         return
-    # Nothing may have been written; and the report is there, whatever becomes of this.
+    # The folder may not exist, and the report is finished in any case.
     with suppress(Exception):
-        file_system, own = _opened(folder)
+        file_system, own = _open(folder)
         file_system.rm(own, recursive=True)
 
 
-def _opened(path: str) -> tuple[Any, str]:
-    # Executors need what opens URLs only where there are URLs.
+def _open(path: str) -> tuple[Any, str]:
+    # Executors only need the libraries for URLs if there are URLs.
     from stallscope.collector.registry import open_source
     from stallscope.collector.sources.files import Files
 
@@ -139,7 +140,7 @@ def _opened(path: str) -> tuple[Any, str]:
             f"{path}: executors cannot write there; name a folder that all machines share, like "
             "/dbfs or /Volumes, or a URL"
         )
-    return place.opened()
+    return place.open_file_system()
 
 
 @contextmanager
@@ -148,17 +149,13 @@ def _reading(path: str) -> Iterator[None]:
         yield
     except StallscopeError:
         raise
-    except Exception as error:  # as above
+    except Exception as error:  # any library may raise its own errors
         raise UnreadableError(
-            f"{_shown(path)}: an executor of Spark cannot read there: {_said(error)}"
+            f"{_display(path)}: an executor of Spark cannot read there: {reason(error)}"
         ) from error
 
 
-def _said(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _shown(path: str) -> str:
+def _display(path: str) -> str:
     from stallscope.collector.sources.files import without_credentials
 
     return without_credentials(path).rpartition("/")[0]

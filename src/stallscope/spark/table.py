@@ -1,4 +1,4 @@
-"""A collected run's steps as executors read them: what the analysis asks of the table, without rows."""
+"""Compute what the analysis needs of a run's steps on executors, without loading rows on the driver."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from stallscope.arrays.remote_table import RemoteTable
 from stallscope.arrays.types import Ints
 from stallscope.run import STEPS_SCHEMA
 
-from .cells import Cluster, SparkMatrix, Stretch, written
+from .cells import CellFile, Cluster, SparkMatrix, write_cells
 from .each import check_shared, each
 from .storage import rows_of
 
 T = TypeVar("T")
 
-# Of one part, unless one rank has more: 90 MB.
+# Rows of a part, 90 MB, unless one rank has more.
 _ROWS = 2**20
 
 
 @dataclass(frozen=True)
 class SparkTable(RemoteTable):
-    """Steps in files of Parquet that all machines see."""
+    """A table of steps in shared Parquet files."""
 
     cluster: Cluster
     files: tuple[str, ...]
-    #: All that may have rows, ascending, and how many rows there are in all.
+    #: All ranks that may have rows, ascending, and the number of rows.
     ranks: tuple[int, ...]
     rows: int
-    #: Only the rows of this generation, and not those of these logs.
+    #: A filter: only rows of this generation, and not of these logs.
     generation: int | None = None
     without: tuple[int, ...] = ()
 
@@ -59,7 +59,7 @@ class SparkTable(RemoteTable):
         found = each(self.cluster.spark, _in_part, parts, _facts, (sessions,))
         filled = [(part, one[0]) for part, one in zip(parts, found, strict=True) if one]
         facts = [one for _, one in filled]
-        steps = np.unique(np.concatenate([one.steps for one in facts] or [_NOTHING]))
+        steps = np.unique(np.concatenate([one.steps for one in facts] or [_NO_STEPS]))
         ranks = tuple(rank for one in facts for rank in one.ranks)
         epochs = np.full(len(steps), -1, np.int64)
         starts = np.zeros(len(steps), bool)
@@ -67,7 +67,7 @@ class SparkTable(RemoteTable):
         for one in facts:
             at = np.searchsorted(steps, one.steps)
             np.maximum.at(epochs, at, one.epochs)
-            starts[at[one.begins]] = True
+            starts[at[one.session_starts]] = True
         own = [part for part, _ in filled]
         before = np.cumsum([0, *(len(one.ranks) for one in facts)])[:-1].tolist()
         numbered = list(zip(own, before, strict=True))
@@ -82,20 +82,20 @@ class SparkTable(RemoteTable):
         return Pivoted(steps, ranks, epochs, starts, cells)
 
     def _parts(self) -> Iterator[_Part]:
-        at_a_time = max(1, _ROWS * len(self.ranks) // max(self.rows, 1))
-        for begin in range(0, len(self.ranks), at_a_time):
-            own = self.ranks[begin : begin + at_a_time]
+        per_part = max(1, _ROWS * len(self.ranks) // max(self.rows, 1))
+        for start in range(0, len(self.ranks), per_part):
+            own = self.ranks[start : start + per_part]
             yield _Part(self.cluster.folder, self.files, own, self.generation, self.without)
 
 
-_NOTHING = np.zeros(0, np.int64)
+_NO_STEPS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of some ranks, which have not been read."""
+    """The rows of some ranks, to read on an executor."""
 
-    #: Beside the run's own.
+    #: The folder for temporary files.
     folder: str
     files: tuple[str, ...]
     ranks: tuple[int, ...]
@@ -110,43 +110,42 @@ class _Part:
             chosen &= pc.field("generation") == self.generation
         if self.without:
             chosen &= ~pc.field("log").isin(list(self.without))
-        rows = rows_of(self.files, wanted=chosen, schema=STEPS_SCHEMA).combine_chunks()
+        rows = rows_of(self.files, row_filter=chosen, schema=STEPS_SCHEMA).combine_chunks()
         log = rows["log"].to_numpy()
         if (np.diff(log) >= 0).all():
             return rows
-        # Files of epochs have each log in several places.
+        # In files by epoch, the rows of a log are not contiguous.
         return rows.take(pa.array(np.argsort(log, kind="stable"))).combine_chunks()
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a part's rows tell of steps."""
+    """Facts about the steps of a part."""
 
     steps: Ints
     ranks: tuple[int, ...]
     epochs: Ints
-    #: Positions of the steps with which a rank's further sessions begin.
-    begins: Ints
+    #: Positions of the steps that start later sessions of a rank.
+    session_starts: Ints
 
 
 def _in_part(part: _Part, kernel: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, ...]:
-    """On an executor: what a kernel finds in a part; nothing where it has no row."""
+    """Run a kernel on a part, on an executor; return nothing for a part without rows."""
     rows = part.read()
     return (kernel(rows, *args),) if rows.num_rows else ()
 
 
 def _facts(rows: pa.Table, sessions: Ints | None) -> _Facts:
     found = pivot(rows, ("end",), in_memory, sessions)
-    # The first of these steps begins a session only if it is the first of all, which it is not
-    # known here.
-    begins = np.flatnonzero(found.session_start[1:]) + 1
-    return _Facts(found.steps, found.ranks, found.epochs, begins)
+    # Whether the first step of this part starts a session depends on other parts.
+    session_starts = np.flatnonzero(found.session_start[1:]) + 1
+    return _Facts(found.steps, found.ranks, found.epochs, session_starts)
 
 
 def _columns(
     part: tuple[_Part, int], steps: Ints, names: tuple[str, ...], folder: str
-) -> dict[str, tuple[Stretch, ...]]:
-    """On an executor: columns of a part's ranks, in the places of all steps, in files."""
+) -> dict[str, tuple[CellFile, ...]]:
+    """Write columns of a part's ranks, aligned with all steps, into files, on an executor."""
     rows, before = part[0].read(), part[1]
     found = pivot(rows, names, in_memory)
     at = np.searchsorted(steps, found.steps)
@@ -154,6 +153,6 @@ def _columns(
     for name in names:
         whole = np.full((len(steps), len(found.ranks)), NULL, np.int64)
         whole[at] = found.cells.whole(name)
-        # Blocks of steps are wanted of them.
-        files[name] = written(whole, folder, 0, before, rank_by_rank=False)
+        # Kernels read these files in blocks of steps.
+        files[name] = write_cells(whole, folder, 0, before, rank_by_rank=False)
     return files

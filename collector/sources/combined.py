@@ -1,4 +1,4 @@
-"""Several places as one: the hosts of a job that shares no disk."""
+"""Combine several places into one: the hosts of a job without a shared disk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from dataclasses import replace
 from .base import Source, SourceFile
 
 
-class Several(Source):
-    """All files of several places; names begin with the number of their place, so that none hides
-    another.
-    """
+class CombinedSource(Source):
+    """All files of several places; a file's name starts with the number of its place."""
 
     def __init__(self, places: Sequence[Source]) -> None:
         self._places = tuple(places)
