@@ -38,9 +38,7 @@ def test_all_runs_of_a_job_are_held_against_each_other(sizes: RunStore) -> None:
     said = said_at(sizes)
     assert any("efficiency on 4 ranks" in text for text in said)
     assert f"{SCRIPT}, real data" in said
-    assert {"Throughput over ranks", "Efficiency over ranks", "Step time by cause"} <= set(
-        said
-    )
+    assert {"Throughput over ranks", "Efficiency over ranks", "Step time by cause"} <= set(said)
     assert {"Throughput and efficiency", "Where efficiency is lost"} <= set(said)
     for curve in CURVES:
         assert curve.source in said
