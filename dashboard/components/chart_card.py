@@ -133,10 +133,11 @@ def _card(
     role: str = "img",
 ) -> Any:
     title, sentence = texts
+    whole_config: Any = {**CONFIG, **config}
     graph = dcc.Graph(
         id={"type": "chart", "name": name},
         figure=_EMPTY,
-        config={**CONFIG, **config},
+        config=whole_config,
         responsive=True,
         style={"height": f"{figures['light'].layout.height}px"},
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -29,7 +31,7 @@ def draw_area(areas: Areas, drawn: go.Figure, look: Look) -> None:
             hovertemplate=f"{title_of(name)}: %{{y:.2f}}{suffix(areas.y.unit)}<extra></extra>",
         )
     every = -(-len(chart.marks) // _MOST_MARK_LABELS)
-    above = {"y": 1, "yref": "paper", "xanchor": "left"}
+    above: dict[str, Any] = {"y": 1, "yref": "paper", "xanchor": "left"}
     for number, (at, label) in enumerate(chart.marks):
         add_mark(drawn, at, look, strong=False)
         if number % every == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from ..curves import Curve, Curves, moved_apart
@@ -25,15 +27,15 @@ def draw_curves(curves: Curves, drawn: go.Figure, look: Look) -> None:
     for at, curve in enumerate(curves.curves):
         dash = {"own": "solid", "projected": "dash", "others": _DASHES[at % len(_DASHES)]}
         _add_curve(drawn, curve, curves.y.low, dash[curve.style], look)
-    for at, label in curves.marks:
-        add_mark(drawn, at, look, strong=True)
-        above = {"y": 1, "yref": "paper", "yanchor": "bottom"}
-        add_text(drawn, label, look.of("ink"), strong=True, x=at, **above)
+    for value, label in curves.marks:
+        add_mark(drawn, value, look, strong=True)
+        above: dict[str, Any] = {"y": 1, "yref": "paper", "yanchor": "bottom"}
+        add_text(drawn, label, look.of("ink"), strong=True, x=value, **above)
     names = curves.names
     span = curves.y.high - curves.y.low
     levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
     for (name, _, others), level in zip(names, levels, strict=True):
-        at_the_end = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
+        at_the_end: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
         add_text(drawn, name, look.of("muted" if others else "ink"), y=level, **at_the_end)
     drawn.update_layout(
         height=_HEIGHT_WITH_NAMES if names else _HEIGHT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -141,7 +142,7 @@ def _add_groups(chart: HeatMap, drawn: go.Figure, look: Look) -> bool:
         if text_width(text, SMALL) > room or len(text) < min(len(name), 4):
             continue
         named = True
-        beside = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
+        beside: dict[str, Any] = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
         middle = (start + end - 1) / 2
         add_text(drawn, text, look.of("ink"), y=middle, textangle=90, **beside)
     return named

@@ -21,8 +21,8 @@ _TICKS = 5
 
 def draw_rows(rows: Rows, drawn: go.Figure, look: Look) -> None:
     """Draw rows from the top down."""
-    for at, boxes in _traces(rows):
-        _add_boxes(drawn, rows, at, boxes, look)
+    for places, boxes in _traces(rows):
+        _add_boxes(drawn, rows, places, boxes, look)
     for at, row in enumerate(rows.rows):
         if rows.stacked and row.strong:
             drawn.add_hrect(
@@ -55,7 +55,7 @@ def draw_rows(rows: Rows, drawn: go.Figure, look: Look) -> None:
     drawn.update_xaxes(**value_axis(rows.axis, _TICKS))
 
 
-def _traces(rows: Rows) -> Iterator[tuple[list[int], list[Box | None]]]:
+def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
     """Give the boxes that make a trace: of a name in all rows where stacked, else every one."""
     if not rows.stacked:
         yield from (([at], [box]) for at, row in enumerate(rows.rows) for box in row.boxes)
@@ -70,7 +70,7 @@ def _named(row: Row, name: str) -> Box | None:
 
 
 def _add_boxes(
-    drawn: go.Figure, rows: Rows, at: list[int], boxes: Sequence[Box | None], look: Look
+    drawn: go.Figure, rows: Rows, places: list[int], boxes: Sequence[Box | None], look: Look
 ) -> None:
     first = next(box for box in boxes if box is not None)
     sizes = [None if box is None else box.end - box.start for box in boxes]
@@ -78,7 +78,7 @@ def _add_boxes(
     drawn.add_bar(
         name=markup(title_of(first.name)),
         orientation="h",
-        y=at,
+        y=places,
         x=sizes,
         base=None if rows.stacked else [first.start],
         width=rows.height / rows.pitch,
@@ -91,7 +91,7 @@ def _add_boxes(
         },
         error_x=None
         if rows.stacked
-        else whiskers([first.end - first.start], [rows.rows[at[0]].whisker], look),
+        else whiskers([first.end - first.start], [rows.rows[places[0]].whisker], look),
         text=["" if box is None else box.figure for box in boxes] if labelled else None,
         textposition="inside" if labelled else "none",
         insidetextanchor="middle",
