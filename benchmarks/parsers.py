@@ -18,8 +18,7 @@ from collections.abc import Callable
 
 from stallscope.parsers.base import Parser
 from stallscope.parsers.keras_output import KerasOutputParser
-from stallscope.parsers.launcher_output import shown_lines
-from stallscope.parsers.launchers import demultiplexed
+from stallscope.parsers.launcher_output import output_by_rank, rank_lines
 from stallscope.parsers.reading import Reading
 
 _LAUNCHERS: dict[str, bytes] = {
@@ -96,11 +95,11 @@ def _one_regex(data: bytes) -> None:
 
 
 def _apart(data: bytes) -> None:
-    demultiplexed(data)
+    output_by_rank(data)
 
 
 def _lines(data: bytes) -> None:
-    for _ in shown_lines(data):
+    for _ in rank_lines(data):
         pass
 
 
@@ -111,7 +110,7 @@ def _epochs(data: bytes) -> None:
 def whole(data: bytes, forced: Parser | None = None) -> None:
     """All that ``stallscope.parsers.read`` does with a file once it is in memory."""
     reading = Reading(forced)
-    reading.take("printed", "/logs/printed", data)
+    reading.add_file("printed", "/logs/printed", data)
     reading.runs("/logs", reading.records_logs())
 
 

@@ -1,4 +1,4 @@
-"""Any log format to the one table of steps."""
+"""Parsers: any log format in, one table of steps out."""
 
 from .base import Parsed, Parser
 from .reader import read

@@ -1,4 +1,4 @@
-"""Autotune logs: what Horovod writes on rank 0 under HOROVOD_AUTOTUNE_LOG.
+"""Autotune logs, which Horovod writes on rank 0 under HOROVOD_AUTOTUNE_LOG.
 
 A line for every setting that was tried, and the best of them once more when tuning has ended:
 
@@ -8,9 +8,9 @@ A line for every setting that was tried, and the best of them once more when tun
     0,0,0, 1,5,4,1234.56
 
 Versions differ in the switches before ``cycle_time_ms``; columns are read by name. The threshold is in
-MiB, and the score in bytes per microsecond. Nothing marks the last line but that its setting and its
-score were there before; the tuner itself tries a setting again at times, and finds another score. Where
-the others have a space in the middle, a last line without one is the best, too.
+MiB, and the score in bytes per microsecond. The last line repeats the best setting with its score; the
+tuner itself sometimes tries a setting again, and measures another score. If all other lines have a
+space in the middle, a last line without one is the best setting, too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from stallscope.errors import NotFoundError, UnreadableError
 
+from .base import CompanionFormat
 from .encoding import in_utf8
 from .packed import unpacked_up_to
 from .unpacking import is_packed
@@ -53,7 +55,7 @@ class Sample:
 
     @property
     def environment(self) -> tuple[str, ...]:
-        """The lines that make Horovod start with this setting."""
+        """Return the environment variables that make Horovod start with this setting."""
         switches = [
             f"{names[0]}={names[1 + on]}"
             for column, on in self.switches.items()
@@ -68,7 +70,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class AutotuneLog:
-    """What an autotuner has tried, in order."""
+    """The settings that an autotuner has tried, in order."""
 
     samples: tuple[Sample, ...]
     #: What it settled on; None while it was still trying.
@@ -78,8 +80,17 @@ class AutotuneLog:
 
     @property
     def best(self) -> Sample | None:
-        """What it settled on, or the best so far; None before the first sample."""
+        """Return the settled setting, or the best so far; None before the first sample."""
         return self.settled or max(self.samples, key=lambda one: one.score, default=None)
+
+
+class AutotuneFormat(CompanionFormat):
+    name: ClassVar[str] = "autotune-log"
+    title: ClassVar[str] = "Horovod's autotune log"
+    note: ClassVar[str | None] = "stallscope tune reads it"
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return is_autotune_log(head)
 
 
 def is_autotune_log(head: bytes) -> bool:
@@ -89,7 +100,7 @@ def is_autotune_log(head: bytes) -> bool:
 
 
 def read_autotune(path: str | Path) -> AutotuneLog:
-    """The log in a file, which may be compressed.
+    """Read an autotune log from a file, which may be compressed.
 
     Raises:
         NotFoundError: if there is no such file.
@@ -108,7 +119,7 @@ def read_autotune(path: str | Path) -> AutotuneLog:
 
 
 def parse_autotune(name: str, data: bytes) -> AutotuneLog:
-    """The log in these bytes; ``name`` is what messages call the file.
+    """Parse an autotune log; ``name`` stands for the file in messages.
 
     Raises:
         UnreadableError: if it is no autotune log.

@@ -1,23 +1,27 @@
-"""The contract of a parser, and what it is given and gives back."""
+"""The contract of a format: how a file is recognised, and what reading it returns."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from stallscope.run import Log, Problem, Series
+from stallscope.run import Event, Log, MeasuredInput, Problem, Series
+
+if TYPE_CHECKING:
+    from .kineto import Trace
+    from .log_records import LogRecords
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What one file held: its log, steps and intervals (without the ``log`` column), and problems.
+    """One log: its description, steps, intervals (without the ``log`` column) and problems.
 
-    ``more`` are further logs in the same file: of other ranks, or of a further fit. ``series`` is what
-    the file tells of machines, ``series_problems`` what is missing of that: both count whatever becomes
-    of the log.
+    ``more`` are further logs in the same file: of other ranks, or of a further fit. ``series`` are
+    machine metrics in the file, ``series_problems`` name missing ones. Both are used even where
+    the log itself is not.
     """
 
     log: Log
@@ -31,35 +35,97 @@ class Parsed:
 
     @property
     def rows(self) -> int:
-        """How many steps it held."""
+        """Count the steps."""
         return int(self.steps.num_rows)
 
 
-class Parser(ABC):
-    """Reads one kind of log. A new kind is one file with one subclass, listed in ``registry.py``.
+@dataclass(frozen=True)
+class Contents:
+    """Everything that one file contains, by kind."""
 
-    A user's own is named by where it is imported from: ``--read-as mypackage.module:Class``.
-    """
+    logs: tuple[Parsed, ...] = ()
+    #: A profiler's trace; its steps become a log once all traces of the run are known.
+    trace: Trace | None = None
+    events: tuple[Event, ...] = ()
+    #: Records of step logs, which may continue in other files.
+    records: LogRecords | None = None
+    measured_input: MeasuredInput | None = None
+    #: Machine metrics, with the id of the run that they were logged for.
+    series: tuple[tuple[str, Series], ...] = ()
+    problems: tuple[Problem, ...] = ()
 
-    #: The name for ``--read-as``.
+    @classmethod
+    def of_logs(cls, first: Parsed) -> Contents:
+        """Return the contents of a file that a parser has read."""
+        series = tuple((first.run_id, one) for one in first.series)
+        return cls((first, *first.more), series=series, problems=first.series_problems)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file contains nothing of the format, apart from what continues elsewhere."""
+        records = self.records is not None and self.records.found
+        return not (self.logs or self.events or self.measured_input or records)
+
+
+class Format(ABC):
+    """One kind of file. A new kind is one file with one subclass, listed in ``registry.py``."""
+
+    #: The name in ``stallscope inspect``; parsers' names also work with ``--read-as``.
     name: ClassVar[str]
-    #: What it reads, in a few words.
+    #: A description in a few words.
     title: ClassVar[str]
-    #: How its files' names end, for messages.
-    suffix: ClassVar[str]
-    #: Whether its logs have steps; those that know epochs only count where there are no steps.
-    has_steps: ClassVar[bool] = True
-    #: Whether the first bytes of its files are like no other's; otherwise they only look like it.
-    certain: ClassVar[bool] = True
+    #: A note for ``stallscope inspect``.
+    note: ClassVar[str | None] = None
+
+    #: Whether files record each step: then they are not searched for other formats.
+    has_steps: ClassVar[bool] = False
+    #: Whether it is more precise than a log of epochs in the same file, which is then not read.
+    replaces_epochs: ClassVar[bool] = False
 
     @abstractmethod
     def recognises(self, file_name: str, head: bytes) -> bool:
-        """Whether a file of this name that begins with these bytes is of this kind."""
+        """Whether a file with this name and these first bytes has this format."""
 
     @abstractmethod
-    def parse(self, path: str, data: bytes) -> Parsed:
+    def read(self, path: str, data: bytes) -> Contents:
         """Read one file.
 
         Raises:
-            UnreadableError: where nothing in it can be read as this kind of log.
+            UnreadableError: if the file has this format and cannot be read.
         """
+
+
+class Parser(Format):
+    """A format whose files are logs. ``--read-as mypackage.module:Class`` imports a user's own."""
+
+    #: How names of its files end, for messages.
+    suffix: ClassVar[str]
+    #: Logs without steps know epochs only, and count where no log has steps.
+    has_steps: ClassVar[bool] = True
+    #: Whether the first bytes identify the format, and are not merely similar to it.
+    certain: ClassVar[bool] = True
+
+    @abstractmethod
+    def parse(self, path: str, data: bytes) -> Parsed:
+        """Parse one file.
+
+        Raises:
+            UnreadableError: if nothing in it can be read as this kind of log.
+        """
+
+    def read(self, path: str, data: bytes) -> Contents:
+        return Contents.of_logs(self.parse(path, data))
+
+
+class EmbeddedFormat(Format):
+    """A format whose lines occur anywhere among other output."""
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return True
+
+
+class CompanionFormat(Format):
+    """A format of files beside logs that adds nothing to a run: ``stallscope inspect`` names it."""
+
+    def read(self, path: str, data: bytes) -> Contents:
+        return Contents()

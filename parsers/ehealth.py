@@ -26,7 +26,7 @@ from .base import Parsed, Parser
 from .epochs_only import with_end
 from .keras_output import KNOWN_FROM, KerasOutputParser
 from .line_pattern import LinePatternParser
-from .stamps import Stamp, read_stamp
+from .timestamps import Timestamp, read_timestamp
 
 _MOMENT = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 _STAMP = _MOMENT + rb" - STD(?:OUT|ERR) - INFO - "
@@ -67,7 +67,7 @@ class EhealthParser(Parser):
         return _REPEAT.search(head) is not None or _NAME.search(file_name) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        told = _told(path)
+        named = _facts_in_name(path)
         logs: list[Parsed] = []
         problems: list[Problem] = []
         for repeat, began, part in _repeats(data):
@@ -76,7 +76,7 @@ class EhealthParser(Parser):
             except UnreadableError:
                 problems.append(Problem(path, f"repeat {repeat}: no epoch has ended in it"))
                 continue
-            facts = {**told, "run_name": _title(told, repeat), "repeat": repeat}
+            facts = {**named, "run_name": _title(named, repeat), "repeat": repeat}
             for one in (found, *found.more):
                 own = replace(one.log, facts={**one.log.facts, **facts}, size=0)
                 logs.append(_whole_job(replace(one, log=own, more=()), began, part))
@@ -87,20 +87,20 @@ class EhealthParser(Parser):
         return replace(logs[0], log=first, problems=tuple(problems), more=tuple(logs[1:]))
 
 
-def _repeats(data: bytes) -> Iterator[tuple[int, Stamp | None, bytes]]:
-    """The number, start and output of each repeat; without such a line, all is the first."""
+def _repeats(data: bytes) -> Iterator[tuple[int, Timestamp | None, bytes]]:
+    """Return the number, start and output of each repeat; a file without repeats is one."""
     found = list(_REPEAT.finditer(data))
     if not found:
         yield 1, None, data
         return
     ends = [one.start() for one in found[1:]] + [len(data)]
     for one, end in zip(found, ends, strict=True):
-        yield int(one[1]), read_stamp(one[0]), data[one.end() : end]
+        yield int(one[1]), read_timestamp(one[0]), data[one.end() : end]
 
 
-def _whole_job(log: Parsed, began: Stamp | None, data: bytes) -> Parsed:
-    """The log with the start of its repeat, and the end where the end of the last epoch is known."""
-    first = read_stamp(str(log.log.facts.get("began_local", "")).encode())
+def _whole_job(log: Parsed, began: Timestamp | None, data: bytes) -> Parsed:
+    """Add the start of its repeat to a log, and the end if the end of the last epoch is known."""
+    first = read_timestamp(str(log.log.facts.get("began_local", "")).encode())
     if began is None or first is None or first.ns < began.ns:
         return log
     facts = {**log.log.facts, "process_start_us": (began.ns - first.ns) // 1000, "whole_job": True}
@@ -108,8 +108,8 @@ def _whole_job(log: Parsed, began: Stamp | None, data: bytes) -> Parsed:
     if facts.get("known_from") != KNOWN_FROM or not log.log.ended:
         return log
     *_, last = _STAMPED.finditer(data)
-    stamp = read_stamp(last[1])
-    return log if stamp is None else with_end(log, max(0, stamp.ns - first.ns))
+    timestamp = read_timestamp(last[1])
+    return log if timestamp is None else with_end(log, max(0, timestamp.ns - first.ns))
 
 
 def _epochs(path: str, data: bytes) -> Parsed:
@@ -122,7 +122,7 @@ def _epochs(path: str, data: bytes) -> Parsed:
         return found
 
 
-def _told(path: str) -> dict[str, Any]:
+def _facts_in_name(path: str) -> dict[str, Any]:
     """Return the values in the file's name."""
     found = _NAME.search(path)
     if found is None:
@@ -144,11 +144,11 @@ def _told(path: str) -> dict[str, Any]:
     return facts
 
 
-def _title(told: dict[str, Any], repeat: int) -> str:
-    """``VGG16 on CALTECH101, np 16, repeat 1``"""
-    what = f"{told.get('model', 'benchmark')}"
-    if "dataset" in told:
-        what += f" on {told['dataset']}"
-    if "size" in told:
-        what += f", np {told['size']}"
+def _title(named: dict[str, Any], repeat: int) -> str:
+    """Name a repeat: ``VGG16 on CALTECH101, np 16, repeat 1``."""
+    what = f"{named.get('model', 'benchmark')}"
+    if "dataset" in named:
+        what += f" on {named['dataset']}"
+    if "size" in named:
+        what += f", np {named['size']}"
     return f"{what}, repeat {repeat}"

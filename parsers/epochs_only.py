@@ -1,7 +1,7 @@
-"""Logs that know how long epochs took, and not where the time of steps went.
+"""Logs with the durations of epochs and without steps.
 
-Their runs have no steps, only intervals of the kind ``epoch``, and facts that say where that is known
-from and how well. They count where nothing finer is there.
+Their runs have no steps, only intervals of the kind ``epoch``, and facts that name the source and its
+precision. They are used only if no log has steps.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from stallscope.errors import NotFoundError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 
 from .base import Parsed
-from .digits import Ints
-from .stamps import Stamp
+from .blocks import Ints
+from .timestamps import Timestamp
 
 # The file or folder of a rank: rank.3/stdout (horovodrun, Open MPI 4), F.prterun-host-17@1.3.out (5),
 # attempt_0/3/stdout.log (torchrun).
@@ -33,7 +33,7 @@ _RANK_IN_PATH = re.compile(
     r"(?:^|(?<=/))rank[._-]?(\d{1,6})(?=[/._-]|$)|(?<=@1\.)(\d{1,6})(?=\.)"
     r"|(?:(?<=/attempt_\d/)|(?<=^attempt_\d/))(\d{1,6})(?=/std(?:out|err)\.log$)"
 )
-# What a run is and what it trained: MLflow knows it of what was printed, too.
+# Facts about a run that MLflow has for printed logs, too.
 _OF_THE_RUN = (
     "run_name",
     "model",
@@ -45,7 +45,7 @@ _OF_THE_RUN = (
     "steps_per_epoch",
     "whole_job",
 )
-# What users call the file or folder of a job on 8 processes: np8, np-8, ranks-8, 8-ranks, 8gpus.
+# Common names for the file or folder of a job on 8 processes: np8, np-8, ranks-8, 8-ranks, 8gpus.
 _SIZE_IN_NAME = re.compile(
     r"(?<![a-z0-9])(?:(?:np|ranks|processes|procs|workers|gpus)[-_=. ]?(?P<after>\d{1,6})(?!\d)"
     r"|(?P<before>\d{1,6})[-_. ]?(?:ranks?|processe?s?|procs?|workers?|gpus?)(?![a-z0-9]))",
@@ -53,13 +53,13 @@ _SIZE_IN_NAME = re.compile(
 )
 
 
-# The columns of an interval that such logs know: the rank, the kind, the epoch, begin and end.
+# The columns of an interval in such logs: the rank, the kind, the epoch, its start and its end.
 _Row = tuple[int, str, "int | None", int, int]
 _STEPS, _INTERVALS = (pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA))
 
 
 class Epoch(NamedTuple):
-    """Nanoseconds on the log's clock."""
+    """An epoch, in nanoseconds on the log's clock."""
 
     #: Counted from 0.
     number: int
@@ -80,7 +80,7 @@ def epochs_log(
     end: int | None = None,
     problems: Iterable[Problem] = (),
 ) -> Parsed:
-    """A log of epochs.
+    """Make a log of epochs.
 
     Args:
         run_id: where the log knows it; otherwise it is made of the place.
@@ -99,7 +99,7 @@ def epochs_log(
 
 
 def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> list[Parsed]:
-    """Logs that were made without their epochs, with them.
+    """Add their epochs to logs that were made without them.
 
     Their tables are pieces of one: where every second line begins a fit, making one for each takes long.
     """
@@ -123,26 +123,26 @@ def _table(rows: Sequence[_Row]) -> pa.Table:
 
 
 def epochs_table(rank: int, number: Ints, begin: Ints, end: Ints) -> pa.Table:
-    """The intervals of a rank's epochs, of which there are columns as ``Epoch`` has them."""
+    """Make the intervals of a rank's epochs from columns like those of ``Epoch``."""
     if not len(number):
         return _no_rows(_INTERVALS)
     count = len(number)
-    told = {
+    columns = {
         "rank": np.full(count, rank),
         "kind": pa.repeat(pa.scalar("epoch", _INTERVALS.field("kind").type), count),
         "epoch": number,
         "begin": begin,
         "end": end,
     }
-    return _table_of(told, count)
+    return _table_of(columns, count)
 
 
-def _table_of(told: Mapping[str, Any], count: int) -> pa.Table:
-    told = {**told, "generation": np.zeros(count, np.int64)}
+def _table_of(columns: Mapping[str, Any], count: int) -> pa.Table:
+    columns = {**columns, "generation": np.zeros(count, np.int64)}
     return pa.table(
         [
-            _column(told[column.name], column.type)
-            if column.name in told
+            _column(columns[column.name], column.type)
+            if column.name in columns
             else pa.nulls(count, column.type)
             for column in _INTERVALS
         ],
@@ -157,12 +157,12 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
 
 @cache
 def _no_rows(schema: pa.Schema) -> pa.Table:
-    # Making any table of Arrow's loads pandas: not before one is wanted.
+    # Making any Arrow table loads pandas: only when one is needed.
     return schema.empty_table()
 
 
 def rank_in(path: str) -> tuple[int | None, str]:
-    """The rank that a path names, and the path without it: alike for all ranks of a job."""
+    """Return the rank in a path, and the path without it: the same for all ranks of a job."""
     found = _RANK_IN_PATH.search(path)
     if found is None:
         return None, path
@@ -170,13 +170,13 @@ def rank_in(path: str) -> tuple[int | None, str]:
 
 
 def size_in(name: str) -> int | None:
-    """The number of processes in a name: ``vgg16-np8``, ``8-ranks``; None where it does not."""
+    """Return the number of processes in a name (``vgg16-np8``, ``8-ranks``), None without one."""
     found = _SIZE_IN_NAME.search(name)
     return None if found is None else int(found["after"] or found["before"]) or None
 
 
 def with_end(log: Parsed, end: int) -> Parsed:
-    """The log of a job that ended at so many nanoseconds on the log's clock."""
+    """Add the end of the job, in nanoseconds on the log's clock."""
     return replace(
         log,
         intervals=pa.concat_tables(
@@ -186,33 +186,33 @@ def with_end(log: Parsed, end: int) -> Parsed:
 
 
 def rounded_to(milliseconds: float) -> str:
-    """``the second``, ``the millisecond``, ``78 ms``"""
+    """Name a precision: ``the second``, ``the millisecond``, ``78 ms``."""
     if milliseconds >= 1000:
         return "the second"
     return "the millisecond" if milliseconds <= 1 else f"{milliseconds:.3g} ms"
 
 
-def clock_facts(stamp: Stamp | None, zero: int) -> dict[str, Any]:
-    """What is known of the clock of lines with such a timestamp, whose times count from ``zero``."""
-    if stamp is None:
+def clock_facts(timestamp: Timestamp | None, zero: int) -> dict[str, Any]:
+    """Return the facts about the clock of lines with such a timestamp; times count from ``zero``."""
+    if timestamp is None:
         return {"clock": "none: durations one after another"}
     # The difference of two timestamps that were rounded down is off by less than that either way.
-    known = {"stamp_precision_ms": stamp.resolution_ns / 1e6}
-    if stamp.zone_known:
+    known = {"stamp_precision_ms": timestamp.resolution_ns / 1e6}
+    if timestamp.zone_known:
         return known | {
             "clock": "stamps of the lines",
             "anchor": {"monotonic_ns": 0, "wall_ns": zero},
         }
-    began = Stamp(zero, False, stamp.resolution_ns)
+    began = Timestamp(zero, False, timestamp.resolution_ns)
     return known | {
-        "clock": f"stamps of the lines, from {began.in_words} of an unknown zone",
-        "began_local": began.in_words,
+        "clock": f"stamps of the lines, from {began.text} of an unknown zone",
+        "began_local": began.text,
     }
 
 
 def beside_steps(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
-    """What to say of logs of epochs that lie beside logs of steps."""
-    # What MLflow knows of a run lies beside its artifacts whether or not anybody asks for it.
+    """Report logs of epochs that are not used because logs of steps are there."""
+    # MLflow's metrics of a run always lie beside its artifacts: no reason to report them.
     paths = dict.fromkeys(log.log.path for _, log in found if not log.run_id)
     return [
         Problem(path, "knows how long epochs took; left alone, as logs of steps are here")
@@ -221,7 +221,7 @@ def beside_steps(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
 
 
 def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
-    """Logs of epochs with the ids of their runs.
+    """Give logs of epochs the ids of their runs.
 
     What was printed is finer than MLflow's metrics: beside it MLflow only describes the run.
 
@@ -250,7 +250,7 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
 
 
 def _sized(where: str, log: Parsed) -> Parsed:
-    """The log with the number of processes in its run's, file's or folder's name."""
+    """Add the number of processes in the name of the run, the file or the folder."""
     names = [str(log.log.facts.get("run_name") or ""), *reversed(rank_in(where)[1].split("/")[-2:])]
     size = next((size for name in names if (size := size_in(name)) is not None), None)
     if size is None or "size" in log.log.facts:
@@ -259,7 +259,7 @@ def _sized(where: str, log: Parsed) -> Parsed:
 
 
 def _named(place: str, repeat: int | None, log: Parsed) -> Parsed:
-    """The log with an id and a name made of its place: its run has no name of its own."""
+    """Give a log an id and a name made of its place: its run has no name of its own."""
     again = "" if repeat is None else f"-repeat-{repeat}"
     parts = [part for part in place.split("/") if part]
     key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -3,8 +3,8 @@
     app-20261121230239-0000[.lz4|.snappy|.lzf|.zstd][.inprogress]
     eventlog_v2_app-20261121230239-0000/{appstatus_app-…, events_1_app-…, events_2_app-…[.compact]}
 
-Applications that run for weeks leave gigabytes, of which training is a few lines: they pass through, and
-only their content is kept. What is known of an application goes from one of its files to the next one.
+Applications that run for weeks leave gigabytes, of which training is a few lines: files are streamed,
+and only training is kept. The state of an application carries over from one of its files to the next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stallscope.errors import StallscopeError, UnreadableError
 from stallscope.run import Event, Problem
 
 from .ranges import opened
-from .spark_events import BEGINNING, Telling
+from .spark_events import BEGINNING, ApplicationEvents
 from .unpacking import BROKE_OFF, Readable, is_packed, unpacking
 
 #: Bytes of one application that are read, unpacked: some ten seconds.
@@ -39,18 +39,18 @@ _PART = re.compile(r"events_(\d{1,9})_.+?(\.compact)?")
 _STATUS = re.compile(r"appstatus_.+")
 
 
-class Told(NamedTuple):
+class EventLog(NamedTuple):
     """The events of one application's log."""
 
     events: list[Event]
-    #: What of it was not read, and why.
+    #: Parts that were not read, and why.
     problems: list[Problem]
-    #: Those of its files that are what they are called.
+    #: The files that are event logs, as their names claim.
     files: list[str]
 
 
 def applications(files: Sequence[SourceFile]) -> list[list[SourceFile]]:
-    """The event logs among files, each as its files in the order in which they were written.
+    """Return the event logs among files, each as its files in the order in which they were written.
 
     Args:
         files: that are named as event logs are.
@@ -68,7 +68,7 @@ def applications(files: Sequence[SourceFile]) -> list[list[SourceFile]]:
 
 
 def _in_order(parts: list[tuple[int, bool, SourceFile]]) -> list[SourceFile]:
-    """Without those that a compacted one stands for; Spark takes them away some time later."""
+    """Sort parts, without those that a compacted part replaces; Spark deletes them some time later."""
     stands_for = max((number for number, compacted, _ in parts if compacted), default=0)
     kept = [
         (number, file)
@@ -79,7 +79,7 @@ def _in_order(parts: list[tuple[int, bool, SourceFile]]) -> list[SourceFile]:
 
 
 def most_bytes(local: bool) -> int:
-    """How much of an application's log is read.
+    """Return how much of an application's log is read.
 
     Args:
         local: whether that is as cheap as reading a copy.
@@ -87,38 +87,38 @@ def most_bytes(local: bool) -> int:
     return MOST_BYTES if local else _MOST_FAR_BYTES
 
 
-def read_event_log(parts: Sequence[SourceFile], most: int = MOST_BYTES) -> Told:
+def read_event_log(parts: Sequence[SourceFile], most: int = MOST_BYTES) -> EventLog:
     """Return the events of training in one application's log; none if it is not one.
 
     Args:
         parts: its files, in their order.
         most: bytes of it that are read.
     """
-    telling, told, left = Telling(), Told([], [], []), most
+    application, found, left = ApplicationEvents(), EventLog([], [], []), most
     for part in parts:
         lines = _Lines(part, left)
         try:
-            new = telling.events(part.name, lines)
-            told.events.extend(islice(new, _MOST_EVENTS + 1 - len(told.events)))
+            new = application.events(part.name, lines)
+            found.events.extend(islice(new, _MOST_EVENTS + 1 - len(found.events)))
         except StallscopeError as error:
             what = str(error).removeprefix(f"{part.where}: ").removeprefix(f"{part.name}: ")
-            told.problems.append(Problem(part.name, what))
+            found.problems.append(Problem(part.name, what))
         if lines.count:
-            told.files.append(part.name)
+            found.files.append(part.name)
         if lines.broke_off:
-            told.problems.append(Problem(part.name, BROKE_OFF))
+            found.problems.append(Problem(part.name, BROKE_OFF))
         left -= lines.count
-        if left < 0 or len(told.events) > _MOST_EVENTS:
+        if left < 0 or len(found.events) > _MOST_EVENTS:
             amount = _amount(most) if left < 0 else f"{_MOST_EVENTS:,} events"
             what = f"only the first {amount} of this application's log were looked at"
-            told.problems.append(Problem(part.name, what))
+            found.problems.append(Problem(part.name, what))
             break
-    del told.events[_MOST_EVENTS:]
-    return told
+    del found.events[_MOST_EVENTS:]
+    return found
 
 
 class _Lines:
-    """Whole lines of one file of an event log, and how many bytes they were taken from.
+    """Iterates over the whole lines of one file of an event log, and counts the bytes read.
 
     Args:
         file: it may be compressed, and anything else than an event log.

@@ -1,48 +1,30 @@
-"""What logs beside a run's own say that happened while it ran: the one place where that is put to runs.
+"""Assign events in other logs to the runs during which they happened.
 
-A reader of such logs makes events (``stallscope.run.Event``) of a file; ``Reading`` gathers those of all
-files, and here each one goes to the run that it is of. Logs that know the steps stay as they are.
+A format reads events (``stallscope.run.Event``) from a file, ``Reading`` collects those of all files,
+and this module assigns each one to its run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from stallscope.run import Event, Problem, Run
 
-from .horovod_log import horovod_events
-from .spark_events import spark_events
-
-#: Reads events out of a file: its name and its bytes. Nothing where there are none.
-EventReader = Callable[[str, bytes], Sequence[Event]]
-
-#: By its name, every kind of log with events. They look at each file that is no step log.
-EVENT_READERS: Mapping[str, EventReader] = {
-    "horovod-log": horovod_events,
-    "spark-events": spark_events,
-}
-
-# Zones lie a quarter of an hour apart, from twelve hours behind to fourteen hours ahead.
+# Zones are a quarter of an hour apart, from UTC-12 to UTC+14.
 _QUARTER_NS = 900 * 10**9
 _ZONES = range(-48, 57)
-# Events come while a job starts and ends, too.
+# Events also happen while a job starts and ends.
 _MARGIN_NS = 600 * 10**9
 
 
-def events_in(path: str, data: bytes) -> dict[str, list[Event]]:
-    """Return all events in a file, by the name of their reader."""
-    told = {name: list(reader(path, data)) for name, reader in EVENT_READERS.items()}
-    return {name: events for name, events in told.items() if events}
-
-
 def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
-    """The runs, each with the events that are of it.
+    """Add to each run the events that belong to it.
 
-    An event is of the run whose logs lie in its folder; of several, of the one that it happened in. What
-    is stamped in UTC long before the run, or after it, is of none.
+    An event belongs to the run with logs in its folder; of several, to the one during which it happened.
+    Events with UTC times long before or after the run belong to none.
     """
     runs = list(runs)
     if not events or not runs:
@@ -62,7 +44,7 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
 
 
 def _with_own(run: Run, path: str, events: Sequence[Event], span: tuple[int, int] | None) -> Run:
-    """The run with those events that are of its time: Spark's applications do other things, too."""
+    """Add the events within a run's time: Spark's applications do other work, too."""
     kept = [
         event
         for event in events
@@ -79,7 +61,7 @@ def _each_to_its_own(
 ) -> bool:
     """Put each event to the one run that was under way; whether any run got one.
 
-    An application of Spark trains several models in turn, and writes one event log.
+    An application of Spark may train several models one after another, with one event log.
     """
     found: dict[int, list[Event]] = {}
     for event in events:
@@ -112,12 +94,12 @@ def _run_of(
 
 
 def _in_utc(events: Sequence[Event], span: tuple[int, int] | None) -> list[Event]:
-    """Events with local timestamps in UTC, where only one zone puts all of them into the run."""
+    """Convert local timestamps to UTC, if exactly one zone puts all of them into the run."""
     local = [event.local_ns for event in events if event.local_ns is not None]
     if span is None or not local:
         return list(events)
     zones = [zone for zone in _ZONES if _holds(span, [ns - zone * _QUARTER_NS for ns in local])]
-    # Next to each other are the zones that the margin lets in, too: then the nearest whole hour.
+    # The margin also admits neighbouring zones: prefer whole hours.
     hours = [zone for zone in zones if zone % 4 == 0]
     likely = hours or zones
     if len(likely) != 1:
@@ -134,7 +116,9 @@ def _holds(span: tuple[int, int] | None, walls: Iterable[int], margin: int = _MA
 
 
 def span_of(run: Run) -> tuple[int, int] | None:
-    """Wall time, nanoseconds, of a run's first and last moment; None where no log ties it to UTC."""
+    """Return the wall time, in nanoseconds, of a run's first and last moment; None if no log has
+    UTC.
+    """
     ends = [_last_by_log(table) for table in (run.steps, run.intervals)]
     walls: list[int] = []
     for index, log in enumerate(run.logs):
@@ -146,7 +130,7 @@ def span_of(run: Run) -> tuple[int, int] | None:
 
 
 def _last_by_log(table: pa.Table) -> dict[int, int]:
-    """Of each log that has rows, when the last of them ended."""
+    """Return for each log with rows when the last of them ended."""
     last = table.group_by("log").aggregate([("end", "max")])
     pairs = zip(last["log"].to_pylist(), last["end_max"].to_pylist(), strict=True)
     return {log: end for log, end in pairs if end is not None}

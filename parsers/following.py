@@ -1,6 +1,6 @@
-"""A run that is being recorded: only what is new is read, and only the last steps are kept.
+"""Follow a run while it is recorded: read new rows only, and keep only the last steps.
 
-What a look costs depends on what was written since the last one, not on how long the run has lasted.
+The cost of an update depends on what was written since the last one, not on the length of the run.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from stallscope.run import Run
 
 from .base import Parsed
 from .grouping import group
-from .joined import is_joined
-from .step_log import StepLogParser
+from .step_log import StepLogParser, is_joined
 
-#: Rows of all ranks together that are kept, and steps: a user watches what happens now.
+#: The most rows of all ranks together, and steps, to keep: a user watches the present.
 MOST_ROWS = 200_000
 _MOST_STEPS = 2_000
 _FEWEST_STEPS = 60
 # The header and the facts of a log's first steps are in here; a row has at most 200 bytes.
 _HEAD_BYTES = 256 * 1024
 _ROW_BYTES = 200
-#: Lines of a step log that say something of the others.
+#: Lines of a step log that describe other lines.
 COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
 _PARSER = StepLogParser()
 
@@ -81,7 +80,7 @@ class Follower:
         return any(grown)
 
     def run(self) -> Run:
-        """The last steps, as a run.
+        """Return the last steps as a run.
 
         Raises:
             NotFoundError: if there is no log of the run yet.
@@ -96,7 +95,7 @@ class Follower:
             followed = self._logs.get(name)
             return self._begin(name) if followed is None else self._go_on(followed)
         except (OSError, UnreadableError):
-            # Gone, or its first line is not whole yet: the next look sees.
+            # Gone, or its first line is not complete yet: the next update tries again.
             return False
 
     def _begin(self, name: str) -> bool:
@@ -144,7 +143,7 @@ class Follower:
         return True
 
     def _window_bytes(self) -> int:
-        """Of one log, as far as is known how many there are."""
+        """Return how many bytes of one log to read, given how many logs are known."""
         return self._most_steps() * _ROW_BYTES
 
     def _most_steps(self) -> int:
@@ -169,7 +168,7 @@ class Follower:
 
 
 def head_of(start: bytes) -> bytes:
-    """Header, facts and columns: all lines before the first row."""
+    """Return header, facts and columns: all lines before the first row."""
     end = 0
     while end < len(start):
         line_end = start.index(b"\n", end) + 1

@@ -1,4 +1,4 @@
-"""Which files are one run: by run id, and by the launcher's name of the job where ids differ."""
+"""Group logs into runs: by run id, and by the launcher's name of the job where ids differ."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Problem, Run
 
 from .base import Parsed
 
-# Ranks of one launch begin together; a launcher that reuses a port does so much later.
+# Ranks of one launch start together; a launcher that reuses a port does so much later.
 _ONE_LAUNCH_NS = 3_600 * 1_000_000_000
 
 
 def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) -> list[Run]:
-    """The runs that these files make up. Problems that belong to no run go to every one."""
+    """Make runs of logs. Problems that belong to no run go to every run."""
     files: dict[str, list[Parsed]] = defaultdict(list)
     for one in parsed:
         files[one.run_id].append(one)
@@ -29,7 +29,7 @@ def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) ->
 
 
 def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
-    """Ranks that do not share a folder each found a run of their own: join those of one launch."""
+    """Join the logs of one launch: ranks that do not share a folder each found a run of their own."""
     merged: dict[str, list[Parsed]] = {}
     for run_id, group in sorted(files.items()):
         partner = next((name for name, other in merged.items() if _one_launch(other, group)), None)
@@ -54,7 +54,7 @@ def _wall(group: list[Parsed]) -> int:
 
 
 def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:
-    # Later attempts last: where a step was recorded twice, the last one counts.
+    # Later attempts last: if a step was recorded twice, the last one counts.
     group = sorted(group, key=lambda p: (p.log.generation, p.log.rank, p.log.part, p.log.anchor))
     steps = _stacked([p.steps for p in group], STEPS_SCHEMA)
     intervals = _stacked([p.intervals for p in group], INTERVALS_SCHEMA)

@@ -1,4 +1,4 @@
-"""Step logs of a place that is read again and again: of one that has grown only what is new is read."""
+"""Read the step logs of a place repeatedly: of a log that has grown, read the new rows only."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stallscope.errors import UnreadableError
 from .base import Parsed
 from .following import COMMENT, head_of
 from .packed import Unpacked, unpacked_whole
-from .reader import read_in_turn
+from .reader import read_in_order
 from .reading import Reading
 from .step_log import MAGIC, StepLogParser, torn_lines
 
-# So much before what is new is compared: a log that was begun anew is read from its beginning.
+# So many old bytes are compared: a log that was started again is read from its start.
 _OVERLAP = 4096
 _PARSER = StepLogParser()
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A log as far as its lines were whole."""
+class _ReadLog:
+    """A log up to its last whole line."""
 
     #: Of the file when it was listed.
     size: int
@@ -34,11 +34,11 @@ class _Held:
     head: bytes
     #: How many of those lines are torn.
     torn: int
-    #: Where the first line begins that was not whole, and what is before it.
+    #: Where the first incomplete line starts, and the bytes before it.
     offset: int
     end: bytes
     parsed: Parsed
-    #: The same with what there was of a line that was not whole.
+    #: The same with the incomplete line counted.
     shown: Parsed
 
 
@@ -49,36 +49,36 @@ class Growing:
     """
 
     def __init__(self) -> None:
-        self._logs: dict[str, _Held] = {}
+        self._logs: dict[str, _ReadLog] = {}
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
-        read_in_turn(reading, files, partial(self._ahead, reading), local=local)
+        read_in_order(reading, files, partial(self._ahead, reading), local=local)
         there = {file.name for file in files}
-        self._logs = {name: held for name, held in self._logs.items() if name in there}
+        self._logs = {name: known for name, known in self._logs.items() if name in there}
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
         return reading.records_logs()
 
     def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Parsed | None]:
         """Return the part of a file that shows its kind and its step log, or else all of it."""
-        held = self._logs.pop(file.name, None)
-        grown = None if held is None or reading.forced is not None else _grown(held, file)
+        known = self._logs.pop(file.name, None)
+        grown = None if known is None or reading.forced is not None else _read_on(known, file)
         if grown is None:
             data = file.read()
             whole = unpacked_whole(file.where, data)
-            parsed = reading.ahead(file.name, whole.data)
-            # What is packed cannot be read from where it has ended, and others' parsers read as they do.
+            parsed = reading.read_ahead(file.name, whole.data)
+            # A compressed file cannot be continued from its end, and a user's parser reads whole files.
             plain = whole.data is data and reading.forced is None
-            grown = _begun(parsed, file, data) if plain and parsed is not None else None
+            grown = _first_read(parsed, file, data) if plain and parsed is not None else None
             if grown is None:
                 return whole, parsed
         self._logs[file.name] = grown
         return Unpacked(grown.head, False), grown.shown
 
 
-def _begun(parsed: Parsed, file: SourceFile, data: bytes) -> _Held | None:
-    """What is to be held of a log that was read as a whole; None where it has no columns yet, and where
-    it is one of several in the file.
+def _first_read(parsed: Parsed, file: SourceFile, data: bytes) -> _ReadLog | None:
+    """Return the state of a log that was read as a whole; None if it has no columns yet, or shares
+    its file with others.
     """
     if parsed.more or parsed.problems != torn_lines(parsed.log):
         return None
@@ -89,39 +89,39 @@ def _begun(parsed: Parsed, file: SourceFile, data: bytes) -> _Held | None:
     whole = _with_torn(parsed, parsed.log.torn - (offset < len(data)), offset)
     head += b"".join(COMMENT.findall(data, len(head), offset))
     end = data[max(0, offset - _OVERLAP) : offset]
-    return _Held(file.size, file.version, head, _torn(file, head), offset, end, whole, parsed)
+    return _ReadLog(file.size, file.version, head, _torn(file, head), offset, end, whole, parsed)
 
 
-def _grown(held: _Held, file: SourceFile) -> _Held | None:
-    """What has become of a log; None where that takes reading it from its beginning."""
-    if file.version and (file.size, file.version) == (held.size, held.version):
-        return held
-    if file.size < held.offset:
+def _read_on(known: _ReadLog, file: SourceFile) -> _ReadLog | None:
+    """Read what a log has gained; None if it must be read from its start."""
+    if file.version and (file.size, file.version) == (known.size, known.version):
+        return known
+    if file.size < known.offset:
         return None
-    data = file.read(held.offset - len(held.end))
-    if not data.startswith(held.end):
+    data = file.read(known.offset - len(known.end))
+    if not data.startswith(known.end):
         return None
-    new = data[len(held.end) :]
+    new = data[len(known.end) :]
     whole = new[: new.rfind(b"\n") + 1]
     if MAGIC in new:
         return None  # another log has been put after it
-    offset = held.offset + len(whole)
+    offset = known.offset + len(whole)
     try:
-        rows = _PARSER.parse(file.name, held.head + whole)
+        rows = _PARSER.parse(file.name, known.head + whole)
     except UnreadableError:
         return None  # the sentence is that of the whole log
-    parsed = _joined(held, rows, offset)
+    parsed = _joined(known, rows, offset)
     if parsed is None or rows.problems != torn_lines(rows.log):
         return None
-    shown = _with_torn(parsed, parsed.log.torn + 1, held.offset + len(new))
+    shown = _with_torn(parsed, parsed.log.torn + 1, known.offset + len(new))
     facts = b"".join(COMMENT.findall(whole))
-    return _Held(
+    return _ReadLog(
         file.size,
         file.version,
-        held.head + facts,
-        _torn(file, held.head + facts) if facts else held.torn,
+        known.head + facts,
+        _torn(file, known.head + facts) if facts else known.torn,
         offset,
-        (held.end + whole)[-_OVERLAP:],
+        (known.end + whole)[-_OVERLAP:],
         parsed,
         shown if len(new) > len(whole) else parsed,
     )
@@ -131,16 +131,16 @@ def _torn(file: SourceFile, head: bytes) -> int:
     return _PARSER.parse(file.name, head).log.torn
 
 
-def _joined(held: _Held, new: Parsed, size: int) -> Parsed | None:
-    """A log with its new rows; None where facts have come that change what the old ones mean."""
-    old, log = held.parsed, new.log
+def _joined(known: _ReadLog, new: Parsed, size: int) -> Parsed | None:
+    """Add new rows to a log; None if new facts change the meaning of the old rows."""
+    old, log = known.parsed, new.log
     if (new.run_id, log.rank, log.generation, log.part, log.anchor) != (
         *(old.run_id, old.log.rank, old.log.generation),
         *(old.log.part, old.log.anchor),
     ):
         return None
     # What is torn in the head was counted when it came.
-    torn = old.log.torn + log.torn - held.torn
+    torn = old.log.torn + log.torn - known.torn
     both = replace(
         new,
         log=replace(log, ended=old.log.ended or log.ended),

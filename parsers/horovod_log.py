@@ -1,4 +1,4 @@
-"""What Horovod and its launchers say in their own lines: stalls, evictions, ranks that died, resets.
+"""Messages of Horovod and its launchers: stalls, evictions, ranks that died, resets.
 
     [2026-11-21 02:28:41.236416: W /build/horovod/common/stall_inspector.cc:107] One or more tensors
     were submitted … and are waiting for remainder of ranks for more than 60 seconds. …
@@ -6,8 +6,8 @@
     1: [grad_a, grad_b ...]
     3!: [grad_a]
 
-Versions pad fractions with blanks, leave the time out (HOROVOD_LOG_HIDE_TIME=1), put a rank before the
-message, say ``Stalled ranks:``, and up to 0.15 a line for each tensor:
+Versions pad fractions with blanks, omit the time (HOROVOD_LOG_HIDE_TIME=1), put a rank before the
+message, print ``Stalled ranks:``, and up to 0.15 a line for each tensor:
 
     Stalled ops:HorovodAllreduce_grads_0 [missing ranks: 1, 3]
 
@@ -19,14 +19,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from stallscope.run import Event
 
-from .launcher_output import Line, Wanted, shown_lines
-from .stamps import Stamp, read_stamp
+from .base import Contents, EmbeddedFormat
+from .launcher_output import Line, LineFilter, rank_lines
+from .timestamps import Timestamp, read_timestamp
 
-# What any of these lines holds, and is in no log otherwise.
-_SIGNS = (
+# Each of these lines contains one of these, and no other log does.
+_NEEDLES = (
     b"waiting for remainder of ranks",
     b"Missing ranks:",
     b"Stalled ranks:",
@@ -88,23 +90,31 @@ _ONE_LINERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
 _MOST_TENSORS = 6
 
 
+class HorovodLogFormat(EmbeddedFormat):
+    name: ClassVar[str] = "horovod-log"
+    title: ClassVar[str] = "stalls and restarts from Horovod and its launcher"
+
+    def read(self, path: str, data: bytes) -> Contents:
+        return Contents(events=tuple(horovod_events(path, data)))
+
+
 def horovod_events(path: str, data: bytes) -> list[Event]:
-    """What such lines in a file say, in their order; nothing where there are none."""
-    if not any(sign in data for sign in _SIGNS):
+    """Return the events in a file, in order."""
+    if not any(needle in data for needle in _NEEDLES):
         return []
     stalls: dict[tuple[int | None, str], _Stall] = {}
     found: list[Event | _Stall] = []
-    for line in shown_lines(data, wanted=_WANTED):
+    for line in rank_lines(data, only=_FILTER):
         key = (line.rank, line.stream)
-        stamp, message = _taken_apart(line)
+        timestamp, message = _split_message(line)
         seconds = _STALL.search(message)
         if seconds is not None:
-            stalls[key] = _Stall(path, int(seconds[1]), stamp)
+            stalls[key] = _Stall(path, int(seconds[1]), timestamp)
             found.append(stalls[key])
-        elif key in stalls and stalls[key].goes_on(message):
+        elif key in stalls and stalls[key].continues(message):
             continue
         else:
-            found += _one_liners(path, message, stamp)
+            found += _one_liners(path, message, timestamp)
     return [one.event() if isinstance(one, _Stall) else one for one in found]
 
 
@@ -114,12 +124,12 @@ class _Stall:
 
     path: str
     seconds: int
-    stamp: Stamp | None
+    timestamp: Timestamp | None
     #: By rank, the first tensors that wait for it.
     missing: dict[int, list[str]] = field(default_factory=dict)
 
-    def goes_on(self, line: bytes) -> bool:
-        """Whether a line belongs to it; then it is taken."""
+    def continues(self, line: bytes) -> bool:
+        """Add a line if it belongs to the warning, and return whether it does."""
         of_rank = _OF_RANK.match(line)
         if of_rank is not None:
             names = of_rank[3].decode("utf-8", "replace").removesuffix(" ...").split(", ")
@@ -141,11 +151,16 @@ class _Stall:
         for_whom = f" for rank(s) {', '.join(map(str, ranks))}" if ranks else ""
         which = f": {', '.join(names[:_MOST_TENSORS])}" if names else ""
         return _event(
-            self.path, "stall", waiting + for_whom + which, self.stamp, ranks, seconds=self.seconds
+            self.path,
+            "stall",
+            waiting + for_whom + which,
+            self.timestamp,
+            ranks,
+            seconds=self.seconds,
         )
 
 
-def _one_liners(path: str, message: bytes, stamp: Stamp | None) -> Iterator[Event]:
+def _one_liners(path: str, message: bytes, timestamp: Timestamp | None) -> Iterator[Event]:
     for form, kind, words in _ONE_LINERS:
         found = form.search(message)
         if found is None:
@@ -153,7 +168,7 @@ def _one_liners(path: str, message: bytes, stamp: Stamp | None) -> Iterator[Even
         parts = {name: text.decode("ascii", "replace") for name, text in found.groupdict().items()}
         ranks = (int(parts["rank"]),) if "rank" in parts else ()
         hosts = (parts["host"],) if "host" in parts else ()
-        yield _event(path, kind, words.format(**parts), stamp, ranks, hosts)
+        yield _event(path, kind, words.format(**parts), timestamp, ranks, hosts)
         return
 
 
@@ -161,41 +176,41 @@ def _event(
     path: str,
     kind: str,
     what: str,
-    stamp: Stamp | None,
+    timestamp: Timestamp | None,
     ranks: tuple[int, ...] = (),
     hosts: tuple[str, ...] = (),
     *,
     seconds: int = 0,
 ) -> Event:
-    known = stamp is not None and stamp.zone_known
+    known = timestamp is not None and timestamp.zone_known
     return Event(
         kind=kind,
         where=path,
         what=what,
         ranks=ranks,
         hosts=hosts,
-        wall_ns=stamp.ns if stamp is not None and known else None,
-        local_ns=stamp.ns if stamp is not None and not known else None,
-        uncertainty_ns=0 if stamp is None else stamp.resolution_ns,
+        wall_ns=timestamp.ns if timestamp is not None and known else None,
+        local_ns=timestamp.ns if timestamp is not None and not known else None,
+        uncertainty_ns=0 if timestamp is None else timestamp.resolution_ns,
         waited_ns=seconds * 10**9,
     )
 
 
-def _taken_apart(line: Line) -> tuple[Stamp | None, bytes]:
-    """When a line was written, and its text after its own head."""
+def _split_message(line: Line) -> tuple[Timestamp | None, bytes]:
+    """Return when a line was written, and its text after Horovod's prefix."""
     head = _MESSAGE.search(line.text)
     if head is None:
-        return line.stamp, line.text
-    own = None if head["time"] is None else read_stamp(head["time"])
-    return own or line.stamp, line.text[head.end() :]
+        return line.timestamp, line.text
+    own = None if head["time"] is None else read_timestamp(head["time"])
+    return own or line.timestamp, line.text[head.end() :]
 
 
 def _may_matter(line: bytes) -> bool:
     return (
-        any(sign in line for sign in _SIGNS)
+        any(needle in line for needle in _NEEDLES)
         or _OF_RANK.match(line) is not None
         or b"[missing ranks: " in line
     )
 
 
-_WANTED = Wanted((*_SIGNS, b": [", b"[missing ranks: "), _may_matter)
+_FILTER = LineFilter((*_NEEDLES, b": [", b"[missing ranks: "), _may_matter)

@@ -1,11 +1,11 @@
-"""What HorovodRunner's LogCallback sends to the driver: when epochs and batches were.
+"""The times of epochs and batches that HorovodRunner's LogCallback sends to the driver.
 
     1574985600.123456: begin epoch: 3 begin, logs: None
     1574985600.523456: epoch: 3, batch: 17, logs: {'loss': 1.9, …}        with per_batch_log
     1574985617.123456: end epoch: 3, logs: {…}
 
-Epochs and batches count from 0. Lines do not say whose they are: with ``log_callback_only`` those of all
-ranks that were given the callback come one after another, with ``all`` mpirun has labelled them.
+Epochs and batches count from 0. Lines do not name their rank: with ``log_callback_only`` the lines of
+all ranks with the callback are mixed, with ``all`` mpirun has labelled them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import Epoch, clock_facts, epochs_log, rank_in
-from .launcher_output import Wanted, shown_lines
-from .stamps import read_moment
+from .launcher_output import LineFilter, rank_lines
+from .timestamps import read_moment
 
 KNOWN_FROM = "what HorovodRunner's LogCallback logged"
 
@@ -29,7 +29,7 @@ _LINE = re.compile(
     rb"(\d{9,10}\.\d{1,9}): (begin epoch|end epoch|epoch): (\d{1,9})"
     rb"(?: begin|, batch: (\d{1,9}))?, logs: "
 )
-_WANTED = Wanted((b"epoch: ",), _LINE.search)
+_FILTER = LineFilter((b"epoch: ",), _LINE.search)
 # Times as Python prints them have microseconds, some of them less.
 _HALF_MS = 0.0005
 
@@ -37,7 +37,7 @@ _HALF_MS = 0.0005
 @dataclass
 class _Rank:
     #: By their numbers, when epochs that are not over began, and when their first and last batch ended.
-    begun: dict[int, int] = field(default_factory=dict)
+    running: dict[int, int] = field(default_factory=dict)
     epochs: list[Epoch] = field(default_factory=list)
     batches: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     #: Epochs that began while they had not ended.
@@ -55,7 +55,7 @@ class HorovodRunnerParser(Parser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         ranks: dict[int | None, _Rank] = {}
-        for line in shown_lines(data, wanted=_WANTED):
+        for line in rank_lines(data, only=_FILTER):
             found = _LINE.search(line.text)
             if found is not None:
                 _add(ranks.setdefault(line.rank, _Rank()), found)
@@ -78,7 +78,7 @@ class HorovodRunnerParser(Parser):
                         Epoch(number, begin - first, end - first)
                         for number, begin, end in own.epochs
                     ],
-                    ended=not own.begun,
+                    ended=not own.running,
                     size=0 if logs else len(data),
                     problems=problems,
                 )
@@ -90,34 +90,34 @@ _MIXED = "epochs start again before they have ended: these are lines of several 
 
 
 def _add(own: _Rank, found: re.Match[bytes]) -> None:
-    stamp = read_moment(found[1])
-    if stamp is None:
+    timestamp = read_moment(found[1])
+    if timestamp is None:
         return
     number = int(found[3])
     if found[2] == b"begin epoch":
-        own.mixed += number in own.begun
-        own.begun[number] = stamp.ns
+        own.mixed += number in own.running
+        own.running[number] = timestamp.ns
     elif found[2] == b"epoch":
         if found[4] is not None:
-            own.batches.setdefault(number, []).append((int(found[4]), stamp.ns))
-    elif number in own.begun:
-        begin = own.begun.pop(number)
-        if stamp.ns >= begin:
-            own.epochs.append(Epoch(number, begin, stamp.ns))
+            own.batches.setdefault(number, []).append((int(found[4]), timestamp.ns))
+    elif number in own.running:
+        begin = own.running.pop(number)
+        if timestamp.ns >= begin:
+            own.epochs.append(Epoch(number, begin, timestamp.ns))
 
 
 def _begins(own: _Rank) -> Iterable[int]:
-    return [*own.begun.values(), *(epoch.begin for epoch in own.epochs)]
+    return [*own.running.values(), *(epoch.begin for epoch in own.epochs)]
 
 
 def _facts(own: _Rank, first: int) -> dict[str, Any]:
-    stamp = read_moment(b"%d.%09d" % divmod(first, 10**9))
+    timestamp = read_moment(b"%d.%09d" % divmod(first, 10**9))
     facts: dict[str, Any] = {
         "framework": "keras",
         "known_from": KNOWN_FROM,
         "precision": "epochs, to the millisecond",
         "epoch_precision_ms": _HALF_MS,
-        **clock_facts(stamp, first),
+        **clock_facts(timestamp, first),
     }
     if own.epochs:
         facts["first_epoch"] = own.epochs[0].number

@@ -1,4 +1,4 @@
-"""Measurements of loaders alone: what ``measure_input`` writes beside step logs (docs/input.md)."""
+"""Measurements of loaders alone, which ``measure_input`` writes beside step logs (docs/input.md)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import InputStage, MeasuredInput, Problem, Run
 
+from .base import Contents, Format
 from .packed import ENDING
 
 SUFFIX = ".input.json"
@@ -21,9 +22,16 @@ _PACKED = re.compile(f"{ENDING}$")
 _MOST_STAGES = 1000
 
 
-def is_input_times(name: str) -> bool:
-    """Whether a file of this name is a measurement of a loader, compressed or not."""
-    return _PACKED.sub("", name).endswith(SUFFIX)
+class InputTimesFormat(Format):
+    name: ClassVar[str] = "input-times"
+    title: ClassVar[str] = "a loader's times, as measure_input wrote them"
+    has_steps: ClassVar[bool] = True
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return _PACKED.sub("", file_name).endswith(SUFFIX)
+
+    def read(self, path: str, data: bytes) -> Contents:
+        return Contents(measured_input=parse_input_times(path, data))
 
 
 def parse_input_times(path: str, data: bytes) -> MeasuredInput:
@@ -56,7 +64,7 @@ def parse_input_times(path: str, data: bytes) -> MeasuredInput:
 
 
 def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> list[Run]:
-    """The runs, each with the measurements that were made for it.
+    """Add to each run the measurements that were made for it.
 
     A measurement is for the run of its id, or of its launch, or otherwise for the newest run in its
     folder that as many ranks trained on real data.

@@ -1,20 +1,20 @@
-"""The lines that Keras prints of epochs, found among millions of others by short texts."""
+"""Find the lines that Keras prints about epochs among millions of others, by short texts."""
 
 from __future__ import annotations
 
 import re
 
-from .launcher_output import Wanted
+from .launcher_output import LineFilter
 
-# What every line of interest holds, to be looked for in millions of lines.
+# Every line of interest contains one of these.
 _OF_INTEREST = re.compile(
     rb"s/(?:step|sample|epoch)|\ds - |\ds\s*$|Epoch \d+/|Train on \d|ETA: \d|/Unknown "
 )
-# A bar on its way: how long it has still to go, or what is not done of it in Keras 3's colours.
-ON_ITS_WAY = re.compile(rb" - ETA: \d|\d/Unknown ")
-_PASSING = (rb" - ETA: \d", rb"\d/Unknown ", b"\x1b[37m\xe2\x94\x81")
-# What stands after a bar that has lost its line's end: an epoch's beginning, or a finished bar.
-_STAYING = (rb"Epoch \d", b"\x1b[37m\x1b[0m", b"\xe2\x94\x81 ", b"=] - ")
+# A bar in progress: the remaining time, or the rest of the bar in Keras 3's colours.
+IN_PROGRESS = re.compile(rb" - ETA: \d|\d/Unknown ")
+_UPDATES = (rb" - ETA: \d", rb"\d/Unknown ", b"\x1b[37m\xe2\x94\x81")
+# Text after a bar that has lost its newline: the start of an epoch, or a finished bar.
+_NOT_UPDATES = (rb"Epoch \d", b"\x1b[37m\x1b[0m", b"\xe2\x94\x81 ", b"=] - ")
 
 
 def _may_matter(line: bytes) -> bool:
@@ -31,7 +31,7 @@ def _may_matter(line: bytes) -> bool:
     return likely and _OF_INTEREST.search(line) is not None
 
 
-WANTED = Wanted(
+EPOCH_LINES = LineFilter(
     (
         b"s/step",
         b"s/sample",
@@ -44,6 +44,6 @@ WANTED = Wanted(
         rb"Train on \d",
     ),
     _may_matter,
-    passing=_PASSING,
-    staying=_STAYING,
+    updates=_UPDATES,
+    not_updates=_NOT_UPDATES,
 )

@@ -1,4 +1,4 @@
-"""What Keras prints while it fits: one line per epoch, with the epoch's time to the second.
+"""The output of Keras while it fits: one line per epoch, with the epoch's time to the second.
 
     Epoch 3/5
     78/78 [==============================] - 17s 195ms/step - loss: 1.91 - val_loss: 2.01     verbose=1
@@ -7,13 +7,13 @@
     78/78 - 17s - 218ms/step - loss: 1.91                                          verbose=2, Keras 3
      - 17s - loss: 1.91                                              verbose=2 before TensorFlow 2.0
 
-Updates of a bar on its way end in an ETA, and are written over. The first line stands there only where
-there are several epochs (from TensorFlow 2.2 on), and ``evaluate`` prints the same bar: after an epoch
-it is not taken for one, and where no epoch is announced, bars of as many batches as the first are.
+Updates of a bar in progress end in an ETA, and are overwritten. The first line is printed only for
+several epochs (from TensorFlow 2.2 on), and ``evaluate`` prints the same bar: after an epoch it does
+not count as one. If no epoch is announced, bars with as many batches as the first one count.
 
-Times are rounded. The time includes validation. With verbose=1 ``ms/step`` leaves out the first step,
-which traces; with verbose=2 it is the epoch's time over its steps, and where there are few steps tells
-that time better than the seconds do.
+Times are rounded. The time includes validation. With verbose=1 ``ms/step`` excludes the first step,
+which traces; with verbose=2 it is the epoch's time divided by its steps, and for few steps it is more
+precise than the seconds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from stallscope.run import Problem
 
 from .base import Parsed, Parser
 from .epochs_only import Epoch, clock_facts, epochs_log, rank_in, rounded_to, with_epochs
-from .keras_lines import ON_ITS_WAY, WANTED
-from .launcher_output import Line, shown_lines
-from .stamps import Stamp
+from .keras_lines import EPOCH_LINES, IN_PROGRESS
+from .launcher_output import Line, rank_lines
+from .timestamps import Timestamp
 
 KNOWN_FROM = "what Keras printed"
 
@@ -48,22 +48,22 @@ _AT_THE_END = re.compile(rf" - (?P<epoch>\d{{1,9}})(?P<epoch_unit>s|ms|us)/epoch
 _LOSS = " - loss: "
 _VALIDATION = " - val_"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# A bar on its way: where it is, of how many steps, and how long it has still to go.
+# A bar in progress: its step, of how many, and the remaining time.
 _PART = re.compile(
     r"(?<![\d/.])(?P<at>\d{1,12})/(?P<of>\d{1,12}|Unknown) "
     r"(?:\[[=>.]{10,}\] - |[━=]{10,} |-? ?)(?:ETA: )?(?P<eta>\d{1,4}(?::\d\d){0,2})(?P<s>s?)"
 )
-# A bar on its way, or a finished one.
-_SIGN = re.compile(
+# A bar in progress, or a finished one.
+_BAR_OR_LINE = re.compile(
     rf"\d/\d+ (?:\[[=>.]{{10,}}\] - (?:ETA: )?\d|[━=]{{10,}} \d)|\d/Unknown -? ?\d|{_LINE.pattern}"
 )
-# What is later than that after the first epoch is damage.
+# Later times after the first epoch are damage.
 _LATEST_NS = 2**62
 # The clocks of timestamped lines have whole seconds.
 _STAMP_NS = 1_500_000_000
 _STREAMS = ("", "stdout", "stderr", "stddiag")
 # Stands for the rank where no launcher has labelled the lines.
-_NOBODY = -1
+_UNLABELLED = -1
 
 
 class KerasOutputParser(Parser):
@@ -78,7 +78,7 @@ class KerasOutputParser(Parser):
         for part in re.split(rb"[\r\n]+", head):
             text = _plain(part)
             announced = announced or _EPOCH.search(text) is not None
-            if _SIGN.search(text) and (announced or _LOSS in text):
+            if _BAR_OR_LINE.search(text) and (announced or _LOSS in text):
                 return True
             if announced and _OLD_LINE.search(text):
                 return True
@@ -87,15 +87,15 @@ class KerasOutputParser(Parser):
     def parse(self, path: str, data: bytes) -> Parsed:
         ranks: set[int] = set()
         outputs: dict[tuple[int | None, str], _Output] = {}
-        # A bar whose updates each became a line of their own ends more than once.
+        # If each update of a bar became a line, the bar ends more than once.
         torn_apart = b"\r" not in data
-        for line in shown_lines(data, wanted=WANTED):
+        for line in rank_lines(data, only=EPOCH_LINES):
             key = (line.rank, line.stream)
             if line.rank is not None:
                 ranks.add(line.rank)
             if key not in outputs:
                 outputs[key] = _Output(torn_apart)
-            if ON_ITS_WAY.search(line.text):
+            if IN_PROGRESS.search(line.text):
                 outputs[key].last_bar = line.text
             else:
                 outputs[key].add(line)
@@ -110,7 +110,7 @@ class KerasOutputParser(Parser):
 
 
 class _Times(NamedTuple):
-    """Milliseconds, and halves of what they are rounded to."""
+    """Milliseconds, and half of the unit that they are rounded to."""
 
     ms: float
     half: float
@@ -131,14 +131,14 @@ class _Printed:
     count: int | None
     of_samples: bool
     times: _Times
-    #: Whether values of a validation stand in the line.
+    #: Whether the line contains values of a validation.
     validated: bool
-    stamp: Stamp | None
+    timestamp: Timestamp | None
 
 
 @dataclass
 class _Output:
-    """What one rank printed, line by line."""
+    """The lines of one rank."""
 
     torn_apart: bool
 
@@ -148,7 +148,7 @@ class _Output:
         self._ever_announced = False
         self._samples: int | None = None
         self._provisional = False
-        #: The last line that may be a bar on its way.
+        #: The last line that may be a bar in progress.
         self.last_bar = b""
 
     @property
@@ -195,23 +195,25 @@ class _Output:
         of_samples = parts.get("of") == "sample" or (count is not None and count == self._samples)
         times = _times(text, parts, None if of_samples else count, bar)
         validated = _VALIDATION in text
-        self.epochs.append(_Printed(*place, count, of_samples, times, validated, line.stamp))
+        self.epochs.append(_Printed(*place, count, of_samples, times, validated, line.timestamp))
 
     def broke_off(self) -> str | None:
-        """Where an epoch was that began and did not end, in words."""
+        """Describe where an epoch broke off, None if none did."""
         found = _PART.search(_plain(self.last_bar))
         if self._announced is None or found is None:
             return None
         of = "an unknown number" if found["of"] == "Unknown" else found["of"]
-        said = f"epoch {self._announced[0]} broke off at step {found['at']} of {of}"
-        # Keras 3 has no word for it, and without a length it is the time so far.
+        where = f"epoch {self._announced[0]} broke off at step {found['at']} of {of}"
+        # Without a length, Keras prints the time so far instead.
         knows_eta = found["of"] != "Unknown"
-        return said + (
+        return where + (
             f", with {found['eta']}{found['s']} to go as Keras saw it" if knows_eta else ""
         )
 
     def _announced_place(self, number: int, of: int) -> tuple[int, int, int | None]:
-        """The fit, the epoch and how many epochs were meant; a loop around ``fit`` is one fit."""
+        """Return the fit, the epoch and the planned number of epochs; a loop around ``fit`` is one
+        fit.
+        """
         if not self.epochs:
             return 0, number - 1, of
         last = self.epochs[-1]
@@ -225,7 +227,7 @@ class _Output:
 
 
 def _times(text: str, parts: dict[str, str | None], steps: int | None, bar: bool) -> _Times:
-    """The finest time of a line's epoch; ``steps`` where they are known."""
+    """Return the finest time of a line's epoch; ``steps`` is the number of steps, if known."""
     ms, half = 1000.0 * int(parts["seconds"] or 0), 500.0
     at_the_end = None if bar else _AT_THE_END.search(text)
     if at_the_end is not None:
@@ -244,24 +246,24 @@ def _times(text: str, parts: dict[str, str | None], steps: int | None, bar: bool
 
 
 def _one_stream_per_rank(outputs: dict[tuple[int | None, str], _Output]) -> dict[int, _Output]:
-    """By rank, its stream with most epochs; beside labelled lines, others belong to no rank."""
+    """Return each rank's stream with most epochs, and drop unlabelled lines beside labelled ones."""
     found: dict[int, _Output] = {}
     for (rank, _), output in sorted(outputs.items(), key=lambda item: _STREAMS.index(item[0][1])):
-        own = _NOBODY if rank is None else rank
+        own = _UNLABELLED if rank is None else rank
         if len(output.epochs) > (len(found[own].epochs) if own in found else 0):
             found[own] = output
     if len(found) > 1:
-        found.pop(_NOBODY, None)
+        found.pop(_UNLABELLED, None)
     return dict(sorted(found.items()))
 
 
 def _logs(
     path: str, found: dict[int, _Output], size: int, ranks: Iterable[int]
 ) -> Iterator[tuple[Parsed, list[Epoch]]]:
-    """One log for each fit of each rank, still without its epochs, and these."""
-    stamped = all(_stamps_hold(output.epochs) for output in found.values())
+    """Make one log for each fit of each rank, still without its epochs, and return both."""
+    timed = all(_stamps_hold(output.epochs) for output in found.values())
     known = max(ranks, default=-1) + 1
-    begins = {rank: _begins(output.epochs, stamped) for rank, output in found.items()}
+    begins = {rank: _begins(output.epochs, timed) for rank, output in found.items()}
     first = min(own[0] for own in begins.values())
     for rank, output in found.items():
         problems = [] if output.announced else [Problem(path, _NOT_ANNOUNCED)]
@@ -272,12 +274,12 @@ def _logs(
         rows = zip(output.epochs, begins[rank], strict=True)
         for fit, own in groupby(rows, key=lambda row: row[0].fit):
             epochs = [(epoch, begin - first) for epoch, begin in own]
-            facts = _facts([epoch for epoch, _ in epochs], stamped, first)
+            facts = _facts([epoch for epoch, _ in epochs], timed, first)
             if known > 1:
                 facts["size"] = known
             log = epochs_log(
                 path,
-                rank=(rank_in(path)[0] or 0) if rank == _NOBODY else rank,
+                rank=(rank_in(path)[0] or 0) if rank == _UNLABELLED else rank,
                 part=fit,
                 facts=facts,
                 epochs=(),
@@ -294,7 +296,7 @@ _NOT_ANNOUNCED = (
 )
 
 
-def _facts(epochs: Sequence[_Printed], stamped: bool, first: int) -> dict[str, object]:
+def _facts(epochs: Sequence[_Printed], timed: bool, first: int) -> dict[str, object]:
     half = max(epoch.times.half for epoch in epochs)
     facts: dict[str, object] = {
         "framework": "keras",
@@ -303,7 +305,7 @@ def _facts(epochs: Sequence[_Printed], stamped: bool, first: int) -> dict[str, o
         "epoch_precision_ms": half,
         "first_epoch": epochs[0].epoch,
         "validation_in_epochs": _validated(epochs),
-    } | clock_facts(epochs[0].stamp if stamped else None, first)
+    } | clock_facts(epochs[0].timestamp if timed else None, first)
     counts = {epoch.count for epoch in epochs}
     if len(counts) == 1 and epochs[0].count is not None:
         of = "samples" if epochs[0].of_samples else "steps"
@@ -318,36 +320,36 @@ def _validated(epochs: Sequence[_Printed]) -> bool | None:
 
 
 def _step_facts(epochs: Sequence[_Printed]) -> dict[str, object]:
-    """The mean over epochs of what Keras printed per step."""
-    told = [
+    """Return the mean over epochs of the printed time per step."""
+    timed = [
         (epoch.times.step_ms, epoch.times.step_half, epoch.count)
         for epoch in epochs
         if epoch.times.step_ms is not None and epoch.count
     ]
-    if not told:
+    if not timed:
         return {}
-    steps = sum(count for _, _, count in told)
+    steps = sum(count for _, _, count in timed)
     return {
-        "step_ms": sum(ms * count for ms, _, count in told) / steps,
-        "step_precision_ms": max(half for _, half, _ in told),
+        "step_ms": sum(ms * count for ms, _, count in timed) / steps,
+        "step_precision_ms": max(half for _, half, _ in timed),
     }
 
 
 def _rows(path: str, epochs: Sequence[tuple[_Printed, int]]) -> list[Epoch]:
     rows = [Epoch(epoch.epoch, begin, begin + _ns(epoch)) for epoch, begin in epochs]
     if max(row.end for row in rows) > _LATEST_NS:
-        raise UnreadableError(f"{path}: epochs that take a century are none of Keras's")
+        raise UnreadableError(f"{path}: these epochs take a century: not what Keras prints")
     return rows
 
 
-def _begins(epochs: Sequence[_Printed], stamped: bool) -> list[int]:
-    """When the epochs began: the ends that lines are stamped with less their durations, or all of
-    them one after another.
+def _begins(epochs: Sequence[_Printed], timed: bool) -> list[int]:
+    """Return the starts of epochs: timestamps of their ends less their durations, or one after
+    another.
     """
     begins, end = [], 0
     for epoch in epochs:
-        if stamped and epoch.stamp is not None:
-            begins.append(epoch.stamp.ns - _ns(epoch))
+        if timed and epoch.timestamp is not None:
+            begins.append(epoch.timestamp.ns - _ns(epoch))
         else:
             begins.append(end)
             end += _ns(epoch)
@@ -355,14 +357,14 @@ def _begins(epochs: Sequence[_Printed], stamped: bool) -> list[int]:
 
 
 def _stamps_hold(epochs: Sequence[_Printed]) -> bool:
-    """Whether every epoch is stamped, and none ends sooner after another than it took.
+    """Whether every epoch has a timestamp, and none ends sooner after another than it took.
 
-    Output that was buffered is stamped when it was read, and clocks are set.
+    Buffered output gets the time at which it was read, and clocks are set.
     """
-    stamps = [epoch.stamp for epoch in epochs]
-    if None in stamps or len({stamp.zone_known for stamp in stamps if stamp}) > 1:
+    stamps = [epoch.timestamp for epoch in epochs]
+    if None in stamps or len({timestamp.zone_known for timestamp in stamps if timestamp}) > 1:
         return False
-    ends = [stamp.ns for stamp in stamps if stamp]
+    ends = [timestamp.ns for timestamp in stamps if timestamp]
     return all(
         end - before > _ns(epoch) - epoch.times.half * 1e6 - _STAMP_NS
         for before, end, epoch in zip(ends, ends[1:], epochs[1:], strict=False)

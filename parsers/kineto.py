@@ -1,4 +1,4 @@
-"""Traces of torch.profiler (Kineto): steps, what of them went to DataLoaders, and communication.
+"""Traces of torch.profiler (Kineto): steps, their time in DataLoaders, and communication.
 
     {"schemaVersion": 1, "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2, …},
      "host_name": "node-1", "baseTimeNanoseconds": 1790857026000000000, "traceEvents": [
@@ -6,10 +6,10 @@
       "ts": 444437816.571, "dur": 2357.380, …
 
 Microseconds since the base time, or since 1970 before PyTorch 2.3. A trace may have gigabytes, and ends
-anywhere where its process was killed: the few spans that are wanted are looked for in its bytes.
+anywhere if its process was killed: a regular expression finds the few spans that matter.
 
-A step is from one ``prof.step()`` to the next. When its batch was there is known where exactly one
-DataLoader was asked in it; no span shows when gradients were ready or reduced: those timestamps are
+A step lasts from one ``prof.step()`` to the next. When its batch arrived is known if exactly one
+DataLoader was called in it; no span shows when gradients were ready or reduced: those timestamps are
 null.
 """
 
@@ -28,7 +28,7 @@ from stallscope.collector.safe_names import safe_name
 from stallscope.errors import UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Event, Log
 
-from .base import Parsed, Parser
+from .base import Contents, Parsed, Parser
 from .epochs_only import rank_in
 
 KNOWN_FROM = "traces of torch.profiler"
@@ -55,7 +55,7 @@ _MOST_EVENTS = 200
 
 
 class Span(NamedTuple):
-    """Nanoseconds on the trace's clock."""
+    """A time span, in nanoseconds on the trace's clock."""
 
     begin: int
     end: int
@@ -63,7 +63,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class ProfiledStep:
-    """One step as the profiler saw it."""
+    """One step as the profiler recorded it."""
 
     number: int
     span: Span
@@ -75,7 +75,7 @@ class ProfiledStep:
 
 @dataclass(frozen=True)
 class Trace:
-    """One file: the steps that one rank was traced in."""
+    """One file: the traced steps of one rank."""
 
     path: str
     rank: int
@@ -94,15 +94,19 @@ class KinetoParser(Parser):
     suffix: ClassVar[str] = ".pt.trace.json"
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        beginning = head[:_HEAD]
-        return _SCHEMA.search(beginning) is not None and _KINETO.search(beginning) is not None
+        start = head[:_HEAD]
+        return _SCHEMA.search(start) is not None and _KINETO.search(start) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
         return as_log(read_trace(path, data))
 
+    def read(self, path: str, data: bytes) -> Contents:
+        trace = read_trace(path, data)
+        return Contents((as_log(trace),), trace=trace)
+
 
 def read_trace(path: str, data: bytes) -> Trace:
-    """The steps in a trace.
+    """Read the steps in a trace.
 
     Raises:
         UnreadableError: if there is none.
@@ -113,12 +117,12 @@ def read_trace(path: str, data: bytes) -> Trace:
     for found in _SPAN.finditer(data):
         span = _span(found)
         if found["step"] is not None:
-            # The same annotation comes for the device, too.
+            # The device has the same annotation, too.
             if found["kind"] != b"gpu_user_annotation":
                 steps.setdefault(int(found["step"]), span)
         elif found["loader"] is not None:
             loaders.append(span)
-        elif _on_its_way(found["kind"], found["reduction"]):
+        elif _is_communication(found["kind"], found["reduction"]):
             reductions.append(span)
     if not steps:
         raise UnreadableError(
@@ -139,7 +143,7 @@ def read_trace(path: str, data: bytes) -> Trace:
 
 
 def as_log(trace: Trace) -> Parsed:
-    """The log of a trace, without the id of its run: only all traces together show that."""
+    """Make a log of a trace, without the id of its run, which needs all traces together."""
     wall = trace.steps[0].span.begin + trace.base_ns
     facts: dict[str, Any] = {
         "framework": "pytorch",
@@ -171,7 +175,7 @@ def as_log(trace: Trace) -> Parsed:
 
 
 def traces_as_runs(traces: Iterable[tuple[str, Trace]]) -> list[Parsed]:
-    """The logs of traces with the ids of their runs: those in one folder are of one run.
+    """Make logs of traces, with the ids of their runs: the traces in one folder are one run.
 
     Args:
         traces: with the places of their files.
@@ -193,7 +197,7 @@ def _of_one_run(place: str, traces: Sequence[Trace]) -> Iterator[Parsed]:
 
 
 def trace_events(trace: Trace) -> list[Event]:
-    """The traced steps, as events beside logs that know steps themselves."""
+    """Return the traced steps as events, for runs whose logs know steps themselves."""
     return [_event(trace, step) for step in trace.steps[:_MOST_EVENTS]]
 
 
@@ -223,18 +227,18 @@ def _steps(
     for number, span in sorted(steps.items(), key=lambda item: item[1]):
         while first_loader < len(loaders) and loaders[first_loader].begin < span.begin:
             first_loader += 1
-        behind = first_loader
-        while behind < len(loaders) and loaders[behind].end <= span.end:
-            behind += 1
+        after = first_loader
+        while after < len(loaders) and loaders[after].end <= span.end:
+            after += 1
         while first_reduction < len(reductions) and reductions[first_reduction].end <= span.begin:
             first_reduction += 1
-        own = tuple(loaders[first_loader:behind])
+        own = tuple(loaders[first_loader:after])
         busy = _union(reductions[first_reduction:], span) if reductions else None
         yield ProfiledStep(number, span, own, busy)
 
 
 def _union(spans: Iterable[Span], within: Span) -> int:
-    """Nanoseconds of a span in which any of others, in the order of their begins, goes on."""
+    """Return the nanoseconds of a span in which any of other spans, sorted by start, is active."""
     busy, until = 0, within.begin
     for span in spans:
         if span.begin >= within.end:
@@ -245,7 +249,7 @@ def _union(spans: Iterable[Span], within: Span) -> int:
     return busy
 
 
-def _on_its_way(kind: bytes, name: bytes) -> bool:
+def _is_communication(kind: bytes, name: bytes) -> bool:
     """Whether something is really communicated: NCCL's annotations on the host are its launches."""
     return kind == b"gpu_user_annotation" or not name.startswith(b"nccl:")
 

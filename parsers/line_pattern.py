@@ -1,11 +1,11 @@
-"""Lines of a program's own, as a user describes them:
+"""Lines that a user describes by a pattern:
 
     --read-as 'pattern:{time} epoch {epoch} step {step}'
 
-A pattern is how such a line begins. Letters stand for themselves, blanks for any blanks, and
+A pattern describes the start of a line. Letters stand for themselves, blanks for any blanks, and
 
-    {time}       when: a timestamp of any form that is known, or seconds since 1970
-    {rank}       whose it is, where no launcher has labelled the line
+    {time}       a timestamp of any known form, or seconds since 1970
+    {rank}       the rank, if no launcher has labelled the line
     {epoch}      the epoch that the line is of
     {step}       the step, counted over the job or over the epoch
     {seconds}    how long the epoch took, or the step where there is no {epoch}
@@ -29,12 +29,10 @@ from stallscope.errors import UnreadableError, UsageError
 from stallscope.run import Problem
 
 from .base import Parsed, Parser
-from .digits import Ints
+from .blocks import Block, Bools, Ints
 from .epochs_only import clock_facts, epochs_log, epochs_table, rank_in, rounded_to
-from .labelled_lines import Bools
-from .launcher_output import LONGEST_LINE, shown_blocks
-from .launchers import LONGEST_PREFIX, Whole
-from .line_columns import (
+from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Lines, line_blocks
+from .pattern_columns import (
     MOST_DIGITS,
     MOST_FRACTION_DIGITS,
     MOST_PADDING,
@@ -43,11 +41,10 @@ from .line_columns import (
     Walk,
     having,
 )
-from .needles import Block
-from .stamp_columns import beginnings
-from .stamps import MOMENT, Stamp, read_moment, read_stamp
+from .timestamp_columns import line_starts
+from .timestamps import MOMENT, Timestamp, read_moment, read_timestamp
 
-#: What a pattern's name begins with.
+#: The start of a pattern's name.
 PREFIX = "pattern:"
 KNOWN_FROM = "lines of the given pattern"
 
@@ -58,18 +55,20 @@ _FIELDS = {
 _FIELDS["seconds"] += rf"(?:\.\d{{1,{MOST_FRACTION_DIGITS}}})?"
 _PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in _FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
-# What is later than that after the first epoch is damage.
+# Later times after the first epoch are damage.
 _LATEST_NS = 2**62
-# Columns with whether there is a ``Stamp``, and its value.
-_STAMP = ("stamped", "ns", "zone_known", "resolution_ns")
+# Columns with whether there is a ``Timestamp``, and its value.
+_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns")
 
 
 @dataclass(frozen=True)
-class _Marks:
-    """What lines say, one entry for each. Fields that the pattern does not have are None."""
+class _Values:
+    """The values of matching lines, one entry per line; None for fields that the pattern does not
+    have.
+    """
 
-    stamped: Bools
-    #: As a ``Stamp`` has them.
+    timed: Bools
+    #: As a ``Timestamp`` has them.
     ns: Ints
     zone_known: Bools
     resolution_ns: Ints
@@ -81,16 +80,16 @@ class _Marks:
         return len(self.ns)
 
     @property
-    def first_stamp(self) -> Stamp | None:
-        if not self.stamped.any():
+    def first_stamp(self) -> Timestamp | None:
+        if not self.timed.any():
             return None
-        at = int(self.stamped.argmax())
-        return Stamp(int(self.ns[at]), bool(self.zone_known[at]), int(self.resolution_ns[at]))
+        at = int(self.timed.argmax())
+        return Timestamp(int(self.ns[at]), bool(self.zone_known[at]), int(self.resolution_ns[at]))
 
 
 @dataclass
-class _Told:
-    """What a rank's lines say of times."""
+class _RankTimes:
+    """The times in a rank's lines."""
 
     #: By columns as those of ``Epoch``: every line may have one.
     number: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -116,46 +115,46 @@ class LinePatternParser(Parser):
     certain: ClassVar[bool] = False
 
     def __init__(self, pattern: str) -> None:
-        texts, names = _taken_apart(pattern)
+        texts, names = _split_pattern(pattern)
         self._line = _compiled(texts, names)
         self._parts = _parts(texts, names)
         self._is_timed = "time" in names
         self._pattern = pattern
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return any(len(found["stamped"]) for found in self.said(head, 0))
+        return any(len(found["timed"]) for found in self.columns(head, 0))
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        found = [one for one in self.said(data, rank_in(path)[0] or 0) if len(one["stamped"])]
+        found = [one for one in self.columns(data, rank_in(path)[0] or 0) if len(one["timed"])]
         if not found:
             raise UnreadableError(f"{path}: no line matches the pattern: {self._pattern!r}")
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
         logs = _logs(path, _by_rank(columns), len(data))
         return replace(logs[0], more=tuple(logs[1:]))
 
-    def said(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
-        """What the lines of the pattern say, block by block.
+    def columns(self, data: bytes, of_the_file: int = 0) -> Iterator[Mapping[str, Column]]:
+        """Return the values of matching lines, block by block.
 
         Args:
             of_the_file: the rank of unlabelled lines.
 
         Returns:
-            columns of equal length: ``rank``, what the pattern has, and ``stamped``; where a line is
-            that, also what a ``Stamp`` has.
+            columns of equal length: ``rank``, what the pattern has, and ``timed``; where a line is
+            that, also what a ``Timestamp`` has.
         """
-        for lines in shown_blocks(data):
+        for lines in line_blocks(data):
             line, fields = self._lines(lines)
             if "rank" not in fields:
                 rank = lines.rank[line]
                 fields["rank"] = np.where(rank < 0, of_the_file, rank)
             if self._is_timed:
-                fields["stamped"] = np.ones(len(line), bool)
+                fields["timed"] = np.ones(len(line), bool)
             else:
-                fields |= _stamps(lines.block, lines.stamp_at[line], lines.stamp_end[line])
+                fields |= _stamps(lines.block, lines.time_start[line], lines.time_end[line])
             yield fields
 
-    def _lines(self, lines: Whole) -> tuple[Ints, dict[str, Column]]:
-        """The lines of the pattern, in order, and what they say."""
+    def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
+        """Return the matching lines, in order, and their values."""
         block, starts = lines.block, lines.start
         line = having(block, self._parts)
         line = line[line < len(starts)]
@@ -191,38 +190,38 @@ class LinePatternParser(Parser):
             if name != "time"
         }
         if "time" in parts:
-            stamp = read_moment(parts["time"])
-            if stamp is None:
+            timestamp = read_moment(parts["time"])
+            if timestamp is None:
                 return None
             row |= {
-                "ns": stamp.ns,
-                "zone_known": stamp.zone_known,
-                "resolution_ns": stamp.resolution_ns,
+                "ns": timestamp.ns,
+                "zone_known": timestamp.zone_known,
+                "resolution_ns": timestamp.resolution_ns,
             }
         return row
 
 
 def _stamps(block: Block, start: Ints, end: Ints) -> dict[str, Column]:
-    """Times of lines without times in the pattern.
+    """Read the timestamps of lines when the pattern has none.
 
     Args:
         start: where what may hold their timestamps begins.
         end: where that ends.
     """
-    found = beginnings(block, start)
+    found = line_starts(block, start)
     columns = dict(
-        zip(_STAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
+        zip(_TIMESTAMP, (found.there, found.ns, found.zone_known, found.resolution_ns), strict=True)
     )
-    untold = np.flatnonzero(found.untold)
-    if len(untold):
+    unclear = np.flatnonzero(found.unclear)
+    if len(unclear):
         end = np.minimum(end, start + LONGEST_PREFIX)
-        places = zip(start[untold].tolist(), end[untold].tolist(), strict=True)
+        places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
         texts = [block.bytes[first:last].tobytes() for first, last in places]
-        _put(columns, untold, [read_stamp(text) for text in texts])
+        _put(columns, unclear, [read_timestamp(text) for text in texts])
     return columns
 
 
-def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Stamp | None]) -> None:
+def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | None]) -> None:
     rows = [
         (False, 0, False, 1) if one is None else (True, one.ns, one.zone_known, one.resolution_ns)
         for one in stamps
@@ -231,18 +230,18 @@ def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Stamp | None]
         column[at] = values
 
 
-def _by_rank(columns: Mapping[str, Column]) -> dict[int, _Marks]:
+def _by_rank(columns: Mapping[str, Column]) -> dict[int, _Values]:
     order = np.argsort(columns["rank"], kind="stable")
     ranks, firsts = np.unique(columns["rank"][order], return_index=True)
     pieces = np.split(order, firsts[1:])
     return {
-        rank: _Marks(**{name: all_[own] for name, all_ in columns.items() if name != "rank"})
+        rank: _Values(**{name: all_[own] for name, all_ in columns.items() if name != "rank"})
         for rank, own in zip(ranks.tolist(), pieces, strict=True)
     }
 
 
-def _taken_apart(pattern: str) -> tuple[list[str], list[str]]:
-    """The texts of a pattern, and the names of what is between them; empty ones for anything."""
+def _split_pattern(pattern: str) -> tuple[list[str], list[str]]:
+    """Split a pattern into its texts and the names of the fields between them, empty for anything."""
     *parts, last = _FIELD.split(pattern)
     texts, between = [*parts[0::2], last], parts[1::2]
     names = [name for name in between if name]
@@ -275,7 +274,7 @@ def _literal(text: str) -> str:
 
 
 def _parts(texts: Sequence[str], names: Sequence[str]) -> list[Part]:
-    """The same, to be walked along."""
+    """Convert a pattern to the parts that ``Walk`` follows."""
     parts = _parts_of(texts[0])
     for name, text in zip(names, texts[1:], strict=True):
         parts_of_text = _parts_of(text)
@@ -301,32 +300,32 @@ def _parts_of(text: str) -> list[Part]:
     ]
 
 
-def _logs(path: str, marks: Mapping[int, _Marks], size: int) -> list[Parsed]:
-    stamps = [own.ns[own.stamped] for own in marks.values()]
+def _logs(path: str, values: Mapping[int, _Values], size: int) -> list[Parsed]:
+    stamps = [own.ns[own.timed] for own in values.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
-    firsts = {int(own.epoch.min()) for own in marks.values() if own.epoch is not None}
+    firsts = {int(own.epoch.min()) for own in values.values() if own.epoch is not None}
     base = 1 if firsts and min(firsts) == 1 else 0
     logs: list[Parsed] = []
-    for rank, own in marks.items():
-        told = _told(own, zero, base)
-        if told.end.max(initial=0) > _LATEST_NS:
+    for rank, own in values.items():
+        times = _times(own, zero, base)
+        if times.end.max(initial=0) > _LATEST_NS:
             raise UnreadableError(
-                f"{path}: epochs that take a century: what the pattern calls {{seconds}} are none"
+                f"{path}: epochs that take a century: {{seconds}} in the pattern matches something else"
             )
         problems = (
-            [] if len(told.number) or told.step_ms is not None else [Problem(path, _NO_TIMES)]
+            [] if len(times.number) or times.step_ms is not None else [Problem(path, _NO_TIMES)]
         )
         log = epochs_log(
             path,
             rank=rank,
-            facts=_facts(own, told, zero, len(marks)),
+            facts=_facts(own, times, zero, len(values)),
             epochs=(),
-            # Whether more was meant to come is unknown.
+            # Whether the job was complete is unknown.
             ended=False,
             size=0 if logs else size,
             problems=problems,
         )
-        epochs = epochs_table(rank, told.number, told.begin, told.end)
+        epochs = epochs_table(rank, times.number, times.begin, times.end)
         logs.append(replace(log, intervals=epochs))
     return logs
 
@@ -334,56 +333,56 @@ def _logs(path: str, marks: Mapping[int, _Marks], size: int) -> list[Parsed]:
 _NO_TIMES = "the pattern's lines have no times: they have no timestamps, or there is only one line"
 
 
-def _told(marks: _Marks, zero: int, base: int) -> _Told:
-    told = _Told()
-    if marks.epoch is not None and marks.seconds is not None:
-        _epochs_as_printed(told, marks, marks.epoch - base, marks.seconds, zero)
-    elif marks.epoch is not None:
-        _epochs_between_lines(told, marks, marks.epoch - base, zero)
-    if marks.seconds is not None and marks.epoch is None:
-        told.step_ms = 1e3 * sum(marks.seconds.tolist()) / len(marks)
-        told.step_half_ms = _half_ms(marks.seconds)
-    elif marks.step is not None:
-        _steps_between_lines(told, marks, marks.step)
-    return told
+def _times(values: _Values, zero: int, base: int) -> _RankTimes:
+    times = _RankTimes()
+    if values.epoch is not None and values.seconds is not None:
+        _epochs_as_printed(times, values, values.epoch - base, values.seconds, zero)
+    elif values.epoch is not None:
+        _epochs_between_lines(times, values, values.epoch - base, zero)
+    if values.seconds is not None and values.epoch is None:
+        times.step_ms = 1e3 * sum(values.seconds.tolist()) / len(values)
+        times.step_half_ms = _half_ms(values.seconds)
+    elif values.step is not None:
+        _steps_between_lines(times, values, values.step)
+    return times
 
 
 def _epochs_as_printed(
-    told: _Told, marks: _Marks, epoch: Ints, seconds: npt.NDArray[np.float64], zero: int
+    times: _RankTimes, values: _Values, epoch: Ints, seconds: npt.NDArray[np.float64], zero: int
 ) -> None:
     took = np.rint(seconds * 1e9).astype(np.int64)
     # Without a timestamp of its end, it follows the one before it.
     since = np.cumsum(took)
-    told_at = np.maximum.accumulate(np.where(marks.stamped, np.arange(len(marks)), -1))
+    timed_at = np.maximum.accumulate(np.where(values.timed, np.arange(len(values)), -1))
     end = since.copy()
-    known = told_at >= 0
-    at = told_at[known]
-    end[known] += marks.ns[at] - zero - since[at]
-    told.number, told.begin, told.end = epoch, end - took, end
-    told.half_ms = _half_ms(seconds)
+    known = timed_at >= 0
+    at = timed_at[known]
+    end[known] += values.ns[at] - zero - since[at]
+    times.number, times.begin, times.end = epoch, end - took, end
+    times.half_ms = _half_ms(seconds)
 
 
 def _half_ms(seconds: npt.NDArray[np.float64]) -> float:
     return 0.5 if np.any(seconds % 1) else 500.0
 
 
-def _epochs_between_lines(told: _Told, marks: _Marks, epoch: Ints, zero: int) -> None:
-    """From an epoch's first line to the next one's; the last epoch's end is not known."""
-    stamped = np.flatnonzero(marks.stamped)
-    number = epoch[stamped]
-    first = stamped[np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])]
+def _epochs_between_lines(times: _RankTimes, values: _Values, epoch: Ints, zero: int) -> None:
+    """Measure epochs from their first line to the next one's; the last epoch's end is unknown."""
+    timed = np.flatnonzero(values.timed)
+    number = epoch[timed]
+    first = timed[np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])]
     begin, end = first[:-1], first[1:]
-    fits = (epoch[end] > epoch[begin]) & (marks.ns[end] >= marks.ns[begin])
+    fits = (epoch[end] > epoch[begin]) & (values.ns[end] >= values.ns[begin])
     begin, end = begin[fits], end[fits]
-    since = marks.ns - zero
-    told.number, told.begin, told.end = epoch[begin], since[begin], since[end]
+    since = values.ns - zero
+    times.number, times.begin, times.end = epoch[begin], since[begin], since[end]
     # Both timestamps are rounded down: the difference is wrong by less than one of them either way.
-    rounded = marks.resolution_ns[np.append(begin, end)]
-    told.half_ms = int(rounded.max(initial=0)) / 1e6
+    rounded = values.resolution_ns[np.append(begin, end)]
+    times.half_ms = int(rounded.max(initial=0)) / 1e6
 
 
-def _steps_between_lines(told: _Told, marks: _Marks, step: Ints) -> None:
-    step, ns = step[marks.stamped], marks.ns[marks.stamped]
+def _steps_between_lines(times: _RankTimes, values: _Values, step: Ints) -> None:
+    step, ns = step[values.timed], values.ns[values.timed]
     more, later = step[1:] > step[:-1], ns[1:] >= ns[:-1]
     both = more & later
     steps = int((step[1:] - step[:-1])[both].sum())
@@ -392,29 +391,29 @@ def _steps_between_lines(told: _Told, marks: _Marks, step: Ints) -> None:
     took = (ns[1:] - ns[:-1])[both]
     # A clock that was set time and again may have gone through more centuries than an integer holds.
     time = int((took // 10**9).sum()) * 10**9 + int((took % 10**9).sum())
-    # Only where steps begin anew, or a clock was set, there are two timestamps more to be wrong.
+    # Each restart of steps, and each clock that was set, adds two rounded timestamps.
     pieces = 1 + int(np.count_nonzero(~both))
-    wrong = int(marks.resolution_ns[marks.stamped].max()) * pieces
-    told.step_ms, told.step_half_ms = time / steps / 1e6, wrong / steps / 1e6
+    wrong = int(values.resolution_ns[values.timed].max()) * pieces
+    times.step_ms, times.step_half_ms = time / steps / 1e6, wrong / steps / 1e6
 
 
-def _facts(marks: _Marks, told: _Told, zero: int, ranks: int) -> dict[str, Any]:
-    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": _precision(told)}
-    if len(told.number):
+def _facts(values: _Values, times: _RankTimes, zero: int, ranks: int) -> dict[str, Any]:
+    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": _precision(times)}
+    if len(times.number):
         facts |= {
-            "epoch_precision_ms": told.half_ms,
-            "first_epoch": int(told.number.min()),
+            "epoch_precision_ms": times.half_ms,
+            "first_epoch": int(times.number.min()),
         }
-    if told.step_ms is not None:
-        facts |= {"step_ms": told.step_ms, "step_precision_ms": told.step_half_ms}
+    if times.step_ms is not None:
+        facts |= {"step_ms": times.step_ms, "step_precision_ms": times.step_half_ms}
     if ranks > 1:
         facts["size"] = ranks
-    return facts | clock_facts(marks.first_stamp, zero)
+    return facts | clock_facts(values.first_stamp, zero)
 
 
-def _precision(told: _Told) -> str:
-    if len(told.number):
-        return f"epochs, to {rounded_to(told.half_ms)}"
-    if told.step_ms is not None:
-        return f"a mean over steps, to {rounded_to(told.step_half_ms)}"
+def _precision(times: _RankTimes) -> str:
+    if len(times.number):
+        return f"epochs, to {rounded_to(times.half_ms)}"
+    if times.step_ms is not None:
+        return f"a mean over steps, to {rounded_to(times.step_half_ms)}"
     return "nothing of times"

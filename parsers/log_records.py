@@ -1,9 +1,9 @@
-"""Step logs that came as records of other logs: executors' stderr, a driver's output, a log service.
+"""Step logs as records in other logs: executors' stderr, a driver's output, a log service.
 
-The records of one log may lie in several files (rolled ones), and those of many ranks in one. They are
-put together again by the offsets that they carry; missing ones are reported. Rolled files are cut
-wherever a buffer was full, so a record may begin at the end of one and go on at the beginning of
-another. Launchers cut them anywhere to put their labels in, and pieces of other ranks' lines.
+The records of one log may be in several files (rolled ones), and those of many ranks in one file. Their
+offsets give the order; missing records are reported. Rolled files are cut wherever a buffer was full,
+so a record may start at the end of one file and continue at the start of another. Launchers cut records
+anywhere, to insert labels and other ranks' output.
 """
 
 from __future__ import annotations
@@ -13,46 +13,73 @@ import binascii
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from stallscope.collector.recorder.records import RECORD
 from stallscope.run import Problem
 
-from .cut_texts import may_hold
-from .launchers import demultiplexed
+from .base import Contents, EmbeddedFormat
+from .launcher_output import may_contain, output_by_rank
 
 _MARK = b"stallscope:1:"
-# A line is no longer than what a pipe takes whole.
+# A line is no longer than a pipe's buffer.
 _LONGEST_LINE = 8192
 # A recorder packs at most a quarter of that into a record; a larger one was made by another program.
 _MOST_BYTES = 64 << 10
 
 
+class LogRecordsFormat(EmbeddedFormat):
+    name: ClassVar[str] = "step-log"
+    title: ClassVar[str] = "records of step logs in what was printed"
+    replaces_epochs: ClassVar[bool] = True
+
+    def read(self, path: str, data: bytes) -> Contents:
+        records = LogRecords()
+        records.add(path, data)
+        return Contents(records=records)
+
+
 @dataclass
 class LogRecords:
-    """What was found so far: per log (process and name), its pieces by their offset."""
+    """The records of step logs in some files: per log (process and name), its pieces by offset."""
 
     pieces: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    #: By folder: first lines of its files, and records that break off at the end of one.
-    _beginnings: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    #: First lines of files by folder, and records that break off at the ends of files.
+    _starts: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _broken_off: list[tuple[str, bytes]] = field(default_factory=list)
+
+    #: Whether any record was found.
+    found: bool = False
 
     @property
     def looked(self) -> bool:
-        """Whether any file was looked through."""
-        return bool(self._beginnings)
+        """Whether any file was searched."""
+        return bool(self._starts)
+
+    def merge(self, other: LogRecords) -> None:
+        """Add the records of other files."""
+        for log, pieces in other.pieces.items():
+            self.pieces.setdefault(log, {}).update(pieces)
+        for folder, starts in other._starts.items():
+            self._starts[folder] += starts
+        self._broken_off += other._broken_off
+        self.problems += other.problems
+        self.found = self.found or other.found
 
     def add(self, path: str, data: bytes) -> bool:
-        """Take the records out of a file; whether there were any."""
-        self._beginnings[_folder(path)].append(data[:_LONGEST_LINE].partition(b"\n")[0])
+        """Collect the records of a file, and return whether there were any."""
+        self._starts[_folder(path)].append(data[:_LONGEST_LINE].partition(b"\n")[0])
         data = _as_written(data)
         end = _broken_record(data)
         if end:
             self._broken_off.append((path, end))
         found, damaged = self._take(data[: len(data) - len(end)])
         if damaged:
-            self._say_damaged(path, damaged)
-        return found > 0 or _MARK in end
+            self._report_damaged(path, damaged)
+        any_here = found > 0 or _MARK in end
+        self.found = self.found or any_here
+        return any_here
 
     def _take(self, data: bytes) -> tuple[int, int]:
         """Take the records out of bytes; how many there were, and how many of them are damaged."""
@@ -70,23 +97,25 @@ class LogRecords:
         return found, damaged
 
     def _mend(self) -> None:
-        """Try records that break off with every file that may continue them: checksums decide."""
+        """Try to complete records at the ends of files with the start of every file; checksums
+        decide.
+        """
         for path, end in self._broken_off:
             # Most files are cut elsewhere: do not look at all of them for one that ends with an "s".
             rest = b"" if _MARK in end else _MARK[len(end) :]
-            beginnings = self._beginnings[_folder(path)]
+            starts = self._starts[_folder(path)]
             # All of them: records that break off early look alike, and several may be mended.
-            tried = [self._take(end + one) for one in beginnings if one.startswith(rest)]
+            tried = [self._take(end + one) for one in starts if one.startswith(rest)]
             whole = any(found > damaged for found, damaged in tried)
             if not whole and RECORD.search(end):
-                self._say_damaged(path, 1)
+                self._report_damaged(path, 1)
         self._broken_off.clear()
 
-    def _say_damaged(self, path: str, count: int) -> None:
+    def _report_damaged(self, path: str, count: int) -> None:
         self.problems.append(Problem(path, f"{count} damaged record(s) of step logs skipped"))
 
     def logs(self) -> list[tuple[str, bytes]]:
-        """Every log with its bytes up to the first gap, named as its file would be."""
+        """Return every log with its bytes up to the first gap, named as its file would be."""
         self._mend()
         found = []
         for (key, name), pieces in sorted(self.pieces.items()):
@@ -97,7 +126,7 @@ class LogRecords:
                     Problem(
                         f"{path} ({key})",
                         f"records are missing after byte {len(whole)}: "
-                        f"{lost} record(s) behind the gap are not used",
+                        f"{lost} record(s) after the gap are not used",
                     )
                 )
             if whole:
@@ -106,8 +135,8 @@ class LogRecords:
 
 
 def _as_written(data: bytes) -> bytes:
-    """What all ranks have written, one after another, where a launcher may have cut a record."""
-    return b"\n".join(demultiplexed(data).values()) if may_hold(data, _MARK) else data
+    """Return the output of all ranks, one after another, if a launcher may have cut a record."""
+    return b"\n".join(output_by_rank(data).values()) if may_contain(data, _MARK) else data
 
 
 def _folder(path: str) -> str:
@@ -115,7 +144,7 @@ def _folder(path: str) -> str:
 
 
 def _broken_record(data: bytes) -> bytes:
-    """What a file ends with if that may be the beginning of a record; a whole one is none."""
+    """Return the start of a record at the end of a file, empty if the last record is whole."""
     line = data[data.rfind(b"\n") + 1 :][-_LONGEST_LINE:]
     at = line.rfind(_MARK)
     if at < 0:
@@ -132,7 +161,7 @@ def _is_whole(checksum: bytes, payload: bytes) -> bool:
 
 
 def _joined(pieces: dict[int, bytes]) -> tuple[bytes, int]:
-    """The pieces in their order up to a gap, and how many lie after it."""
+    """Join pieces in order up to a gap, and count those after it."""
     whole = bytearray()
     offsets = sorted(pieces)
     for number, offset in enumerate(offsets):

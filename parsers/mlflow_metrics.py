@@ -1,13 +1,12 @@
-"""What MLflow knows of a run: metrics with the times at which they were logged, params, begin and end.
+"""MLflow's record of a run: metrics with the times at which they were logged, params, start and end.
 
 A metric that is logged once per epoch marks the ends of epochs, as autologging of TensorFlow, Keras and
 Lightning does it. The start of the first epoch is not logged: it is left out. A metric that is logged
 once per step, or once per so many, gives a mean, and no rows: what lay between two values is not known.
-Whether the steps of a metric are epochs is known from its name, from the number of epochs among the
-params, or from a validation metric with a value at every one of them; otherwise it is reported as
-unknown.
+A metric's name, the number of epochs among the params, or a validation metric with a value at every
+step shows that its steps are epochs; otherwise that is reported as unknown.
 
-What MLflow measured of machines (``system/…``) has no epochs: it becomes series beside them.
+MLflow's machine metrics (``system/…``) have no epochs: they become series.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ KNOWN_FROM = "MLflow's metrics"
 
 _LARGEST = 2**52
 _MOST_RANKS = 1 << 20
-# Further from now no run has been, and nanoseconds since 1970 are int64.
+# No run is later, and nanoseconds since 1970 are int64.
 _LATEST_MS = 2**42
 _EPOCH_IN_NAME = re.compile(r"(^|[_/.\- ])epochs?($|[_/.\- ])", re.IGNORECASE)
 _STEP_IN_NAME = re.compile(r"(^|[_/.\- ])(step|batch|iter|iteration)s?($|[_/.\- ])", re.IGNORECASE)
@@ -45,7 +44,7 @@ _FIRST = ("loss", "train_loss", "training_loss", "train/loss")
 _EPOCH = "epoch"
 # Autologging adds the best epoch's values again, after the epoch at which training was stopped.
 _STOPPED, _RESTORED = "stopped_epoch", "restored_epoch"
-# Values of so many processes in turn that their steps go back all the time.
+# More fits than that are the values of several processes, whose steps go back all the time.
 _MOST_FITS = 4
 _FEWEST_OF_A_FIT = 4
 
@@ -71,30 +70,30 @@ class MlflowMetricsParser(Parser):
         return head.startswith(BEGINNING)
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        told = _told(path, data)
-        params = _texts(told.get("params"))
-        metrics = _metrics(told.get("metrics"))
-        begin = _moment(told.get("start_ms"))
-        facts = _facts(told, params)
+        content = _content(path, data)
+        params = _texts(content.get("params"))
+        metrics = _metrics(content.get("metrics"))
+        begin = _moment(content.get("start_ms"))
+        facts = _facts(content, params)
         found = _found(metrics, params, facts)
         if begin is not None:
             facts["anchor"] = {"monotonic_ns": 0, "wall_ns": begin * 10**6}
         zero = begin if begin is not None else min((fit[0].ms for fit in found.fits), default=0)
-        ended = _moment(told.get("end_ms"))
+        ended = _moment(content.get("end_ms"))
         if begin is not None and ended is not None:
             facts["whole_job"] = True
         problems = []
         if found.facts is None:
-            problems.append(Problem(path, _nothing(told)))
-        series, missing = system_series(path, told)
+            problems.append(Problem(path, _nothing(content)))
+        series, missing = system_series(path, content)
         logs = [
             epochs_log(
                 path,
-                run_id=str(told.get("run_id")),
+                run_id=str(content.get("run_id")),
                 part=part,
                 facts={**facts, **(found.facts or {}), **first_epoch(fit, found.base)},
                 epochs=epochs_of(fit, found.base, zero),
-                ended=told.get("status") == "FINISHED",
+                ended=content.get("status") == "FINISHED",
                 end=None if ended is None or begin is None else max(0, ended - zero) * 10**6,
                 size=0 if part else len(data),
                 problems=() if part else problems,
@@ -126,24 +125,24 @@ class Found(NamedTuple):
     base: int = 0
 
 
-def _told(path: str, data: bytes) -> dict[str, Any]:
+def _content(path: str, data: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError):
-        raise UnreadableError(f"{path}: no JSON, or torn") from None
-    if not isinstance(told, dict) or not isinstance(told.get("run_id"), str):
+        raise UnreadableError(f"{path}: not JSON, or torn") from None
+    if not isinstance(content, dict) or not isinstance(content.get("run_id"), str):
         raise UnreadableError(f"{path}: this is not what MLflow knows of a run")
-    return told
+    return content
 
 
-def _nothing(told: Mapping[str, Any]) -> str:
-    names = told.get("metric_names")
+def _nothing(content: Mapping[str, Any]) -> str:
+    names = content.get("metric_names")
     return no_logs_message(
-        str(told.get("where")),
-        _whole(told.get("artifacts")) or 0,
-        _whole(told.get("possible_logs")) or 0,
+        str(content.get("where")),
+        _whole(content.get("artifacts")) or 0,
+        _whole(content.get("possible_logs")) or 0,
         [str(name) for name in names] if isinstance(names, list) else [],
-        _texts(told.get("params")),
+        _texts(content.get("params")),
     )
 
 
@@ -159,7 +158,7 @@ def times_in(metrics: Mapping[str, Values], facts: dict[str, Any]) -> Found:
 def _found(
     metrics: Mapping[str, Values], params: Mapping[str, str], facts: dict[str, Any]
 ) -> Found:
-    """The epochs that are marked, and means of what lies between values."""
+    """Find epochs in metrics, and the mean time per step between values."""
     logged = _lightning(metrics.get(_EPOCH, ()))
     if logged is not None:
         epochs_ended, facts["steps_per_epoch"] = logged
@@ -208,7 +207,8 @@ def _step_facts(step_ms: float, steps: int) -> dict[str, Any]:
 
 
 def _lightning(values: Values) -> tuple[list[Value], int] | None:
-    """The last value of every epoch that ended, and steps per epoch, if epochs are logged per step.
+    """Return the last value of every epoch that ended, and steps per epoch, if epochs are logged
+    per step.
 
     Only where every epoch has as many steps: otherwise values were not logged at their ends.
     """
@@ -234,7 +234,7 @@ def _kind(
     validated: Mapping[frozenset[int], int],
     params: Mapping[str, str],
 ) -> Kind | None:
-    """What the steps of a metric are; None if unknown.
+    """Return whether a metric's steps are epochs or steps; None if unknown.
 
     Args:
         validated: by the steps at which they have values, how many metrics of validation there are.
@@ -261,14 +261,14 @@ def _steps(values: Values) -> frozenset[int]:
 
 
 def _choice(names: Iterable[str]) -> str | None:
-    """The metric of training among several, otherwise the first one."""
+    """Choose the metric of training among several, otherwise the first one."""
     found = sorted(names)
     own = [name for name in found if not _VALIDATION.match(name)] or found
     return next((name for name in _FIRST if name in own), own[0] if own else None)
 
 
 def _fits(values: Values) -> list[list[Value]]:
-    """The last value of every step, by the times that steps began again."""
+    """Return the last value of every step, split where steps start again."""
     fits: list[list[Value]] = []
     for one in values:
         if not fits or one.step < fits[-1][-1].step:
@@ -280,7 +280,7 @@ def _fits(values: Values) -> list[list[Value]]:
 
 
 def _mean(values: Values) -> tuple[float, int] | None:
-    """Milliseconds per step, and over how many steps; None if unknown."""
+    """Return milliseconds per step, and over how many steps; None if unknown."""
     time = steps = 0
     for fit in _fits(values):
         time += fit[-1].ms - fit[0].ms
@@ -289,7 +289,7 @@ def _mean(values: Values) -> tuple[float, int] | None:
 
 
 def epochs_of(fit: Values, base: int, zero: int) -> list[Epoch]:
-    """Epochs whose begin and end are known: those that follow another one."""
+    """Return the epochs with known start and end: those that follow another one."""
     return [
         Epoch(one.step - base, (before.ms - zero) * 10**6, (one.ms - zero) * 10**6)
         for before, one in pairwise(fit)
@@ -298,27 +298,27 @@ def epochs_of(fit: Values, base: int, zero: int) -> list[Epoch]:
 
 
 def first_epoch(fit: Values, base: int) -> dict[str, int]:
-    """The fact which epoch came first, where it is known."""
+    """Return the number of the first epoch as a fact, if it is known."""
     return {"first_epoch": fit[0].step - base} if fit else {}
 
 
-def _facts(told: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """What the run was, from known names of params."""
+def _facts(content: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """Return facts about the run from known names of params."""
     facts: dict[str, Any] = {
-        "run_name": told.get("run_name"),
+        "run_name": content.get("run_name"),
         "framework": _framework(params),
         "model": _param(params, "model"),
         "optimizer": _param(params, "optimizer"),
         "learning_rate": _number(_param(params, "learning_rate")),
         "batch_size": _count(_param(params, "batch_size")),
         "size": _count(_param(params, "size"), _MOST_RANKS),
-        "steps_per_epoch": _steps_per_epoch(params, _object(told.get("training_data"))),
+        "steps_per_epoch": _steps_per_epoch(params, _object(content.get("training_data"))),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def _framework(params: Mapping[str, str]) -> str | None:
-    """Which autologging has written such params."""
+    """Recognise the autologging that has written the params."""
     if "opt_name" in params:
         return "tensorflow"
     if "optimizer_learning_rate" in params:
@@ -327,7 +327,7 @@ def _framework(params: Mapping[str, str]) -> str | None:
 
 
 def _steps_per_epoch(params: Mapping[str, str], data: Mapping[str, Any]) -> int | None:
-    """As Keras counts them: given, or from what autologging wrote of its training data."""
+    """Return steps per epoch as Keras counts them: given, or from the logged training data."""
     given = _count(params.get("steps_per_epoch"))
     if given is not None:
         return given
@@ -343,23 +343,23 @@ def _steps_per_epoch(params: Mapping[str, str], data: Mapping[str, Any]) -> int 
     return -(-training // batch) or None
 
 
-def _metrics(told: object) -> dict[str, Values]:
-    """Metrics with values at two different steps at least, in the order of their times."""
-    histories = {name: _values(values) for name, values in _object(told).items()}
+def _metrics(content: object) -> dict[str, Values]:
+    """Return metrics with values at two different steps at least, sorted by time."""
+    histories = {name: _values(values) for name, values in _object(content).items()}
     stopped = histories.get(_STOPPED)
     last = int(stopped[-1].value or 0) if stopped and _RESTORED in histories else None
     found: dict[str, Values] = {}
     for name, values in histories.items():
         kept = [one for one in values if last is None or one.step <= last]
-        if len({one.step for one in kept}) > 1 and _can_be_told_apart(kept):
+        if len({one.step for one in kept}) > 1 and _are_distinct(kept):
             found[name] = kept
     return found
 
 
-def _values(told: object) -> list[Value]:
+def _values(content: object) -> list[Value]:
     values = [
         Value(one[0], one[1], _number(one[2]))
-        for one in (told if isinstance(told, list) else ())
+        for one in (content if isinstance(content, list) else ())
         if isinstance(one, list)
         and len(one) == 3
         and _moment(one[0]) is not None
@@ -368,7 +368,7 @@ def _values(told: object) -> list[Value]:
     return sorted(values, key=lambda one: one[:2])
 
 
-def _can_be_told_apart(values: Values) -> bool:
+def _are_distinct(values: Values) -> bool:
     """Whether these are the values of one process after another, not of several at once."""
     fits = _fits(values)
     return len(fits) <= _MOST_FITS or len(values) >= _FEWEST_OF_A_FIT * len(fits)
@@ -379,35 +379,35 @@ def _param(params: Mapping[str, str], what: str) -> str | None:
     return next(found, None)
 
 
-def _object(told: object) -> dict[str, Any]:
-    return told if isinstance(told, dict) else {}
+def _object(content: object) -> dict[str, Any]:
+    return content if isinstance(content, dict) else {}
 
 
-def _texts(told: object) -> dict[str, str]:
-    return {name: str(value) for name, value in _object(told).items()}
+def _texts(content: object) -> dict[str, str]:
+    return {name: str(value) for name, value in _object(content).items()}
 
 
-def _whole(told: object) -> int | None:
-    usable = isinstance(told, int) and not isinstance(told, bool) and abs(told) < _LARGEST
-    return told if usable and isinstance(told, int) else None
+def _whole(content: object) -> int | None:
+    usable = isinstance(content, int) and not isinstance(content, bool) and abs(content) < _LARGEST
+    return content if usable and isinstance(content, int) else None
 
 
-def _moment(told: object) -> int | None:
-    """Milliseconds since 1970."""
-    found = _whole(told)
+def _moment(content: object) -> int | None:
+    """Return milliseconds since 1970, None if invalid."""
+    found = _whole(content)
     return found if found is not None and 0 <= found < _LATEST_MS else None
 
 
-def _number(told: object) -> float | None:
+def _number(content: object) -> float | None:
     try:
-        number = float(told) if isinstance(told, (int, float, str)) else math.nan
+        number = float(content) if isinstance(content, (int, float, str)) else math.nan
     except (ValueError, OverflowError):
         return None
     return number if abs(number) < _LARGEST else None
 
 
-def _count(told: str | None, most: int = _LARGEST) -> int | None:
-    """A number that is at least one."""
-    number = _number(told)
+def _count(content: str | None, most: int = _LARGEST) -> int | None:
+    """Return a number of at least one, None otherwise."""
+    number = _number(content)
     usable = number is not None and 1 <= number <= most and number == int(number)
     return int(number) if number is not None and usable else None

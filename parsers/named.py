@@ -1,4 +1,4 @@
-"""The parser that a user names: by its name, by a pattern, or by where it is imported from."""
+"""Find the parser that a user names: by its name, by a pattern, or by its import path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .registry import PARSERS
 
 
 def by_name(name: str) -> Parser:
-    """The parser of that name; ``pattern:…`` makes one, and ``mypackage.module:Class`` imports one.
+    """Return the parser with a name; ``pattern:…`` makes one, ``mypackage.module:Class`` imports
+    one.
 
     Raises:
         UsageError: if there is none; the message lists what there is, or names the error.
@@ -60,12 +61,12 @@ def _imported(name: str) -> Parser:
 
 
 class _Guarded(Parser):
-    """A user's parser: its errors are reported for the file, and the others are read."""
+    """A user's parser: its errors are reported for the file, and the other files are read."""
 
     def __init__(self, own: Parser) -> None:
         self._own = own
         kind = type(own)
-        # What it does not say of itself is as with any other parser.
+        # Attributes that it does not define have defaults.
         self.name = getattr(own, "name", kind.__name__)  # type: ignore[misc]
         self.title = getattr(own, "title", kind.__name__)  # type: ignore[misc]
         self.suffix = getattr(own, "suffix", "")  # type: ignore[misc]

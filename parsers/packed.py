@@ -1,4 +1,4 @@
-"""Compressed logs: rolled and delivered ones often are, whatever their names say."""
+"""Uncompress logs: rolled and delivered ones are often compressed, whatever their names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from stallscope.errors import UnreadableError
 
 from .unpacking import is_packed, unpacking
 
-# No log is that large; a file that unpacks to more is not a log. Bars that are
-# drawn over and over become a hundredth; what becomes less is made to fill memories.
+# A file that unpacks to more is not a log. Bars that are redrawn again and again compress to a
+# hundredth; files that compress better are made to fill memory.
 _MOST_BYTES = 8 << 30
 _MOST_TIMES = 100
 _FEWEST_BYTES = 1 << 30
@@ -21,7 +21,7 @@ ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"
 
 
 class Unpacked(NamedTuple):
-    """What was in a file."""
+    """The contents of a file."""
 
     data: bytes
     #: Whether there was more, which damage has cost.
@@ -29,7 +29,7 @@ class Unpacked(NamedTuple):
 
 
 def unpacked(where: str, data: bytes) -> bytes:
-    """The bytes of a file as they were before it was compressed, or as they are.
+    """Return the contents of a file, uncompressed if it is compressed.
 
     A file that breaks off or is damaged gives what comes before that.
 
@@ -40,7 +40,7 @@ def unpacked(where: str, data: bytes) -> bytes:
 
 
 def unpacked_whole(where: str, data: bytes) -> Unpacked:
-    """As ``unpacked``, with whether it is all of it.
+    """Do the same, and return whether the contents are complete.
 
     Raises:
         UnreadableError: as ``unpacked``.
@@ -55,7 +55,7 @@ def unpacked_whole(where: str, data: bytes) -> Unpacked:
 
 
 def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:
-    """The first bytes of a compressed file, one more than ``most`` where there are more.
+    """Return the first bytes of a compressed file, one more than ``most`` if there are more.
 
     Raises:
         UnreadableError: as ``unpacked``.

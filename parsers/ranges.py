@@ -1,4 +1,4 @@
-"""Files at sources as Python's own readers want them: piece by piece, without all of them in memory."""
+"""Open files at sources as Python's own readers need them: piece by piece, not all in memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MAGIC = 16
 
 
 def opened(file: SourceFile, ahead: int) -> io.BufferedReader:
-    """A file to be read from its beginning.
+    """Open a file for reading from its start.
 
     Args:
-        ahead: how many bytes are asked for at a time.
+        ahead: how many bytes to request at a time.
     """
     return io.BufferedReader(cast(io.RawIOBase, _Ranges(file)), ahead)
 
 
 def beginning(file: SourceFile, most: int) -> bytes:
-    """The first bytes of a file, unpacked where it is compressed.
+    """Return the first bytes of a file, uncompressed if it is compressed.
 
     Raises:
         NotFoundError: if it has gone.

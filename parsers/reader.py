@@ -1,4 +1,4 @@
-"""Reads whatever is at a place into runs."""
+"""Read the runs at a place."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from .unpacking import is_packed
 
 _TIMELINE_HEAD = 4096
 _TIMELINE_NAME = re.compile(rf"\.json({ENDING})?$")
-# Far files that are on their way while one is read, and near ones that are read at a time.
+# Remote files to prefetch while one is read, and local ones to read at a time.
 _AT_ONCE = 8
-_PROCESSORS = min(4, os.cpu_count() or 1)
+_CPU_CORES = min(4, os.cpu_count() or 1)
 
 T = TypeVar("T")
 
 
 class Reads(Protocol):
-    """Who opens files and hands them to parsers."""
+    """A way of opening files and reading them."""
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
-        """Read files into a reading.
+        """Read the runs at a place, the newest first.
 
         Args:
             local: whether reading them is as cheap as reading a copy.
         """
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
-        """The step logs whose records were found."""
+        """Return the step logs whose records were found."""
 
 
-class _Here:
-    """This process."""
+class _LocalReads:
+    """Reads files in this process."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -56,9 +56,9 @@ class _Here:
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
         def ahead(file: SourceFile) -> tuple[Unpacked, Parsed | None]:
             whole = unpacked_whole(file.where, file.read())
-            return whole, reading.ahead(file.name, whole.data)
+            return whole, reading.read_ahead(file.name, whole.data)
 
-        read_in_turn(reading, files, ahead, local=local, watch=self._watch)
+        read_in_order(reading, files, ahead, local=local, watch=self._watch)
 
     def records_logs(self, reading: Reading) -> list[Parsed]:
         return reading.records_logs()
@@ -71,7 +71,7 @@ def read(
     reads: Reads | None = None,
     watching: Watching = unwatched,
 ) -> list[Run]:
-    """The runs at a place, the newest first.
+    """Read the runs at a place, the newest first.
 
     Args:
         source: a folder, a file, a URL that fsspec can open, an MLflow run, or a place that is open.
@@ -91,7 +91,7 @@ def read(
     if reading.forced is None and place.local:
         logs = [file for file in logs if not is_long_timeline(file)]
     with watching("reading files", len(logs)) as watch:
-        records = _read_logs(reading, logs, reads or _Here(watch), watch, local=place.local)
+        records = _read_logs(reading, logs, reads or _LocalReads(watch), watch, local=place.local)
     runs = reading.runs(place.where, records)
     if runs:
         return runs
@@ -113,14 +113,14 @@ def _read_logs(
         done = len(others)
         for parts in applications([file for file in files if is_event_log(file.name)]):
             watch(done)
-            told = read_event_log(parts, most_bytes(local))
-            reading.events += told.events
-            reading.problems += told.problems
+            event_log = read_event_log(parts, most_bytes(local))
+            reading.events += event_log.events
+            reading.problems += event_log.problems
             done += len(parts)
     return records
 
 
-def read_in_turn(
+def read_in_order(
     reading: Reading,
     files: Sequence[SourceFile],
     ahead: Callable[[SourceFile], tuple[Unpacked, Parsed | None]],
@@ -131,17 +131,17 @@ def read_in_turn(
     """Read files into a reading, of which the next few are already being opened.
 
     Args:
-        ahead: gives what is in a file and the step log that it is, as ``Reading.take`` wants them;
+        ahead: gives what is in a file and the step log that it is, as ``Reading.add_file`` wants them;
             called by several threads.
         local: whether reading them is as cheap as reading a copy.
         watch: called with how many are done.
     """
-    in_turn = _in_turn(files, ahead, _PROCESSORS if local else _AT_ONCE)
-    for done, (file, found) in enumerate(in_turn):
+    prefetched = _prefetched(files, ahead, _CPU_CORES if local else _AT_ONCE)
+    for done, (file, found) in enumerate(prefetched):
         watch(done)
         try:
             whole, parsed = found()
-            reading.take(file.name, file.where, whole.data, parsed)
+            reading.add_file(file.name, file.where, whole.data, parsed)
             if whole.broke_off:
                 reading.broke_off(file.name)
         except (UnreadableError, NotFoundError) as error:
@@ -151,7 +151,7 @@ def read_in_turn(
 def _opened(source: str | Source) -> Source:
     if isinstance(source, Source):
         return source
-    # Machines that only read what others have listed need nothing that opens places.
+    # Executors read files that the driver has listed: they need no code that opens places.
     from stallscope.collector.registry import open_source
 
     return open_source(source)
@@ -181,10 +181,12 @@ def is_long_timeline(file: SourceFile) -> bool:
         return False  # reported where it is read
 
 
-def _in_turn(
+def _prefetched(
     files: Sequence[SourceFile], read_one: Callable[[SourceFile], T], at_once: int
 ) -> Iterator[tuple[SourceFile, Callable[[], T]]]:
-    """Files with what gives what was read of them; the next few are already being read."""
+    """Yield files with functions that return what was read of them; the next few are read
+    meanwhile.
+    """
     with ThreadPoolExecutor(at_once) as pool:
         waiting: deque[tuple[SourceFile, Future[T]]] = deque()
         for file in files:

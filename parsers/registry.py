@@ -1,17 +1,25 @@
-"""The parsers there are; the first that recognises a file reads it."""
+"""All formats; the first one that recognises a file reads it."""
 
 from __future__ import annotations
 
-from .base import Parser
+from .autotune import AutotuneFormat
+from .base import EmbeddedFormat, Format, Parser
 from .ehealth import EhealthParser
+from .horovod_log import HorovodLogFormat
 from .horovod_runner import HorovodRunnerParser
+from .horovod_timeline.format import HorovodTimelineFormat
+from .input_times import InputTimesFormat
 from .keras_output import KerasOutputParser
 from .kineto import KinetoParser
+from .log_records import LogRecordsFormat
 from .mlflow_metrics import MlflowMetricsParser
+from .spark_events import SparkEventsFormat
+from .spark_output import SparkOutputFormat
 from .step_log import StepLogParser
 from .tensorboard import TensorboardParser
 from .time_history import TimeHistoryParser
 
+#: Formats of logs, which ``--read-as`` can name.
 PARSERS: tuple[Parser, ...] = (
     StepLogParser(),
     MlflowMetricsParser(),
@@ -23,14 +31,31 @@ PARSERS: tuple[Parser, ...] = (
     KerasOutputParser(),
 )
 
-#: Bytes from a file's beginning that parsers may look at to recognise it. Before the first epoch
-#: programs print what they have found, and a model has hundreds of lines.
+#: Formats whose lines occur in any output, and in logs without steps. They are read in this order, and
+#: the last one with contents names the file.
+EMBEDDED: tuple[EmbeddedFormat, ...] = (
+    HorovodLogFormat(),
+    SparkEventsFormat(),
+    LogRecordsFormat(),
+)
+
+FORMATS: tuple[Format, ...] = (
+    InputTimesFormat(),
+    *PARSERS,
+    *EMBEDDED,
+    HorovodTimelineFormat(),
+    AutotuneFormat(),
+    SparkOutputFormat(),
+)
+
+#: How much of a file's start a format may look at to recognise it. Before the first epoch, programs
+#: print what they have found, and the summary of a model has hundreds of lines.
 HEAD_BYTES = 256 << 10
 
 
-def recognise(file_name: str, head: bytes) -> Parser | None:
-    """The parser for a file, by its first bytes; None where no parser knows it."""
-    for parser in PARSERS:
-        if parser.recognises(file_name, head[:HEAD_BYTES]):
-            return parser
+def recognise(file_name: str, head: bytes) -> Format | None:
+    """Find the format of a whole file by its name and first bytes, None if it is unknown."""
+    for one in FORMATS:
+        if one not in EMBEDDED and one.recognises(file_name, head[:HEAD_BYTES]):
+            return one
     return None

@@ -1,7 +1,7 @@
-"""What machines measured of themselves meanwhile: the one place where that is put to runs.
+"""Assign machine metrics to the runs during which they were measured.
 
-A reader of such logs makes series (``stallscope.run.Series``) of a file; here each run gets the part of
-them in which it was under way.
+A format reads series (``stallscope.run.Series``) from a file; this module gives each run the part of
+them in which it ran.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .events import span_of
 
 
 def with_series(runs: Iterable[Run], found: Sequence[tuple[str, Series]]) -> list[Run]:
-    """The runs, each with what was measured between its first and its last moment.
+    """Add machine metrics to each run, from its first to its last moment.
 
     A series goes to the run whose id its log knows, as a whole; otherwise to those runs in its folder
     that were under way meanwhile, and where none lies there, to any of the runs that were.
@@ -49,7 +49,7 @@ def with_series(runs: Iterable[Run], found: Sequence[tuple[str, Series]]) -> lis
 
 
 def _beside(where: str, runs: Sequence[Run]) -> list[int]:
-    """The runs with logs in the file's folder; all of them where there are none."""
+    """Return the runs with logs in the file's folder, or else all runs."""
     folder = where.rpartition("/")[0]
     beside = [
         at
@@ -60,7 +60,7 @@ def _beside(where: str, runs: Sequence[Run]) -> list[int]:
 
 
 def _part(run: Run, run_id: str, series: Series) -> Series | None:
-    """The part of a series in which a run was under way; None where there is none."""
+    """Return the part of a series during a run, None if there is none."""
     if run_id == run.id:
         return series
     span = span_of(run)

@@ -5,7 +5,7 @@
     ZV 0  length  bytes                            ZV 1  compressed and original length  bytes …
 
 Each block starts with its length and none is longer than its codec allows, so that a few
-bytes never fill the memory. Checksums are not looked at: what follows damage is left out anyway.
+bytes never fill the memory. Checksums are ignored: data after damage is dropped anyway.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LZ4_HEAD = struct.Struct("<Biii")
 _LZ4_METHOD, _LZ4_RAW, _LZ4_PACKED = 0xF0, 0x10, 0x20
 # The shortest block of lz4-java is of 2**10 bytes, the longest one of 2**25.
 _LZ4_SHORTEST = 10
-# Spark's own is 32 KiB; snappy-java allows what an int holds, and nothing sets more than this.
+# Spark's own is 32 KiB; snappy-java allows any int, and no program sets more than this.
 _SNAPPY_LONGEST = 64 << 20
 # The magic, read as a length: also where several streams were joined.
 _SNAPPY_BEGINS = int.from_bytes(SNAPPY[:4], "big")
@@ -49,7 +49,7 @@ Block = Callable[[BinaryIO], "bytes | None"]
 
 
 class Blocks:
-    """What is in blocks, one after the other.
+    """Reads the contents of blocks, one after the other.
 
     Args:
         file: where they are read from.
@@ -62,7 +62,7 @@ class Blocks:
         self._rest = memoryview(b"")
 
     def read1(self, size: int, /) -> bytes:
-        """At most so many bytes, of one block; none after the last one."""
+        """Return at most so many bytes, of one block; none after the last one."""
         while not self._rest:
             block = self._block(self._file)
             if block is None:
@@ -73,7 +73,7 @@ class Blocks:
 
 
 def lz4_blocks(file: BinaryIO) -> Blocks:
-    """Spark's default of old: ``spark.io.compression.codec=lz4``."""
+    """Read blocks of Spark's former default, ``spark.io.compression.codec=lz4``."""
     codec = pa.Codec("lz4_raw")
 
     def block(file: BinaryIO) -> bytes | None:
@@ -96,7 +96,7 @@ def lz4_blocks(file: BinaryIO) -> Blocks:
 
 
 def snappy_blocks(file: BinaryIO) -> Blocks:
-    """``spark.io.compression.codec=snappy``."""
+    """Read blocks of ``spark.io.compression.codec=snappy``."""
     codec = pa.Codec("snappy")
 
     def block(file: BinaryIO) -> bytes | None:
@@ -116,7 +116,7 @@ def snappy_blocks(file: BinaryIO) -> Blocks:
 
 
 def lzf_blocks(file: BinaryIO) -> Blocks:
-    """``spark.io.compression.codec=lzf``."""
+    """Read blocks of ``spark.io.compression.codec=lzf``."""
     codec = pa.Codec("snappy")
 
     def block(file: BinaryIO) -> bytes | None:
@@ -162,7 +162,7 @@ def _snappy_length(data: bytes) -> int:
 
 
 def _lzf(codec: pa.Codec, data: bytes, whole: int) -> bytes:
-    """What is in a block, unpacked as one of snappy, which has the same two instructions.
+    """Unpack a block by converting it to snappy, which has the same two instructions.
 
     LZF     000lllll                    l + 1 bytes as they are
             LLLbbbbb [length] back      a repetition, up to 264 bytes from up to 8 KiB before
@@ -197,7 +197,7 @@ def _lzf(codec: pa.Codec, data: bytes, whole: int) -> bytes:
 
 
 def _lzf_instructions(data: bytes) -> npt.NDArray[np.int64]:
-    """Where instructions begin: only the one before shows it."""
+    """Find the starts of instructions, each of which depends on the one before."""
     sizes, begins = data.translate(_LZF_SIZES), bytearray(len(data))
     at = 0
     while at < len(begins):
@@ -209,7 +209,7 @@ def _lzf_instructions(data: bytes) -> npt.NDArray[np.int64]:
 
 
 def _varint(length: int) -> bytes:
-    """A length as snappy's blocks begin with it."""
+    """Encode a length as snappy's blocks start with it."""
     made = bytearray()
     while length > 0x7F:
         made.append(length & 0x7F | 0x80)

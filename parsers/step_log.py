@@ -1,11 +1,14 @@
-"""Step logs, format 1: what Stallscope's own recorder writes (docs/step-log.md)."""
+"""Step logs, format 1, which Stallscope's own recorder writes (docs/step-log.md)."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,14 +19,16 @@ import pyarrow.csv
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Problem
 
-from .base import Parsed, Parser
+from .base import Contents, Parsed, Parser
 
-#: How the first line begins.
+#: The start of the first line.
 MAGIC = b"#stallscope "
+# The quote would be escaped where a name contains such words.
+_HEADER = re.compile(rb'#stallscope \d{1,9} \{"')
 _LINE_END = ord("\n")
 _KNOWN_VERSION = 1
 _WORTH_THREADS = 4 * 2**20
-# Of longer logs each thread takes so many: arrays of that size soon come from memory that is there.
+# Rows per thread in longer logs: arrays of that size are soon reused from memory.
 _ROWS_AT_ONCE = 2**20
 _REQUIRED = ("kind", "step", "begin_us", "end_us")
 _NUMBERS = (
@@ -41,7 +46,7 @@ _KIND = re.compile(rb"[a-z][a-z_-]{0,31}")
 _NUMBER = re.compile(rb"-?\d{1,18}")
 _BLANK = re.compile(rb"\s*\Z")
 _VERSION = re.compile(rb"\d{1,9}")
-# Further from zero no number of a step log can lie: 142 years of microseconds, 2^31 epochs.
+# The largest plausible values: 142 years of microseconds, 2^31 epochs.
 _FURTHEST = dict.fromkeys(_NUMBERS, 2**52) | {"epoch": 2**31 - 1, "micro": 2**31 - 1}
 
 
@@ -83,22 +88,68 @@ class StepLogParser(Parser):
         )
         run_id = str(facts.get("run_id") or "unnamed")
         steps, outside = _steps(log, rows)
-        problems = (*torn_lines(log), *_stamps_outside(path, outside))
+        problems = (*torn_lines(log), *_timestamps_outside(path, outside))
         return Parsed(log, run_id, steps, _intervals(log, rows), problems)
+
+    def read(self, path: str, data: bytes) -> Contents:
+        return Contents.of_logs(self.parse_each(path, data))
+
+    def parse_each(self, path: str, data: bytes) -> Parsed:
+        """Parse all step logs in a file, as ``cat rank-*.csv`` joins them, the others as ``more``.
+
+        Raises:
+            UnreadableError: if none of them can be read.
+        """
+        logs: list[Parsed] = []
+        failures: list[UnreadableError] = []
+        for part in _parts(data):
+            try:
+                logs.append(self.parse(path, part))
+            except UnreadableError as error:
+                failures.append(error)
+        if not logs:
+            raise failures[0]
+        problems = [Problem(path, str(error).removeprefix(f"{path}: ")) for error in failures]
+        first = replace(logs[0], problems=(*logs[0].problems, *problems))
+        return replace(first, more=tuple(logs[1:])) if len(logs) > 1 else first
+
+
+def is_joined(data: bytes) -> bool:
+    """Whether there is more than one step log in bytes."""
+    return len(list(islice(_headers(data), 2))) > 1
+
+
+def _headers(data: bytes) -> Iterator[int]:
+    """Find where step logs start, also after a torn line."""
+    at = data.find(MAGIC)
+    while at >= 0:
+        if _HEADER.match(data, at):
+            yield at
+        at = data.find(MAGIC, at + 1)
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    """Split a file before each header; most files are one part."""
+    start = 0
+    for at in _headers(data):
+        if at:
+            yield data[start:at]
+            start = at
+    yield data[start:] if start else data
 
 
 def torn_lines(log: Log) -> tuple[Problem, ...]:
-    """What to say of a log's lines that were none."""
+    """Report a log's torn lines."""
     if not log.torn:
         return ()
     return (Problem(log.path, f"{log.torn} torn or unreadable line(s) skipped"),)
 
 
-def _stamps_outside(path: str, count: int) -> tuple[Problem, ...]:
-    """What to say of timestamps that cannot have been taken in their steps."""
+def _timestamps_outside(path: str, count: int) -> tuple[Problem, ...]:
+    """Report timestamps that are impossible in their steps."""
     if not count:
         return ()
-    return (Problem(path, f"{count} stamp(s) outside of their steps taken as missing"),)
+    return (Problem(path, f"{count} timestamp(s) outside of their steps treated as missing"),)
 
 
 def _header(path: str, line: bytes) -> dict[str, Any]:
@@ -113,11 +164,11 @@ def _header(path: str, line: bytes) -> dict[str, Any]:
     try:
         return _facts(b"#facts " + text)
     except ValueError:
-        raise UnreadableError(f"{path}: the header's facts are torn or no JSON") from None
+        raise UnreadableError(f"{path}: the header's facts are torn or not JSON") from None
 
 
 def _apart(data: bytes, first: int, last: int) -> tuple[list[bytes], list[slice]]:
-    """Of the whole lines between two places those that begin with #, and where the others lie."""
+    """Split the whole lines between two places into comments and the places of all other lines."""
     comments, others, at = [], [], first
     mark = data.find(b"#", first, last)
     while mark >= 0:
@@ -141,7 +192,7 @@ def _facts(line: bytes) -> dict[str, Any]:
 
 
 def _rows(path: str, data: bytes, table: list[slice]) -> tuple[pa.Table, int]:
-    """The rows as numbers, and how many lines were none."""
+    """Parse the rows, and count the lines that are none."""
     start, stop = (table[0].start, table[0].stop) if table else (0, 0)
     at = data.find(b"\n", start, stop) + 1 or stop
     columns = data[start:at].decode("utf-8", "replace").strip().split(",")
@@ -154,11 +205,11 @@ def _rows(path: str, data: bytes, table: list[slice]) -> tuple[pa.Table, int]:
     if not bodies:
         return _typed(_empty(columns)), 0
     try:
-        # Arrow's handler of bad rows cannot take what is no UTF-8, and a step log is ASCII.
+        # Arrow's handler of bad rows requires UTF-8, and a step log is ASCII.
         if all(np.frombuffer(body, np.int8).min() >= 0 for body in bodies):
             return _read_all(columns, bodies)
     except pa.ArrowInvalid:
-        # Something in a cell is no number. Rare enough to look at every line.
+        # A cell is not a number: rare enough to check every line.
         pass
     lines = [line for body in bodies for line in bytes(body).splitlines() if line]
     good = [line for line in lines if _well_formed(columns, line)]
@@ -170,7 +221,9 @@ def _rows(path: str, data: bytes, table: list[slice]) -> tuple[pa.Table, int]:
 
 
 def _bodies(data: bytes, places: list[slice]) -> list[memoryview]:
-    """The text there, without what is blank. Of much of it the longest piece is not copied."""
+    """Return the text at these places, without blank text. Of much text the longest piece is not
+    copied.
+    """
     whole = memoryview(data)
     split = [places]
     if sum(place.stop - place.start for place in places) >= _WORTH_THREADS:
@@ -207,7 +260,7 @@ def _read_csv(columns: list[str], body: pa.Buffer) -> tuple[pa.Table, int]:
             column_types={name: pa.int64() for name in _NUMBERS} | {"kind": pa.string()},
             include_columns=[name for name in ("kind", *_NUMBERS) if name in columns],
             null_values=[""],
-            # What comes here is ASCII.
+            # The text is ASCII.
             check_utf8=False,
         ),
     )
@@ -232,7 +285,9 @@ def _empty(columns: list[str]) -> pa.Table:
 
 
 def _typed(table: pa.Table) -> pa.Table:
-    """The table with every known column, null where the log has none, and only possible rows."""
+    """Return the table with every known column, null where the log has none, and only possible
+    rows.
+    """
     nulls = pa.nulls(table.num_rows, pa.int64())
     names = table.column_names
     kind = table["kind"] if "kind" in names else pa.nulls(table.num_rows, pa.string())
@@ -251,7 +306,7 @@ def _typed(table: pa.Table) -> pa.Table:
 
 
 def _steps(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
-    """The steps, and how many of their timestamps are outside of them."""
+    """Return the steps, and count their timestamps outside of them."""
     if rows.num_rows <= _ROWS_AT_ONCE:
         return _steps_among(log, rows)
     starts = range(0, rows.num_rows, _ROWS_AT_ONCE)
@@ -265,7 +320,7 @@ def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
     rows = rows.select(_NUMBERS).filter(pc.equal(rows["kind"], "step"))
     rows, outside = _only_inside(rows)
     begin = _nanoseconds(log, rows["begin_us"])
-    stamp = {
+    timestamp = {
         name: pc.add(begin, pc.multiply(rows[f"{name}_us"], 1000))
         for name in ("data", "ready", "reduced", "end")
     }
@@ -276,10 +331,10 @@ def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
             rows["step"],
             rows["epoch"],
             begin,
-            stamp["data"],
-            stamp["ready"],
-            stamp["reduced"],
-            stamp["end"],
+            timestamp["data"],
+            timestamp["ready"],
+            timestamp["reduced"],
+            timestamp["end"],
             pc.fill_null(rows["micro"], 1),
             rows["samples"],
         ],
@@ -336,17 +391,17 @@ def _constant(value: int, rows: pa.Table) -> pa.Array:
 
 
 def _place(path: str, facts: dict[str, Any], name: str) -> int:
-    """Rank, generation or part: 0 where an old recorder did not write it."""
+    """Read the rank, generation or part: 0 where an old recorder did not write it."""
     value = facts.get(name, 0)
     if not isinstance(value, int) or not 0 <= value < 2**31:
         raise UnreadableError(
-            f"{path}: the header says {name} is {value!r}, which is no number of one"
+            f"{path}: the header has the {name} {value!r}, which is not a valid number"
         )
     return value
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts without those that the analysis computes with and that are no numbers."""
+    """Drop facts that the analysis computes with and that are no numbers."""
     anchor = facts.get("anchor")
     usable = isinstance(anchor, dict) and all(
         isinstance(anchor.get(name), int) and abs(anchor[name]) < 2**62

@@ -1,4 +1,4 @@
-"""What a look keeps of logs, in place of their rows."""
+"""Summaries of logs, kept in place of their rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from stallscope.run import Log
 
 from .base import Parsed
-from .seen import Span
+from .inspected import Span
 
 #: As step logs are written, and everything else that has steps.
 PRECISION = "steps, to the microsecond"
@@ -20,10 +20,10 @@ PRECISION = "steps, to the microsecond"
 
 @dataclass(frozen=True)
 class Summary:
-    """What is kept of a log, in place of its rows."""
+    """A log without its rows."""
 
     log: Log
-    #: Different ones; where the middle was not looked at, as if it had all between its ends.
+    #: Distinct steps; if the middle was not read, all steps between the first and the last one.
     steps: int
     first_step: int
     last_step: int
@@ -35,10 +35,10 @@ class Summary:
 
 
 def summary_of(one: Parsed, *, whole: bool) -> Summary:
-    """What is kept of a log.
+    """Summarise a log.
 
     Args:
-        whole: whether all of it was looked at.
+        whole: whether all of it was read.
     """
     steps, intervals = one.steps, one.intervals
     extremes = pc.min_max(steps["step"]).as_py()
@@ -65,7 +65,7 @@ def _between(first: int, last: int, steps: pa.Table) -> int:
 
 
 def steps_of(own: Iterable[Summary]) -> int:
-    """Steps that any of the logs has; of several each has all between its first and its last one."""
+    """Count the steps of several logs; each has all steps between its first and its last one."""
     logs = [one for one in own if one.steps]
     if len(logs) == 1:
         return logs[0].steps
@@ -78,7 +78,7 @@ def steps_of(own: Iterable[Summary]) -> int:
 
 
 def span_of(own: Sequence[Summary]) -> Span | None:
-    """From the first to the last moment, where wall clocks are known or lines are stamped."""
+    """Return the first and last moment, if wall clocks or timestamps of lines are known."""
     anchored = [one for one in own if one.begin is not None and one.log.facts.get("anchor")]
     if anchored:
         begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]

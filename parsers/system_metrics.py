@@ -1,7 +1,7 @@
-"""What MLflow measured of machines, as series: ``system/NODE/gpu_0_utilization_percentage``.
+"""MLflow's machine metrics as series: ``system/NODE/gpu_0_utilization_percentage``.
 
-``network_receive_megabytes`` and ``network_transmit_megabytes`` count since the process began to log.
-Rates are what matters: they become MB/s, from each value to the next one.
+``network_receive_megabytes`` and ``network_transmit_megabytes`` count since the process started to log.
+They become rates, in MB/s from each value to the next one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _RANK = re.compile(r"rank[ ._-]?([0-9]{1,6})", re.IGNORECASE)
 _UNITS = {"percentage": "%", "megabytes": "MB", "gigabytes": "GB", "watts": "W"}
 # Counters, whatever else is in their names, and the unit of their differences per second.
 _COUNTERS = {"network_receive": "MB/s", "network_transmit": "MB/s"}
-# A process that begins again counts from 0 again. Where that is so at more than every fourth value,
-# several count at once under one name, and it is not known which value is whose.
+# A process that restarts counts from 0 again. If more than every fourth value does so, several processes
+# count under one name, and their values cannot be distinguished.
 _MOST_RESTARTS = 1 / 4
-# Further from now no run has been, and nanoseconds since 1970 are int64.
+# No run is later, and nanoseconds since 1970 are int64.
 _LATEST_MS = 2**42
 _LARGEST = 2.0**52
 
@@ -34,15 +34,15 @@ Arrays = tuple[Times, Values]
 
 
 def system_series(
-    path: str, told: Mapping[str, Any]
+    path: str, content: Mapping[str, Any]
 ) -> tuple[tuple[Series, ...], tuple[Problem, ...]]:
-    """The series in what MLflow knows of a run, and what is missing of them.
+    """Return the machine metrics that MLflow has logged, and problems with them.
 
     Args:
         path: of the file.
-        told: its content.
+        content: its content.
     """
-    metrics = told.get("system_metrics")
+    metrics = content.get("system_metrics")
     found, damaged = [], 0
     for name, history in metrics.items() if isinstance(metrics, dict) else ():
         series = _series(path, name, history)
@@ -53,10 +53,10 @@ def system_series(
     problems = []
     if damaged:
         problems.append(Problem(path, f"{damaged:,} metric(s) of machines cannot be read"))
-    trouble = told.get("system_metrics_trouble")
+    trouble = content.get("system_metrics_trouble")
     if isinstance(trouble, str):
         problems.append(Problem(path, f"metrics of machines were not read: {trouble}"))
-    left_out = told.get("system_metrics_left_out")
+    left_out = content.get("system_metrics_left_out")
     if isinstance(left_out, int) and left_out > 0:
         what = (
             f"MLflow has {left_out:,} more metric(s) of machines: only those that tell most were "
@@ -67,7 +67,7 @@ def system_series(
 
 
 def _series(path: str, name: str, history: object) -> Series | None:
-    """None where it is none."""
+    """Make a series of a metric, None if it is invalid."""
     parts, arrays = _NAME.fullmatch(name), _arrays(history)
     if parts is None or arrays is None:
         return None
@@ -92,7 +92,8 @@ def _series(path: str, name: str, history: object) -> Series | None:
 
 
 def _per_second(wall_ns: Times, count: Values) -> Arrays | None:
-    """How much a count grew per second, at each value but the first one; nothing where it began again.
+    """Return how much a counter grew per second before each value but the first, except where it
+    restarted.
 
     None where several count at once.
     """
@@ -107,7 +108,7 @@ def _per_second(wall_ns: Times, count: Values) -> Arrays | None:
 
 
 def _arrays(history: object) -> Arrays | None:
-    """Times and values that can be used, in the order of time."""
+    """Return valid times and values, sorted by time."""
     if not isinstance(history, list) or len(history) != 2:
         return None
     try:

@@ -29,7 +29,7 @@ from .mlflow_metrics import Value, epochs_of, first_epoch, times_in
 KNOWN_FROM = "scalars in TensorBoard's event files"
 
 _HEAD = re.compile(rb"(?s).{12}\x09.{8}(?:\x10.)?\x1a.brain\.Event:\d")
-# Keras writes what it validates into a folder of its own; epochs are those of training.
+# Keras writes validation into a separate folder; epochs are those of training.
 _VALIDATION = re.compile(r"(?:^|/)(?:validation|val|eval)/[^/]*$")
 _OF_TRAINING = re.compile(r"(?:/|^)train$")
 _EPOCH_RATE, _BATCH_RATE = "epoch_steps_per_second", "batch_steps_per_second"
@@ -40,7 +40,7 @@ _MOST_STEPS = 2**52
 
 
 def _table() -> Iterator[int]:
-    """Of every byte, its part of a CRC-32C."""
+    """Yield the CRC-32C table, one entry per byte."""
     for crc in range(256):
         for _ in range(8):
             crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
@@ -68,20 +68,20 @@ class TensorboardParser(Parser):
                 continue
             for tag, value in _scalars(record):
                 scalars[tag].append(value)
-        told = {
+        histories = {
             tag: sorted(values, key=lambda one: one.ms)
             for tag, values in scalars.items()
             if len({one.step for one in values}) > 1
         }
         facts: dict[str, Any] = {"run_name": _run_name(path)}
-        found = times_in(told, facts)
-        rates = _rates(told)
+        found = times_in(histories, facts)
+        rates = _rates(histories)
         if found.facts is None and not rates:
             raise UnreadableError(
                 f"{path}: TensorBoard's events without scalars of epochs or steps: {_named(scalars)}"
             )
         known = {**facts, **(found.facts or {}), **rates, "known_from": KNOWN_FROM}
-        zero = min((own[0].ms for own in told.values()), default=0)
+        zero = min((own[0].ms for own in histories.values()), default=0)
         known["anchor"] = {"monotonic_ns": 0, "wall_ns": zero * 10**6}
         cut = len(data) - read
         problem = Problem(path, f"its last {cut} bytes are torn or damaged, and were left out")
@@ -106,7 +106,7 @@ class TensorboardParser(Parser):
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """The events in a file, up to the first damage."""
+    """Yield the events in a file, up to the first damage."""
     at = 0
     while at + 12 <= len(data):
         length, checksum = struct.unpack_from("<QI", data, at)
@@ -117,7 +117,7 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 
 def _masked(data: bytes) -> int:
-    """CRC-32C of a few bytes as TFRecord writes it."""
+    """Return the CRC-32C of a few bytes as TFRecord writes it."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = (crc >> 8) ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -126,7 +126,7 @@ def _masked(data: bytes) -> int:
 
 
 def _scalars(event: bytes) -> Iterator[tuple[str, Value]]:
-    """The scalars of an event, with their tags; nothing where it is no event."""
+    """Yield the scalars of an event, with their tags."""
     fields = dict(_fields(event))
     wall, step = fields.get(1), fields.get(2, 0)
     if not isinstance(wall, bytes) or len(wall) != 8 or not isinstance(step, int):
@@ -144,7 +144,7 @@ def _scalars(event: bytes) -> Iterator[tuple[str, Value]]:
 
 
 def _number(value: Mapping[int, int | bytes]) -> float | None:
-    """The number of a summary's value: plain, or a tensor with one float in it."""
+    """Return the number of a summary's value: plain, or a tensor with one float in it."""
     plain, tensor = value.get(2), value.get(8)
     if isinstance(plain, bytes) and len(plain) == 4:
         return float(struct.unpack("<f", plain)[0])
@@ -158,7 +158,7 @@ def _number(value: Mapping[int, int | bytes]) -> float | None:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and contents of a protobuf message's fields, up to what cannot be read."""
+    """Yield numbers and contents of a protobuf message's fields, up to the first damage."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -179,7 +179,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of as many bytes as it needs, and where it ends: after the message where it is torn."""
+    """Return a variable-length number and its end, which is after the message if it is torn."""
     number = 0
     for place in range(10):
         if at + place >= len(message):
@@ -191,11 +191,11 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     return 0, len(message) + 1
 
 
-def _rates(told: Mapping[str, Sequence[Value]]) -> dict[str, Any]:
-    """A step's mean time, from what Keras has measured itself."""
+def _rates(histories: Mapping[str, Sequence[Value]]) -> dict[str, Any]:
+    """Return a step's mean time as Keras has measured it."""
     for tag in (_EPOCH_RATE, _BATCH_RATE):
         # The first epoch or batch traces.
-        lengths = [1e3 / one.value for one in told.get(tag, ())[1:] if one.value]
+        lengths = [1e3 / one.value for one in histories.get(tag, ())[1:] if one.value]
         lengths = [one for one in lengths if 0 < one < _MOST_STEPS]
         if lengths:
             many = f"{len(lengths):,} value(s) of {tag}"
@@ -209,7 +209,7 @@ def _rates(told: Mapping[str, Sequence[Value]]) -> dict[str, Any]:
 
 
 def _run_name(path: str) -> str | None:
-    """The folder that was given to the callback; None where the path does not say it."""
+    """Return the folder that was given to the callback, None if the path does not contain it."""
     return _OF_TRAINING.sub("", path.rpartition("/")[0]) or None
 
 

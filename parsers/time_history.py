@@ -1,4 +1,4 @@
-"""What TimeHistory of TensorFlow's official models logs: how long so many steps took.
+"""Durations of so many steps, as TimeHistory of TensorFlow's official models logs them.
 
     TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
     BenchmarkMetric: {'global step':100, 'time_taken': 12.340000,'examples_per_second': 829.821717}
@@ -16,7 +16,7 @@ from stallscope.errors import UnreadableError
 
 from .base import Parsed, Parser
 from .epochs_only import epochs_log, rank_in
-from .launcher_output import Wanted, shown_lines
+from .launcher_output import LineFilter, rank_lines
 
 KNOWN_FROM = "what TimeHistory logged"
 
@@ -30,10 +30,10 @@ _OLD_LINE = re.compile(
 )
 
 
-_WANTED = Wanted((b"TimeHistory: ", b"BenchmarkMetric: "))
+_FILTER = LineFilter((b"TimeHistory: ", b"BenchmarkMetric: "))
 
 
-class _Turn(NamedTuple):
+class _Timing(NamedTuple):
     seconds: float
     examples_per_second: float
     first: int
@@ -50,12 +50,12 @@ class TimeHistoryParser(Parser):
         return _LINE.search(head) is not None or _OLD_LINE.search(head) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        ranks: dict[int | None, list[_Turn]] = {}
-        for line in shown_lines(data, wanted=_WANTED):
-            turns = ranks.get(line.rank, [])
-            turn = _turn(line.text, turns[-1].last if turns else 0)
-            if turn is not None:
-                ranks.setdefault(line.rank, turns).append(turn)
+        ranks: dict[int | None, list[_Timing]] = {}
+        for line in rank_lines(data, only=_FILTER):
+            timings = ranks.get(line.rank, [])
+            timing = _timing(line.text, timings[-1].last if timings else 0)
+            if timing is not None:
+                ranks.setdefault(line.rank, timings).append(timing)
         if not ranks:
             raise UnreadableError(f"{path}: TimeHistory has no steps with a duration")
         of_the_file = rank_in(path)[0] or 0
@@ -63,49 +63,49 @@ class TimeHistoryParser(Parser):
             epochs_log(
                 path,
                 rank=of_the_file if rank is None else rank,
-                facts=_facts(turns),
+                facts=_facts(timings),
                 epochs=(),
                 ended=False,
                 size=0 if number else len(data),
             )
-            for number, (rank, turns) in enumerate(
+            for number, (rank, timings) in enumerate(
                 sorted(ranks.items(), key=lambda item: item[0] or 0)
             )
         ]
         return replace(logs[0], more=tuple(logs[1:]))
 
 
-def _turn(text: bytes, before: int) -> _Turn | None:
+def _timing(text: bytes, before: int) -> _Timing | None:
     found = _LINE.search(text)
     if found is not None:
-        turn = _Turn(float(found[1]), float(found[2]), int(found[3]), int(found[4]))
+        timing = _Timing(float(found[1]), float(found[2]), int(found[3]), int(found[4]))
     else:
         found = _OLD_LINE.search(text)
         if found is None:
             return None
-        turn = _Turn(float(found[2]), float(found[3]), before, int(found[1]))
-    return turn if turn.last > turn.first and turn.seconds > 0 else None
+        timing = _Timing(float(found[2]), float(found[3]), before, int(found[1]))
+    return timing if timing.last > timing.first and timing.seconds > 0 else None
 
 
-def _facts(turns: list[_Turn]) -> dict[str, Any]:
+def _facts(timings: list[_Timing]) -> dict[str, Any]:
     # The first steps trace.
-    counted = turns[1:] or turns
-    steps, every = _steps(counted), _steps(turns)
-    samples = sum(turn.examples_per_second * turn.seconds for turn in counted)
+    counted = timings[1:] or timings
+    steps, every = _steps(counted), _steps(timings)
+    samples = sum(timing.examples_per_second * timing.seconds for timing in counted)
     half_ms = 5.0 * len(counted) / steps
     return {
         "framework": "tensorflow",
         "known_from": KNOWN_FROM,
         "precision": f"a mean over {steps:,} steps",
         "clock": "none: durations one after another",
-        "step_ms": 1e3 * sum(turn.seconds for turn in counted) / steps,
+        "step_ms": 1e3 * sum(timing.seconds for timing in counted) / steps,
         "step_precision_ms": half_ms,
         "samples_per_step": samples / steps,
-        "steps_logged": turns[-1].last,
+        "steps_logged": timings[-1].last,
         "steps_timed": every,
-        "time_logged_ms": 1e3 * sum(turn.seconds for turn in turns),
+        "time_logged_ms": 1e3 * sum(timing.seconds for timing in timings),
     }
 
 
-def _steps(turns: list[_Turn]) -> int:
-    return sum(turn.last - turn.first for turn in turns)
+def _steps(timings: list[_Timing]) -> int:
+    return sum(timing.last - timing.first for timing in timings)

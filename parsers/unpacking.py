@@ -1,4 +1,4 @@
-"""Compressed files as streams of what was in them, up to the first damage."""
+"""Uncompress files as streams, up to the first damage."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _KINDS: dict[bytes, Callable[[BinaryIO], Any]] = {
 #: The message about a truncated file.
 BROKE_OFF = "the compressed file breaks off or is damaged: what comes after that is missing"
 
-# Python makes room for as much as it is asked for, whatever there is.
+# Python allocates as much as is requested, however little there is.
 _PIECE = 1 << 20
 _DAMAGE = (*DAMAGE, zlib.error, lzma.LZMAError)
-# Where a stream breaks off, Arrow keeps all of a piece to itself.
+# If a stream breaks off, Arrow returns nothing of a piece.
 _ARROWS_PIECE = 512
 
 
 class Readable(Protocol):
-    """What bytes can be read from: fewer than were asked for are the last ones."""
+    """A source of bytes: fewer than were requested are the last ones."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class Unpacking(Readable, Protocol):
-    """What was compressed."""
+    """A compressed file."""
 
     @property
     def broke_off(self) -> bool:
@@ -56,14 +56,14 @@ def is_packed(head: bytes) -> bool:
 
 
 def unpacking(where: str, file: BinaryIO, head: bytes) -> Unpacking:
-    """What is in a compressed file (gzip, bzip2, xz, zstd, lz4, and what only Spark writes), also in
-    several that were joined.
+    """Open a compressed file (gzip, bzip2, xz, zstd, lz4, and Spark's own codecs), or several
+    joined ones.
 
     A file that breaks off or is damaged gives what comes before that.
 
     Args:
         where: what messages call the file.
-        file: gives as many bytes as it is asked for, unless it has no more.
+        file: returns as many bytes as requested, unless it has no more.
         head: its first bytes, which are still to be read from ``file``.
 
     Raises:
@@ -97,7 +97,7 @@ class _UpToDamage:
         whole = io.BytesIO()
         while whole.tell() < size and not self._over:
             try:
-                # One piece at a time, so that damage costs what follows it and nothing before it.
+                # One piece at a time, so that nothing before damage is lost.
                 piece = self._file.read1(min(size - whole.tell(), _PIECE))
             except _DAMAGE:
                 piece, self.broke_off = b"", True

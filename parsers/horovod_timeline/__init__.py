@@ -1,10 +1,10 @@
-"""Horovod Timelines: what Horovod 0.15 to 0.28 writes on rank 0 under HOROVOD_TIMELINE.
+"""Horovod Timelines, which Horovod 0.15 to 0.28 writes on rank 0 under HOROVOD_TIMELINE.
 
 A timeline is meant as one JSON array, and often is none: it ends where the job was killed, tensor
 names are not escaped, up to 0.20.0 the array was never closed, and where a job was started again into
 the same file a second array follows. It can have gigabytes: 162 gradients were 96 KB a step. So it is
 not parsed as JSON. Every event is written by the same few lines of C++, byte for byte alike in all
-these versions; they are looked for in blocks of bytes:
+these versions, so the reader searches blocks of bytes for them:
 
     {"ph": "B", "name": "ALLREDUCE", "ts": 11200, "pid": 1}          an activity begins
     {"ph": "E", "ts": 11300, "pid": 1}                               the tensor's latest one ends

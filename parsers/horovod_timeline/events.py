@@ -1,4 +1,4 @@
-"""The events in a block of a timeline's bytes, found and read many at once."""
+"""Find and read all events in a block of a timeline at once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..digits import Words, digits_of, eight, leading, number, others_among, word
+from ..blocks import Words, digits_of, eight, leading, number, others_among, word
 from .rows import Bools, Ints
 
 Bytes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.int32]
 
-#: How an event begins.
+#: The start of an event.
 EVENT = b'{"ph": "'
 # Names of activities have less than 30 letters, and a shape a few numbers.
 _LONGEST_TEXT = 256
@@ -52,7 +52,7 @@ _USUAL, _WIDE = 24, 32
 
 
 class Texts:
-    """Names of activities and ranks, numbered as they appear. Several threads may ask at a time."""
+    """Names of activities and ranks, numbered as they appear. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -61,7 +61,7 @@ class Texts:
         self._by_sum: dict[int, int] = {}
 
     def codes(self, data: Bytes, words: Words, start: Ints, length: Ints) -> Ints:
-        """The numbers of the texts at these places."""
+        """Return the numbers of the texts at these places."""
         if not len(start):
             return start
         if int(length.max()) > _WIDE:
@@ -108,7 +108,7 @@ class Events:
 
 
 def events(block: bytes, texts: Texts) -> Events:
-    """The events in a block that begins with one, or with what comes before the first one."""
+    """Find the events in a block that starts with one, or with the text before the first one."""
     # Room to look beyond the last event without asking whether there is any.
     data = np.frombuffer(block + b"\0" * _LONGEST_TEXT, np.uint8)
     # The eight bytes at every place as one number, to be compared at once.
@@ -134,7 +134,7 @@ def events(block: bytes, texts: Texts) -> Events:
 
 @dataclass(frozen=True)
 class _Keys:
-    """Where the parts of each event lie in the block; not all of them need be one."""
+    """Where the parts of possible events lie in the block."""
 
     start: Ints
     until: Ints
@@ -171,7 +171,7 @@ def _keys(data: Bytes, words: Words, end: int) -> _Keys:
 
 
 def _well_formed(data: Bytes, words: Words, keys: _Keys, tensor_end: Ints) -> Bools:
-    """Which events are as Horovod writes them, and not cut by the end of the file."""
+    """Return which events are as Horovod writes them, and not cut by the end of the file."""
     length = keys.time_at - 1 - (keys.start + _FIRST_TEXT)
     named = (words[keys.start + len(EVENT) + 1] == word(_NAME)) & (length >= 0)
     named &= length < _LONGEST_TEXT
@@ -186,7 +186,7 @@ def _well_formed(data: Bytes, words: Words, keys: _Keys, tensor_end: Ints) -> Bo
 
 
 def _numbers(words: Words, start: Ints, end: Ints) -> tuple[Ints, Bools]:
-    """The numbers between these places, and whether they are some: eight digits at a time."""
+    """Read the numbers between these places eight digits at a time, and return which are valid."""
     length = end - start
     good = (length > 0) & (length <= _MOST_DIGITS)
     value, fine = _last_digits(words, end, np.clip(length, 0, 8))
@@ -205,14 +205,14 @@ def _last_digits(words: Words, end: Ints, count: Ints) -> tuple[Ints, Bools]:
 
 
 def _short_numbers(words: Words, start: Ints) -> tuple[Ints, Ints, Bools]:
-    """The numbers of up to seven digits that begin there, their ends, and whether they are some."""
+    """Read numbers of up to seven digits, and return their ends and which are valid."""
     digits, count = leading(words[start])
     fine = (count > 0) & (count < 8)
     return number(digits, count), start + count.view(np.int64), fine
 
 
 def _sums(words: Words, end: Ints, length: Ints) -> Words:
-    """A number for each text of up to 32 letters: texts that differ have others.
+    """Return a number for each text of up to 32 letters: different texts have different numbers.
 
     What stands before a text is alike for all of one kind, and may be in it.
     """
@@ -226,7 +226,7 @@ def _sums(words: Words, end: Ints, length: Ints) -> Words:
 
 
 def _different(data: Bytes, start: Ints, length: Ints) -> tuple[Index, list[bytes]]:
-    """The texts at these places: per place an index, and every different text once."""
+    """Return for each place the index of its text, and every distinct text once."""
     if not len(start):
         return start.astype(np.int32), []
     width = max(int(length.max()), 1)
@@ -237,7 +237,7 @@ def _different(data: Bytes, start: Ints, length: Ints) -> tuple[Index, list[byte
 
 
 def _encoded(kind: pa.DataType, values: npt.NDArray[Any]) -> tuple[Index, pa.Array]:
-    """For each of these values its place among those that differ, and these."""
+    """Return for each value its index among the distinct values, and these."""
     # Made of and into buffers: what asks Arrow for arrays of numpy loads pandas, which takes longer
     # than most timelines do.
     whole = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

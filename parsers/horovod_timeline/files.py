@@ -15,7 +15,7 @@ from .reader import HEAD_BYTES, TimelineReader
 
 @contextmanager
 def open_timeline(path: str | Path) -> Iterator[TimelineReader]:
-    """A reader of a timeline, which may be compressed.
+    """Open a timeline, which may be compressed.
 
     Raises:
         NotFoundError: if there is no such file.
@@ -31,7 +31,7 @@ def open_timeline(path: str | Path) -> Iterator[TimelineReader]:
 
 
 def timeline_reader(name: str, file: BinaryIO) -> TimelineReader:
-    """A reader of a timeline in an open file, which may be compressed.
+    """Return a reader of a timeline in an open file, which may be compressed.
 
     Raises:
         UnreadableError: if it can be unpacked only with an extra that is not installed.

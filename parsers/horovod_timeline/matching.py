@@ -1,4 +1,4 @@
-"""Which end closes which begin."""
+"""Match the ends of activities with their starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_OPEN = 1 << 17
 
 @dataclass(frozen=True)
 class Opened:
-    """Activities that have begun, in the order in which they did."""
+    """Activities that have started and not ended, in the order of their starts."""
 
     tensor: Ints
     at: Ints
@@ -29,17 +29,17 @@ class Opened:
 
 @dataclass(frozen=True)
 class Matched:
-    """The activities that end in a block, in the order of their ends, and what stays open."""
+    """The activities that end in a block, in the order of their ends, and those still open."""
 
     activities: Activities
     opened: Opened
-    #: Ends without a begin or earlier than it, and begins that are given up.
+    #: Ends without a start or before it, and starts that are given up.
     unmatched: int
     given_up: int
 
 
 def matched(before: Opened, events: Events) -> Matched:
-    """The activities that end in this block."""
+    """Match the starts and ends of activities that end in this block."""
     here = np.flatnonzero((events.kind == ord("B")) | (events.kind == ord("E")))
     tensor = np.concatenate([before.tensor, events.tensor[here]])
     at = np.concatenate([before.at, events.at[here]])
@@ -64,7 +64,7 @@ def matched(before: Opened, events: Events) -> Matched:
 
 
 def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
-    """Which begin belongs to which end: positions of both, in the order of the ends, and the level.
+    """Match starts and ends: return positions of both, in the order of the ends, and the level.
 
     An end closes its tensor's latest activity that is open. The number of those is a walk that goes
     up with begins and down with ends and cannot go below 0: ends that would are left out and counted.
@@ -82,7 +82,7 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
     height, unmatched = walk + ~up, 0
     if int(walk.min()) < 0:
         lowest = _lowest(walk, group)
-        # Where it goes below what was lowest before, an end has no begin.
+        # Where the walk reaches a new low, an end has no start.
         before = np.append(0, lowest[:-1])
         before[first] = 0
         kept = lowest == before
@@ -91,7 +91,7 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
 
     by_height = _in_order(group * (int(height.max(initial=0)) + 1) + height)
     position, up = order[by_height], up[by_height]
-    # After a begin comes its own end, unless the walk never came back to that height.
+    # A start is followed by its own end, unless the walk never returns to that height.
     closed = np.flatnonzero(up[:-1] & ~up[1:])
     begin_of, level_of = np.full(len(tensor), -1), np.zeros(len(tensor), np.int64)
     end = position[closed + 1]
@@ -101,14 +101,14 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
 
 
 def _lowest(walk: Ints, group: Ints) -> Ints:
-    """The lowest point so far of each group's own walk, at most 0."""
+    """Return the lowest point so far of each group's own walk, at most 0."""
     # Every group is shifted below the one before it, so that one sweep does for all.
     shift = group * (2 * len(walk) + 2)
     return np.minimum(np.minimum.accumulate(walk - shift) + shift, 0)
 
 
 def _in_order(key: Ints) -> Ints:
-    """Places in the order of their keys, equal ones in their own."""
+    """Return the places in the order of their keys; equal keys keep their order."""
     # Numbers of 16 bits are sorted far quicker.
     short = int(key.max(initial=0)) < 1 << 16
     return np.argsort(key.astype(np.uint16) if short else key, kind="stable")

@@ -1,4 +1,4 @@
-"""Reads a timeline block by block."""
+"""Read a timeline block by block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK_BYTES = 2 << 20
 # No event is longer: where twice as many bytes hold none, they are none of a timeline.
 _LONGEST_EVENT = 1 << 16
 HEAD_BYTES = 4096
-# Blocks whose events are looked for at a time; what follows keeps no more than a few busy.
+# Blocks to search at the same time; the next stage keeps no more than a few threads busy.
 _AT_ONCE = min(os.cpu_count() or 1, 4)
 _HEAD = re.compile(rb'\s*\[\s*\{"(name": "process_name", "ph": "M"|ph": "[BEXi]")')
 _META = b'{"name": "process_name", "ph": "M", "pid": '
@@ -80,22 +80,22 @@ class TimelineReader:
         self.start_us: int | None = None
         #: How often the job was started again into the file.
         self.restarts = 0
-        #: Events that could not be read, and ends without a begin or earlier than it.
+        #: Events that could not be read, and ends without a start or before it.
         self.unreadable = 0
         self.unmatched = 0
 
     @property
     def activity_names(self) -> tuple[str, ...]:
-        """Names of activities, by the numbers that activities have."""
+        """Return names of activities, by the numbers that activities have."""
         return tuple(text.decode("utf-8", "replace") for text in self._texts.known)
 
     @property
     def unfinished(self) -> int:
-        """Activities that have not ended so far."""
+        """Count activities that have not ended so far."""
         return len(self._open.tensor) + self._given_up
 
     def batches(self) -> Iterator[Batch]:
-        """The blocks of the file in order, at least one.
+        """Yield the blocks of the file in order, at least one.
 
         Raises:
             UnreadableError: if the file does not begin as a Horovod Timeline does.
@@ -112,7 +112,7 @@ class TimelineReader:
                 yield self._batch(*waiting.popleft())
 
     def _blocks(self) -> Iterator[tuple[_Array, bytes]]:
-        """Whole events of one array each."""
+        """Yield whole events of one array each."""
         block = self._file.read(max(self._block_bytes, HEAD_BYTES))
         if not is_timeline(block[:HEAD_BYTES]):
             raise UnreadableError(
@@ -132,11 +132,11 @@ class TimelineReader:
                 return
 
     def _of_arrays(self, block: bytes) -> Iterator[tuple[_Array, bytes]]:
-        """The block, cut where a further array begins."""
+        """Cut the block where a further array starts."""
         first = 0
         places = [*_places(block, _META), len(block)]
         for at, until in pairwise(places):
-            # Not further: where nothing ends a name, each would be looked for up to the block's end.
+            # Not further: a name without an end would be searched up to the block's end each time.
             declared = _META_REST.match(block, at + len(_META), until)
             if self._begins_again(block, at, declared):
                 if at > first:
@@ -193,13 +193,13 @@ class TimelineReader:
         self._matched_in = array
         self._given_up += len(self._open.tensor)
         self._open = Opened.none()
-        # Unless both say when they were started, it goes on where the one before was last seen.
+        # Unless both have start times, it continues at the last event of the one before.
         self._shift = self._latest
         if array.start_us is not None and self.start_us is not None:
             self._shift = max(array.start_us - self.start_us, 0)
 
     def _in_common(self, found: Events) -> Events:
-        """Events with the times and tensors of all arrays of the file."""
+        """Convert the times and tensors of events to those of the whole file."""
         numbers = self._matched_in.numbers
         if self._shift:
             found = replace(found, at=np.minimum(found.at + self._shift, _LATEST_US))
@@ -221,7 +221,7 @@ class TimelineReader:
 
 
 def _places(block: bytes, text: bytes) -> Iterator[int]:
-    """Where a text begins, time and again."""
+    """Find all places of a text."""
     at = block.find(text)
     while at >= 0:
         yield at

@@ -1,4 +1,4 @@
-"""What a timeline is made of, as arrays."""
+"""The contents of a timeline as arrays."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Activities:
-    """Activities that began and ended, one entry each. Times are microseconds of the timeline."""
+    """Activities that started and ended, one entry each. Times are microseconds of the timeline."""
 
     tensor: Ints
     #: Index into the reader's ``activity_names``.
     name: Ints
-    #: 0 for negotiations and operations, 1 for what an operation consists of.
+    #: 0 for negotiations and operations, 1 for parts of operations.
     level: Ints
     begin: Ints
     end: Ints
@@ -28,7 +28,7 @@ class Activities:
 
     @classmethod
     def joined(cls, several: Sequence[Activities]) -> Activities:
-        """All of them, one after another."""
+        """Join several into one."""
         return cls(
             np.concatenate([one.tensor for one in several]),
             np.concatenate([one.name for one in several]),
@@ -45,7 +45,7 @@ class Activities:
         return self.at(np.flatnonzero(chosen))
 
     def at(self, chosen: Ints | slice) -> Activities:
-        """Those at these places, in this order."""
+        """Return those at these places, in this order."""
         return Activities(
             self.tensor[chosen],
             self.name[chosen],
@@ -58,7 +58,7 @@ class Activities:
 
 @dataclass(frozen=True)
 class Ticks:
-    """Moments (microseconds) at which a rank was seen to have a tensor ready."""
+    """Times (microseconds) at which a rank had a tensor ready."""
 
     tensor: Ints
     rank: Ints
@@ -66,7 +66,7 @@ class Ticks:
 
     @classmethod
     def joined(cls, several: Sequence[Ticks]) -> Ticks:
-        """All of them, one after another."""
+        """Join several into one."""
         return cls(
             np.concatenate([one.tensor for one in several]),
             np.concatenate([one.rank for one in several]),
@@ -82,12 +82,12 @@ class Ticks:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one block of a timeline held."""
+    """The contents of one block of a timeline."""
 
-    #: In the order of their ends; what is still open comes with a later batch.
+    #: In the order of their ends; open ones are in a later batch.
     activities: Activities
     ticks: Ticks
-    #: Begins of cycles, where HOROVOD_TIMELINE_MARK_CYCLES was set.
+    #: Starts of cycles, if HOROVOD_TIMELINE_MARK_CYCLES was set.
     cycles: Ints
     #: The first moment of the block; and the one from which later batches may have activities, where
     #: clocks ran on and nothing is damaged.
@@ -96,7 +96,7 @@ class Batch:
 
     @classmethod
     def joined(cls, several: Sequence[Batch]) -> Batch:
-        """All of them as one: what a whole timeline held."""
+        """Join several into one."""
         return cls(
             Activities.joined([one.activities for one in several]),
             Ticks.joined([one.ticks for one in several]),

@@ -20,7 +20,7 @@ from stallscope.collector.sources import web as web_files
 from stallscope.collector.store import fetch as fetching
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.inspection import inspect
 from stallscope.runs import open_run
 
 pytestmark = pytest.mark.extras

@@ -10,13 +10,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.parsers.cut_lines import CUT_BYTES
-from stallscope.parsers.cut_texts import may_hold
-from stallscope.parsers.labelled_lines import NO_LABELS, NOBODYS, Form, owned
-from stallscope.parsers.launcher_output import Line, Wanted, shown_blocks, shown_lines
-from stallscope.parsers.launchers import LONGEST_PREFIX, _form, demultiplexed, labels_of
-from stallscope.parsers.needles import Block, Sign
-from stallscope.parsers.stamps import read_stamp
+from stallscope.parsers.blocks import Block, Needle
+from stallscope.parsers.launcher_output import (
+    LONGEST_PREFIX,
+    Line,
+    LineFilter,
+    labels_of,
+    line_blocks,
+    may_contain,
+    output_by_rank,
+    rank_lines,
+)
+from stallscope.parsers.launcher_output.srun import CUT_BYTES
+from stallscope.parsers.timestamps import read_timestamp
 
 MARK = b"stallscope:1:"
 #: How launchers label, by rank.
@@ -63,12 +69,12 @@ WORDS = (
     b"x" * 50,
 )
 WANTED = (
-    Wanted((b"Epoch ", b"s - "), lambda text: b"Epoch " in text or b"s - " in text),
-    Wanted((b"s\n", b"s\r"), lambda text: text.endswith(b"s")),
-    Wanted((rb"Epoch \d", rb"\ds"), lambda text: _has_digits(text)),
+    LineFilter((b"Epoch ", b"s - "), lambda text: b"Epoch " in text or b"s - " in text),
+    LineFilter((b"s\n", b"s\r"), lambda text: text.endswith(b"s")),
+    LineFilter((rb"Epoch \d", rb"\ds"), lambda text: _has_digits(text)),
 )
 PASSING_AT = b" - ETA: "
-PASSING = Wanted((b"Epoch ", b"s\n", b"s\r"), passing=(PASSING_AT,), staying=(b"Epoch ",))
+PASSING = LineFilter((b"Epoch ", b"s\n", b"s\r"), updates=(PASSING_AT,), not_updates=(b"Epoch ",))
 BLOCKS = st.sampled_from((40, 150, 1000, 4 << 20))
 
 
@@ -78,7 +84,7 @@ def _stays(text: bytes) -> bool:
 
 
 def _has_digits(text: bytes) -> bool:
-    return any(plain_places(text, Sign(sign)) for sign in (rb"Epoch \d", rb"\ds"))
+    return any(plain_places(text, Needle(needle)) for needle in (rb"Epoch \d", rb"\ds"))
 
 
 def printed(seed: int) -> bytes:
@@ -118,8 +124,8 @@ def printed(seed: int) -> bytes:
 outputs = st.integers(0, 2**32).map(printed)
 
 
-def plain_places(text: bytes, sign: Sign) -> list[int]:
-    """Where a sign is."""
+def plain_places(text: bytes, needle: Needle) -> list[int]:
+    """Where a needle is."""
 
     def is_digit(at: int) -> bool:
         return 0 <= at < len(text) and text[at] in b"0123456789"
@@ -127,14 +133,14 @@ def plain_places(text: bytes, sign: Sign) -> list[int]:
     return [
         at
         for at in range(len(text))
-        if text.startswith(sign.text, at)
-        and (not sign.digit_before or is_digit(at - 1))
-        and (not sign.digit_behind or is_digit(at + len(sign.text)))
+        if text.startswith(needle.text, at)
+        and (not needle.digit_before or is_digit(at - 1))
+        and (not needle.digit_after or is_digit(at + len(needle.text)))
     ]
 
 
-signs = st.builds(
-    lambda before, text, behind: Sign(before + text + behind),
+needles = st.builds(
+    lambda before, text, after: Needle(before + text + after),
     st.sampled_from((b"", rb"\d")),
     st.sampled_from((b"s", b"s\n", b"Epoch ", b"loading\n[1,", MARK, b"\r", b"\xff", b"\0")),
     st.sampled_from((b"", rb"\d")),
@@ -142,73 +148,75 @@ signs = st.builds(
 
 
 @settings(max_examples=150)
-@given(outputs, signs)
-def test_signs_are_where_a_look_at_every_place_finds_them(text: bytes, sign: Sign) -> None:
-    expected = plain_places(text, sign)
+@given(outputs, needles)
+def test_needles_are_where_a_look_at_every_place_finds_them(text: bytes, needle: Needle) -> None:
+    expected = plain_places(text, needle)
     block = Block(text)
-    assert block.places(sign).tolist() == expected
-    assert sign.find(text, 0, len(text)) == (expected[0] if expected else -1)
-    assert sign.rfind(text, 0, len(text)) == (expected[-1] if expected else -1)
+    assert block.places(needle).tolist() == expected
     assert block.lines_of(np.array(expected, np.int64)).tolist() == [
         text.count(b"\n", 0, at) for at in expected
     ]
 
 
-def plain_owners(
-    text: bytes, form: Form, known: Sequence[bytes]
-) -> tuple[list[int], list[bool], list[bool]] | None:
-    """Whose each whole line is, whether it has labels, and whether it is torn; line by line."""
-    whose, labelled, torn = [], [], []
-    last = NOBODYS
-    for line in text.split(b"\n")[:-1]:
-        found = [one for one in form.tag.finditer(line) if form.second or one.start() == 0]
-        if not {one[0] for one in found} <= {*known}:
-            return None
-        before = line[: found[0].start()] if found else b""
-        is_torn = len(found) > 1 or (bool(before) and not form.fits_before(before))
-        if found:
-            if is_torn and form.goes_on and not any(labelled):
-                return None
-            last = known.index(found[-1][0]) + 1
-        elif not form.goes_on:
-            last = NOBODYS
-        whose.append(last)
-        labelled.append(bool(found))
-        torn.append(is_torn)
-    return whose, labelled, torn
+def plain_pieces(data: bytes) -> list[tuple[tuple[int | None, str], bytes]]:
+    """What is written by whom, label by label."""
+    labels = labels_of(data)
+    pieces: list[tuple[tuple[int | None, str], bytes]] = []
+
+    def add(stream: tuple[int | None, str], text: bytes) -> None:
+        own = text if labels is None or labels.logged else text[: text.find(b"\n") + 1] or text
+        pieces.extend([(stream, own), ((None, ""), text[len(own) :])])
+
+    stream, at = (None, ""), 0
+    for found in labels.tag.finditer(data) if labels is not None else ():
+        text = data[at : found.start()]
+        line = text[text.rfind(b"\n") + 1 :]
+        starts_line = at == 0 or b"\n" in text
+        before = line[-LONGEST_PREFIX:]
+        timed = labels.timed or labels.logged
+        prefix = labels.prefix_length(before, starts_line=starts_line) if timed else 0
+        add(stream, text[: len(text) - prefix])
+        stream, at = labels.stream_of(found[0]), found.end()
+        at += labels.spaced and data[at : at + 1] == b" "
+    add(stream, data[at:])
+    return [(stream, text) for stream, text in pieces if text]
 
 
-@settings(max_examples=150)
-@given(outputs, st.booleans())
-def test_lines_are_whose_a_look_at_every_line_says(text: bytes, all_known: bool) -> None:
-    text = text[: text.rfind(b"\n") + 1]
-    form = _form(labels_of(text))
-    labels = {one[0]: None for line in text.split(b"\n") for one in form.tag.finditer(line)}
-    known = [*labels] if all_known or form is NO_LABELS else [*labels][1:]
-    found, expected = owned(Block(text), text, form, known), plain_owners(text, form, known)
-    if expected is None:
-        assert found is None
-        return
-    assert found is not None
-    assert (found.whose.tolist(), found.labelled.tolist(), found.torn.tolist()) == expected
+@settings(max_examples=300)
+@given(outputs)
+def test_output_is_whose_a_look_at_every_label_says(data: bytes) -> None:
+    written: dict[tuple[int | None, str], bytes] = defaultdict(bytes)
+    for stream, text in plain_pieces(data):
+        written[stream] += text
+    assert {own: text for own, text in output_by_rank(data).items() if text} == written
+    shown = defaultdict(list)
+    for stream, text in written.items():
+        for line in text.split(b"\n"):
+            last = line.rstrip(b"\r").rpartition(b"\r")[2].rpartition(b"\b")[2]
+            if last:
+                shown[stream].append(last)
+    found = defaultdict(list)
+    for line in rank_lines(data):
+        found[line.rank, line.stream].append(line.text)
+    assert found == shown
 
 
 def of_streams(lines: Sequence[Line]) -> dict[tuple[int | None, str], list[tuple[object, ...]]]:
     found = defaultdict(list)
     for line in lines:
-        found[line.rank, line.stream].append((line.text, line.stamp))
+        found[line.rank, line.stream].append((line.text, line.timestamp))
     return found
 
 
 @settings(max_examples=300)
 @given(outputs, st.sampled_from(WANTED), BLOCKS)
 def test_wanted_lines_are_those_that_one_chooses_of_all(
-    data: bytes, wanted: Wanted, block_bytes: int
+    data: bytes, wanted: LineFilter, block_bytes: int
 ) -> None:
-    every = of_streams([*shown_lines(data, block_bytes)])
-    found = of_streams([*shown_lines(data, block_bytes, wanted=wanted)])
+    every = of_streams([*rank_lines(data, block_bytes)])
+    found = of_streams([*rank_lines(data, block_bytes, only=wanted)])
     for whose, lines in every.items():
-        chosen = [line for at, line in enumerate(lines) if at == 0 or wanted.chooses(line[0])]
+        chosen = [line for at, line in enumerate(lines) if at == 0 or wanted.accepts(line[0])]
         assert found.pop(whose) == chosen
     assert not found
 
@@ -217,8 +225,8 @@ def test_wanted_lines_are_those_that_one_chooses_of_all(
 @given(outputs.map(lambda data: data.replace(b"\b", b"")), BLOCKS)
 def test_of_lines_that_pass_the_last_ones_stay(data: bytes, block_bytes: int) -> None:
     """Without backspaces: whether a line passes is told of what carriage returns have left of it."""
-    every = of_streams([*shown_lines(data, block_bytes)])
-    found = of_streams([*shown_lines(data, block_bytes, wanted=PASSING)])
+    every = of_streams([*rank_lines(data, block_bytes)])
+    found = of_streams([*rank_lines(data, block_bytes, only=PASSING)])
     for whose, lines in every.items():
         kept = iter(found.pop(whose))
         told = [line for line in lines if PASSING_AT in line[0] or _stays(line[0])]
@@ -235,17 +243,17 @@ def test_blocks_of_lines_are_the_lines_that_are_made_one_by_one(
     data: bytes, block_bytes: int
 ) -> None:
     expected = defaultdict(list)
-    for line in shown_lines(data, block_bytes):
-        expected[line.rank].append((line.text, line.stamp))
+    for line in rank_lines(data, block_bytes):
+        expected[line.rank].append((line.text, line.timestamp))
     found = defaultdict(list)
-    for lines in shown_blocks(data, block_bytes):
-        columns = (lines.rank, lines.start, lines.end, lines.stamp_at, lines.stamp_end)
-        for rank, start, end, stamp_at, stamp_end in zip(*columns, strict=True):
+    for lines in line_blocks(data, block_bytes):
+        columns = (lines.rank, lines.start, lines.end, lines.time_start, lines.time_end)
+        for rank, start, end, stamp_at, time_end in zip(*columns, strict=True):
             text = lines.block.bytes[start:end].tobytes()
-            stamp = lines.block.bytes[stamp_at : min(stamp_end, stamp_at + LONGEST_PREFIX)]
+            stamp = lines.block.bytes[stamp_at : min(time_end, stamp_at + LONGEST_PREFIX)]
             if text:
                 whose = None if rank < 0 else int(rank)
-                found[whose].append((text, read_stamp(stamp.tobytes())))
+                found[whose].append((text, read_timestamp(stamp.tobytes())))
     assert found == expected
 
 
@@ -293,7 +301,7 @@ def beginning_at_the_end(text: bytes) -> bytes:
 @settings(max_examples=600)
 @given(st.one_of(outputs, st.integers(0, 2**32).map(torn_mark)))
 def test_what_may_not_be_held_is_in_nothing_that_ranks_have_written(data: bytes) -> None:
-    written = b"\n".join(demultiplexed(data).values())
-    if not may_hold(data, MARK):
+    written = b"\n".join(output_by_rank(data).values())
+    if not may_contain(data, MARK):
         assert MARK not in written
         assert beginning_at_the_end(written) == beginning_at_the_end(data)

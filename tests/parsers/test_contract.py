@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -22,12 +21,11 @@ from support.reader_contract import BESIDE, READERS
 
 from stallscope.cli.main import main
 from stallscope.errors import StallscopeError
-from stallscope.parsers import PARSERS, inspecting, read
-from stallscope.parsers.events import EVENT_READERS
-from stallscope.parsers.inspecting import inspect
+from stallscope.parsers import PARSERS, read
+from stallscope.parsers.inspected import InspectedFile
+from stallscope.parsers.inspection import inspect
 from stallscope.parsers.named import by_name
-from stallscope.parsers.reading import Kind
-from stallscope.parsers.seen import FileSeen
+from stallscope.parsers.registry import FORMATS
 from stallscope.run import Run
 
 HERE = Path(__file__).parent
@@ -42,12 +40,10 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def test_every_reader_has_a_sample() -> None:
     assert set(SAMPLES) == set(NAMES)
-    # What parsers make logs of is told by their names.
-    assert set(BESIDE) == set(get_args(Kind)) - {"log"}
-    assert set(EVENT_READERS) <= set(BESIDE)
-    assert {kind for kind, reader in BESIDE.items() if reader.format} == set(inspecting._TITLES)
-    for kind, (name, _) in inspecting._TITLES.items():
-        assert BESIDE[kind].format == name
+    # Parsers have samples by their names; every other format has one, and unknown files have one.
+    others = [one.name for one in FORMATS if one not in PARSERS]
+    assert sorted(others) == sorted(one.format for one in BESIDE.values() if one.format)
+    assert [key for key, one in BESIDE.items() if one.format is None] == ["foreign"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -197,7 +193,7 @@ DRESSES: dict[str, Callable[[bytes], bytes]] = {
 NO_TEXT = ("tensorboard",)
 
 
-def looked_at(folder: Path, name: str, data: bytes) -> FileSeen:
+def looked_at(folder: Path, name: str, data: bytes) -> InspectedFile:
     """What a file is said to be, as ``inspect`` says it to people and to programs."""
     path = folder / READERS[name].file_name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +206,7 @@ def looked_at(folder: Path, name: str, data: bytes) -> FileSeen:
     return seen
 
 
-def is_true(seen: FileSeen, data: bytes) -> None:
+def is_true(seen: InspectedFile, data: bytes) -> None:
     """What is said of any file has to be so, whatever it holds."""
     json.dumps(asdict(seen), allow_nan=False)
     assert seen.bytes == len(data)

@@ -21,7 +21,7 @@ from support.step_logs import Job, write_job
 from stallscope.collector.sources.base import SourceFile
 from stallscope.parsers import event_logs, read
 from stallscope.parsers.event_logs import applications, read_event_log
-from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.inspection import inspect
 from stallscope.parsers.packed import unpacked
 from stallscope.parsers.spark_blocks import lz4_blocks
 from stallscope.parsers.spark_events import spark_events

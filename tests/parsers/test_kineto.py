@@ -15,7 +15,7 @@ from support.step_logs import Job, write_job
 from stallscope.analysis import analyse
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.inspection import inspect
 from stallscope.parsers.kineto import Span, Trace, read_trace
 
 TRACES = [Path(__file__).parent / "neighbours" / f"rank{rank}.pt.trace.json.gz" for rank in (0, 1)]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers import launchers
-from stallscope.parsers.launcher_output import Line, Wanted, shown_lines
-from stallscope.parsers.stamps import read_stamp
+from stallscope.parsers.launcher_output import Line, LineFilter, rank_lines
+from stallscope.parsers.launcher_output import lines as made_lines
+from stallscope.parsers.timestamps import read_timestamp
 
 # Open MPI 4.1.8 with --tag-output, of two ranks that write three updates of a bar each.
 OPEN_MPI_4 = (
@@ -37,7 +37,7 @@ BAR = b"3/3 [..] - ETA: 0s"
 
 def texts(data: bytes, block_bytes: int = 1 << 20) -> dict[tuple[int | None, str], list[bytes]]:
     found: dict[tuple[int | None, str], list[bytes]] = {}
-    for line in shown_lines(data, block_bytes):
+    for line in rank_lines(data, block_bytes):
         found.setdefault((line.rank, line.stream), []).append(line.text)
     return found
 
@@ -69,7 +69,7 @@ def test_only_what_a_terminal_shows_in_the_end_counts() -> None:
 
 def test_a_bar_of_many_megabytes_is_one_short_line() -> None:
     bar = b"\r1/2 [>.] - ETA: 1s" * 300_000
-    [line] = shown_lines(b"begin" + bar + b"\r2/2 [==] - 1s\n", 1 << 16)
+    [line] = rank_lines(b"begin" + bar + b"\r2/2 [==] - 1s\n", 1 << 16)
     assert line == Line(None, "", b"2/2 [==] - 1s", (b"begin" + bar)[:160])
 
 
@@ -85,9 +85,9 @@ def test_a_bar_of_many_megabytes_is_one_short_line() -> None:
     ],
 )
 def test_a_line_has_the_stamp_of_its_end(prefixed: bytes) -> None:
-    found = {line.rank: line for line in shown_lines(prefixed)}
+    found = {line.rank: line for line in rank_lines(prefixed)}
     assert [found[0].text, found[1].text] == [b"one two", b"three"]
-    stamps = [line.stamp for _, line in sorted(found.items())]
+    stamps = [line.timestamp for _, line in sorted(found.items())]
     end = int(datetime(2026, 11, 21, 2, 39, 25, tzinfo=UTC).timestamp())
     assert [stamp.ns // 10**9 if stamp else None for stamp in stamps] == [end, end - 1]
 
@@ -104,11 +104,11 @@ def test_stamps_of_many_forms_are_read() -> None:
         (b"Sat Nov 21 02:39:23 2026[0]<stdout>:", at, False),
         (b"[Sat Nov 21 02:39:23 2026][1,0]<stdout>:", at, False),
     ):
-        stamp = read_stamp(text)
+        stamp = read_timestamp(text)
         assert stamp is not None, text
         assert (stamp.ns, stamp.zone_known) == (ns, zone_known), text
     for text in (b"", b"2026-13-40 99:99:99", b"Epoch 1/2", b"2026-11-21T02:39:23+99:99"):
-        assert read_stamp(text) is None
+        assert read_timestamp(text) is None
 
 
 _PIECES = [
@@ -129,10 +129,10 @@ _PIECES = [
     st.integers(1, 200),
 )
 def test_no_bytes_break_it(pieces: list[bytes], block_bytes: int) -> None:
-    for line in shown_lines(b"".join(pieces), block_bytes):
+    for line in rank_lines(b"".join(pieces), block_bytes):
         assert line.text
         assert not set(line.text) & set(b"\r\n\b")
-        assert line.stamp is None or line.stamp.ns is not None
+        assert line.timestamp is None or line.timestamp.ns is not None
 
 
 @pytest.mark.parametrize("block_bytes", [64, 1000, 1 << 20])
@@ -140,9 +140,9 @@ def test_wanted_lines_are_those_of_all_lines_that_are_wanted(block_bytes: int) -
     texts = [b"step %d, loss 2.28" % n if n % 7 else b"took %ds" % n for n in range(300)]
     texts[150:150] = [b"1/9 took 5s\r2/9 nothing", b"gone\r3/9 took 6s", b"took 7s\r"]
     data = b"".join(b"[%d]<stdout>:%s\n" % (n % 3, text) for n, text in enumerate(texts))
-    wanted = Wanted((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
-    found = [tuple(line) for line in shown_lines(data, block_bytes, wanted=wanted)]
-    every = [tuple(line) for line in shown_lines(data, block_bytes)]
+    wanted = LineFilter((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
+    found = [tuple(line) for line in rank_lines(data, block_bytes, only=wanted)]
+    every = [tuple(line) for line in rank_lines(data, block_bytes)]
     first = {line[0]: line for line in reversed(every)}
     expected = [one for one in every if one[2].endswith(b"s") or one == first[one[0]]]
     assert sorted(found) == sorted(expected)
@@ -152,9 +152,9 @@ def test_wanted_lines_are_those_of_all_lines_that_are_wanted(block_bytes: int) -
 def test_of_lines_that_pass_the_last_one_is_enough() -> None:
     lines = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
     data = b"\n".join([b"first", b"second", *lines, *lines, b"1/9 - ETA: 3s", b""])
-    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=(b" - ETA: ",))
+    wanted = LineFilter((b"Epoch ", b"s\n", b"s - "), updates=(b" - ETA: ",))
     # The first lines of a stream come all.
-    found = [line.text for line in shown_lines(b"start\n" + data, 40, wanted=wanted)]
+    found = [line.text for line in rank_lines(b"start\n" + data, 40, only=wanted)]
     assert found.count(b"Epoch 1/2") == 2
     assert found.count(b"9/9 - 4s") == 2
     assert found[-1] == b"1/9 - ETA: 3s"
@@ -179,13 +179,13 @@ def test_no_wanted_line_is_lost_where_others_are_left_out(
 ) -> None:
     start = b"".join(b"[%d]<stdout>:first\n" % rank for rank in range(2))
     data = start + b"".join(pieces) + b"\n"
-    wanted = Wanted((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
+    wanted = LineFilter((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
     every, found = (
         sorted(
             (line for line in lines if line.text.endswith(b"s")),
             key=lambda line: (str(line.rank), line.stream),
         )
-        for lines in (shown_lines(data, block_bytes), shown_lines(data, block_bytes, wanted=wanted))
+        for lines in (rank_lines(data, block_bytes), rank_lines(data, block_bytes, only=wanted))
     )
     assert found == every
 
@@ -195,8 +195,8 @@ def test_every_rank_keeps_its_last_passing_line(label: bytes) -> None:
     one = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
     texts = [b"first", *one * 40, b"5/9 - ETA: 2s"]
     data = b"".join(label % rank + text + b"\n" for text in texts for rank in range(3))
-    wanted = Wanted((b"Epoch ", b"s\n", b"s - "), passing=(b" - ETA: ",))
-    found = list(shown_lines(data, 1000, wanted=wanted))
+    wanted = LineFilter((b"Epoch ", b"s\n", b"s - "), updates=(b" - ETA: ",))
+    found = list(rank_lines(data, 1000, only=wanted))
     for rank in range(3):
         own = [line.text for line in found if line.rank == rank]
         assert own.count(b"Epoch 1/2") == own.count(b"9/9 - 4s") == 40
@@ -215,18 +215,18 @@ def ordered(lines: Iterator[Line], *, but: bytes = b"gone") -> list[Line]:
     return sorted(kept, key=lambda line: (str(line.rank), line.stream))
 
 
-def taken_apart(data: bytes, wanted: Wanted, block_bytes: int) -> tuple[list[Line], int]:
-    """The wanted lines, and how many bytes of the data were taken apart for them."""
+def made_of(data: bytes, wanted: LineFilter, block_bytes: int) -> tuple[list[Line], int]:
+    """The wanted lines, and how many bytes of the data became lines for them."""
     seen = [0]
-    pieces_of = launchers._Cutting.pieces_of
+    shown = made_lines._shown
 
-    def counting(self: launchers._Cutting, block: bytes) -> Iterator[launchers.Piece]:
-        seen[0] += len(block)
-        return pieces_of(self, block)
+    def counting(line: bytes) -> bytes:
+        seen[0] += len(line)
+        return shown(line)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launchers._Cutting, "pieces_of", counting)
-        return [*shown_lines(data, block_bytes, wanted=wanted)], seen[0]
+        patch.setattr(made_lines, "_shown", counting)
+        return [*rank_lines(data, block_bytes, only=wanted)], seen[0]
 
 
 @pytest.mark.parametrize(
@@ -243,11 +243,9 @@ def test_torn_and_unlabelled_lines_do_not_keep_the_others(among: bytes) -> None:
     part = b"".join(b"[1,%d]<stdout>:gone %d\n" % (n % 3, n) for n in range(200)) + among
     part += b"[1,2]<stdout>:took 5s\n"
     data = first + part * 50
-    wanted = Wanted((b"\\ds\n",), lambda text: text.endswith(b"s"))
-    found, size = taken_apart(data, wanted, 10_000)
-    every = [
-        line for line in shown_lines(data) if line.text.endswith(b"s") or b"first" in line.text
-    ]
+    wanted = LineFilter((b"\\ds\n",), lambda text: text.endswith(b"s"))
+    found, size = made_of(data, wanted, 10_000)
+    every = [line for line in rank_lines(data) if line.text.endswith(b"s") or b"first" in line.text]
     assert ordered(iter(found), but=b"own") == ordered(iter(every), but=b"own")
     assert size < len(data) / 4
 
@@ -259,19 +257,19 @@ def test_lines_are_left_out_behind_a_loggers_prefix_too(cut: bytes) -> None:
     # What has no label of its own belongs to the rank of the label before.
     lines[100] += cut
     data = first + b"".join([*lines, LOGGED % (5, 6, 2) + b"took 5s\n"]) * 50
-    wanted = Wanted((b"\\ds\n",), lambda text: text.endswith(b"s"))
-    found, size = taken_apart(data, wanted, 20_000)
-    assert ordered(iter(found)) == ordered(shown_lines(data))
+    wanted = LineFilter((b"\\ds\n",), lambda text: text.endswith(b"s"))
+    found, size = made_of(data, wanted, 20_000)
+    assert ordered(iter(found)) == ordered(rank_lines(data))
     assert size < len(data) / 4
 
 
 def test_a_digit_in_a_sign_is_any_digit() -> None:
     lines = [b"first", b"829 samples - fast", b"17s - slow", b"Epoch of", b"Epoch 1/2", b"last"]
-    wanted = Wanted((rb"\ds - ", rb"Epoch \d"))
+    wanted = LineFilter((rb"\ds - ", rb"Epoch \d"))
     for label in (b"", b"[0]<stdout>:"):
         data = b"".join(label + line + b"\n" for line in lines * 30)
         for block_bytes in (150, 400):
-            found = [line.text for line in shown_lines(data, block_bytes, wanted=wanted)]
+            found = [line.text for line in rank_lines(data, block_bytes, only=wanted)]
             # All lines of the first block come.
             assert set(found[len(lines) * 7 :]) <= {b"17s - slow", b"Epoch 1/2"}
             assert found.count(b"17s - slow") == found.count(b"Epoch 1/2") == 30
@@ -282,8 +280,8 @@ def test_a_passing_line_that_has_lost_its_end_stays() -> None:
     glued = b"[0]<stdout>:7/9 - ETA: 3s Epoch 2/3\n"
     data = b"[0]<stdout>:first\n" + (bars + glued + bars) * 20
     stays = (rb"Epoch \d",)
-    wanted = Wanted((b"s\n", *stays), passing=(rb" - ETA: \d",), staying=stays)
-    texts = [line.text for line in shown_lines(data, 1000, wanted=wanted)]
+    wanted = LineFilter((b"s\n", *stays), updates=(rb" - ETA: \d",), not_updates=stays)
+    texts = [line.text for line in rank_lines(data, 1000, only=wanted)]
     assert texts.count(b"7/9 - ETA: 3s Epoch 2/3") == 20
     assert len(texts) < 150
 
@@ -292,8 +290,8 @@ def test_a_return_at_the_end_of_a_line_writes_nothing_over() -> None:
     data = b"[0]<stdout>:first\r\n" + b"".join(
         b"[0]<stdout>:%d/9 - ETA: 3s\r\n" % n for n in range(500)
     )
-    wanted = Wanted((b"s\r",), passing=(rb" - ETA: \d",))
-    texts = [line.text for line in shown_lines(data, 2000, wanted=wanted)]
+    wanted = LineFilter((b"s\r",), updates=(rb" - ETA: \d",))
+    texts = [line.text for line in rank_lines(data, 2000, only=wanted)]
     assert texts[-1] == b"499/9 - ETA: 3s"
     assert len(texts) < 200
 
@@ -301,6 +299,6 @@ def test_a_return_at_the_end_of_a_line_writes_nothing_over() -> None:
 def test_blocks_of_which_nothing_is_left_do_not_end_it() -> None:
     lines = b"".join(b"[0]<stdout>:gone %d\n" % n for n in range(3000))
     data = b"[0]<stdout>:first\n" + lines + b"[0]<stdout>:took 5s\n" + lines
-    found, size = taken_apart(data, Wanted((b"\\ds\n",)), 1000)
+    found, size = made_of(data, LineFilter((b"\\ds\n",)), 1000)
     assert [line.text for line in found][-1] == b"took 5s"
     assert size < 3000

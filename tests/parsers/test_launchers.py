@@ -13,8 +13,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.collector.recorder.records import key_of, records
 from stallscope.parsers import read
-from stallscope.parsers.cut_texts import may_hold
-from stallscope.parsers.launchers import demultiplexed, labels_of
+from stallscope.parsers.launcher_output import labels_of, may_contain, output_by_rank
 
 Key = tuple[int | None, str]
 STAMP = b"Sat Nov 21 02:28:01 2026"
@@ -54,7 +53,7 @@ def test_any_lines_of_ranks_and_streams_come_apart_as_they_went_in(
 ) -> None:
     prefix = PREFIXES[launcher]
     mixed = b"".join(prefix(rank, stream) + text + b"\n" for rank, stream, text in lines)
-    assert demultiplexed(mixed) == expected(lines)
+    assert output_by_rank(mixed) == expected(lines)
 
 
 @pytest.mark.parametrize("launcher", sorted({*PREFIXES} - {*WITH_STREAMS}))
@@ -67,7 +66,7 @@ def test_labels_without_streams_do_so_by_rank(
         # Labels that could be anything are taken where most lines have one, each of them often.
         lines = lines * 2
     mixed = b"".join(PREFIXES[launcher](rank, b"") + text + b"\n" for rank, _, text in lines)
-    assert demultiplexed(mixed) == expected(lines, streams=False)
+    assert output_by_rank(mixed) == expected(lines, streams=False)
 
 
 @given(
@@ -94,12 +93,12 @@ def test_chunks_that_were_cut_anywhere_come_back_complete(
             del waiting[rank]
         label = (STAMP if stamped else b"") + b"[1,%d]<stdout>:" % rank
         mixed += label + chunk[:-1].replace(b"\n", b"\n" + label) + chunk[-1:]
-    assert demultiplexed(mixed) == whole
+    assert output_by_rank(mixed) == whole
 
 
 def test_what_the_launcher_says_itself_is_no_ranks() -> None:
     mixed = b"starting\n[0]<stdout>:one\nProcess 1 exit with status code 1.\n[0]<stdout>:two\n"
-    assert demultiplexed(mixed) == {
+    assert output_by_rank(mixed) == {
         (None, ""): b"starting\nProcess 1 exit with status code 1.\n",
         (0, "stdout"): b"one\ntwo\n",
     }
@@ -108,8 +107,8 @@ def test_what_the_launcher_says_itself_is_no_ranks() -> None:
 def test_a_driver_that_cuts_lines_at_carriage_returns_goes_on_with_the_rank() -> None:
     logger = b"2026-11-21 02:28:01 - STDOUT - INFO - "
     mixed = logger + b"[1,0]<stdout>:1/2\n" + logger + b"2/2\n" + logger + b"[1,1]<stdout>:x\n"
-    assert demultiplexed(mixed)[0, "stdout"].startswith(b"1/2\n")
-    assert b"2/2" in demultiplexed(mixed)[0, "stdout"]
+    assert output_by_rank(mixed)[0, "stdout"].startswith(b"1/2\n")
+    assert b"2/2" in output_by_rank(mixed)[0, "stdout"]
 
 
 @pytest.mark.parametrize(
@@ -203,26 +202,26 @@ def test_a_text_that_a_label_cuts_anywhere_may_be_held(launcher: str) -> None:
     own = PREFIXES[launcher](0, b"stdout")
     other = PREFIXES[launcher](1, b"stdout")
     start = (own + b"first\n" + other + b"first\n") * 9
-    assert not may_hold(start, MARK)
-    assert may_hold(start + own + MARK + b"\n", MARK)
+    assert not may_contain(start, MARK)
+    assert may_contain(start + own + MARK + b"\n", MARK)
     for at in range(1, len(MARK)):
         cut = own + b"x " + MARK[:at] + other + b"y\n" + own + MARK[at:]
         for mixed in (start + cut + b"\n" + start, start + cut):
-            assert any(MARK in text for text in demultiplexed(mixed).values())
-            assert may_hold(mixed, MARK)
+            assert any(MARK in text for text in output_by_rank(mixed).values())
+            assert may_contain(mixed, MARK)
         # A file that ends in the middle of it.
         ends = start + own + b"x " + MARK[:1] + other + b"y\n" + own + MARK[1:at]
-        assert may_hold(ends, MARK) or demultiplexed(ends) == demultiplexed(ends + b"")
+        assert may_contain(ends, MARK) or output_by_rank(ends) == output_by_rank(ends + b"")
 
 
 def test_what_launchers_say_themselves_may_be_cut_as_well() -> None:
     mixed = b"[0]<stdout>:a\nstall[0]<stdout>:b\nscope:1:0\n[0]<stdout>:c\n"
-    assert any(MARK in text for text in demultiplexed(mixed).values())
-    assert may_hold(mixed, MARK)
+    assert any(MARK in text for text in output_by_rank(mixed).values())
+    assert may_contain(mixed, MARK)
 
 
 def test_usual_lines_hold_nothing_that_is_not_in_them() -> None:
     lines = [b"step 1: loss: 2.1", b"02:41:01: std::vector<int>::at", b"12:2:1:", b"a :1", b"x"]
     mixed = b"".join(b"[1,%d]<stdout>:%s\n" % (n, line) for n, line in enumerate(lines))
-    assert not may_hold(mixed, MARK)
-    assert not may_hold(b"0: 1: a\n1: :1: b\n" * 9, MARK)
+    assert not may_contain(mixed, MARK)
+    assert not may_contain(b"0: 1: a\n1: :1: b\n" * 9, MARK)

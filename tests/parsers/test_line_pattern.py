@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.launcher_output import LONGEST_LINE, shown_lines
+from stallscope.parsers.launcher_output import LONGEST_LINE, rank_lines
 from stallscope.parsers.line_pattern import LinePatternParser
-from stallscope.parsers.stamps import Stamp
+from stallscope.parsers.timestamps import Timestamp
 
 PATTERNS = (
     "{time} {}epoch={epoch} step={step}",
@@ -118,31 +118,31 @@ def logs(draw: st.DrawFn) -> tuple[str, bytes]:
 def one_by_one(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
     """What the lines say, as each is read by itself."""
     found: list[dict[str, object]] = []
-    for line in shown_lines(data):
+    for line in rank_lines(data):
         row = parser.one(line.text)
         if row is not None:
             stamp = (
-                line.stamp
+                line.timestamp
                 if "ns" not in row
-                else Stamp(int(row["ns"]), bool(row["zone_known"]), int(row["resolution_ns"]))
+                else Timestamp(int(row["ns"]), bool(row["zone_known"]), int(row["resolution_ns"]))
             )
             found.append({"rank": line.rank or 0, **row, **as_columns(stamp)})
     return found
 
 
-def as_columns(stamp: Stamp | None) -> dict[str, object]:
+def as_columns(stamp: Timestamp | None) -> dict[str, object]:
     if stamp is None:
-        return {"stamped": False}
-    return {"stamped": True, **{name: getattr(stamp, name) for name in STAMP}}
+        return {"timed": False}
+    return {"timed": True, **{name: getattr(stamp, name) for name in STAMP}}
 
 
 def at_once(parser: LinePatternParser, data: bytes) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
-    for columns in parser.said(data):
+    for columns in parser.columns(data):
         names = list(columns)
         for values in zip(*(columns[name].tolist() for name in names), strict=True):
             row = dict(zip(names, values, strict=True))
-            unknown = () if row["stamped"] else STAMP
+            unknown = () if row["timed"] else STAMP
             found.append({name: value for name, value in row.items() if name not in unknown})
     return found
 

@@ -94,7 +94,7 @@ def test_a_lost_record_costs_what_comes_after_it_and_is_said(tmp_path: Path, ori
     assert (ranks == 1).sum() == JOB.steps
     assert 0 < (ranks == 0).sum() < JOB.steps
     said = [problem.what for problem in run.problems]
-    assert any(f"{len(found) - 11} record(s) behind the gap" in what for what in said)
+    assert any(f"{len(found) - 11} record(s) after the gap" in what for what in said)
 
 
 def test_damaged_records_are_skipped_and_counted(tmp_path: Path, original: Run) -> None:

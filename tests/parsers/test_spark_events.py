@@ -15,7 +15,7 @@ from stallscope.analysis.findings import find
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 from stallscope.parsers.events import with_events
-from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.inspection import inspect
 from stallscope.parsers.spark_events import spark_events
 from stallscope.run import Event, Log, Run
 

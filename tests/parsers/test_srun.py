@@ -11,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallscope.parsers import read
-from stallscope.parsers.cut_lines import CUT_BYTES
-from stallscope.parsers.cut_texts import may_hold
-from stallscope.parsers.launcher_output import Wanted, shown_lines
-from stallscope.parsers.launchers import demultiplexed, labels_of, pieces
+from stallscope.parsers.launcher_output import (
+    LineFilter,
+    labels_of,
+    may_contain,
+    output_by_rank,
+    rank_lines,
+)
+from stallscope.parsers.launcher_output.srun import CUT_BYTES
 
 #: Printed under Slurm 22.05.8, by batch jobs with ``srun --label`` on two nodes and on three.
 PRINTED = Path(__file__).parent / "srun"
@@ -47,7 +51,7 @@ def mixed(texts: dict[int, list[bytes]], seed: int) -> bytes:
 def test_what_a_rank_has_written_comes_back_byte_for_byte(rank: int) -> None:
     own = printed(f"keras.own-{rank}.txt")
     assert max(map(len, own.split(b"\n"))) > 2 * CUT_BYTES
-    assert demultiplexed(printed("keras.txt"))[rank, ""] == own
+    assert output_by_rank(printed("keras.txt"))[rank, ""] == own
 
 
 def test_without_buffers_every_line_of_a_terminals_is_there() -> None:
@@ -55,11 +59,11 @@ def test_without_buffers_every_line_of_a_terminals_is_there() -> None:
     data = printed("unbuffered.txt")
     for rank in (0, 1):
         own = printed(f"unbuffered.own-{rank}.txt")
-        found = demultiplexed(data)[rank, ""]
+        found = output_by_rank(data)[rank, ""]
         assert found.replace(b"\n", b"") == own.replace(b"\n", b"")
         assert found.count(b"\n") > own.count(b"\n")
-        shown = [line.text for line in shown_lines(data) if line.rank == rank]
-        last = [line.text for line in shown_lines(own) if line.text.startswith(b"14/14")]
+        shown = [line.text for line in rank_lines(data) if line.rank == rank]
+        last = [line.text for line in rank_lines(own) if line.text.startswith(b"14/14")]
         assert [line for line in shown if line in last] == last
 
 
@@ -106,7 +110,7 @@ def test_what_slurm_says_of_a_job_that_ends_early_is_no_ranks(
     tmp_path: Path, name: str, said: bytes
 ) -> None:
     data = printed(f"{name}.txt")
-    assert said in demultiplexed(data)[None, ""]
+    assert said in output_by_rank(data)[None, ""]
     (tmp_path / "out.txt").write_bytes(data)
     (run,) = read(str(tmp_path))
     assert run.ranks == [0, 1]
@@ -138,9 +142,8 @@ def test_lines_of_any_length_come_back(
     texts: dict[int, list[bytes]] = {}
     for rank, length in lines * 2:
         texts.setdefault(rank, []).append((b"<%d" % length).ljust(length, b"x") + b">\n")
-    found: dict[int | None, bytes] = {}
-    for piece in pieces(mixed(texts, seed), block_bytes):
-        found[piece.rank] = found.get(piece.rank, b"") + piece.text
+    written = output_by_rank(mixed(texts, seed), block_bytes)
+    found = {rank: text for (rank, _), text in written.items() if text}
     assert found == {rank: b"".join(own) for rank, own in texts.items()}
 
 
@@ -158,7 +161,7 @@ def test_no_line_among_the_pieces_of_bars_is_lost(seed: int, block_bytes: int) -
                 waiting.pop(0) for _ in range(chance.randrange(4)) if waiting
             )
     data += b"".join(waiting)
-    found = [line.text + b"\n" for line in shown_lines(data, block_bytes)]
+    found = [line.text + b"\n" for line in rank_lines(data, block_bytes)]
     assert [line for line in found if line.startswith(b"<")] == long
 
 
@@ -166,14 +169,14 @@ def test_a_bar_that_is_cut_at_its_end_is_whole() -> None:
     for shift in range(60):
         bar = b"\r 1/24 [=>]" + b"\b" * (960 + shift) + b"\r24/24 [======] - 1s 60ms/step\n"
         text = b"".join([b"0: a\n1: a\n", *sent(bar, 0)])
-        shown = [line.text for line in shown_lines(text) if line.rank == 0]
+        shown = [line.text for line in rank_lines(text) if line.rank == 0]
         assert shown == [b"a", b"24/24 [======] - 1s 60ms/step"]
 
 
 def test_a_warning_is_no_end_of_a_bar() -> None:
     first, second = sent(b"\r15/24 [".ljust(CUT_BYTES, b"\b") + b"\r16/24 [==>]\n", 0)
     text = b"0: a\n1: a\n" + first + b"0: a warning\n" + second
-    assert b"a warning" in [line.text for line in shown_lines(text)]
+    assert b"a warning" in [line.text for line in rank_lines(text)]
 
 
 @settings(max_examples=60)
@@ -186,9 +189,9 @@ def test_wanted_lines_are_found_where_they_were_cut(seed: int, block_bytes: int)
         own.append(b"y" * chance.choice((3, 30, 1015, 1020, 1024)) + b" Epoch 1/3 and so on\n")
         own += [b"nothing\n"] * chance.randrange(20)
     data = mixed(texts, seed)
-    wanted = Wanted((b"Epoch ",), lambda text: b"Epoch " in text)
-    every = [*shown_lines(data, block_bytes)]
-    found = [*shown_lines(data, block_bytes, wanted=wanted)]
+    wanted = LineFilter((b"Epoch ",), lambda text: b"Epoch " in text)
+    every = [*rank_lines(data, block_bytes)]
+    found = [*rank_lines(data, block_bytes, only=wanted)]
     for rank in texts:
         own = [line.text for line in every if line.rank == rank]
         assert [line.text for line in found if line.rank == rank] == [
@@ -200,17 +203,17 @@ def test_what_goes_on_in_the_next_block_is_not_left_out() -> None:
     first, second = sent(b"Epoch 1/3 ".ljust(CUT_BYTES, b"y") + b" and so on\n", 0)
     begun = b"0: first\n1: first\n".ljust(2900 - len(first), b"x") + b"\n" + first
     data = begun + b"1: " + b"z" * 150 + b"\n" + second + b"1: nothing\n" * 20
-    wanted = Wanted((b"Epoch ",), lambda text: b"Epoch " in text)
-    found = [line.text for line in shown_lines(data, 3000, wanted=wanted) if line.rank == 0]
+    wanted = LineFilter((b"Epoch ",), lambda text: b"Epoch " in text)
+    found = [line.text for line in rank_lines(data, 3000, only=wanted) if line.rank == 0]
     assert found[-1] == b"Epoch 1/3 ".ljust(CUT_BYTES, b"y") + b" and so on"
 
 
 def test_a_text_that_was_cut_may_be_held() -> None:
     start = b"".join(b"%d: first\n" % rank for rank in (0, 1)) * 9
-    assert not may_hold(start, MARK)
+    assert not may_contain(start, MARK)
     for at in range(1, len(MARK)):
         line = b"x" * (CUT_BYTES - at) + MARK + b"z\n"
         first, second = sent(line, 0)
-        assert may_hold(start + first + b"1: y\n" + second, MARK)
-        assert may_hold(start + first + b"1: y\n" + second + start, MARK)
-    assert not may_hold(start + first + b"1: y\n0: nothing\n", MARK)
+        assert may_contain(start + first + b"1: y\n" + second, MARK)
+        assert may_contain(start + first + b"1: y\n" + second + start, MARK)
+    assert not may_contain(start + first + b"1: y\n0: nothing\n", MARK)

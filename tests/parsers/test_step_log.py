@@ -124,7 +124,7 @@ def test_stamps_that_cannot_have_been_taken_in_their_step_are_missing_and_counte
     ]
     assert us == [[1, 2, 3], [None, 2, 3], [None, None, 3], [1, 2, None], [1, 8, 9]]
     assert [str(problem) for problem in found.problems] == [
-        "log: 4 stamp(s) outside of their steps taken as missing"
+        "log: 4 timestamp(s) outside of their steps treated as missing"
     ]
 
 

@@ -15,7 +15,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
-from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.inspection import inspect
 from stallscope.parsers.mlflow_metrics import MlflowMetricsParser
 from stallscope.parsers.reading import Reading
 from stallscope.run import Run
@@ -163,8 +163,8 @@ def test_what_is_missing_is_said(logs: Path, began: int) -> None:
 def test_what_another_reading_found_is_taken_over(logs: Path, began: int) -> None:
     path = write_metrics(logs, {GPU: history(began, [1.0, 2.0])})
     other, reading = Reading(), Reading()
-    other.take(NAME, str(path), path.read_bytes())
-    reading.add(other)
+    other.add_file(NAME, str(path), path.read_bytes())
+    reading.merge(other)
     assert [series.name for _, series in reading.series] == ["gpu_0_utilization"]
 
 

@@ -12,7 +12,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.inspecting import inspect
+from stallscope.parsers.inspection import inspect
 from stallscope.parsers.tensorboard import TensorboardParser
 from stallscope.run import Run
 

@@ -16,13 +16,13 @@ from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import StallscopeError
 from stallscope.parsers.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.event_logs import read_event_log
-from stallscope.parsers.events import EVENT_READERS
-from stallscope.parsers.foreign import foreign_title
 from stallscope.parsers.horovod_timeline import is_timeline
 from stallscope.parsers.horovod_timeline.files import timeline_reader
 from stallscope.parsers.input_times import parse_input_times
 from stallscope.parsers.named import by_name
 from stallscope.parsers.reading import Reading
+from stallscope.parsers.registry import EMBEDDED
+from stallscope.parsers.unknown_files import likely_content
 from stallscope.run import Event
 
 from .input_times import measured
@@ -89,7 +89,8 @@ def _records(data: bytes) -> object:
 
 
 def _events(name: str, data: bytes) -> Sequence[Event]:
-    events = EVENT_READERS[name]("some/log", data)
+    (found,) = [one for one in EMBEDDED if one.name == name]
+    events = found.read("some/log", data).events
     for event in events:
         assert "\n" not in event.what
         for ns in (event.wall_ns, event.local_ns):
@@ -109,7 +110,7 @@ def _event_log(data: bytes) -> object:
 
 
 def _nothing(data: bytes) -> str:
-    return foreign_title("log", data)
+    return likely_content("log", data)
 
 
 def _a_timeline(_: Path) -> bytes:
@@ -168,7 +169,7 @@ def _beside(
     return Reader(sample, partial(in_a_sentence, read), name, file_name)
 
 
-#: What lies beside logs, by the kind that ``Reading.take`` gives it.
+#: What lies beside logs, each by a name of its own.
 BESIDE: dict[str, Reader] = {
     "records": _beside(_some_records, _records, "step-log"),
     "input-times": _beside(

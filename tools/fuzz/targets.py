@@ -12,15 +12,20 @@ from support.parser_contract import PATTERN, holds
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import PARSERS
 from stallscope.parsers.autotune import is_autotune_log, parse_autotune
-from stallscope.parsers.events import events_in
 from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
 from stallscope.parsers.input_times import parse_input_times
-from stallscope.parsers.launcher_output import LONGEST_LINE, Wanted, shown_blocks, shown_lines
-from stallscope.parsers.launchers import demultiplexed
+from stallscope.parsers.launcher_output import (
+    LONGEST_LINE,
+    LineFilter,
+    line_blocks,
+    output_by_rank,
+    rank_lines,
+)
 from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
 from stallscope.parsers.packed import unpacked
 from stallscope.parsers.reading import Reading
+from stallscope.parsers.registry import EMBEDDED
 from stallscope.run import Run
 
 Target = Callable[[bytes], object]
@@ -30,7 +35,7 @@ BETWEEN_FILES = b"\n==> next file <==\n"
 # Cuts what is small into many blocks.
 _BLOCK_BYTES = 61
 _SMALL = 1 << 16
-_WANTED = Wanted((b"s - ", b"Epoch "), passing=(b" - ETA: ",))
+_FILTER = LineFilter((b"s - ", b"Epoch "), updates=(b" - ETA: ",))
 _NAMES = (
     "log",
     "rank-00000.0.0.steps.csv",
@@ -78,19 +83,19 @@ def _autotune(data: bytes) -> None:
 
 
 def _launchers(data: bytes) -> None:
-    streams = demultiplexed(data)
+    streams = output_by_rank(data)
     assert sum(map(len, streams.values())) <= len(data)
     for block_bytes in _blocks(data):
-        every = {line.text for line in shown_lines(data, block_bytes)}
-        assert {line.text for line in shown_lines(data, block_bytes, wanted=_WANTED)} <= every
+        every = {line.text for line in rank_lines(data, block_bytes)}
+        assert {line.text for line in rank_lines(data, block_bytes, only=_FILTER)} <= every
         shown = {
             lines.block.bytes[first:last].tobytes()
-            for lines in shown_blocks(data, block_bytes)
+            for lines in line_blocks(data, block_bytes)
             for first, last in zip(lines.start, lines.end, strict=True)
         }
         assert {text[:LONGEST_LINE] for text in shown if text} == every
-        for line in shown_lines(data, block_bytes):
-            assert line.stamp is None or abs(line.stamp.ns) < 2**63
+        for line in rank_lines(data, block_bytes):
+            assert line.timestamp is None or abs(line.timestamp.ns) < 2**63
 
 
 def _records(data: bytes) -> None:
@@ -101,8 +106,8 @@ def _records(data: bytes) -> None:
 
 
 def _events(data: bytes) -> None:
-    for told in events_in("some/log", data).values():
-        assert all("\n" not in event.what for event in told)
+    for one in EMBEDDED:
+        assert all("\n" not in event.what for event in one.read("some/log", data).events)
 
 
 def whole(data: bytes) -> list[Run]:
@@ -110,7 +115,7 @@ def whole(data: bytes) -> list[Run]:
     reading = Reading()
     for name, part in zip(cycle(_NAMES), data.split(BETWEEN_FILES), strict=False):
         try:
-            reading.take(name, f"some/{name}", unpacked(name, part))
+            reading.add_file(name, f"some/{name}", unpacked(name, part))
         except (UnreadableError, NotFoundError) as error:
             reading.failed(name, error)
     runs = reading.runs("some", reading.records_logs())

@@ -20,7 +20,7 @@ from .axis import Axis
 from .over_runs import OverRuns, RunDot
 from .rates import EfficiencyLines, Line
 
-# Room above and below the values, as a share of the axis.
+# Allocator above and below the values, as a share of the axis.
 _ROOM = 0.08
 _ROOM_ABOVE = 1.06
 # How far a level reaches beyond its first and last run.

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.plain import plain
-from stallscope.parsers.inspecting import inspect
-from stallscope.parsers.seen import FileSeen, RunSeen, Seen, Span
+from stallscope.parsers.inspected import InspectedFile, InspectedRun, Inspection, Span
+from stallscope.parsers.inspection import inspect
 
 from .bars import watching
 from .main import add_read_as, print_failures
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.format not in (None, "json"):
         raise UsageError(f"there is no format {options.format!r}: inspect writes json, or a table")
-    found: list[tuple[str, Seen]] = []
+    found: list[tuple[str, Inspection]] = []
     failures: list[str] = []
     for path in options.paths:
         try:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     return print_failures(map(plain, failures))
 
 
-def _print_json(found: Sequence[tuple[str, Seen]]) -> None:
+def _print_json(found: Sequence[tuple[str, Inspection]]) -> None:
     document = {
         "schema_version": 1,
         "files": [{"place": place, **asdict(one)} for place, seen in found for one in seen.files],
@@ -71,7 +71,7 @@ def _print_json(found: Sequence[tuple[str, Seen]]) -> None:
     sys.stdout.write("\n")
 
 
-def _print_seen(place: str, seen: Seen, several: bool) -> None:
+def _print_seen(place: str, seen: Inspection, several: bool) -> None:
     console = Console()
     if several:
         console.print(Text(plain(place), style="bold"))
@@ -96,7 +96,7 @@ def _print_seen(place: str, seen: Seen, several: bool) -> None:
         )
 
 
-def _table(files: Iterable[FileSeen]) -> Table:
+def _table(files: Iterable[InspectedFile]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("file", overflow="fold", min_width=12)
     table.add_column("is", overflow="fold")
@@ -108,7 +108,7 @@ def _table(files: Iterable[FileSeen]) -> Table:
     return table
 
 
-def _cells(one: FileSeen) -> tuple[str, ...]:
+def _cells(one: InspectedFile) -> tuple[str, ...]:
     what = one.format or one.title
     return (
         plain(one.path),
@@ -139,7 +139,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
-def _notes(files: Iterable[FileSeen]) -> dict[str, list[str]]:
+def _notes(files: Iterable[InspectedFile]) -> dict[str, list[str]]:
     """Return each note with the files it is about."""
     files_of: dict[str, list[str]] = defaultdict(list)
     for one in files:
@@ -155,7 +155,7 @@ def _in_no_zone(span: Span | None) -> bool:
     return span is not None and not span.zone_known
 
 
-def _run(one: RunSeen) -> Text:
+def _run(one: InspectedRun) -> Text:
     title = one.name if one.name == one.id else f"{one.name} #{one.id}"
     ranks = f"{one.size:,} rank{'s' if one.size > 1 else ''}"
     if one.ranks < one.size:

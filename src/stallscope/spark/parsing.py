@@ -18,6 +18,7 @@ from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.encoding import in_utf8
+from stallscope.parsers.log_records import LogRecordsFormat
 from stallscope.parsers.named import by_name
 from stallscope.parsers.packed import unpacked, unpacked_whole
 from stallscope.parsers.reading import Reading
@@ -98,7 +99,7 @@ class RemoteReader:
         found = {number: one for task in each(self.spark, _read, tasks) for number, one in task}
         for number in range(len(files)):
             result = found[number]
-            reading.add(self._number_all(result.reading))
+            reading.merge(self._number_all(result.reading))
             if result.coarse:
                 self._printed.append(replace(result, file=portable[number]))
 
@@ -215,11 +216,11 @@ def _read_file(file: SourceFile, task: _Task) -> _FileResult:
     records: set[tuple[str, str]] = set()
     try:
         whole = unpacked_whole(file.where, file.read())
-        parsed = reading.ahead(file.name, whole.data)
-        outcome = reading.take(file.name, file.where, whole.data, parsed)
+        parsed = reading.read_ahead(file.name, whole.data)
+        identified = reading.add_file(file.name, file.where, whole.data, parsed)
         if whole.broke_off:
             reading.broke_off(file.name)
-        if outcome.kind == "records":
+        if isinstance(identified.format, LogRecordsFormat):
             # A record may be incomplete, with the rest in another file of the folder.
             records = {*reading.records.pieces, ("", _folder(file))}
     except (UnreadableError, NotFoundError) as error:
@@ -242,7 +243,7 @@ def _read_records(task: _Task) -> Reading:
 def _without_rows(reading: Reading, folder: str) -> Reading:
     """Store the rows of logs, and return the reading without them."""
     copy = Reading()
-    copy.add(reading)
+    copy.merge(reading)
     copy.parsed = [_store_rows(one, folder) for one in reading.parsed]
     return copy
 

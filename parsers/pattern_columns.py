@@ -1,7 +1,7 @@
-"""Lines of a pattern in a block of bytes, many at once: what a regular expression finds one by one.
+"""Match a pattern against all lines of a block at once, as a regular expression does one by one.
 
-All lines are walked through at a time, along the way that the expression would try first. Most lines of
-the pattern are as that says; for the others the expression itself is used.
+All lines advance together, along the first way that the expression would try. Most matching lines match
+that way; the expression itself checks the others.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .digits import Ints, word
-from .labelled_lines import Bools
-from .needles import Block, Sign, mask
-from .stamp_columns import digits_up_to, is_blank, moments, words_at
+from .blocks import Block, Bools, Ints, Needle, mask, word
+from .timestamp_columns import digits_up_to, is_blank, moments, words_at
 
 Column = npt.NDArray[Any]
 
@@ -24,9 +22,9 @@ MOST_PADDING = 12
 #: How many digits fields have that are numbers, and those after the decimal point of ``seconds``.
 MOST_DIGITS: Mapping[str, int] = {"rank": 6, "epoch": 9, "step": 12, "seconds": 9}
 MOST_FRACTION_DIGITS = 12
-# Quotients of whole numbers and powers of ten are exactly what is written up to so many digits.
+# Up to so many digits, quotients of whole numbers and powers of ten are exact.
 _MOST_EXACT_DIGITS = 15
-# Where there are more blanks, the expression is asked.
+# Lines with more blanks are left to the expression.
 _MOST_BLANKS = 64
 
 
@@ -39,12 +37,12 @@ class Part(NamedTuple):
 
     kind: str
     text: bytes = b""
-    #: Whether what is skipped to has a blank before it.
+    #: Whether the text after a skip has a blank before it.
     blank_before: bool = False
 
 
 def having(block: Block, parts: Sequence[Part]) -> Ints:
-    """The lines that have the pattern's longest text in them: no other line is of the pattern."""
+    """Return the lines that contain the pattern's longest text; no other line can match."""
     longest = max((part.text for part in parts), key=len, default=b"")
     if not longest:
         return np.arange(len(block.ends))
@@ -53,15 +51,17 @@ def having(block: Block, parts: Sequence[Part]) -> Ints:
 
 
 def _places(block: Block, text: bytes) -> Ints:
-    r"""Where a text is. At a sign's ends ``\d`` would be any digit: it is compared afterwards."""
+    r"""Find all places of a text. At a needle's ends ``\d`` would be any digit: compare it
+    afterwards.
+    """
     first = 1 if text.startswith(rb"\d") else 0
     inner = text[first:-1] if text[first:].endswith(rb"\d") else text[first:]
-    at = block.places(Sign(inner)) - first
+    at = block.places(Needle(inner)) - first
     return at if inner == text else at[_is_at(block, np.maximum(at, 0), text)]
 
 
 def _is_at(block: Block, at: Ints, text: bytes) -> Bools:
-    """At which of these places a text is."""
+    """Return which of these places have a text."""
     found = np.ones(len(at), bool)
     for first in range(0, len(text), 8):
         part = text[first : first + 8]
@@ -70,7 +70,7 @@ def _is_at(block: Block, at: Ints, text: bytes) -> Bools:
 
 
 class Walk:
-    """Lines of a block, as far as they are of a pattern.
+    """Lines of a block, as far as they match a pattern.
 
     Args:
         line: their numbers.
@@ -86,10 +86,10 @@ class Walk:
         self._fields: dict[str, Column] = {}
 
     def along(self, parts: Sequence[Part]) -> tuple[Ints, dict[str, Column]]:
-        """The lines that are known to be of the pattern, and what they say.
+        """Follow a pattern; return the lines known to match, and their values.
 
         Fields are columns of whole numbers, ``seconds`` of floats; of the time, it is those that a
-        ``Stamp`` has.
+        ``Timestamp`` has.
         """
         for part in parts:
             if part.kind == "text":
@@ -149,7 +149,7 @@ class Walk:
             "zone_known": found.zone_known,
             "resolution_ns": found.resolution_ns,
         }
-        self._keep(found.there & ~found.untold)
+        self._keep(found.there & ~found.unclear)
 
     def _number(self, name: str) -> None:
         block = self._block
@@ -166,7 +166,7 @@ class Walk:
             self._fraction(count[count > 0])
 
     def _fraction(self, before: Ints) -> None:
-        """Of seconds, whose whole ones have so many digits."""
+        """Read the fraction of seconds, whose integer part has so many digits."""
         value, count = digits_up_to(self._block, self._at + 1, MOST_FRACTION_DIGITS)
         count = np.where(self._block.bytes[self._at] == ord("."), count, 0)
         unit = 10**count

@@ -1,4 +1,4 @@
-"""When a line came: the times that launchers, loggers and log services put before it."""
+"""The timestamps that launchers, loggers and log services put before lines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
-# Other ones are damage, and none of today's clocks.
+# Other years are damage.
 _YEARS = range(1970, 2200)
-#: Seconds since 1970 from which on they are damage, too.
+#: Seconds since 1970 from which on times are damage, too.
 LATEST_SECOND = 7_258_118_400
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 #: As launchers write it, in words.
@@ -28,7 +28,7 @@ _STAMPS = (
     ),
 )
 
-#: Any of them, and seconds since 1970, to be looked for in the middle of a line.
+#: A timestamp of any of these forms, or seconds since 1970, in the middle of a line.
 MOMENT = (
     r"\[?(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
     r"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"
@@ -43,8 +43,8 @@ _SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
 
 
 @dataclass(frozen=True)
-class Stamp:
-    """When a line came: nanoseconds since 1970, of local time where the zone is not known."""
+class Timestamp:
+    """When a line was printed: nanoseconds since 1970, in local time if the zone is unknown."""
 
     ns: int
     zone_known: bool
@@ -52,13 +52,13 @@ class Stamp:
     resolution_ns: int = 10**9
 
     @property
-    def in_words(self) -> str:
-        """``2026-11-21 02:28:01``"""
+    def text(self) -> str:
+        """Format the time: ``2026-11-21 02:28:01``."""
         return f"{datetime.fromtimestamp(self.ns // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def read_stamp(text: bytes) -> Stamp | None:
-    """The time that a text begins with; None where it begins with none."""
+def read_timestamp(text: bytes) -> Timestamp | None:
+    """Read the timestamp at the start of a text, None if there is none."""
     for form in _STAMPS:
         found = form.match(text)
         if found is not None:
@@ -66,20 +66,22 @@ def read_stamp(text: bytes) -> Stamp | None:
     return None
 
 
-def read_moment(text: bytes) -> Stamp | None:
-    """The time that a text is: as ``read_stamp`` knows it, months first, or seconds since 1970."""
+def read_moment(text: bytes) -> Timestamp | None:
+    """Read a text that is a timestamp: as in ``read_timestamp``, month first, or seconds since
+    1970.
+    """
     seconds = _SECONDS.fullmatch(text.strip(b" []"))
     if seconds is None:
         month_first = _MONTH_FIRST.match(text)
-        return read_stamp(text) if month_first is None else _stamp(month_first.groupdict())
+        return read_timestamp(text) if month_first is None else _stamp(month_first.groupdict())
     if int(seconds[1]) >= LATEST_SECOND:
         return None
     fraction = (seconds[2] or b"")[:9]
     ns = int(seconds[1]) * 10**9 + int(fraction.ljust(9, b"0"))
-    return Stamp(ns, True, 10 ** (9 - len(fraction)))
+    return Timestamp(ns, True, 10 ** (9 - len(fraction)))
 
 
-def _stamp(parts: dict[str, bytes]) -> Stamp | None:
+def _stamp(parts: dict[str, bytes]) -> Timestamp | None:
     month = parts.get("month")
     year = int(parts["year"]) + (2000 if len(parts["year"]) == 2 else 0)
     if year not in _YEARS:
@@ -102,7 +104,7 @@ def _stamp(parts: dict[str, bytes]) -> Stamp | None:
     # Horovod pads fractions with blanks.
     fraction = (parts.get("fraction") or b"").replace(b" ", b"0")
     ns = round(moment.timestamp()) * 10**9 + int(fraction.ljust(9, b"0"))
-    return Stamp(ns, zone is not None, 10 ** (9 - len(fraction)))
+    return Timestamp(ns, zone is not None, 10 ** (9 - len(fraction)))
 
 
 def _zone(text: bytes | None) -> timezone:

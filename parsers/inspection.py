@@ -1,6 +1,6 @@
-"""What is in logs, file by file, and which runs they make up: a look, and no analysis.
+"""Inspect logs: the format and contents of each file, and the runs that the files make up.
 
-Of a large file only its beginning and its end are read, so that a look takes bounded memory and time.
+Only the start and the end of a large file are read, which bounds memory and time.
 """
 
 from __future__ import annotations
@@ -16,35 +16,29 @@ from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
 from stallscope.run import Event, Log, Problem, Run, Series
 
-from .base import Parsed, Parser
+from .base import Format, Parsed, Parser
 from .event_logs import applications, read_event_log
-from .foreign import foreign_title
-from .joined import is_joined
-from .launchers import demultiplexed, labels_of
+from .horovod_timeline.format import HorovodTimelineFormat
+from .inspected import InspectedFile, InspectedRun, Inspection, Span, Sure
+from .launcher_output import labels_of, output_by_rank
+from .log_records import LogRecordsFormat
 from .named import by_name
 from .packed import unpacked_up_to
 from .progress import Watching, unwatched
 from .reader import is_long_timeline
-from .reading import Reading, Taken, nothing_in
-from .seen import FileSeen, RunSeen, Seen, Span, Sure
+from .reading import Identified, Reading, unknown_file_notes
+from .spark_events import SparkEventsFormat
+from .spark_output import SparkOutputFormat
+from .step_log import is_joined
 from .summaries import PRECISION, Summary, iso, key_of, span_of, steps_of, summary_of
+from .unknown_files import likely_content
 from .unpacking import BROKE_OFF, is_packed
 
-#: Bytes of a file that are looked at: half of them at its beginning, half at its end.
+#: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20
 
-_TITLES = {
-    "records": ("step-log", "records of step logs in what was printed"),
-    "autotune-log": ("autotune-log", "Horovod's autotune log"),
-    "input-times": ("input-times", "a loader's times, as measure_input wrote them"),
-    "horovod-timeline": ("horovod-timeline", "a Horovod Timeline"),
-    "horovod-log": ("horovod-log", "stalls and restarts from Horovod and its launcher"),
-    "spark-events": ("spark-events", "Spark's event log"),
-    "spark": ("spark", "Spark's own log"),
-}
-_READ_BY_TUNE = "stallscope tune reads it"
 _NO_TRAINING = "contains no training; ignored"
-# Where outputs lie that are Spark's own; stdout and stderr others write as well.
+# Places of Spark's own outputs; other programs write stdout and stderr, too.
 _OF_SPARK = re.compile(r"(^|/)(app-\d|application_\d|driver/|executor/|init_scripts/|log4j)")
 # Kinds of events that are listed for one file.
 _MOST_KINDS = 6
@@ -56,14 +50,14 @@ def inspect(
     read_as: str | None = None,
     most_bytes: int = MOST_BYTES,
     watching: Watching = unwatched,
-) -> Seen:
-    """What the files at a place are, and the runs that they make up, the newest first.
+) -> Inspection:
+    """Inspect the files at a place, and the runs that they make up, the newest first.
 
     Args:
         place: a folder, a file, or anything else that logs are read from.
         read_as: the parser that is to read every file.
-        most_bytes: of one file that are looked at.
-        watching: shows how many of so many files were looked at.
+        most_bytes: most bytes of one file to read.
+        watching: shows progress.
 
     Raises:
         NotFoundError: if nothing is there.
@@ -72,42 +66,42 @@ def inspect(
     """
     reading = Reading(by_name(read_as) if read_as else None)
     source = open_source(place)
-    looking = _Looking(reading, most_bytes)
+    inspector = _Inspector(reading, most_bytes)
     files = source.files()
     with watching("reading", len(files)) as watch:
-        looking.read_event_logs([file for file in files if is_event_log(file.name)])
+        inspector.read_event_logs([file for file in files if is_event_log(file.name)])
         for done, file in enumerate(files):
             watch(done)
-            looking.look(file)
+            inspector.look(file)
     of_files = len(reading.failures)
-    runs = looking.runs(source.where)
-    return Seen(
-        tuple(looking.files(runs)),
-        tuple(looking.run_seen(run) for run in runs),
+    runs = inspector.runs(source.where)
+    return Inspection(
+        tuple(inspector.files(runs)),
+        tuple(inspector.run_seen(run) for run in runs),
         tuple(str(error) for error in reading.failures[of_files:]),
     )
 
 
-class _Looking:
+class _Inspector:
     def __init__(self, reading: Reading, most_bytes: int) -> None:
         self._reading = reading
         self._most = most_bytes
-        self._files: list[FileSeen] = []
+        self._files: list[InspectedFile] = []
         self._summaries: dict[tuple[object, ...], Summary] = {}
         self._cut: set[str] = set()
-        #: Problems of files, as far as runs report them, too.
-        self._said: list[Problem] = []
-        #: Files of Spark's event logs, each with what is wrong with it.
+        #: Problems of files that runs report, too.
+        self._reported: list[Problem] = []
+        #: Files of Spark's event logs, each with its problems.
         self._event_logs: dict[str, list[Problem]] = {}
 
     def read_event_logs(self, files: Sequence[SourceFile]) -> None:
         """Read what applications of Spark have left, each of them as a whole."""
         for parts in applications(files) if self._reading.forced is None else ():
-            told = read_event_log(parts, self._most)
-            self._reading.events += told.events
-            self._reading.problems += told.problems
-            for name in told.files:
-                self._event_logs[name] = [one for one in told.problems if one.where == name]
+            event_log = read_event_log(parts, self._most)
+            self._reading.events += event_log.events
+            self._reading.problems += event_log.problems
+            for name in event_log.files:
+                self._event_logs[name] = [one for one in event_log.problems if one.where == name]
 
     def look(self, file: SourceFile) -> None:
         """Look at one file; its problems are reported with it."""
@@ -117,7 +111,7 @@ class _Looking:
             wrong = (one for one in self._reading.problems if one.where == file.name)
             self._files.append(_named(file, "beside logs", _without_place(wrong)))
         elif self._reading.forced is None and is_long_timeline(file):
-            self._files.append(_beside(file, "horovod-timeline"))
+            self._files.append(_certain(file, HorovodTimelineFormat()))
         else:
             try:
                 self._files.append(self._read(file))
@@ -127,27 +121,27 @@ class _Looking:
                 self._files.append(_named(file, "cannot be read", (what,)))
 
     def runs(self, where: str) -> list[Run]:
-        """The runs, without their rows."""
+        """Return the runs, without their rows."""
         records = [self._slim(one) for one in self._reading.records_logs()]
         return self._reading.runs(where, records)
 
-    def files(self, runs: Sequence[Run]) -> list[FileSeen]:
+    def files(self, runs: Sequence[Run]) -> list[InspectedFile]:
         """Return the files, with what only all of them together show."""
         names = {seen.path for seen in self._files}
         logs = [log for run in runs for log in run.logs]
         used = {log.path for log in logs} | {event.where for run in runs for event in run.events}
         used |= {series.where for run in runs for series in run.series}
         printed = [log for log in logs if log.path not in names]
-        self._said = [*self._reading.problems, *(one for run in runs for one in run.problems)]
+        self._reported = [*self._reading.problems, *(one for run in runs for one in run.problems)]
         return [self._finished(seen, used, printed) for seen in self._files]
 
-    def run_seen(self, run: Run) -> RunSeen:
+    def run_seen(self, run: Run) -> InspectedRun:
         own = [self._summaries[key_of(log)] for log in run.logs if key_of(log) in self._summaries]
         has_steps = any(one.steps for one in own)
         problems = [str(problem) for problem in run.problems]
         if any(log.path in self._cut for log in run.logs):
             problems.append("of large files only the beginning and the end were looked at")
-        return RunSeen(
+        return InspectedRun(
             id=run.id,
             name=run.name,
             source=run.source,
@@ -162,40 +156,41 @@ class _Looking:
             problems=tuple(dict.fromkeys(problems)),
         )
 
-    def _read(self, file: SourceFile) -> FileSeen:
+    def _read(self, file: SourceFile) -> InspectedFile:
         data, notes = self._bytes(file)
-        taken = self._reading.take(file.name, file.where, data)
+        found = self._reading.add_file(file.name, file.where, data)
         labels = labels_of(data)
-        if taken.kind == "foreign" or (taken.kind == "spark" and not _OF_SPARK.search(file.name)):
-            unknown = nothing_in(file.name, data)
-            notes += () if unknown is None else (unknown,)
-            seen = _named(file, foreign_title(file.name, data), notes)
+        if _is_unknown(file, found.format):
+            notes += unknown_file_notes(file.name, data)
+            seen = _named(file, likely_content(file.name, data), notes)
             if labels is None:
                 return seen
-            ranks = sorted({rank for rank, _ in demultiplexed(data) if rank is not None})
+            ranks = sorted({rank for rank, _ in output_by_rank(data) if rank is not None})
             return replace(seen, launcher=labels.launcher, ranks=tuple(ranks))
-        seen = self._of_log(file, taken) if taken.kind == "log" else _beside(file, taken.kind)
+        seen = self._of_format(file, found)
         seen = _with_events(seen, [one for one in self._reading.events if one.where == file.name])
         if labels is not None:
             notes += _of_labels(labels.local)
             seen = replace(seen, launcher=labels.launcher)
         return replace(seen, notes=(*notes, *seen.notes))
 
-    def _event_log(self, file: SourceFile) -> FileSeen:
+    def _event_log(self, file: SourceFile) -> InspectedFile:
         events = [one for one in self._reading.events if one.where == file.name]
         notes = _without_place(self._event_logs[file.name])
-        seen = replace(_beside(file, "spark-events"), notes=notes)
+        seen = replace(_certain(file, SparkEventsFormat()), notes=notes)
         return _with_events(seen, events) if events else replace(seen, notes=(*notes, _NO_TRAINING))
 
-    def _of_log(self, file: SourceFile, taken: Taken) -> FileSeen:
-        parser = taken.parser
+    def _of_format(self, file: SourceFile, found: Identified) -> InspectedFile:
+        parser = found.format
         assert parser is not None
-        slim = [self._slim(one) for one in taken.logs]
-        _replace_last(self._reading, taken.logs, slim)
+        if not isinstance(parser, Parser):
+            return _certain(file, parser)
+        slim = [self._slim(one) for one in found.logs]
+        _replace_last(self._reading, found.logs, slim)
         own = [self._summaries[key_of(one.log)] for one in slim]
         has_steps = any(one.steps for one in own)
         precision = _first(one.log.facts.get("precision") for one in own)
-        return FileSeen(
+        return InspectedFile(
             path=file.name,
             bytes=file.size,
             format=parser.name,
@@ -207,9 +202,9 @@ class _Looking:
             span=span_of(own),
             precision=PRECISION if has_steps else None if precision is None else str(precision),
             torn_lines=sum(one.log.torn for one in own),
-            # That MLflow knows no times is no note on what it knows of machines.
-            notes=_of_series(taken.logs[0].series)
-            or _without_place(problem for one in taken.logs for problem in one.problems),
+            # A file with machine metrics needs no note that it has no times.
+            notes=_of_series(found.logs[0].series)
+            or _without_place(problem for one in found.logs for problem in one.problems),
         )
 
     def _sure(self, parser: Parser) -> Sure:
@@ -218,7 +213,7 @@ class _Looking:
         return "certain" if parser.certain else "likely"
 
     def _bytes(self, file: SourceFile) -> tuple[bytes, tuple[str, ...]]:
-        """The bytes to look at, and what to say of those that are not."""
+        """Read the bytes to inspect, with notes about those left out."""
         whole = file.size <= self._most
         data = file.read() if whole else file.read(0, self._most // 2)
         if is_packed(data):
@@ -232,7 +227,7 @@ class _Looking:
             return data, ()
         self._cut.add(file.name)
         if is_joined(data):
-            # Logs that were joined: what is in the end belongs to one of those in between.
+            # Several logs: the end of the file belongs to a log whose header is in between.
             return _whole_lines(data), (f"only its first {_size(self._most // 2)} were looked at",)
         end = file.read(file.size - self._most // 2, None)
         half = _size(self._most // 2)
@@ -240,14 +235,16 @@ class _Looking:
         return _whole_lines(data) + end[end.find(b"\n") + 1 :], (note,)
 
     def _slim(self, one: Parsed) -> Parsed:
-        """The log without its steps; what is wanted of them is kept."""
+        """Drop the steps of a log, and keep a summary."""
         self._summaries[key_of(one.log)] = summary_of(one, whole=one.log.path not in self._cut)
-        # A slice would keep what it was cut from; further logs of its file are taken by themselves.
+        # A slice would keep the whole table; further logs of the file are handled separately.
         return replace(one, steps=one.steps.schema.empty_table(), more=())
 
-    def _finished(self, seen: FileSeen, used: set[str], printed: Sequence[Log]) -> FileSeen:
-        """With whether it is used; where records of one log are in is not known of each file."""
-        if seen.title == _TITLES["records"][1]:
+    def _finished(
+        self, seen: InspectedFile, used: set[str], printed: Sequence[Log]
+    ) -> InspectedFile:
+        """Add whether a file is used; for records of step logs that is not known per file."""
+        if seen.title == LogRecordsFormat.title:
             own = [
                 self._summaries[key_of(log)] for log in printed if key_of(log) in self._summaries
             ]
@@ -263,43 +260,48 @@ class _Looking:
             return replace(seen, used=seen.path in used)
         if seen.sure is None:
             return seen
-        beside = _without_place(one for one in self._said if one.where == seen.path)
+        beside = _without_place(one for one in self._reported if one.where == seen.path)
         return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *beside))))
 
 
 def _whole_lines(data: bytes) -> bytes:
-    """The beginning of a file up to its last whole line; all of it where there is one line only."""
+    """Drop the last line of data if it is incomplete and not the only one."""
     return data[: data.rfind(b"\n") + 1] or data
 
 
 def _replace_last(reading: Reading, whole: Sequence[Parsed], slim: Sequence[Parsed]) -> None:
-    """Let go of the rows that were just read."""
+    """Replace the logs that were just read, to free their rows."""
     if reading.parsed and reading.parsed[-1] is whole[-1]:
         reading.parsed[-len(slim) :] = slim
 
 
-def _named(file: SourceFile, title: str, notes: tuple[str, ...]) -> FileSeen:
-    return FileSeen(file.name, file.size, None, title, None, notes=notes)
+def _named(file: SourceFile, title: str, notes: tuple[str, ...]) -> InspectedFile:
+    return InspectedFile(file.name, file.size, None, title, None, notes=notes)
 
 
-def _beside(file: SourceFile, kind: str) -> FileSeen:
-    name, title = _TITLES[kind]
-    notes = (_READ_BY_TUNE,) if kind in ("autotune-log", "horovod-timeline") else ()
-    return FileSeen(file.name, file.size, name, title, "certain", notes=notes)
+def _certain(file: SourceFile, found: Format) -> InspectedFile:
+    notes = () if found.note is None else (found.note,)
+    return InspectedFile(file.name, file.size, found.name, found.title, "certain", notes=notes)
 
 
-def _with_events(seen: FileSeen, events: Sequence[Event]) -> FileSeen:
+def _is_unknown(file: SourceFile, found: Format | None) -> bool:
+    """Whether a file is none of Spark's, although it has a name like one of Spark's, or no format."""
+    named_like_sparks = isinstance(found, SparkOutputFormat)
+    return found is None or (named_like_sparks and not _OF_SPARK.search(file.name))
+
+
+def _with_events(seen: InspectedFile, events: Sequence[Event]) -> InspectedFile:
     """Add a file's events, and their times if they are not known otherwise."""
     if not events:
         return seen
     kinds = Counter(event.kind.replace("_", " ") for event in events)
-    told = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common(_MOST_KINDS))
+    counts = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common(_MOST_KINDS))
     walls = [event.wall_ns for event in events if event.wall_ns is not None]
     span = Span(iso(min(walls)) + "Z", iso(max(walls)) + "Z", True) if walls else None
     return replace(
         seen,
         span=seen.span or span,
-        notes=(f"events: {told}", *seen.notes),
+        notes=(f"events: {counts}", *seen.notes),
     )
 
 

@@ -1,7 +1,7 @@
-"""Timestamps of many lines at once, as ``stamps`` reads each.
+"""Read the timestamps of many lines at once, as ``timestamps`` reads each.
 
-Dates repeat from line to line: ``stamps`` itself reads each of them once. All else in a timestamp is
-digits. Rare forms of timestamps are not handled here: they are read one by one.
+Dates repeat from line to line: ``timestamps`` itself reads each of them once. All else in a timestamp is
+digits. Rare forms are marked as unclear, and the caller reads them one by one.
 """
 
 from __future__ import annotations
@@ -15,30 +15,40 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .digits import Ints, Words, digits_of, eight, leading, number, others_among, word
-from .labelled_lines import Bools
-from .needles import Block, mask
-from .stamps import LATEST_SECOND, read_moment
+from .blocks import (
+    Block,
+    Bools,
+    Ints,
+    Words,
+    digits_of,
+    eight,
+    leading,
+    mask,
+    number,
+    others_among,
+    word,
+)
+from .timestamps import LATEST_SECOND, read_moment
 
 Bytes = npt.NDArray[np.uint8]
 
 _SECOND_NS = 10**9
 _CLOCK = b"00:00:00"
 _COLONS = word(b"\0\0\xff\0\0\xff")
-# By byte of a clock, what one of its digits takes.
+# The seconds of a one in each byte of a clock.
 _CLOCK_S = {0: 36_000, 1: 3_600, 3: 600, 4: 60, 6: 10, 7: 1}
 # More digits of a second do not count.
 _MOST_DIGITS = 9
 _POWERS = 10 ** np.arange(_MOST_DIGITS + 1)
 _MOST_SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
-# What may stand before the timestamp that a line begins with.
+# The most blanks and brackets before the timestamp at the start of a line.
 _MOST_BEFORE = 8
 _DAY_MINUTES = 1440
 _GOES_ON = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.,").encode()))
 
 
 class _Form(NamedTuple):
-    """How timestamps of whole seconds are written: a date, a clock, and of some the year after it."""
+    """A form of timestamps of whole seconds: a date, a clock, and sometimes a year after it."""
 
     #: Bytes among the first eight.
     known_by: tuple[tuple[int, bytes], ...]
@@ -59,16 +69,16 @@ class Moments:
     #: Where a timestamp ends, if there is one.
     end: Ints
     there: Bools
-    #: Where it is not known whether there is one, and which.
-    untold: Bools
-    #: As a ``Stamp`` has them.
+    #: Where it is unclear whether there is one, and which.
+    unclear: Bools
+    #: As a ``Timestamp`` has them.
     ns: Ints
     zone_known: Bools
     resolution_ns: Ints
 
 
 def moments(block: Block, at: Ints) -> Moments:
-    """The timestamps that begin at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
+    """Read the timestamps at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
     found = _read(block, at, (_ISO, _MONTH_FIRST, _LOG4J, _IN_WORDS))
     _read_seconds(block, at, found)
@@ -76,8 +86,8 @@ def moments(block: Block, at: Ints) -> Moments:
     return found
 
 
-def beginnings(block: Block, at: Ints) -> Moments:
-    """The timestamps that lines begin with, as ``read_stamp`` reads them."""
+def line_starts(block: Block, at: Ints) -> Moments:
+    """Read the timestamps at the starts of lines, as ``read_timestamp`` reads them."""
     at = at.copy()
     for _ in range(_MOST_BEFORE):
         byte = block.bytes[at]
@@ -89,12 +99,12 @@ def beginnings(block: Block, at: Ints) -> Moments:
 
 
 def is_blank(byte: Bytes) -> Bools:
-    """Which bytes are blanks within a line, as regular expressions know them."""
+    """Return which bytes are blanks within a line, as regular expressions define them."""
     return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
 
 
 def digits_up_to(block: Block, at: Ints, most: int) -> tuple[Ints, Ints]:
-    """The numbers of at most so many digits (16) that begin there, and how many digits they have."""
+    """Read numbers of at most so many digits (16), and return how many digits they have."""
     digits, count = leading(words_at(block, at))
     if most <= 8 or not (count == 8).any():
         return _first(digits, np.minimum(count, np.uint64(most)))
@@ -110,12 +120,12 @@ def _first(digits: Words, count: Words) -> tuple[Ints, Ints]:
 
 
 def words_at(block: Block, at: Ints) -> Words:
-    """The eight bytes at these places, which may lie beyond the block's end."""
+    """Return the eight bytes at these places, which may lie beyond the block's end."""
     return block.words[np.minimum(at, block.size)]
 
 
 def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = False) -> Moments:
-    """Timestamps of these forms.
+    """Read timestamps of these forms.
 
     Args:
         padded: whether there may be blanks among the digits of fractions.
@@ -124,7 +134,7 @@ def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = Fals
     found = Moments(
         end=at.copy(),
         there=np.zeros(count, bool),
-        untold=np.zeros(count, bool),
+        unclear=np.zeros(count, bool),
         ns=np.zeros(count, np.int64),
         zone_known=np.zeros(count, bool),
         resolution_ns=np.full(count, _SECOND_NS),
@@ -135,11 +145,11 @@ def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = Fals
         if not len(own):
             continue
         second, fits = _clock(words_at(block, at[own] + form.clock_at))
-        found.untold[own] = True
+        found.unclear[own] = True
         own, second = own[fits], second[fits]
         day, fits = _days(block, at[own], form)
         own = own[fits]
-        found.there[own], found.untold[own] = True, False
+        found.there[own], found.unclear[own] = True, False
         found.ns[own] = day[fits] + second[fits] * _SECOND_NS
         found.end[own] += form.length
         if form is _ISO:
@@ -147,8 +157,8 @@ def _read(block: Block, at: Ints, forms: Sequence[_Form], *, padded: bool = Fals
             _read_zones(block, found, own)
         elif form is _LOG4J:
             # With anything after it, it is another timestamp or none.
-            behind = found.end[own]
-            found.untold[own] = _GOES_ON[block.bytes[behind]] | (_zones(block, behind)[0] > 0)
+            after = found.end[own]
+            found.unclear[own] = _GOES_ON[block.bytes[after]] | (_zones(block, after)[0] > 0)
     return found
 
 
@@ -161,7 +171,7 @@ def _known(first: Words, form: _Form) -> Bools:
 
 
 def _clock(words: Words) -> tuple[Ints, Bools]:
-    """The second of the day, and whether it is one."""
+    """Return the seconds of the day, and which are valid."""
     digits = digits_of(words)
     fits = (words & _COLONS) == (word(_CLOCK) & _COLONS)
     fits &= others_among(digits & ~_COLONS) == 0
@@ -174,18 +184,18 @@ def _clock(words: Words) -> tuple[Ints, Bools]:
 
 
 def _days(block: Block, at: Ints, form: _Form) -> tuple[Ints, Bools]:
-    """When days begin, nanoseconds since 1970, and whether there are such days."""
-    behind = form.clock_at + len(_CLOCK)
+    """Return when days start, in nanoseconds since 1970, and which days exist."""
+    after = form.clock_at + len(_CLOCK)
     keys = [words_at(block, at), words_at(block, at + 8) & mask(form.clock_at - 8)]
-    if form.length > behind:
-        keys.append(words_at(block, at + behind) & mask(form.length - behind))
+    if form.length > after:
+        keys.append(words_at(block, at + after) & mask(form.length - after))
     changed = np.arange(len(at)) == 0
     for key in keys:
         changed[1:] |= key[1:] != key[:-1]
     read = []
     for one in at[changed].tolist():
         text = block.bytes[one : one + form.length].tobytes()
-        read.append(_day(text[: form.clock_at] + _CLOCK + text[behind:]))
+        read.append(_day(text[: form.clock_at] + _CLOCK + text[after:]))
     same = np.cumsum(changed) - 1
     return (
         np.array([-1 if ns is None else ns for ns in read], np.int64)[same],
@@ -195,8 +205,8 @@ def _days(block: Block, at: Ints, form: _Form) -> tuple[Ints, Bools]:
 
 @lru_cache(maxsize=1024)
 def _day(midnight: bytes) -> int | None:
-    stamp = read_moment(midnight)
-    return None if stamp is None else stamp.ns
+    timestamp = read_moment(midnight)
+    return None if timestamp is None else timestamp.ns
 
 
 def _read_fractions(block: Block, found: Moments, own: Ints, *, padded: bool) -> None:
@@ -211,11 +221,11 @@ def _read_fractions(block: Block, found: Moments, own: Ints, *, padded: bool) ->
     found.resolution_ns[own] = unit
     found.end[own] = np.where(count > 0, at + count, at - 1)
     if padded:
-        behind = block.words[at + count]
-        blank = behind & np.uint64(0xFF) == ord(" ")
+        after = block.words[at + count]
+        blank = after & np.uint64(0xFF) == ord(" ")
         # A digit, or a blank that digits may follow.
-        goes_on = np.isin(behind >> np.uint64(8) & np.uint64(0xFF), list(b" 0123456789"))
-        found.untold[own] |= blank & goes_on
+        goes_on = np.isin(after >> np.uint64(8) & np.uint64(0xFF), list(b" 0123456789"))
+        found.unclear[own] |= blank & goes_on
 
 
 def _read_zones(block: Block, found: Moments, own: Ints) -> None:
@@ -224,12 +234,12 @@ def _read_zones(block: Block, found: Moments, own: Ints) -> None:
     own, ahead = own[zoned], ahead[zoned]
     found.end[own] += length[zoned]
     found.zone_known[own] = True
-    found.untold[own] |= np.abs(ahead) >= _DAY_MINUTES
+    found.unclear[own] |= np.abs(ahead) >= _DAY_MINUTES
     found.ns[own] -= ahead * (60 * _SECOND_NS)
 
 
 def _zones(block: Block, at: Ints) -> tuple[Ints, Ints]:
-    """How long zones are that stand there, 0 where none does, and by how many minutes they are ahead."""
+    """Return the lengths of zones, 0 where there is none, and their offsets in minutes."""
     words = block.words[at]
     blank = words & np.uint64(0xFF) == ord(" ")
     words = np.where(blank, words >> np.uint64(8), words)
@@ -250,9 +260,9 @@ def _zones(block: Block, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_seconds(block: Block, at: Ints, found: Moments) -> None:
-    """Seconds since 1970; of nine digits they are older than any log."""
+    """Read seconds since 1970; those of nine digits are older than any log."""
     second, count = digits_up_to(block, at, _MOST_SECOND_DIGITS)
-    found.untold |= (count >= _MOST_SECOND_DIGITS - 1) & ~found.there
+    found.unclear |= (count >= _MOST_SECOND_DIGITS - 1) & ~found.there
     own = np.flatnonzero((count == _MOST_SECOND_DIGITS) & ~found.there)
     if not len(own):
         return
@@ -263,7 +273,7 @@ def _read_seconds(block: Block, at: Ints, found: Moments) -> None:
     fraction = np.where(digits > 0, fraction // 10 ** (digits - counted), 0)
     unit = _POWERS[_MOST_DIGITS - counted]
     early = second[own] < LATEST_SECOND
-    found.there[own], found.untold[own] = early, ~early
+    found.there[own], found.unclear[own] = early, ~early
     found.ns[own] = np.where(early, second[own], 0) * _SECOND_NS + fraction * unit
     found.resolution_ns[own] = unit
     found.zone_known[own] = True

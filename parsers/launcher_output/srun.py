@@ -1,9 +1,9 @@
-"""Lines that ``srun --label`` has cut, put together again.
+"""Join lines that ``srun --label`` has cut.
 
-srun sends what a task prints in messages of at most 1,024 bytes. A message that ends within a line gets
-an end of a line from srun, and what follows gets a label of its own: of longer lines every 1,024 bytes
-are a line. Both streams of a task have one label, so that what the other one has may stand in between:
-most often records or warnings among the pieces of a bar, that is written over.
+srun sends the output of a task in messages of at most 1,024 bytes. If a message ends within a line, srun
+adds a newline, and the next message gets a label: every 1,024 bytes of a longer line become a line. Both
+streams of a task have the same label, so the other stream's output may be in between: most often
+records or warnings among the pieces of a bar.
 """
 
 from __future__ import annotations
@@ -11,28 +11,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 import numpy as np
 
-Whose = TypeVar("Whose")
-
-#: Of a task's line, in each of srun's; a line of the task's own has less before its end.
+#: Bytes of a task's line in each message; a line without cuts is shorter.
 CUT_BYTES = 1024
-#: More than a line of srun's has with its label.
+#: More than the length of a cut line with its label.
 LONGEST_CUT_LINE = 2 * CUT_BYTES
 
 _CUT = re.compile(rb"(?:P\d+ )? *\d{1,6}: [^\n]{%d}\n" % CUT_BYTES)
 _BLOCK_BYTES = 4 << 20
-# What bars are written over with.
+# Bars are overwritten with these.
 _OVER = re.compile(rb"[\r\b]")
 _COUNT = re.compile(rb"(\d+)/(\d+)")
-# Lines that take more than a few pieces do not wait for their ends.
+# Longer lines are returned before their ends are known.
 _MOST_PIECES = 16
 
 
 def has_cut_lines(data: bytes) -> bool:
-    """Whether srun has cut any line of a text that it has labelled."""
+    """Whether srun has cut any line of a labelled text."""
     blocks = range(0, len(data), _BLOCK_BYTES)
     return any(_has(data[at : at + _BLOCK_BYTES + LONGEST_CUT_LINE]) for at in blocks)
 
@@ -44,47 +41,47 @@ def _has(block: bytes) -> bool:
     return any(_CUT.match(block, at) for at in long.tolist())
 
 
-class CutLines(Generic[Whose]):
-    """Takes out the ends of lines that srun has put in."""
+class CutLines:
+    """Removes the line ends that srun has added."""
 
     def __init__(self) -> None:
-        self._open: dict[Whose, _Open] = {}
+        self._open: dict[int, _OpenLine] = {}
 
     @property
     def waits(self) -> bool:
-        """Whether a line of anybody's goes on."""
+        """Whether a line of any stream is unfinished."""
         return bool(self._open)
 
-    def mended(self, whose: Whose, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Add the next lines of a stream; cut lines wait for their rest."""
-        own = self._open.pop(whose, None)
+    def mended(self, stream: int, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Add the next lines of a stream, and return those that are complete, without cuts."""
+        own = self._open.pop(stream, None)
         if own is None:
             if not any(map(_is_cut, lines)):
                 return lines
-            own = _Open()
-        mended = [piece for line in lines for piece in own.take(line)]
+            own = _OpenLine()
+        mended = [piece for line in lines for piece in own.add(line)]
         if own.pieces or own.bar:
-            self._open[whose] = own
+            self._open[stream] = own
         return mended
 
-    def rest(self) -> Iterator[tuple[Whose, bytes]]:
-        """What has waited in vain."""
-        for whose, own in self._open.items():
-            yield whose, b"".join([*own.pieces, b"\n"] if own.pieces else []) + own.bar
+    def rest(self) -> Iterator[tuple[int, bytes]]:
+        """Return the pieces that were never continued."""
+        for stream, own in self._open.items():
+            yield stream, b"".join([*own.pieces, b"\n"] if own.pieces else []) + own.bar
         self._open.clear()
 
 
 @dataclass
-class _Open:
-    """Return the printed part of lines whose ends have not come."""
+class _OpenLine:
+    """A stream's lines without their ends so far."""
 
-    #: Of a line that is not written over.
+    #: The pieces of a line that is not overwritten.
     pieces: list[bytes] = field(default_factory=list)
-    #: The last piece of a bar, with the end that srun has given it.
+    #: The last piece of a bar, with srun's newline.
     bar: bytes = b""
 
-    def take(self, line: bytes) -> Iterator[bytes]:
-        """Take the next line; what is known of them then."""
+    def add(self, line: bytes) -> Iterator[bytes]:
+        """Add the next line, and return the text that is complete then."""
         if _OVER.search(line.rstrip(b"\r\n")):
             yield self.bar[:CUT_BYTES]
             self.bar = line if _is_cut(line) else b""
@@ -98,7 +95,7 @@ class _Open:
         else:
             yield from (self.bar, *self.pieces)
             yield line[:CUT_BYTES] if _is_cut(line) else line
-            # What is longer goes on with what follows.
+            # A longer line continues in the next message.
             self.bar, self.pieces = b"", [b""] if _is_cut(line) else []
 
 
@@ -107,6 +104,6 @@ def _is_cut(line: bytes) -> bool:
 
 
 def _ends(bar: bytes, line: bytes) -> bool:
-    """Whether a bar ends with a line that is not written over: its count shows it."""
+    """Whether a line is the end of a bar: the bar's count is complete with it."""
     count = _COUNT.search(_OVER.split(bar[:CUT_BYTES])[-1] + line)
     return count is not None and count[1] == count[2]

@@ -1,10 +1,10 @@
-"""Names for files that lie where logs are and are none that Stallscope reads."""
+"""Names for files beside logs that no parser knows."""
 
 from __future__ import annotations
 
 import re
 
-_BY_BEGINNING = (
+_BY_START = (
     (b"PAR1", "Parquet"),
     (b"\x89HDF\r\n", "HDF5: weights of a model, most likely"),
     (b"PK\x03\x04", "a zip archive: a checkpoint, most likely"),
@@ -26,15 +26,15 @@ _BY_NAME = (
 _TRACE = re.compile(rb'"traceEvents"|"deviceProperties"')
 
 
-def foreign_title(file_name: str, head: bytes) -> str:
-    """What a file is that no parser knows, in a few words."""
+def likely_content(file_name: str, head: bytes) -> str:
+    """Name the likely content of a file that no parser knows, in a few words."""
     if not head:
         return "empty"
     for form, title in _BY_NAME:
         if form.search(file_name):
             return title
-    for beginning, title in _BY_BEGINNING:
-        if head.startswith(beginning):
+    for start, title in _BY_START:
+        if head.startswith(start):
             return title
     if _TRACE.search(head):
         return "a trace of a profiler"

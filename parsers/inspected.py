@@ -1,4 +1,4 @@
-"""What a look at logs has found: files, and the runs that they make up."""
+"""The result of inspecting logs: files, and the runs that they make up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Sure = Literal["certain", "likely", "told"]
 
 @dataclass(frozen=True)
 class Span:
-    """From when to when, as ISO 8601; without a zone if lines have none."""
+    """A time span as ISO 8601; without a zone if the zone is unknown."""
 
     begin: str
     end: str
@@ -18,16 +18,16 @@ class Span:
 
 
 @dataclass(frozen=True)
-class FileSeen:
-    """One file. What is not known is None."""
+class InspectedFile:
+    """One file. Unknown values are None."""
 
     path: str
     bytes: int
-    #: The parser's name; None for what no parser reads.
+    #: The format's name; None if it is unknown.
     format: str | None
     title: str
     sure: Sure | None
-    #: Whose labels stand before its lines.
+    #: The launcher that has labelled its lines.
     launcher: str | None = None
     ranks: tuple[int, ...] = ()
     steps: int | None = None
@@ -37,12 +37,12 @@ class FileSeen:
     torn_lines: int = 0
     #: Whether its times are used in a run.
     used: bool = False
-    #: What was skipped and why, and what else is to be known.
+    #: What was skipped and why, and other remarks.
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class RunSeen:
+class InspectedRun:
     """One run that the files make up."""
 
     id: str
@@ -62,10 +62,10 @@ class RunSeen:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What is at the places that were named."""
+class Inspection:
+    """All files and runs at a place."""
 
-    files: tuple[FileSeen, ...]
-    runs: tuple[RunSeen, ...]
+    files: tuple[InspectedFile, ...]
+    runs: tuple[InspectedRun, ...]
     #: What is wrong with all of it together.
     warnings: tuple[str, ...]

@@ -1,0 +1,138 @@
+"""The labels that launchers put before the output of ranks."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+
+from ..timestamps import CTIME, read_timestamp
+
+#: Timestamps with names of loggers are far shorter.
+LONGEST_PREFIX = 160
+# So many bytes at three places show which labels a file has.
+_SAMPLE_BYTES = 16 << 10
+_LABELLED_SHARE = 0.8
+
+_TAG = re.compile(rb"\[(?:\d{1,9},)?(\d{1,6})\]<(stdout|stderr|stddiag)>:")
+_TAG_LITERAL = b"]<std"
+# Labels without the stream.
+_TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
+_TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
+_MPICH = re.compile(rb"\[(\d{1,6})\] ()")
+# A number and a colon are in many lines: only at their starts.
+_SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
+# Slurm's own messages have no label, for example about a cancelled job.
+_SLURM_MESSAGES = (b"srun: ", b"slurmstepd")
+
+_CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
+
+# The last bytes before a tag: of a time in words, or of a logger's prefix.
+_ENDS_OF_PREFIXES = tuple(b"%c" % byte for byte in b"0123456789]) -:>|\t")
+_TIME_BEFORE_TAG = re.compile(rb"\[?" + CTIME + rb"\]?\Z")
+
+#: A rank and a stream; None and an empty name for text without a label.
+Stream = tuple["int | None", str]
+UNLABELLED: Stream = (None, "")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The form of a file's labels."""
+
+    tag: re.Pattern[bytes]
+    #: The launcher, in words.
+    launcher: str
+    #: Open MPI 5 puts a space between its label and the text.
+    spaced: bool = False
+    #: Times in words precede them.
+    timed: bool = False
+    #: A logger's prefix precedes them, and lines that the logger has cut at carriage returns.
+    logged: bool = False
+    #: They are numbers within a host, and no ranks.
+    local: bool = False
+
+    @property
+    def pattern(self) -> bytes:
+        """The regular expression of a label, without groups."""
+        return _CAPTURES.sub(b"(?:", self.tag.pattern)
+
+    @property
+    def start_lines(self) -> bool:
+        """Whether they occur at the starts of lines only."""
+        return self.tag is _SLURM
+
+    @property
+    def second_bytes(self) -> bytes:
+        """The bytes that may follow a label's opening bracket."""
+        return (string.ascii_letters if self.tag is _TORCHRUN else string.digits).encode()
+
+    def stream_of(self, label: bytes) -> Stream:
+        """Read the rank and the stream of a label."""
+        rank, stream = self.tag.findall(label)[0]
+        return int(rank), stream.decode()
+
+    def prefix_length(self, before: bytes, *, starts_line: bool) -> int:
+        """Count the bytes before a label that belong to it, as its timestamp.
+
+        Args:
+            before: the text before the label, back to the start of its line or to another label; only
+                the last ``LONGEST_PREFIX`` bytes of longer ones.
+            starts_line: whether the text is all of its line up to the label.
+        """
+        if not before.endswith(_ENDS_OF_PREFIXES):
+            return 0
+        found = _TIME_BEFORE_TAG.search(before)
+        if found is not None:
+            return len(found[0])
+        whole = self.logged and starts_line and len(before) < LONGEST_PREFIX
+        return len(before) if whole and read_timestamp(before) is not None else 0
+
+
+def labels_of(data: bytes) -> Labels | None:
+    """Recognise the labels of a file, None if it has none."""
+    if _TAG_LITERAL in data:
+        return _tags_of(data)
+    sample = [
+        line
+        for line in _sampled(data).split(b"\n")
+        if line.strip() and not line.startswith(_SLURM_MESSAGES)
+    ]
+    for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
+        ranks = [found[1] for found in map(form.match, sample) if found is not None]
+        # A numbered list has every number once.
+        if len(ranks) > _LABELLED_SHARE * len(sample) and len(set(ranks)) < len(ranks):
+            return Labels(form, launcher, local=form is _TORCHRUN)
+    if _TORCHRUN_DEFAULT.search(data[:_SAMPLE_BYTES]):
+        return Labels(_TORCHRUN, "torchrun", local=True)
+    return None
+
+
+def _tags_of(data: bytes) -> Labels:
+    """Recognise labels with the name of the stream by the text around the first ones."""
+    at = max(data.find(_TAG_LITERAL) - _SAMPLE_BYTES, 0)
+    sample = data[at : at + 2 * _SAMPLE_BYTES]
+    timed = logged = False
+    followed: list[bytes] = []
+    job = False
+    for found in _TAG.finditer(sample):
+        before = sample[sample.rfind(b"\n", 0, found.start()) + 1 : found.start()]
+        time = _TIME_BEFORE_TAG.search(before[-LONGEST_PREFIX:])
+        timed = timed or time is not None
+        if time is None and len(before) < LONGEST_PREFIX and not _TAG.search(before):
+            logged = logged or read_timestamp(before) is not None
+        followed.append(sample[found.end() : found.end() + 1])
+        job = job or b"," in found[0]
+    spaced = job and all(byte in (b" ", b"") for byte in followed)
+    launcher = "horovodrun over Gloo" if not job else f"Open MPI{' 5' if spaced else ''}"
+    return Labels(_TAG, launcher, spaced, timed, logged)
+
+
+def _sampled(data: bytes) -> bytes:
+    """Return whole lines from a file's start, middle and end."""
+    if len(data) <= 3 * _SAMPLE_BYTES:
+        return data
+    middle = len(data) // 2
+    inner = [data[at : at + _SAMPLE_BYTES] for at in (middle, len(data) - _SAMPLE_BYTES)]
+    first = data[:_SAMPLE_BYTES].rpartition(b"\n")[0]
+    return b"\n".join([first, *(part.partition(b"\n")[2].rpartition(b"\n")[0] for part in inner)])

@@ -1,0 +1,402 @@
+"""Join the fragments of output to lines, and drop the lines that a caller does not need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..blocks import Block, Bools, Ints, Needle
+from ..timestamps import Timestamp, read_timestamp
+from .labels import LONGEST_PREFIX, Stream, labels_of
+from .splitting import BLOCK_BYTES, Fragments, Splitter, blocks_of
+from .srun import CutLines, has_cut_lines
+
+#: Longer lines are not for people to read.
+LONGEST_LINE = 64 << 10
+# Where lines are that long on average, as bars that are overwritten are, all of them are made.
+_LONG_LINES = 2048
+_ONE_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+
+
+class Line(NamedTuple):
+    """A line as a terminal shows it in the end, without the launcher's label.
+
+    A logger's prefix without a label is still there.
+    """
+
+    #: None if no launcher labels it.
+    rank: int | None
+    stream: str
+    text: bytes
+    #: The text that may contain its timestamp.
+    before: bytes
+
+    @property
+    def timestamp(self) -> Timestamp | None:
+        """When it was printed, None if unknown."""
+        return read_timestamp(self.before)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a block as columns, one entry each; the first lines of the block in their order."""
+
+    block: Block
+    #: -1 for lines without a label.
+    rank: Ints
+    #: Where in the block their texts start, after their labels, and where they end.
+    start: Ints
+    end: Ints
+    #: Where the texts are that may contain their timestamps.
+    time_start: Ints
+    time_end: Ints
+
+
+@dataclass(frozen=True)
+class LineFilter:
+    """Selects lines by short texts, without making the other lines."""
+
+    #: Each line that is needed contains one of these, or ends with it; ``\\d`` before or after a
+    #: needle is any digit.
+    needles: tuple[bytes, ...]
+    #: Whether a line with a needle is needed.
+    accepts: Callable[[bytes], object] = bool
+    #: Updates of a bar have one of these: of successive updates only the last one is needed.
+    updates: tuple[bytes, ...] = ()
+    #: Lines with one of these are no updates.
+    not_updates: tuple[bytes, ...] = ()
+
+    @cached_property
+    def _needles(self) -> Sequence[Sequence[Needle]]:
+        every = (self.needles, self.updates, self.not_updates)
+        return [[Needle(needle) for needle in needles] for needles in every]
+
+    def candidates(self, block: Block, found: Fragments, needed: Bools) -> Bools:
+        """Select the fragments that may be needed lines.
+
+        Args:
+            block: the block.
+            found: its fragments.
+            needed: fragments that are needed in any case.
+        """
+        if len(block.ends) * _LONG_LINES < block.size:
+            return np.ones(len(needed), bool)
+        line = block.lines_of(found.start)
+        needles, updates, not_updates = self._needles
+        chosen = _lines_with(needles, block)[line]
+        is_update = _lines_with(updates, block)[line]
+        if is_update.any():
+            alone = np.bincount(line)[line] == 1
+            chosen |= is_update & ~alone
+            # A line that is partly overwritten shows something else.
+            other = _overwritten(block) | _lines_with(not_updates, block)
+            chosen &= ~(is_update & alone) | other[line]
+        chosen |= needed
+        chosen[_last_of_each(np.flatnonzero(is_update & ~chosen), chosen, found.stream)] = True
+        return chosen
+
+
+def rank_lines(
+    data: bytes, block_bytes: int = BLOCK_BYTES, *, only: LineFilter | None = None
+) -> Iterator[Line]:
+    """Yield the lines of all ranks, each stream's in order, without empty ones.
+
+    Args:
+        data: the output.
+        block_bytes: how much to process at a time.
+        only: yield only these lines, and the first one of each stream.
+    """
+    started: set[int] = set()
+    reader = _Reader(data, block_bytes)
+    for block, found, whole, joined in reader.blocks():
+        if only is not None and whole.any():
+            has_started = np.zeros(len(reader.streams), bool)
+            has_started[[*started]] = True
+            whole = whole & only.candidates(block, found, ~whole | ~has_started[found.stream])
+        streams = [*reader.streams]
+        for one in _in_order(_whole_lines(block, found, whole), joined):
+            if one.text:
+                is_first = one.stream not in started
+                started.add(one.stream)
+                if only is None or is_first or only.accepts(one.text):
+                    yield Line(*streams[one.stream], one.text, one.before)
+
+
+def line_blocks(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
+    """Yield all lines of all ranks as columns, each rank's in order.
+
+    What follows the lines in a block are timestamps.
+    """
+    reader = _Reader(data, block_bytes)
+    for block, found, whole, joined in reader.blocks():
+        ranks = np.array([-1 if rank is None else rank for rank, _ in reader.streams])
+        if whole.all() and len(whole) == len(block.ends) and not joined:
+            timed = found.time_end > found.time_start
+            start, end = found.start, found.end - 1
+            time_start = np.where(timed, found.time_start, start)
+            time_end = np.where(timed, found.time_end, end)
+            yield _as_shown(Lines(block, ranks[found.stream], start, end, time_start, time_end))
+        else:
+            rows = _in_order(_whole_lines(block, found, whole), joined)
+            if rows:
+                yield _in_one_block(rows, ranks)
+
+
+def output_by_rank(data: bytes, block_bytes: int = BLOCK_BYTES) -> dict[Stream, bytes]:
+    """Return everything that each rank has written into each stream, byte for byte.
+
+    The launcher's own lines have the rank None. The last entry is the stream in which the data ends.
+    """
+    reader = _Reader(data, block_bytes)
+    texts: dict[int, list[bytes]] = {}
+    for stream, text in reader.texts():
+        texts.setdefault(stream, []).append(text)
+    texts[reader.last] = texts.pop(reader.last, [])
+    streams = [*reader.streams]
+    return {streams[stream]: b"".join(own) for stream, own in texts.items()}
+
+
+# The number of a fragment, its stream, its text, the text of its timestamp.
+_Piece = tuple[int, int, bytes, bytes]
+
+
+class _JoinedLine(NamedTuple):
+    """One line, made of a fragment or of several."""
+
+    #: The number of its last fragment.
+    at: int
+    stream: int
+    text: bytes
+    before: bytes
+
+
+@dataclass
+class _Unfinished:
+    """A line without its end so far."""
+
+    before: bytes
+    parts: list[bytes] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, text: bytes) -> None:
+        self.parts.append(text)
+        self.length += len(text)
+        if self.length > LONGEST_LINE:
+            whole = b"".join(self.parts)
+            # A carriage return at the end may belong to the end of the line.
+            kept = _shown(whole) + (b"\r" if whole.endswith(b"\r") else b"")
+            self.parts, self.length = [kept], 0
+
+
+class _Reader:
+    """Reads the fragments of a file, block by block, and joins those of one line."""
+
+    def __init__(self, data: bytes, block_bytes: int) -> None:
+        labels = labels_of(data)
+        self._splitter = Splitter(labels)
+        self._blocks = blocks_of(data, labels, block_bytes)
+        self._may_be_cut = labels is not None and labels.start_lines
+        self._cut_lines = CutLines()
+        self._unfinished: dict[int, _Unfinished] = {}
+        #: The stream of the last fragment so far.
+        self.last = 0
+
+    @property
+    def streams(self) -> Collection[Stream]:
+        """The streams so far, in the order of their numbers."""
+        return self._splitter.streams
+
+    def blocks(self) -> Iterator[tuple[Block, Fragments, Bools, list[_JoinedLine]]]:
+        """Yield blocks with their fragments, which of these are whole lines, and the other lines."""
+        for block, found in self._split():
+            if self._is_cut(block):
+                whole = np.zeros(len(found.end), bool)
+                pieces: Iterable[_Piece] = (
+                    (0, stream, text, b"") for stream, text in self._mended(block, found)
+                )
+            else:
+                whole, order = self._whole(found)
+                pieces = _pieces(block, found, order[~whole[order]])
+            yield block, found, whole, [*self._joined(pieces)]
+        rest = [(0, stream, text, b"") for stream, text in self._rest()]
+        rest += [(0, stream, b"\n", b"") for stream in self._unfinished]
+        found = self._splitter.split(Block(b""))
+        yield Block(b""), found, found.complete, [*self._joined(rest)]
+
+    def texts(self) -> Iterator[tuple[int, bytes]]:
+        """Yield pieces of output with their streams, in order for each stream."""
+        for block, found in self._split():
+            if self._is_cut(block):
+                yield from self._mended(block, found)
+            else:
+                yield from _by_stream(block, found)
+        yield from self._rest()
+
+    def _split(self) -> Iterator[tuple[Block, Fragments]]:
+        for block in self._blocks:
+            found = self._splitter.split(block)
+            if len(found.stream):
+                self.last = int(found.stream[-1])
+            yield block, found
+
+    def _is_cut(self, block: Block) -> bool:
+        return self._may_be_cut and (self._cut_lines.waits or has_cut_lines(block.text))
+
+    def _mended(self, block: Block, found: Fragments) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines of a block in which srun has cut some."""
+        order = np.argsort(found.stream, kind="stable")
+        streams: dict[int, list[bytes]] = {}
+        for _, stream, text, _ in _pieces(block, found, order):
+            streams.setdefault(stream, []).append(text)
+        for stream, lines in streams.items():
+            mended = self._cut_lines.mended(stream, lines) if stream else lines
+            yield from ((stream, text) for text in mended if text)
+
+    def _rest(self) -> Iterator[tuple[int, bytes]]:
+        for stream, text in self._cut_lines.rest():
+            yield from ((stream, line) for line in _ONE_LINE.findall(text))
+
+    def _whole(self, found: Fragments) -> tuple[Bools, Ints]:
+        """Return which fragments are whole lines, and the order of all fragments by stream."""
+        order = np.argsort(found.stream, kind="stable")
+        stream, complete = found.stream[order], found.complete[order]
+        is_first = np.append(True, stream[1:] != stream[:-1])[: len(order)]
+        continues = np.append(False, ~complete[:-1])[: len(order)]
+        continues[is_first] = np.isin(stream[is_first], [*self._unfinished])
+        whole = np.zeros(len(order), bool)
+        whole[order] = complete & ~continues
+        return whole, order
+
+    def _joined(self, pieces: Iterable[_Piece]) -> Iterator[_JoinedLine]:
+        """Join pieces to lines; what has no end yet waits.
+
+        Args:
+            pieces: the pieces of a block.
+        """
+        for at, stream, text, timestamp in pieces:
+            own = self._unfinished.get(stream)
+            if own is None:
+                own = self._unfinished[stream] = _Unfinished(text.rstrip(b"\n")[:LONGEST_PREFIX])
+            if text.endswith(b"\n"):
+                del self._unfinished[stream]
+                line = b"".join([*own.parts, text[:-1]])
+                yield _JoinedLine(at, stream, _shown(line), timestamp or own.before)
+            else:
+                own.add(text)
+
+
+def _pieces(block: Block, found: Fragments, order: Ints) -> Iterator[_Piece]:
+    """Yield fragments with their numbers, streams, texts and timestamps."""
+    text = block.text
+    columns = (found.stream, found.start, found.end, found.time_start, found.time_end)
+    for at, stream, start, end, first, last in zip(
+        order.tolist(), *(column[order].tolist() for column in columns), strict=True
+    ):
+        yield at, stream, text[start:end], text[first:last]
+
+
+def _by_stream(block: Block, found: Fragments) -> Iterator[tuple[int, bytes]]:
+    """Yield the streams of a block with all that they have in it."""
+    if not found.stream.any() and (found.end - found.start).sum() == block.size:
+        yield 0, block.text
+        return
+    order = np.argsort(found.stream, kind="stable")
+    firsts = np.flatnonzero(np.diff(found.stream[order], prepend=-1))
+    for first, own in zip(firsts.tolist(), np.split(order, firsts)[1:], strict=True):
+        stream = int(found.stream[order[first]])
+        places = zip(found.start[own].tolist(), found.end[own].tolist(), strict=True)
+        yield stream, b"".join([block.text[start:end] for start, end in places])
+
+
+def _whole_lines(block: Block, found: Fragments, chosen: Bools) -> Iterator[_JoinedLine]:
+    """Make lines of fragments that are whole lines."""
+    for at, stream, text, timestamp in _pieces(block, found, np.flatnonzero(chosen)):
+        line = text[:-1]
+        yield _JoinedLine(at, stream, _shown(line), timestamp or line[:LONGEST_PREFIX])
+
+
+def _in_order(whole: Iterable[_JoinedLine], joined: Iterable[_JoinedLine]) -> list[_JoinedLine]:
+    return sorted([*whole, *joined], key=lambda line: line.at)
+
+
+def _shown(line: bytes) -> bytes:
+    """Return the text after the last carriage return, or after a bar's backspaces."""
+    if b"\r" in line or b"\b" in line:
+        line = line.rstrip(b"\r").rpartition(b"\r")[2].rpartition(b"\b")[2]
+    return line[:LONGEST_LINE]
+
+
+def _as_shown(lines: Lines) -> Lines:
+    """Leave out what was overwritten in lines."""
+    block, start, end = lines.block, lines.start, lines.end
+    returns, backs = block.having(ord("\r")), block.having(ord("\b"))
+    if len(returns):
+        end = end - ((end > start) & (block.bytes[end - 1] == ord("\r")))
+        for at in np.flatnonzero((end > start) & (block.bytes[end - 1] == ord("\r"))).tolist():
+            text = block.bytes[start[at] : end[at]].tobytes()
+            end[at] = start[at] + len(text.rstrip(b"\r"))
+    for over in (returns, backs):
+        if len(over):
+            line = block.lines_of(over)
+            over, line = over[over < end[line]], line[over < end[line]]
+            last = np.full(len(start), -1)
+            last[line] = over
+            start = np.maximum(start, last + 1)
+    return replace(lines, start=start, end=end)
+
+
+def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
+    """Copy lines into a block, and after them the timestamps that their own texts do not contain."""
+    stamps: dict[bytes, int] = {}
+    size = sum(len(one.text) + 1 for one in rows)
+    for one in rows:
+        if one.before != one.text[:LONGEST_PREFIX] and one.before not in stamps:
+            stamps[one.before] = size
+            size += len(one.before) + 1
+    block = Block(b"".join(text + b"\n" for text in (*(one.text for one in rows), *stamps)))
+    length = np.array([len(one.text) for one in rows])
+    end = np.cumsum(length + 1) - 1
+    start = end - length
+    time_start = np.array([stamps.get(one.before, -1) for one in rows])
+    time_end = time_start + np.array([len(one.before) for one in rows])
+    own = time_start < 0
+    return Lines(
+        block,
+        ranks[[one.stream for one in rows]],
+        start,
+        end,
+        np.where(own, start, time_start),
+        np.where(own, end, time_end),
+    )
+
+
+def _lines_with(needles: Sequence[Needle], block: Block) -> Bools:
+    """Return which lines of a block contain a needle."""
+    found = np.zeros(len(block.ends) + 1, bool)
+    for needle in needles:
+        found[block.lines_of(block.places(needle))] = True
+    return found
+
+
+def _overwritten(block: Block) -> Bools:
+    """Return which lines contain carriage returns before their ends."""
+    found = np.zeros(len(block.ends) + 1, bool)
+    at = block.having(ord("\r"))
+    after = block.bytes[at + 1]
+    found[block.lines_of(at[(after != ord("\n")) & (after != ord("\r"))])] = True
+    return found
+
+
+def _last_of_each(updates: Ints, chosen: Bools, stream: Ints) -> Ints:
+    """Return each stream's last updates before chosen fragments, and before the end of the block."""
+    stretch = np.searchsorted(np.flatnonzero(chosen), updates)
+    order = np.lexsort((stretch, stream[updates]))
+    own, stretch = stream[updates][order], stretch[order]
+    last = np.append((own[1:] != own[:-1]) | (stretch[1:] != stretch[:-1]), True)
+    found: Ints = updates[order][last[: len(updates)]]
+    return found

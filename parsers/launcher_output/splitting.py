@@ -1,0 +1,248 @@
+"""Split blocks of output at labels and newlines, many places at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..blocks import Block, Bools, Ints, Words, mask
+from .labels import LONGEST_PREFIX, UNLABELLED, Labels, Stream
+from .srun import LONGEST_CUT_LINE
+
+#: More blocks take longer for each, larger ones leave the CPU's caches.
+BLOCK_BYTES = 1 << 20
+# In the first block, labels are not known yet, and all lines are made.
+_FIRST_BLOCK_BYTES = 64 << 10
+# More ranks than any launcher has started; a damaged file may name any number of them.
+_MOST_STREAMS = 1 << 14
+_WORD = 8
+# An odd number without a pattern.
+_MIXING = np.uint64(0x9E3779B97F4A7C15)
+# Fractions of seconds after ``2026-11-21 02:28:01``: the rest of a prefix repeats.
+_POINT, _FRACTION = 19, (20, 21, 22)
+
+
+def blocks_of(data: bytes, labels: Labels | None, block_bytes: int) -> Iterator[Block]:
+    """Cut data after a newline, or else before what may be a label."""
+    if labels is not None and labels.start_lines:
+        # No line that srun has cut is in two blocks.
+        block_bytes = max(block_bytes, LONGEST_CUT_LINE)
+    at = 0
+    while at < len(data):
+        most = block_bytes if at else min(block_bytes, _FIRST_BLOCK_BYTES)
+        until = at + most
+        if until < len(data):
+            until = (data.rfind(b"\n", at, until) + 1) or data.rfind(b"[", at + 1, until)
+            until = until if until > at else at + most
+        yield Block(data[at:until])
+        at = until
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """The output of ranks in a block, in pieces that contain a newline at their end only."""
+
+    #: The number of the stream.
+    stream: Ints
+    start: Ints
+    end: Ints
+    #: Where the timestamp before the label is, equal numbers where there is none.
+    time_start: Ints
+    time_end: Ints
+    #: Whether a newline ends it.
+    complete: Bools
+
+
+class Splitter:
+    """Splits the blocks of one file, in order.
+
+    Args:
+        labels: the file's labels.
+    """
+
+    def __init__(self, labels: Labels | None) -> None:
+        self._labels = labels
+        #: All streams so far, with their numbers.
+        self.streams: dict[Stream, int] = {UNLABELLED: 0}
+        # Labels with the numbers of their streams.
+        self._known: dict[bytes, int] = {}
+        # The stream that continues in the next block, and whether that block starts with a line.
+        self._stream = 0
+        self._starts_line = True
+
+    def split(self, block: Block) -> Fragments:
+        """Split the next block."""
+        at, text_at, stream = self._find_labels(block)
+        start, stream = np.append(0, text_at), np.append(self._stream, stream)
+        prefix = self._prefix_lengths(block, start[:-1], at)
+        piece_end = np.append(at - prefix, block.size)
+        # Two sorted runs, which a stable sort merges in one pass.
+        end = np.sort(np.append(piece_end[piece_end > start], block.ends), kind="stable")
+        end = end[np.append(True, end[1:] != end[:-1])[: len(end)]]
+        piece = np.searchsorted(start, end) - 1
+        first_of_piece = np.append(True, piece[1:] != piece[:-1])[: len(end)]
+        # After a newline the launcher's own text follows; a logger's lines belong to the last label.
+        own = first_of_piece | self._labels_reach_on
+        time_start, time_end = np.append(0, at - prefix)[piece], np.append(0, at)[piece]
+        complete = block.bytes[end - 1] == ord("\n")
+        found = Fragments(
+            np.where(own, stream[piece], 0),
+            np.maximum(start[piece], np.append(0, end[:-1])[: len(end)]),
+            end,
+            np.where(own, time_start, 0),
+            np.where(own, time_end, 0),
+            complete,
+        )
+        self._starts_line = block.text.endswith(b"\n")
+        if self._labels_reach_on or piece_end[-1] == start[-1]:
+            self._stream = int(stream[-1])
+        else:
+            self._stream = 0 if self._starts_line else int(found.stream[-1])
+        return found
+
+    @property
+    def _labels_reach_on(self) -> bool:
+        return self._labels is not None and self._labels.logged
+
+    def _find_labels(self, block: Block) -> tuple[Ints, Ints, Ints]:
+        """Return where labels start, where their texts start, and the numbers of their streams."""
+        labels = self._labels
+        if labels is None:
+            return (np.zeros(0, np.int64),) * 3
+        if labels.start_lines:
+            at = np.append(0, block.ends)[0 if self._starts_line else 1 :]
+        else:
+            at = _closed(block.having(ord("[")), block.having(ord("]")))
+            may_follow = np.zeros(256, bool)
+            may_follow[list(labels.second_bytes)] = True
+            at = at[may_follow[block.bytes[at + 1]]]
+        known = [*self._known]
+        number = _known(block, at, known)
+        length = np.array([0, *map(len, known)])[number]
+        stream = np.array([0, *self._known.values()])[number]
+        for place in np.flatnonzero(number == 0).tolist():
+            found = labels.tag.match(block.text, int(at[place]))
+            if found is not None:
+                length[place], stream[place] = len(found[0]), self._number_of(labels, found[0])
+        is_label = length > 0
+        at, text_at = at[is_label], (at + length)[is_label]
+        if labels.spaced:
+            text_at = text_at + (block.bytes[text_at] == ord(" "))
+        return at, text_at, stream[is_label]
+
+    def _number_of(self, labels: Labels, label: bytes) -> int:
+        if label not in self._known:
+            if len(self._known) >= _MOST_STREAMS:
+                return 0
+            stream = labels.stream_of(label)
+            self._known[label] = self.streams.setdefault(stream, len(self.streams))
+        return self._known[label]
+
+    def _prefix_lengths(self, block: Block, start: Ints, at: Ints) -> Ints:
+        """Count the bytes before each label that belong to it.
+
+        Args:
+            block: the block.
+            start: where the text before each label starts.
+            at: where the labels start.
+        """
+        length = np.zeros(len(at), np.int64)
+        labels = self._labels
+        if labels is None or not (labels.timed or labels.logged):
+            return length
+        line = np.append(0, block.ends)[np.searchsorted(block.ends, at, "right")]
+        starts_line = (line >= start) & ((line > 0) | self._starts_line)
+        before = np.minimum(at - np.maximum(line, start), LONGEST_PREFIX)
+        some = np.flatnonzero(before)
+        if len(some):
+            changed, which = _different(
+                block, at[some] - before[some], before[some], starts_line[some]
+            )
+            lengths = [
+                labels.prefix_length(
+                    block.text[at[one] - before[one] : at[one]], starts_line=bool(starts_line[one])
+                )
+                for one in some[changed].tolist()
+            ]
+            length[some] = np.array(lengths)[which]
+        return length
+
+
+def _closed(opened: Ints, closed: Ints) -> Ints:
+    """Return the brackets that close before the next one opens, unlike those of colours."""
+    until = np.append(opened[1:], np.iinfo(np.int64).max)
+    there = np.searchsorted(closed, opened)
+    fits = there < len(closed)
+    fits[fits] = closed[there[fits]] < until[fits]
+    return opened[fits]
+
+
+def _known(block: Block, at: Ints, known: Sequence[bytes]) -> Ints:
+    """Return the numbers, from 1, of the labels at these places, 0 where there is none."""
+    number = np.zeros(len(at), np.int64)
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for place, label in enumerate(known):
+        by_length[len(label)].append(place)
+    for length, own in by_length.items():
+        texts = b"".join(known[place].ljust(-(-length // _WORD) * _WORD, b"\0") for place in own)
+        words = np.frombuffer(texts, "<u8").reshape(len(own), -1)
+        sums = _sums(list(words.T))
+        order = np.argsort(sums)
+        found = _words(block, at, np.full(len(at), length), length)
+        there = np.searchsorted(sums[order], _sums(found))
+        there = order[np.minimum(there, len(own) - 1)]
+        same = np.ones(len(at), bool)
+        for column, one in enumerate(found):
+            same &= words[there, column] == one
+        number[same] = np.array(own)[there[same]] + 1
+    return number
+
+
+def _different(block: Block, start: Ints, length: Ints, kind: Bools) -> tuple[Ints, Ints]:
+    """Return the places whose text differs from the one before by more than a fraction of a second,
+    and for each place the index of its text among these.
+    """
+    words = _words(block, start, length, int(length.max()))
+    if len(words) > _POINT // _WORD:
+        words[_POINT // _WORD] = _without_fraction(words[_POINT // _WORD])
+    changed = np.append(True, (length[1:] != length[:-1]) | (kind[1:] != kind[:-1]))
+    for one in words:
+        changed[1:] |= one[1:] != one[:-1]
+    return np.flatnonzero(changed), np.cumsum(changed) - 1
+
+
+def _without_fraction(words: Words) -> Words:
+    """Return the same word for all fractions of one length."""
+    first = _POINT - _POINT % _WORD
+    point = _byte(words, _POINT - first)
+    plain = (point == ord(".")) | (point == ord(","))
+    zeros = np.uint64(0)
+    for at in _FRACTION:
+        plain &= _byte(words, at - first) - np.uint64(ord("0")) < np.uint64(10)
+        zeros |= np.uint64(0xFF << 8 * (at - first))
+    return np.where(plain, words | zeros, words)
+
+
+def _byte(words: Words, at: int) -> Words:
+    return np.asarray((words >> np.uint64(8 * at)) & np.uint64(0xFF))
+
+
+def _words(block: Block, at: Ints, length: Ints, longest: int) -> list[Words]:
+    """Return texts of these lengths as numbers of eight bytes each."""
+    masks = np.array([mask(size) for size in range(_WORD + 1)])
+    return [
+        block.words[np.minimum(at + first, block.size)] & masks[np.clip(length - first, 0, _WORD)]
+        for first in range(0, longest, _WORD)
+    ]
+
+
+def _sums(words: Sequence[Words]) -> Words:
+    """Return a number for each text; texts that differ mostly have others."""
+    total = np.zeros(len(words[0]), np.uint64)
+    for one in words:
+        total = (total + one) * _MIXING
+        total ^= total >> np.uint64(32)
+    return total
