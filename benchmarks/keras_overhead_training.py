@@ -24,7 +24,7 @@ import horovod.tensorflow.keras as hvd
 import tensorflow as tf
 
 from stallscope.collector.recorder.tf_keras.instrument import Instrumentation
-from stallscope.collector.recorder.tf_keras.ring import StampRing
+from stallscope.collector.recorder.tf_keras.timestamp_ring import TimestampRing
 from stallscope.keras import StepLogger
 
 BATCH = 32
@@ -52,7 +52,7 @@ def recorded(
 ) -> Step:
     """The train function with the recorder, and with timestamps of more recorders in its graph."""
     # Theirs are small, as what they hold is not looked at.
-    more = [Instrumentation(StampRing(64), False, False) for _ in range(stamped - 1)]
+    more = [Instrumentation(TimestampRing(64), False, False) for _ in range(stamped - 1)]
     for one in more:
         one.install(model)
         # Its timestamps are handed out as the recorder's are, and stay in the logs.

@@ -21,7 +21,7 @@ import mxnet as mx
 from mxnet import autograd, gluon
 
 from stallscope.collector.recorder.mxnet.engine import Handles, Moment
-from stallscope.collector.recorder.mxnet.probes import Answer, GradientProbe
+from stallscope.collector.recorder.mxnet.gradient_probe import Answer, GradientProbe
 from stallscope.mxnet import StepLogger
 
 BATCH, WIDTH = 32, 32

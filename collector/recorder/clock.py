@@ -1,23 +1,23 @@
-"""The two clocks of a host, read together."""
+"""Read the two clocks of a host together."""
 
 from __future__ import annotations
 
 import time
 from typing import Tuple
 
-# A pair of readings further apart than this was interrupted by the scheduler and is taken again.
+# The scheduler interrupted readings further apart than this: take them again.
 _INTERRUPTED_NS = 50_000
 _ATTEMPTS = 3
 
-# Linux slews both clocks alike, so their difference moves only when the wall clock is set.
-# Twice the error that an interrupted reading can have, and well above what reading costs.
+# Linux slews both clocks alike, so their difference changes only when the wall clock is set.
+# Twice the error of an interrupted reading, and well above the cost of reading.
 JUMP_NS = 250_000
 
 
 def read_clocks() -> Tuple[int, int]:
-    """Monotonic time now, and wall time minus monotonic time, both in nanoseconds.
+    """Return monotonic time now, and wall time minus monotonic time, both in nanoseconds.
 
-    Durations come from the first; timestamps that only exist as wall time are mapped with the second.
+    The first gives durations; the second maps timestamps that exist only as wall time.
     """
     for _ in range(_ATTEMPTS):
         before = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""What recording costs, counted while it goes on."""
+"""Count what recording costs."""
 
 from __future__ import annotations
 
@@ -6,61 +6,61 @@ import contextlib
 from time import monotonic_ns
 from typing import Any, Dict, Iterator, List
 
-# The median is that of so many last turns.
-_KEPT = 512
+# The median covers this many of the latest iterations.
+_MEDIAN_OF = 512
 
 
 class Cost:
-    """Counts of one session. Each is added to by one thread at a time."""
+    """Counts of one session. One thread at a time adds to each."""
 
-    __slots__ = ("_last", "background_ns", "bytes", "flushes", "host_ns", "turns")
+    __slots__ = ("_latest", "background_ns", "bytes", "flushes", "host_ns", "iterations")
 
     def __init__(self) -> None:
-        #: Nanoseconds that the training thread spent in the recorder, over so many turns.
+        #: Nanoseconds that the training thread spent in the recorder, and iterations that it was.
         self.host_ns = 0
-        self.turns = 0
-        self._last: List[int] = []
-        #: Bytes that went to the log, in so many writes, and nanoseconds of a processor that took.
+        self.iterations = 0
+        self._latest: List[int] = []
+        #: Bytes written to the log, the number of writes, and nanoseconds of CPU time for them.
         self.bytes = 0
         self.flushes = 0
         self.background_ns = 0
 
-    def turn(self, nanoseconds: int) -> None:
-        """The recorder's own work around one turn of the training loop."""
+    def count_iteration(self, nanoseconds: int) -> None:
+        """Count the recorder's own work in one iteration of the training loop."""
         self.host_ns += nanoseconds
-        if self.turns < _KEPT:
-            self._last.append(nanoseconds)
+        if self.iterations < _MEDIAN_OF:
+            self._latest.append(nanoseconds)
         else:
-            self._last[self.turns % _KEPT] = nanoseconds
-        self.turns += 1
+            self._latest[self.iterations % _MEDIAN_OF] = nanoseconds
+        self.iterations += 1
 
     @contextlib.contextmanager
-    def besides(self) -> Iterator[None]:
-        """Around the recorder's own work on the training thread that belongs to no turn."""
+    def outside_iterations(self) -> Iterator[None]:
+        """Count the recorder's own work on the training thread outside of any iteration."""
         begun = monotonic_ns()
         try:
             yield
         finally:
             self.host_ns += monotonic_ns() - begun
 
-    def wrote(self, size: int) -> None:
-        """One write of so many bytes."""
+    def count_write(self, size: int) -> None:
+        """Count one write of so many bytes."""
         self.bytes += size
         self.flushes += 1
 
     def fact(self) -> Dict[str, Any]:
-        """The counts so far, as they stand in the log.
+        """Return the counts so far, as the log shows them.
 
-        Microseconds of a turn are null where there was none. The mean is larger than the median by what
-        is done once, and by turns in which other threads had the processor, or Python's lock.
+        Microseconds per iteration are null without an iteration. One-time work, and iterations in which
+        another thread had the CPU core or Python's lock, make the mean larger than the median.
         """
-        turns = self.turns
+        iterations = self.iterations
         return {
-            "host_us_mean": round(self.host_ns / turns / 1e3, 2) if turns else None,
-            "host_us_median": round(sorted(self._last)[len(self._last) // 2] / 1e3, 2)
-            if turns
+            "host_us_mean": round(self.host_ns / iterations / 1e3, 2) if iterations else None,
+            "host_us_median": round(sorted(self._latest)[len(self._latest) // 2] / 1e3, 2)
+            if iterations
             else None,
-            "turns": turns,
+            "turns": iterations,
             "bytes": self.bytes,
             "flushes": self.flushes,
             "background_ms": round(self.background_ns / 1e6, 2),

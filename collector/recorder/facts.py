@@ -1,4 +1,4 @@
-"""Facts of a run that hold for every framework: host, CPU cores, settings."""
+"""Facts of a run for every framework: host, CPU cores, settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
 
 _RECORDED_SETTINGS = re.compile(
     r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS)_|^CUDA_LAUNCH_BLOCKING$"
@@ -16,9 +16,35 @@ _RECORDED_SETTINGS = re.compile(
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 MASK = "***"
 
+_Fact = TypeVar("_Fact")
+
+
+def known(read: Callable[[], _Fact]) -> Optional[_Fact]:
+    """Read a fact; None where that fails: no fact is worth an error."""
+    try:
+        return read()
+    except Exception:
+        return None
+
+
+def module_version(module: str) -> Optional[str]:
+    """Return the version of an imported module."""
+    version = getattr(sys.modules.get(module), "__version__", None)
+    return None if version is None else str(version)
+
+
+def batches_in(loader: Any) -> Optional[int]:
+    """Return the number of batches; None where it is unknown, as for endless loaders."""
+    return known(lambda: len(loader))
+
+
+def count_or_none(value: Any) -> Optional[int]:
+    """Return a count; other types and negative numbers become None."""
+    return value if isinstance(value, int) and value >= 0 else None
+
 
 def host_facts() -> Dict[str, Any]:
-    """The host, its clock and its CPU cores."""
+    """Describe the host, its clock and its CPU cores."""
     return {
         "host": socket.gethostname(),
         "clock_domain": _clock_domain(),
@@ -30,7 +56,7 @@ def host_facts() -> Dict[str, Any]:
 
 
 def settings(env: Mapping[str, str]) -> Dict[str, str]:
-    """Environment settings that decide about speed, masked where the name looks like a secret's."""
+    """Return environment settings that affect speed, masked where the name looks like a secret's."""
     return {
         name: MASK if _SECRET_NAMES.search(name) else value
         for name, value in sorted(env.items())
@@ -43,19 +69,19 @@ def timeline_is_on(env: Mapping[str, str]) -> bool:
 
 
 def horovod_transports() -> Optional[List[str]]:
-    """What the Horovod of this process can reduce with; None without one that says so."""
+    """Return the libraries that this process's Horovod can reduce with; None where unknown."""
     for module in ("horovod.tensorflow", "horovod.torch"):
         horovod = sys.modules.get(module)
         if horovod is None:
             continue
         try:
             return [name for name, asked in _TRANSPORTS.items() if getattr(horovod, asked)()]
-        except Exception:  # older ones have not all of them: no fact is worth the recording
+        except Exception:  # older versions lack some of them
             continue
     return None
 
 
-# Whether it was built with a library, or runs on it.
+# Functions that say whether Horovod was built with a library or runs on it.
 _TRANSPORTS = {
     "nccl": "nccl_built",
     "ccl": "ccl_built",
@@ -71,12 +97,12 @@ def compression_name(compressor: Any) -> str:
     return "none" if name in _PLAIN_REDUCTIONS else name
 
 
-# Among DistributedDataParallel's hooks, the one that reduces gradients as they are.
+# DistributedDataParallel's hook that reduces gradients uncompressed.
 _PLAIN_REDUCTIONS = ("none", "allreduce_hook")
 
 
 def _clock_domain() -> Optional[str]:
-    """What names the monotonic clock: processes with the same one can be compared directly."""
+    """Identify the monotonic clock: times of processes with the same one can be compared."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,7 +1,6 @@
-"""Step log, format 1: how facts and rows become lines.
+"""Format facts and rows as lines of a step log, format 1.
 
-The format is described column by column in docs/step-log.md; the parser is
-``stallscope.parsers.step_log``.
+docs/step-log.md describes every column; the parser is ``stallscope.parsers.step_log``.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from typing import Any, Dict, NamedTuple, Optional
 VERSION = 1
 SUFFIX = ".steps.csv"
 
-#: Kinds of rows besides ``step``; all of them are intervals with a begin and an end.
+#: Kinds of rows besides ``step``: intervals with a start and an end.
 EPOCH = "epoch"
 VALIDATION = "validation"
 CHECKPOINT = "checkpoint"
 END = "end"
-#: Steps that were recorded as their sums, in runs of which some steps are recorded in full.
+#: Sums of several steps, in runs that record only some steps in full.
 SKIPPED = "skipped"
 
 
 class StepRow(NamedTuple):
-    """One step of one rank. Times are monotonic nanoseconds; what was not measured is None."""
+    """One step of one rank. Times are monotonic nanoseconds; None was not measured."""
 
     step: int
     epoch: Optional[int]
@@ -31,20 +30,20 @@ class StepRow(NamedTuple):
     ready: Optional[int]
     reduced: Optional[int]
     end: int
-    #: Turns of the training loop that were summed into this step (gradient accumulation).
+    #: Iterations of the training loop that were summed into this step (gradient accumulation).
     micro: int
-    #: Samples that this rank worked through in the step.
+    #: Samples that this rank processed in the step.
     samples: Optional[int]
-    #: Wall minus monotonic clock, as it was last read: at the end of the step before, or when the row
+    #: Wall minus monotonic clock as last read: at the end of the previous step, or when the row
     #: was made.
     clock: int
 
 
 class IntervalRow(NamedTuple):
-    """Something besides a step: epoch, validation, checkpoint or the end of the log."""
+    """An interval other than a step: epoch, validation, checkpoint or the end of the log."""
 
     kind: str
-    #: The step that comes next.
+    #: The next step.
     step: int
     epoch: Optional[int]
     begin: int
@@ -53,16 +52,16 @@ class IntervalRow(NamedTuple):
 
 
 class SkippedRow(NamedTuple):
-    """Steps of one epoch that are not in the log one by one: how many, and their sums.
+    """The number and the sums of steps of one epoch that the log does not list one by one.
 
-    ``data``, ``ready`` and ``reduced`` are nanoseconds from each step's begin, added up; None where a
-    step lacks the timestamp.
+    ``data``, ``ready`` and ``reduced`` are nanoseconds from the start of each step, added up; None
+    where a step lacks the timestamp.
     """
 
-    #: The step that comes next.
+    #: The next step.
     step: int
     epoch: Optional[int]
-    #: Of the first step and of the last one; steps between them may be in the log.
+    #: Start of the first step and end of the last; the log may list steps between them.
     begin: int
     end: int
     steps: int
@@ -97,10 +96,10 @@ def header(facts: Dict[str, Any]) -> str:
 
 
 def header_facts(line: bytes) -> Dict[str, Any]:
-    """The facts in a log's first line.
+    """Return the facts in a log's first line.
 
     Raises:
-        ValueError: if the line is no header.
+        ValueError: if the line is not a header.
     """
     facts = json.loads(line.partition(b" ")[2].partition(b" ")[2])
     if not isinstance(facts, dict):
@@ -113,12 +112,12 @@ def facts_line(facts: Dict[str, Any]) -> str:
 
 
 def _json(facts: Dict[str, Any]) -> str:
-    # One line whatever the facts hold: json escapes line breaks, and repr takes what json cannot.
+    # Always one line: json escapes line breaks, and repr covers what json cannot write.
     return json.dumps(facts, separators=(",", ":"), sort_keys=True, default=repr)
 
 
 class RowFormatter:
-    """Rows to lines, with times counted in microseconds from the log's anchor."""
+    """Format rows as lines, with times in microseconds since the log's anchor."""
 
     def __init__(self, anchor_monotonic_ns: int, anchor_clock_ns: int) -> None:
         self._origin = anchor_monotonic_ns
@@ -169,5 +168,5 @@ def _text(value: Optional[int]) -> str:
     return "" if value is None else "%d" % value
 
 
-def _since(stamp: Optional[int], begin: int) -> str:
-    return "" if stamp is None else "%d" % ((stamp - begin) // 1000)
+def _since(timestamp: Optional[int], begin: int) -> str:
+    return "" if timestamp is None else "%d" % ((timestamp - begin) // 1000)

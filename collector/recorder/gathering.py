@@ -1,7 +1,7 @@
-"""Logs of all ranks on rank 0's disk, brought there by the job's own collective, when training is over.
+"""Gather the logs of all ranks on rank 0's disk after training, over the job's own collective.
 
-The recorder itself starts no collective: a rank without it would hang the job. This is a call of its
-own, which all ranks make.
+The recorder itself never starts a collective: a rank without a recorder would hang the job. Gathering
+is a separate call, which all ranks make.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .input_file import SUFFIX as INPUT_SUFFIX
 
 logger = logging.getLogger("stallscope")
 
-#: Gives every rank what the rank of this number has; called by all ranks, in turn.
+#: Send an object from the given rank to all ranks. All ranks call it, for one rank after another.
 Broadcast = Callable[[Any, int], Any]
 
-# Names come from other machines, and must stay in the folder.
+# Names come from other machines and must not leave the folder.
 _NAME = re.compile(
     r"rank-(\d{5,9})((?:\.\d{1,9})+)(%s|%s)" % (re.escape(SUFFIX), re.escape(INPUT_SUFFIX))
 )
@@ -31,11 +31,11 @@ _MOST_COPIES = 1000
 def gather(log_dir: Any, world: World, broadcast: Broadcast) -> List[Path]:
     """Bring the logs of all ranks into the folder of rank 0.
 
-    One rank's logs after the other's are on their way, so that no rank has more than two in memory.
-    Nothing is written over: a log that is there with other content gets the next free number.
+    The ranks send their logs one after another, so that no rank holds more than two in memory.
+    Existing files are never overwritten: a log whose content differs gets the next free number.
 
     Returns:
-        On rank 0 the files that it has written; none on the others, and where all share the folder.
+        The files written on rank 0; an empty list on other ranks, and where all share the folder.
     """
     folder, written = Path(log_dir), []
     for rank in range(1, world.size):
@@ -47,7 +47,7 @@ def gather(log_dir: Any, world: World, broadcast: Broadcast) -> List[Path]:
 
 
 def _packed(folder: Path, rank: int) -> Dict[str, bytes]:
-    """The rank's own files; whatever cannot be read is said, and all other ranks go on."""
+    """Read and compress the rank's own files; warn of unreadable files and continue."""
     logs = {}
     for path in sorted(folder.glob("rank-%05d.*" % rank)):
         try:
@@ -62,7 +62,7 @@ def _unpacked(logs: Any, rank: int, folder: Path) -> List[Path]:
     written = []
     for name, packed in sorted(logs.items()) if isinstance(logs, dict) else ():
         try:
-            path = _place(folder, str(name), rank, zlib.decompress(packed))
+            path = _note_placed(folder, str(name), rank, zlib.decompress(packed))
             if path is not None:
                 written.append(path)
         except (OSError, ValueError, zlib.error) as error:
@@ -72,16 +72,16 @@ def _unpacked(logs: Any, rank: int, folder: Path) -> List[Path]:
     return written
 
 
-def _place(folder: Path, name: str, rank: int, data: bytes) -> Any:
-    """Write a file under its name, or the next free one; None where it is there already.
+def _note_placed(folder: Path, name: str, rank: int, data: bytes) -> Any:
+    """Write a file under its name or the next free one; return None where it already exists.
 
     Raises:
-        ValueError: for a name that no log has.
+        ValueError: if no log has such a name.
         OSError: if it cannot be written.
     """
     found = _NAME.fullmatch(name)
     if found is None or int(found.group(1)) != rank:
-        raise ValueError("that is no name of a log of this rank")
+        raise ValueError("this is not the name of a log of this rank")
     folder.mkdir(parents=True, exist_ok=True)
     numbers, suffix = found.group(2).rpartition(".")[::2], found.group(3)
     for more in range(_MOST_COPIES):
@@ -94,4 +94,4 @@ def _place(folder: Path, name: str, rank: int, data: bytes) -> Any:
         except FileExistsError:
             if path.read_bytes() == data:
                 return None
-    raise OSError("too many files of that name are there already")
+    raise OSError("too many files of that name already exist")

@@ -1,4 +1,4 @@
-"""What keeps a recorder's own mistakes, and its own work, out of training's way."""
+"""Keep the recorder's errors and its own work out of training's way."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 import time
 from typing import Any, Callable
 
-# Long enough for a thread that waits to wake up: one that asks again at once gets Python first.
+# Long enough for a waiting thread to wake up: a thread that asks again at once gets the lock first.
 _MOMENT = 1e-5
-# Rows that take a fraction of a millisecond; Python's own turns are 5 ms.
+# Rows that take a fraction of a millisecond; Python switches threads every 5 ms.
 _IN_ONE_GO = 32
 
 _this_thread = threading.local()
@@ -18,42 +18,42 @@ Method = Callable[..., None]
 
 
 def never_raises(method: Method) -> Method:
-    """Whatever fails in a method of a recording ends that with one warning (``fail``), nothing else."""
+    """Wrap a method of a recording: any error ends the recording with one warning (``fail``)."""
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # whatever it is, it may not reach training
+        except Exception as error:  # no error may reach training
             self.fail(error)
 
     return guarded
 
 
 def while_running(method: Method) -> Method:
-    """The same of a method that does nothing unless the recording runs (``running``)."""
+    """Like ``never_raises``, for a method that does nothing unless the recording runs (``running``)."""
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> None:
         if self.running:
             try:
                 method(self, *args, **kwargs)
-            except Exception as error:  # whatever it is, it may not reach training
+            except Exception as error:  # no error may reach training
                 self.fail(error)
 
     return guarded
 
 
-def gives_way_to_others() -> None:
-    """This thread is one of the recorder's own: ``let_others_run`` does something in it."""
-    _this_thread.gives_way = True
+def mark_background_thread() -> None:
+    """Mark this thread as one of the recorder's own, so that ``yield_to_training`` pauses it."""
+    _this_thread.is_background = True
 
 
-def let_others_run(done: int) -> None:
-    """To be called after every one of many pieces of work: hands Python to the training thread in time.
+def yield_to_training(done: int) -> None:
+    """Give the training thread a chance to run; called after each of many pieces of work.
 
     Args:
-        done: how many there were up to now.
+        done: pieces of work done so far.
     """
     if done % _IN_ONE_GO == 0 and getattr(_this_thread, "gives_way", False):
         time.sleep(_MOMENT)

@@ -1,9 +1,9 @@
 """Which logs belong together: the run's id and the generation of its world.
 
-No collective is started to find out: a rank without the callback would hang the job. The id is the
-one that was given, otherwise the first rank to come writes ``run.json`` into the log folder and the
-others read it. Where ranks do not share the folder, the launcher's own name of the job goes into
-the facts, and the parser matches the logs by it.
+Finding out starts no collective: a rank without the callback would hang the job. The id is the one in
+``STALLSCOPE_RUN_ID``. Otherwise the first rank writes ``run.json`` into the log folder and the others
+read it. Where ranks do not share the folder, the facts contain the launcher's name of the job, and the
+parser matches the logs by it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .format import file_name, header_facts
 
-# Without any name of the job from a launcher, ranks that start within this time are taken as one job.
+# Where the launcher gives the job no name, ranks that start within this time belong to one job.
 _SAME_JOB_SECONDS = 600
-# How long a rank waits for the first one to finish writing a run.json of a few hundred bytes.
+# How long a rank waits for the first rank to finish writing a run.json of a few hundred bytes.
 _READ_ATTEMPTS = 20
 _READ_PAUSE_SECONDS = 0.05
 
 
 class World(NamedTuple):
-    """Where this process stands among the ranks."""
+    """The rank of this process, and the number of ranks."""
 
     rank: int
     size: int
@@ -47,7 +47,7 @@ _RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
 )
 
-# Variables that together name one launch of a job, alike on all of its ranks.
+# Variables that together name one launch of a job, the same on all of its ranks.
 _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
     ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
     ("PMIX_NAMESPACE",),
@@ -57,7 +57,7 @@ _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
 
 
 def world_from_environment(env: Mapping[str, str]) -> World:
-    """The rank as the launcher's variables tell it; rank 0 of 1 without any."""
+    """Read the rank from the launcher's variables; rank 0 of 1 where there are none."""
     for rank_name, size_name, local_name in _RANK_VARIABLES:
         rank, size = _integer(env.get(rank_name)), _integer(env.get(size_name))
         if rank is not None and size is not None:
@@ -66,7 +66,7 @@ def world_from_environment(env: Mapping[str, str]) -> World:
 
 
 def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
-    """A name of this launch that all ranks of the job share; None where the launcher gives none."""
+    """Return a name of this launch that all ranks share; None where the launcher gives none."""
     for names in _LAUNCH_VARIABLES:
         values = [env.get(name) for name in names]
         if all(values):
@@ -77,10 +77,10 @@ def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
 
 
 def process_start_ns() -> int:
-    """Monotonic time at which this process began, in nanoseconds; now where the system does not say."""
+    """Return the monotonic time when this process started, in ns; now where that is unknown."""
     try:
         stat = Path("/proc/self/stat").read_bytes()
-        # The command's name, in parentheses, may hold blanks; starttime is the 20th field after it.
+        # The command's name, in parentheses, may contain blanks; starttime is the 20th field after it.
         ticks = int(stat.rsplit(b")", 1)[1].split()[19])
         boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         age_ns = boot_ns - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -97,11 +97,11 @@ def join_run(
     wall_ns: int,
     elastic: bool = False,
 ) -> RunIdentity:
-    """The run that this process takes part in; the first process of a job founds it.
+    """Join the run of this job; the first process of a job creates it.
 
-    A folder that an earlier job has used gets a further file, ``run-1.json`` and so on: a new run,
-    or with the same ``run_id`` a new generation of it. In an elastic job a rank that was replaced
-    comes back to its run.
+    In a folder that an earlier job has used, a job writes another file, ``run-1.json`` and so on. That
+    is a new run, or a new generation of the run where ``run_id`` is the same. In an elastic job a
+    replaced rank rejoins its run.
     """
     generation = 0
     for number in itertools.count():
@@ -139,12 +139,11 @@ def _same_job(
 
 
 def _has_log(log_dir: Path, rank: int, identity: RunIdentity) -> bool:
-    """Whether a process of this rank took part in the run before: then this one is a later job's.
+    """Return whether the rank has already logged to the run, so that this process is a later job's.
 
-    Launchers' names come again: the port of a rendezvous is often the same for every job.
+    Launch names repeat: the rendezvous port is often the same for every job.
     """
-    # One name after the other: if every one of thousands of ranks listed the folder, that would be all
-    # that its disk does for a while.
+    # Try names one by one: thousands of ranks that each listed the folder would keep its disk busy.
     for part in itertools.count():
         try:
             with (log_dir / file_name(rank, identity.generation, part)).open("rb") as file:
@@ -158,7 +157,7 @@ def _has_log(log_dir: Path, rank: int, identity: RunIdentity) -> bool:
 
 
 def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:
-    """Whether this process was the first to create the file."""
+    """Return whether this process was the first to create the file."""
     try:
         descriptor = os.open(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -169,7 +168,7 @@ def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:
 
 
 def _read(path: Path) -> Optional[Dict[str, Any]]:
-    """What the founder wrote; None where the file stays unreadable or is none of ours."""
+    """Read what the first rank wrote; None where the file stays unreadable or is not ours."""
     for _ in range(_READ_ATTEMPTS):
         try:
             found = json.loads(path.read_text())

@@ -1,8 +1,8 @@
-"""What was measured of a loader, kept beside the logs of the run that it is for.
+"""Files of measured loader times, stored next to the logs of their run.
 
-One file per rank and measurement, ``rank-00003.0.input.json``, written as a whole; none is ever written
-over. A measurement that comes before any recording waits in memory for the first one. Where the run's
-logs go to MLflow while they grow, so do these.
+Each rank and measurement has one file, ``rank-00003.0.input.json``. It is written as a whole, and an
+existing file is never overwritten. A measurement made before any recording waits in memory for the
+first one. Where the run's logs are uploaded to MLflow during training, so are these files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from .upload import lies_beside_logs
+from .upload import upload_companion_file
 
 logger = logging.getLogger("stallscope")
 
@@ -24,20 +24,20 @@ SUFFIX = ".input.json"
 
 
 class _Recorded(NamedTuple):
-    """Where this process records, or recorded last."""
+    """The folder and run of this process's latest recording."""
 
     folder: Path
     run_id: str
 
 
-_last: Optional[_Recorded] = None
+_latest: Optional[_Recorded] = None
 _waiting: List[Dict[str, Any]] = []
 
 
-def recorded_in(folder: Path, run_id: str) -> None:
-    """A recording of this process has begun: what was measured before is for its run. Never raises."""
-    global _last
-    _last = _Recorded(folder, run_id)
+def recording_started(folder: Path, run_id: str) -> None:
+    """Note that a recording has started; earlier measurements belong to its run. Never raises."""
+    global _latest
+    _latest = _Recorded(folder, run_id)
     while _waiting:
         try:
             _write(folder, {**_waiting.pop(0), "run_id": run_id})
@@ -45,20 +45,20 @@ def recorded_in(folder: Path, run_id: str) -> None:
             logger.warning("stallscope: the loader's times are not in %s: %s", folder, error)
 
 
-def keep(measured: Dict[str, Any], folder: Optional[Path]) -> Optional[Path]:
-    """Write a measurement into a folder, or where this process records.
+def save(measured: Dict[str, Any], folder: Optional[Path]) -> Optional[Path]:
+    """Write a measurement into a folder, or into the folder of this process's recording.
 
     Returns:
-        The file; None where it waits for the first recording.
+        The file; None where the measurement waits for the first recording.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if writing fails.
     """
-    if folder is None and _last is None:
+    if folder is None and _latest is None:
         _waiting.append(measured)
         return None
-    if _last is not None and folder in (None, _last.folder):
-        return _write(_last.folder, {**measured, "run_id": _last.run_id})
+    if _latest is not None and folder in (None, _latest.folder):
+        return _write(_latest.folder, {**measured, "run_id": _latest.run_id})
     assert folder is not None
     return _write(folder, measured)
 
@@ -71,8 +71,8 @@ def _write(folder: Path, measured: Dict[str, Any]) -> Path:
         for number in itertools.count():
             path = folder / ("rank-%05d.%d%s" % (measured["rank"], number, SUFFIX))
             with contextlib.suppress(FileExistsError):
-                _put(unfinished, path)
-                lies_beside_logs(path)
+                _link(unfinished, path)
+                upload_companion_file(path)
                 return path
         raise AssertionError("unreachable: itertools.count() does not end")
     finally:
@@ -80,18 +80,18 @@ def _write(folder: Path, measured: Dict[str, Any]) -> Path:
             unfinished.unlink()
 
 
-def _put(unfinished: Path, path: Path) -> None:
-    """Give a file its name.
+def _link(unfinished: Path, path: Path) -> None:
+    """Give a file its final name.
 
     Raises:
-        FileExistsError: if there is one of that name.
+        FileExistsError: if the name is taken.
     """
     try:
         os.link(str(unfinished), str(path))
     except FileExistsError:
         raise
     except OSError:
-        # A file system without links; no other process has this rank.
+        # A file system without hard links; no other process has this rank.
         if path.exists():
             raise FileExistsError(str(path)) from None
         unfinished.replace(path)

@@ -1,22 +1,22 @@
-"""Learning rates: whether one was scaled by the number of ranks, and how it goes on."""
+"""Learning rates: were they scaled by the number of ranks, and how do they change?"""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any, List, Optional, Tuple
 
-# A schedule may change the rate in every epoch: the last of them are kept.
+# A schedule may change the rate in every epoch: keep the latest changes.
 _MOST_CHANGES = 16
 
 
-class Rates:
-    """The rate with which each epoch begins, told when it has changed."""
+class LearningRates:
+    """The learning rate at the start of each epoch, reported when it has changed."""
 
     def __init__(self) -> None:
         self._changes: List[Tuple[int, float]] = []
 
     def changed(self, epoch: int, rate: Optional[float]) -> Optional[List[Tuple[int, float]]]:
-        """The last changes, by epoch, where this epoch's rate is one; None where it is not."""
+        """Return the latest changes by epoch if the rate changed in this epoch; otherwise None."""
         if rate is None or (self._changes and self._changes[-1][1] == rate):
             return None
         self._changes = [*self._changes[1 - _MOST_CHANGES :], (epoch, rate)]
@@ -26,12 +26,12 @@ class Rates:
 def scaled_by_ranks(
     optimizer: Any, argument: str, rate: Optional[float], size: int
 ) -> Optional[bool]:
-    """Whether the rate is the optimizer's default times the number of ranks.
+    """Return whether the rate is the optimizer's default times the number of ranks.
 
-    None where nothing can be said: any other rate may be a tuned one.
+    None where that is unknown: any other rate may have been tuned.
 
     Args:
-        argument: what the optimizer's class calls the rate.
+        argument: the name of the rate in the optimizer's constructor.
     """
     default = _default_rate(type(optimizer), argument)
     if rate is None or size < 2 or default is None:
@@ -43,7 +43,7 @@ def scaled_by_ranks(
 
 
 def _default_rate(optimizer: type, argument: str) -> Optional[float]:
-    """The default of the class that first has one: Horovod's subclass has other arguments."""
+    """Find the default in the first class that has one: Horovod's subclass has other arguments."""
     for base in optimizer.__mro__:
         own = vars(base).get("__init__")
         parameter = inspect.signature(own).parameters.get(argument) if own else None

@@ -1,26 +1,26 @@
-"""``StepLogger`` of frameworks whose users write the training loop: what it does in all of them."""
+"""The part of ``StepLogger`` that frameworks with hand-written training loops share."""
 
 from __future__ import annotations
 
 import contextlib
 from time import monotonic_ns
-from typing import Any, Generic, Iterator, Optional, TypeVar
+from typing import Any, Iterable, Iterator, TypeVar
 
 from .format import CHECKPOINT, VALIDATION
 
-Recording = TypeVar("Recording")
-Logger = TypeVar("Logger", bound="LoopLogger[Any]")
+Logger = TypeVar("Logger", bound="LoopLogger")
 
 
-class LoopLogger(Generic[Recording]):
-    """A context around a training loop, whose recording begins with its first use."""
+class LoopLogger:
+    """A context around a training loop; recording starts with its first use."""
 
     def __init__(self) -> None:
-        self._recording: Optional[Recording] = None
+        # The framework's recording.
+        self._recording: Any = None
         self._closed = False
 
-    def _made(self) -> Recording:
-        """The recording of this training, not started."""
+    def _new_recording(self) -> Any:
+        """Make the recording of this training, without starting it."""
         raise NotImplementedError
 
     def __enter__(self: Logger) -> Logger:
@@ -31,38 +31,48 @@ class LoopLogger(Generic[Recording]):
         self.close()
 
     def close(self) -> None:
-        """Write what is left and leave the training as it was found; loops go on unrecorded."""
+        """Write what is left and restore the training; loops continue unrecorded."""
         self._closed = True
-        recording: Any = self._recording
-        self._recording = None
+        recording, self._recording = self._recording, None
         if recording is not None:
             recording.stop()
 
     def validation(self) -> "contextlib.AbstractContextManager[None]":
-        """Around the validation: it is cut out of the steps."""
+        """Wrap the validation, which is excluded from the steps."""
         return self._pause(VALIDATION)
 
     def checkpoint(self) -> "contextlib.AbstractContextManager[None]":
-        """Around the saving of a checkpoint: it is cut out of the steps."""
+        """Wrap the saving of a checkpoint, which is excluded from the steps."""
         return self._pause(CHECKPOINT)
 
     @contextlib.contextmanager
     def _pause(self, kind: str) -> Iterator[None]:
-        recording: Any = self._started()
-        recording.pause_begins()
+        recording = self._started_recording()
+        recording.begin_pause()
         began = monotonic_ns()
         try:
             yield
         finally:
-            recording.pause_ends(kind, began)
+            recording.end_pause(kind, began)
 
-    def _started(self) -> Recording:
-        """The recording: ranks and checkpoints are known by its first use."""
+    def _started_recording(self) -> Any:
+        """Return the recording, started on first use, when ranks and checkpoints are known."""
         if self._recording is None:
-            recording: Any = self._made()
+            recording = self._new_recording()
             if self._closed:
-                # It was not started, and does nothing.
-                return recording  # type: ignore[no-any-return]
+                # It was not started and does nothing.
+                return recording
             self._recording = recording
             recording.start()
         return self._recording
+
+
+class WatchedLoader:
+    """A loader whose loops are recorded."""
+
+    def __init__(self, log: LoopLogger, loader: Iterable[Any]) -> None:
+        self._log = log
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]  # raises the loader's own error

@@ -1,81 +1,118 @@
-"""What the user asked the recorder for."""
+"""The options that the StepLogger of every framework takes."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, Optional, TypedDict, TypeVar, Union
 
 from .sampling import Sampling
-from .sinks import checked_sink
+from .sinks import check_sink
 from .upload import mlflow_run_of
 
+LogDir = Union[str, "os.PathLike[str]", None]
 
-class Options(NamedTuple):
-    """The arguments of StepLogger that every framework's has."""
+_Constructor = TypeVar("_Constructor", bound=Callable[..., None])
 
-    log_dir: Path
+
+class Options:
+    """The options of one StepLogger, checked."""
+
+    def __init__(
+        self,
+        log_dir: Union[str, "os.PathLike[str]", None],
+        *,
+        run_name: Optional[str] = None,
+        synthetic: bool = False,
+        batch_size: Optional[int] = None,
+        mlflow_run_id: Optional[str] = None,
+        sink: str = "file",
+        sample_after: Optional[int] = None,
+        sample_one_in: int = 20,
+        max_file_mb: Optional[float] = None,
+        flush_seconds: float = 1.0,
+        stages: bool = True,
+    ) -> None:
+        """Check the options before training starts.
+
+        Args:
+            log_dir: the folder for the logs. The ranks may share it, and a later job starts a new run.
+            run_name: a name for people.
+            synthetic: whether the data is synthetic, which makes this run a baseline.
+            batch_size: samples per rank, with Keras in a step, elsewhere in an iteration; by default
+                read from the batches.
+            mlflow_run_id: the MLflow run that the log is uploaded to during training; by default
+                ``MLFLOW_RUN_ID``. Needs mlflow-skinny on the ranks, and may be the same for all of them.
+            sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: it
+                writes records of the logger ``stallscope.steps``, from which the parsers restore the
+                step log, and needs no folder; or ``"both"``.
+            sample_after: for very long runs: after this many steps, record one step in
+                ``sample_one_in`` in full, the same ones on all ranks, and the others as sums.
+            sample_one_in: see ``sample_after``.
+            max_file_mb: a log that has reached this size continues in another file.
+            flush_seconds: the longest time between two writes of the log.
+            stages: record when gradients are ready and reduced. Without it only the host's times are
+                recorded.
+
+        Raises:
+            TypeError, ValueError: for invalid arguments. Nothing else is ever raised: an error in the
+                recorder ends the recording with one warning, and training continues.
+        """
+        check_sink(sink)
+        if log_dir is None and sink == "logging":
+            # Later sessions of a process find their run by its folder.
+            log_dir = "."
+        # An empty name, as from a variable that is not set, would be the current folder.
+        if not isinstance(log_dir, (str, os.PathLike)) or log_dir == "":
+            raise TypeError("log_dir is the folder for the logs, not %r" % (log_dir,))
+        if batch_size is not None and batch_size < 1:
+            raise ValueError("batch_size is a number of samples, not %r" % (batch_size,))
+        if mlflow_run_id is not None and not isinstance(mlflow_run_id, str):
+            raise TypeError("mlflow_run_id is the id of an MLflow run, not %r" % (mlflow_run_id,))
+        if not flush_seconds > 0:
+            raise ValueError("flush_seconds is a time above 0, not %r" % (flush_seconds,))
+        if max_file_mb is not None and not max_file_mb > 0:
+            raise ValueError("max_file_mb is a size above 0, not %r" % (max_file_mb,))
+        self.log_dir = Path(log_dir).absolute()
+        self.run_name = run_name
+        self.synthetic = bool(synthetic)
+        self.batch_size = batch_size
+        self.flush_seconds = float(flush_seconds)
+        self.stages = bool(stages)
+        self.mlflow_run_id = mlflow_run_of(mlflow_run_id)
+        self.sink = sink
+        #: Which steps are recorded in full; None records all of them.
+        self.sampling = _sampling(sample_after, sample_one_in)
+        self.max_file_bytes = None if max_file_mb is None else max(1, int(max_file_mb * 1e6))
+
+
+class OptionArguments(TypedDict, total=False):
+    """The keyword arguments of ``Options``, for type checkers."""
+
     run_name: Optional[str]
     synthetic: bool
     batch_size: Optional[int]
+    mlflow_run_id: Optional[str]
+    sink: str
+    sample_after: Optional[int]
+    sample_one_in: int
+    max_file_mb: Optional[float]
     flush_seconds: float
     stages: bool
-    #: The MLflow run that logs are uploaded to.
-    mlflow_run_id: Optional[str] = None
-    #: Where the log goes: a file, records of Python's logging, or both.
-    sink: str = "file"
-    #: Which steps are recorded in full; None: all of them.
-    sampling: Optional[Sampling] = None
-    #: A log that has reached it goes on in another file; None: none does.
-    max_file_bytes: Optional[int] = None
 
 
-def checked(
-    log_dir: Any,
-    *,
-    run_name: Optional[str],
-    synthetic: bool,
-    batch_size: Optional[int],
-    mlflow_run_id: Optional[str],
-    sink: str,
-    flush_seconds: float,
-    stages: bool,
-    sample_after: Optional[int] = None,
-    sample_one_in: int = 20,
-    max_file_mb: Optional[float] = None,
-) -> Options:
-    """The arguments, looked at while a mistake may still stop the program.
-
-    Raises:
-        TypeError, ValueError: for arguments that cannot be meant.
-    """
-    checked_sink(sink)
-    if log_dir is None and sink == "logging":
-        # Sessions of one process go on with their run, which is known by its folder.
-        log_dir = "."
-    # An empty name, as of a variable that is not set, would be the folder that training runs in.
-    if not isinstance(log_dir, (str, os.PathLike)) or log_dir == "":
-        raise TypeError("log_dir is the folder for the logs, not %r" % (log_dir,))
-    if batch_size is not None and batch_size < 1:
-        raise ValueError("batch_size is a number of samples, not %r" % (batch_size,))
-    if mlflow_run_id is not None and not isinstance(mlflow_run_id, str):
-        raise TypeError("mlflow_run_id is the id of an MLflow run, not %r" % (mlflow_run_id,))
-    if not flush_seconds > 0:
-        raise ValueError("flush_seconds is a time above 0, not %r" % (flush_seconds,))
-    if max_file_mb is not None and not max_file_mb > 0:
-        raise ValueError("max_file_mb is a size above 0, not %r" % (max_file_mb,))
-    return Options(
-        log_dir=Path(log_dir).absolute(),
-        run_name=run_name,
-        synthetic=bool(synthetic),
-        batch_size=batch_size,
-        flush_seconds=float(flush_seconds),
-        stages=bool(stages),
-        mlflow_run_id=mlflow_run_of(mlflow_run_id),
-        sink=sink,
-        sampling=_sampling(sample_after, sample_one_in),
-        max_file_bytes=None if max_file_mb is None else max(1, int(max_file_mb * 1e6)),
-    )
+def with_options(constructor: _Constructor) -> _Constructor:
+    """Show the options, not ``**options``, in the signature and the help of a StepLogger."""
+    own = inspect.signature(constructor)
+    options = inspect.signature(Options.__init__).parameters
+    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    parameters = {one.name: one for one in named}
+    parameters.update(options)
+    documented: Any = constructor
+    documented.__signature__ = own.replace(parameters=list(parameters.values()))
+    documented.__doc__ = Options.__init__.__doc__
+    return constructor
 
 
 def _sampling(sample_after: Optional[int], sample_one_in: int) -> Optional[Sampling]:

@@ -1,12 +1,12 @@
-"""A step log as records of any log: for workers that share no disk, and keep what they print.
+"""A step log as records in any text log, for workers that share no disk and keep what they print.
 
-A record is a piece of the log's bytes, short enough to be written whole by any logging system (pipes
-promise that up to 4,096 bytes), and without a character that such systems change:
+A record is a piece of the log's bytes. It is short enough for any logging system to write whole (pipes
+guarantee up to 4,096 bytes) and contains no character that such systems change:
 
     stallscope:1:KEY:NAME:OFFSET:CHECKSUM:PAYLOAD
 
-KEY tells processes apart (a hash of the log's first line), NAME is the log's own (``rank-00003.0.0``),
-OFFSET is where in the log the piece begins, CHECKSUM its CRC-32 in hex, PAYLOAD its zlib-compressed
+KEY identifies the process (a hash of the log's first line), NAME is the log's name (``rank-00003.0.0``),
+OFFSET is the position of the piece in the log, CHECKSUM its CRC-32 in hex, PAYLOAD its zlib-compressed
 bytes in base64. Pieces may come in any order, twice, and from several files.
 """
 
@@ -16,29 +16,29 @@ import re
 import zlib
 from typing import Iterator
 
-#: Of a record, in characters: what is around it must fit into 4,096 bytes, too.
+#: The longest record in characters: a logging system's prefix must fit into 4,096 bytes with it.
 LONGEST = 3900
 _MOST_COMPRESSED = 2700
 _FIRST_TRY = 16384
 
-#: Finds records in bytes: key, name, offset, checksum, payload.
+#: Find records in bytes: key, name, offset, checksum, payload.
 RECORD = re.compile(
     rb"stallscope:1:([0-9a-f]{16}):(rank-\d{5,}\.\d+\.\d+):(\d{1,15}):([0-9a-f]{8}):([A-Za-z0-9+/]+={0,2})"
 )
 
 
 def key_of(first_line: bytes) -> str:
-    """What tells this log from all others: its first line has host, process and clocks in it."""
+    """Return what identifies this log: its first line contains host, process and clocks."""
     return hashlib.sha256(first_line).hexdigest()[:16]
 
 
 def records(key: str, name: str, offset: int, data: bytes) -> Iterator[str]:
-    """A piece of a log as records of at most ``LONGEST`` characters.
+    """Encode a piece of a log as records of at most ``LONGEST`` characters.
 
     Args:
         key: see ``key_of``.
         name: ``rank-00003.0.0``.
-        offset: where in the log the piece begins.
+        offset: the position of the piece in the log.
         data: its bytes.
     """
     at = 0

@@ -1,9 +1,9 @@
-"""Of a very long run some steps are recorded in full, and the others as one row per epoch.
+"""Record some steps of a very long run in full, and sum the others into rows per epoch.
 
-All ranks keep the same steps, although none asks another: which blocks of steps are kept is decided by
-a hash of the block's number. The hash follows no period, so that what comes in every n-th step is in
-the steps that are kept as often as in all. Of a block the step before it is kept, too: a step's time
-begins when the one before it is reduced.
+All ranks keep the same steps without communicating: a hash of a block's number decides whether the
+block of steps is kept. The hash has no period, so an event in every n-th step is as frequent in the kept
+steps as in all. The step before a kept block is kept too: a step's time starts when the previous step
+is reduced.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from .format import SkippedRow, StepRow
 
-#: Steps that are kept or left out together, so that what one does to the next still shows.
+#: Steps that are kept or left out together, so that the effect of one step on the next still shows.
 BLOCK = 16
-# A kill loses no more than this of the sums.
+# A killed process loses at most this much of the sums.
 _LONGEST_NS = 60 * 10**9
 _MASK = 2**64 - 1
 
 
 class Sampling(NamedTuple):
-    """Which steps are recorded in full: the first ones, and from then on one in so many."""
+    """Which steps are recorded in full: the first ones, then one in ``one_in``."""
 
     full_steps: int
     one_in: int
@@ -31,7 +31,7 @@ class Sampling(NamedTuple):
 
 
 def is_kept(block: int, sampling: Sampling) -> bool:
-    """Whether a block of steps is one of those that are kept (the finaliser of splitmix64)."""
+    """Return whether a block of steps is kept (the finaliser of splitmix64)."""
     x = (block + (sampling.seed + 1) * 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -39,7 +39,7 @@ def is_kept(block: int, sampling: Sampling) -> bool:
 
 
 class Sampler:
-    """Takes a rank's rows one after the other, and gives those that are written."""
+    """Takes the rows of a rank one by one and returns the rows to write."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
@@ -47,7 +47,7 @@ class Sampler:
         self._skipped: Optional[_Sums] = None
 
     def rows(self, row: StepRow) -> List[Union[StepRow, SkippedRow]]:
-        """What a step adds to the log: itself, what was skipped before it ended, both or nothing."""
+        """Return the rows that a step adds: earlier skipped steps, the step itself, both or none."""
         written: List[Union[StepRow, SkippedRow]] = []
         if self._skipped is not None and not self._skipped.goes_on_with(row):
             written += self.rest()
@@ -60,7 +60,7 @@ class Sampler:
         return written
 
     def rest(self) -> List[SkippedRow]:
-        """The steps that were skipped since the last such row."""
+        """Return the steps skipped since the last such row."""
         skipped, self._skipped = self._skipped, None
         return [] if skipped is None else [skipped.row()]
 
@@ -78,7 +78,7 @@ class Sampler:
 
 
 class _Sums:
-    """Steps that are not written, added up. A timestamp that one of them lacks has no sum."""
+    """The sums of steps that are not written. A timestamp that one of them lacks has no sum."""
 
     def __init__(self, row: StepRow) -> None:
         self.epoch = row.epoch
@@ -94,9 +94,11 @@ class _Sums:
     def add(self, row: StepRow) -> None:
         self._last = row
         self._steps += 1
-        for at, stamp in enumerate((row.data, row.ready, row.reduced)):
+        for at, timestamp in enumerate((row.data, row.ready, row.reduced)):
             sum_ = self._stages[at]
-            self._stages[at] = None if sum_ is None or stamp is None else sum_ + stamp - row.begin
+            self._stages[at] = (
+                None if sum_ is None or timestamp is None else sum_ + timestamp - row.begin
+            )
         known = self._samples is not None and row.samples is not None
         self._samples = (self._samples or 0) + (row.samples or 0) if known else None
 

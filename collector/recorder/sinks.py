@@ -1,4 +1,4 @@
-"""Where a step log goes: into a file, or as records through Python's logging."""
+"""Sinks of a step log: a file, or records through Python's logging."""
 
 import logging
 import os
@@ -14,19 +14,19 @@ record_logger = logging.getLogger("stallscope.steps")
 
 
 class FileSink:
-    """A file that only grows, written whole lines at a time."""
+    """A file that only grows, by whole lines."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        # Some mounts count no names at all.
+        # Some mounts do not count names.
         self._has_name = os.fstat(descriptor).st_nlink > 0
 
     def write(self, data: bytes) -> None:
-        """Write all of it.
+        """Write all of the data.
 
         Raises:
-            OSError: if that cannot be done, or if the file was removed: the system would go on taking
-                what will never be read.
+            OSError: if writing fails, or if the file was removed: the system would accept data that
+                no one can read.
         """
         while data:
             data = data[os.write(self._descriptor, data) :]
@@ -38,7 +38,7 @@ class FileSink:
 
 
 class LoggingSink:
-    """Records of the log ``stallscope.steps``: wherever that goes, the step log can be had from it."""
+    """Records of the logger ``stallscope.steps``; any log that keeps them contains the step log."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -57,22 +57,22 @@ class LoggingSink:
         pass
 
 
-def checked_sink(sink: str) -> str:
-    """The sink, if there is one of that name.
+def check_sink(sink: str) -> str:
+    """Return the sink's name.
 
     Raises:
-        ValueError: if not, at construction, where a mistake may still stop the program.
+        ValueError: if there is no such sink. StepLogger's constructor may still stop the program.
     """
     if sink not in SINKS:
         names: List[str] = [repr(name) for name in SINKS]
-        raise ValueError("sink=%r: say one of %s" % (sink, ", ".join(names)))
+        raise ValueError("sink=%r: use one of %s" % (sink, ", ".join(names)))
     return sink
 
 
 def _let_records_through() -> None:
-    """Records are no warnings: without a word about logging in the program they would be dropped.
+    """Let INFO records through: a program that does not configure logging would drop them.
 
-    A handler of ``stallscope`` alone is there for its warnings and prints no records.
+    A handler of ``stallscope`` alone is there for warnings and prints no records.
     """
     if record_logger.level == logging.NOTSET:
         record_logger.setLevel(logging.INFO)

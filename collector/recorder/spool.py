@@ -1,8 +1,8 @@
-"""For mounts that cannot append, such as those of object stores: the log grows on the local disk.
+"""Spool logs on the local disk for mounts that cannot append, such as object stores.
 
-It is copied to its place as a whole, at the ends of epochs, every few minutes, and at the end. So that
-this does not become more and more, it goes on in another file when it has grown large. What a killed
-process has not copied any more is still in the local file.
+The log is copied to its place as a whole, at the ends of epochs, every few minutes, and at the end. A
+large log continues in another file, so that copies stay small. If a process is killed, the local file
+still has what was not copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .rate_limits import (
     turn_seconds,
 )
 
-# What file systems say that take whole files only.
+# Errors of file systems that accept whole files only.
 _CANNOT_APPEND = (
     errno.EOPNOTSUPP,
     errno.ENOTSUP,
@@ -32,32 +32,32 @@ _CANNOT_APPEND = (
 
 
 def cannot_append(error: OSError) -> bool:
-    """Whether this is how a file system says that it takes whole files only."""
+    """Return whether the error shows a file system that accepts whole files only."""
     return error.errno in _CANNOT_APPEND
 
 
-def is_to_be_spooled(folder: Path) -> bool:
-    """Whether it is known without trying that logs in a folder must be whole files.
+def needs_spooling(folder: Path) -> bool:
+    """Return whether logs in a folder are known to need spooling, without trying.
 
-    Databricks' mounts take what is appended and show it, or lose it, when the file is closed.
-    ``STALLSCOPE_SPOOL`` says of other ones that they do (1), or that all is well (0).
+    Databricks' mounts accept appended data and show it, or lose it, when the file is closed.
+    ``STALLSCOPE_SPOOL`` overrides the answer: 1 spools, 0 does not.
     """
-    said = os.environ.get("STALLSCOPE_SPOOL")
-    if said:
-        return said != "0"
+    setting = os.environ.get("STALLSCOPE_SPOOL")
+    if setting:
+        return setting != "0"
     text = str(folder) + "/"
     on_databricks = bool(os.environ.get("DATABRICKS_RUNTIME_VERSION"))
     return text.startswith("/dbfs/") or (on_databricks and text.startswith("/Volumes/"))
 
 
 class SpooledSink:
-    """A log on the local disk that is copied to where it belongs."""
+    """A log on the local disk that is copied to its place."""
 
     def __init__(self, path: Path, begin: bytes) -> None:
-        """A log that begins with these bytes.
+        """Start the log with these bytes.
 
         Raises:
-            OSError: if the local disk does not take it.
+            OSError: if the local disk does not accept it.
         """
         self._path = path
         self._local = Path(tempfile.mkdtemp(prefix="stallscope-")) / path.name
@@ -71,7 +71,7 @@ class SpooledSink:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is large enough to go on in another file."""
+        """Return whether the log should continue in another file."""
         return self._written >= COPIED_PART_BYTES
 
     def write(self, data: bytes) -> None:
@@ -80,10 +80,10 @@ class SpooledSink:
             data = data[os.write(self._descriptor, data) :]
 
     def publish(self) -> None:
-        """Copy all of it to its place, if anything is new.
+        """Copy the whole log to its place, if anything is new.
 
         Raises:
-            OSError: if the place does not take it.
+            OSError: if the place does not accept it.
         """
         written = self._written
         if written > self._copied:
@@ -91,10 +91,10 @@ class SpooledSink:
             self._copied = written
 
     def close(self) -> None:
-        """Copy all of it for the last time; the local file goes.
+        """Copy the whole log for the last time and delete the local file.
 
         Raises:
-            OSError: if the place does not take it: then the local file stays.
+            OSError: if the place does not accept it; the local file stays.
         """
         os.close(self._descriptor)
         try:
@@ -104,8 +104,8 @@ class SpooledSink:
         shutil.rmtree(str(self._local.parent), ignore_errors=True)
 
 
-class Copies:
-    """When a spooled log is copied: all ranks end their epochs together, and each waits for its turn."""
+class CopySchedule:
+    """When to copy a spooled log: all ranks end their epochs together, so each waits for its turn."""
 
     def __init__(self, rank: int, size: int, now: float) -> None:
         self._turn = turn_seconds(rank, size)
@@ -115,11 +115,11 @@ class Copies:
         self._due = now + self._longest + self._turn
 
     def epoch_ended(self, now: float) -> None:
-        """What was recorded is to be there soon."""
+        """Schedule a copy soon."""
         self._due = min(self._due, max(now + self._turn, self._earliest))
 
     def is_due(self, now: float) -> bool:
-        """Whether the log is to be copied now; says so once."""
+        """Return whether to copy the log now; true once per copy."""
         if now < self._due:
             return False
         self._earliest, self._due = now + self._shortest, now + self._longest

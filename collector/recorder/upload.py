@@ -1,8 +1,8 @@
-"""Logs on their way to an MLflow run, by a process of their own.
+"""Upload logs to an MLflow run, from a separate process.
 
 The recorder imports the standard library only and waits for no server. So it starts another process,
-``stallscope.collector.mlflow.process``, and tells it over a pipe which logs there are. That one goes
-on when training is killed; where training ends by itself, the end of the process waits a while for it.
+``stallscope.collector.mlflow.process``, and sends it the logs' paths over a pipe. That process continues
+when training is killed; when training ends normally, it gets some time to finish.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Dict, List, Optional
 
 logger = logging.getLogger("stallscope")
 
-#: What the other process is told: a log is written from now on; it is complete; training is over.
+#: Messages to the process: a log is being written; a log is complete; training is over.
 WATCH = "watch"
 ENDED = "ended"
 OVER = "over"
 
-# What a container takes with it when the process ends is not to be lost for want of a moment.
-_PATIENCE_SECONDS = 30.0
-# Between the last word of the other process and its end.
-_REAP_SECONDS = 1.0
+# A container that ends with the process would lose what was not sent: wait a moment.
+_LAST_UPLOAD_SECONDS = 30.0
+# Time between the process's last message and its exit.
+_EXIT_SECONDS = 1.0
 
-# It finds what training finds, whichever way that came onto the path.
+# It gets training's import path, however that was set up.
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv.pop())
@@ -38,33 +38,33 @@ main()
 """
 
 _uploaders: Dict[str, "_Uploader"] = {}
-# By folder: the MLflow run that its logs go to, and files that came before any of them.
+# By folder: the MLflow run of its logs, and files that came before any log.
 _runs: Dict[Path, str] = {}
-_beside: Dict[Path, List[Path]] = {}
+_companion_files: Dict[Path, List[Path]] = {}
 _lock = threading.Lock()
 
 
 def mlflow_run_of(given: Optional[str]) -> Optional[str]:
-    """The MLflow run that logs go to: the one that was given, or MLFLOW_RUN_ID's."""
+    """Return the MLflow run for the logs: the given one, or MLFLOW_RUN_ID's."""
     return given or os.environ.get("MLFLOW_RUN_ID") or None
 
 
 def watch(log: Path, run_id: str) -> None:
-    """From now on, upload what is written to a log, and what lies beside it. Never raises."""
-    _tell_of(log, run_id)
+    """Upload a log while it grows, and its companion files. Never raises."""
+    _send_watch(log, run_id)
     _runs[log.parent] = run_id
-    for file in _beside.pop(log.parent, []):
-        lies_beside_logs(file)
+    for file in _companion_files.pop(log.parent, []):
+        upload_companion_file(file)
 
 
-def _tell_of(file: Path, run_id: str) -> None:
+def _send_watch(file: Path, run_id: str) -> None:
     try:
         with _lock:
             uploader = _uploaders.get(run_id)
-            # A forked process has its parent's, which must not hear of it.
+            # A forked process inherits its parent's uploader and must not write to it.
             if uploader is None or uploader.pid != os.getpid():
                 uploader = _uploaders[run_id] = _Uploader(run_id)
-            uploader.tell(WATCH, file)
+            uploader.send(WATCH, file)
     except Exception as error:
         logger.warning(
             "stallscope: logs are not uploaded to MLflow's run %s: %s; training goes on",
@@ -73,21 +73,21 @@ def _tell_of(file: Path, run_id: str) -> None:
         )
 
 
-def ended(log: Path, run_id: str) -> None:
-    """A log is complete. Never raises, and does not wait."""
+def finish(log: Path, run_id: str) -> None:
+    """Note that a log is complete. Never raises and does not wait."""
     uploader = _uploaders.get(run_id)
     if uploader is not None and uploader.pid == os.getpid():
-        uploader.tell(ENDED, log)
+        uploader.send(ENDED, log)
 
 
-def lies_beside_logs(file: Path) -> None:
-    """A file that does not grow goes where the logs of its folder go, now or when there are any."""
+def upload_companion_file(file: Path) -> None:
+    """Upload a file that does not grow with the logs of its folder, now or once there are any."""
     run_id = _runs.get(file.parent)
     if run_id is None:
-        _beside.setdefault(file.parent, []).append(file)
+        _companion_files.setdefault(file.parent, []).append(file)
     else:
-        _tell_of(file, run_id)
-        ended(file, run_id)
+        _send_watch(file, run_id)
+        finish(file, run_id)
 
 
 class _Uploader:
@@ -102,7 +102,7 @@ class _Uploader:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # What ends the ranks, or a key in the terminal, is not for it.
+            # Signals to the ranks and keys in the terminal must not end it.
             start_new_session=True,
         )
         self._run_id = run_id
@@ -110,24 +110,24 @@ class _Uploader:
             target=self._listen, name="stallscope-upload", daemon=True
         )
         self._listener.start()
-        # Before any session of its logs is registered: those are to be closed first.
+        # Registered before the sessions of its logs: those close first.
         atexit.register(self._finish)
 
-    def tell(self, word: str, log: Optional[Path] = None) -> None:
+    def send(self, message: str, log: Optional[Path] = None) -> None:
         try:
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps([word, str(log)]).encode() + b"\n")
+            self._process.stdin.write(json.dumps([message, str(log)]).encode() + b"\n")
         except (OSError, ValueError):
-            # It has ended, and has said why.
+            # It has ended and reported why.
             pass
 
     def _listen(self) -> None:
-        """Pass on what it says; that ends when it ends, or when waiting for it is of no use."""
+        """Log its messages until it ends, or until waiting for it is useless."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             logger.warning("stallscope: %s", line.decode(errors="replace").rstrip())
         try:
-            status = self._process.wait(_REAP_SECONDS)
+            status = self._process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             return
         if status:
@@ -138,9 +138,9 @@ class _Uploader:
             )
 
     def _finish(self) -> None:
-        """Training is over: wait for the last upload, but not for ever."""
+        """Wait for the last upload after training, for a limited time."""
         if os.getpid() != self.pid:
             return
-        # In so many words: a forked worker may keep the pipe open.
-        self.tell(OVER)
-        self._listener.join(timeout=_PATIENCE_SECONDS)
+        # Sent explicitly: a forked worker may keep the pipe open.
+        self.send(OVER)
+        self._listener.join(timeout=_LAST_UPLOAD_SECONDS)

@@ -1,4 +1,4 @@
-"""Which Keras a program trains with: 2 and 3 have nothing of their insides in common."""
+"""Find out whether a program trains with Keras 2 or 3: their internals have nothing in common."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from importlib import metadata
 
 
 def is_keras_2() -> bool:
-    """Whether it is Keras 2: what is imported says so, otherwise what ``import keras`` would find.
+    """Return whether it is Keras 2, as imported, or otherwise as ``import keras`` would find it.
 
-    ``tf_keras`` is Keras 2 beside a Keras 3, and so is ``tf.keras`` with ``TF_USE_LEGACY_KERAS``.
+    ``tf_keras`` is Keras 2 installed with Keras 3, and so is ``tf.keras`` with
+    ``TF_USE_LEGACY_KERAS``.
     """
     if "tf_keras" in sys.modules or os.environ.get("TF_USE_LEGACY_KERAS", "0") in (
         "1",
@@ -23,6 +24,6 @@ def is_keras_2() -> bool:
         try:
             version = metadata.version("keras")
         except metadata.PackageNotFoundError:
-            # TensorFlow before 2.4 has a Keras of its own.
+            # TensorFlow before 2.4 has its own Keras.
             return True
     return str(version).startswith("2.")

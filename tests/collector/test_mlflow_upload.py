@@ -251,7 +251,7 @@ def test_a_process_that_cannot_be_started_is_one_warning(
 
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     upload.watch(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
-    upload.ended(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
+    upload.finish(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
     [record] = caplog.records
     assert "logs are not uploaded to MLflow's run" in record.message
     assert "training goes on" in record.message
@@ -270,11 +270,11 @@ def test_the_run_is_the_one_that_is_named_otherwise_the_environments(
 
 
 def test_a_run_that_is_none_is_refused_at_once() -> None:
-    from stallscope.collector.recorder.options import checked
+    from stallscope.collector.recorder.options import Options
 
     rest = {"run_name": None, "synthetic": False, "batch_size": None, "sink": "file"}
     with pytest.raises(TypeError, match="mlflow_run_id is the id of an MLflow run, not 7"):
-        checked("logs", mlflow_run_id=7, flush_seconds=1.0, stages=True, **rest)  # type: ignore[arg-type]
+        Options("logs", mlflow_run_id=7, flush_seconds=1.0, stages=True, **rest)  # type: ignore[arg-type]
 
 
 def test_ten_hours_of_training_are_fifty_requests(

@@ -16,10 +16,10 @@ import pytest
 from stallscope.analysis import analyse
 from stallscope.analysis.ledger.sampled import Sampling as Sampled
 from stallscope.analysis.ledger.sampled import sampling_of
-from stallscope.collector.recorder import session as session_module
+from stallscope.collector.recorder import process_runs
 from stallscope.collector.recorder.format import IntervalRow, StepRow
 from stallscope.collector.recorder.identity import World
-from stallscope.collector.recorder.options import checked
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.sampling import BLOCK, Sampler, Sampling, is_kept
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.sinks import FileSink
@@ -43,7 +43,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
     """A rank that trains four epochs of 1,000 steps; every 50th batch comes 40 ms late."""
-    session_module._past.clear()  # every rank is a process of its own
+    process_runs._last_sessions.clear()  # every rank is a process of its own
     session = Session(folder, World(rank, size, None), {"model": "m"}, 0, 3600.0, **options)
     for row in rows():
         if isinstance(row, StepRow):
@@ -264,7 +264,8 @@ def test_a_further_file_that_cannot_be_made_ends_the_recording_and_not_the_train
         (tmp_path / first.name.replace(".0.steps", f".{part}.steps")).mkdir()
     tmp_path.chmod(0o555)
     monkey = rows()[:2]
-    session._new_file = _full  # type: ignore[method-assign]
+    assert session._files is not None
+    session._files._new_file = _full  # type: ignore[method-assign]
     for row in monkey:
         session.step(row)
         session.flush()
@@ -290,12 +291,12 @@ def test_options_say_what_cannot_be_meant() -> None:
         "flush_seconds": 1,
         "stages": True,
     }
-    assert checked("logs", **given).sampling is None
-    options = checked("logs", sample_after=10, sample_one_in=3, max_file_mb=0.5, **given)
+    assert Options("logs", **given).sampling is None
+    options = Options("logs", sample_after=10, sample_one_in=3, max_file_mb=0.5, **given)
     assert (options.sampling, options.max_file_bytes) == (Sampling(10, 3), 500_000)
     for wrong in ({"sample_after": -1}, {"sample_one_in": 0}, {"max_file_mb": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            checked("logs", **wrong, **given)
+            Options("logs", **wrong, **given)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import stallscope
+from stallscope.collector.recorder import process_runs
 from stallscope.collector.recorder import session as session_module
 from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
@@ -125,7 +126,7 @@ def test_a_log_says_at_its_end_what_recording_has_cost(
 ) -> None:
     session = open_session()
     for nanoseconds in (90_000, 10_000, 11_000):
-        session.cost.turn(nanoseconds)
+        session.cost.count_iteration(nanoseconds)
         session.step(step(session.next_step))
     session.flush()
     session.close()
@@ -145,9 +146,9 @@ def test_a_log_says_at_its_end_what_recording_has_cost(
 def test_the_median_of_what_a_turn_costs_is_that_of_the_last_turns() -> None:
     cost = Cost()
     for _ in range(600):
-        cost.turn(50_000)
+        cost.count_iteration(50_000)
     for _ in range(512):
-        cost.turn(7_000)
+        cost.count_iteration(7_000)
     assert cost.fact()["host_us_median"] == 7.0
     assert Cost().fact()["host_us_median"] is None
 
@@ -159,8 +160,8 @@ def test_what_is_done_between_turns_is_in_the_mean_and_not_in_the_median(
     monkeypatch.setattr("stallscope.collector.recorder.cost.monotonic_ns", lambda: next(now))
     cost = Cost()
     for _ in range(4):
-        cost.turn(5_000)
-    with cost.besides():
+        cost.count_iteration(5_000)
+    with cost.outside_iterations():
         pass
     assert (cost.fact()["host_us_mean"], cost.fact()["host_us_median"]) == (15.0, 5.0)
 
@@ -327,7 +328,7 @@ def test_a_file_system_that_hangs_does_not_hold_the_end_of_training(
     release.set()
     assert took < 5
     [message] = warnings_in(caplog)
-    assert "takes no more lines" in message
+    assert "accepts no more lines" in message
 
 
 def test_closing_twice_writes_one_end(open_session: Opener) -> None:
@@ -442,7 +443,7 @@ def test_a_given_run_id_is_the_runs_and_a_later_process_its_next_generation(
     first = open_session()
     first.close()
     # What a later process does not know of.
-    monkeypatch.setattr(session_module, "_past", {})
+    monkeypatch.setattr(process_runs, "_last_sessions", {})
     later = open_session()
     later.close()
     assert identity_of(first) == ("mine", 0, 0)

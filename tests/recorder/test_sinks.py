@@ -11,9 +11,9 @@ import pytest
 
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
-from stallscope.collector.recorder.options import checked
+from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.sinks import checked_sink
+from stallscope.collector.recorder.sinks import check_sink
 from stallscope.parsers import read
 
 ALONE = World(0, 1, 0)
@@ -110,10 +110,10 @@ def test_a_log_that_is_removed_is_one_warning(
 
 
 def test_mistakes_are_said_at_construction() -> None:
-    with pytest.raises(ValueError, match="sink='disk': say one of 'file', 'logging', 'both'"):
-        checked_sink("disk")
+    with pytest.raises(ValueError, match="sink='disk': use one of 'file', 'logging', 'both'"):
+        check_sink("disk")
     with pytest.raises(TypeError, match="log_dir is the folder for the logs, not None"):
-        checked(None, **arguments())
+        Options(None, **arguments())
     with pytest.raises(TypeError, match="log_dir is the folder for the logs, not ''"):
-        checked("", **arguments())
-    assert checked(None, **arguments(sink="logging")).sink == "logging"
+        Options("", **arguments())
+    assert Options(None, **arguments(sink="logging")).sink == "logging"

@@ -19,7 +19,7 @@ from stallscope.collector.recorder import spool
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.spool import is_to_be_spooled
+from stallscope.collector.recorder.spool import needs_spooling
 from stallscope.parsers import read
 
 NEVER = 3600.0
@@ -182,7 +182,7 @@ def test_a_place_that_takes_no_further_file_gets_the_rest_in_the_one_it_has(
     def refused(*_: object) -> NoReturn:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
-    monkeypatch.setattr(session, "_new_file", refused)
+    monkeypatch.setattr(session._files, "_new_file", refused)
     session.interval("epoch", 0, 10, 20)
     wait_until(lambda: "Disk quota exceeded" in caplog.text)
     begin = time.monotonic_ns()
@@ -257,4 +257,4 @@ def test_mounts_that_are_known_are_not_tried(
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    assert is_to_be_spooled(Path(folder)) is spools
+    assert needs_spooling(Path(folder)) is spools

@@ -10,16 +10,16 @@ import pytest
 from stallscope.collector.recorder.clock import JUMP_NS
 from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.tf_keras import calls
-from stallscope.collector.recorder.tf_keras.calls import MOST_WAITING, EndedCalls
-from stallscope.collector.recorder.tf_keras.steps import (
+from stallscope.collector.recorder.keras_common import calls
+from stallscope.collector.recorder.keras_common.calls import MOST_WAITING, FinishedCalls
+from stallscope.collector.recorder.keras_common.steps import (
     LOST,
     Call,
     GraphStep,
     StepAssembler,
     graph_step,
 )
-from stallscope.collector.recorder.tf_keras.stream import StepStream
+from stallscope.collector.recorder.keras_common.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -58,52 +58,52 @@ def times(row: StepRow) -> list[float | None]:
 
 
 def test_stamps_of_the_graph_are_put_on_the_hosts_clock() -> None:
-    [row] = assembler(next_step=3).stamped_rows(call(0, 10), [stamps(1, 4, 9)])
+    [row] = assembler(next_step=3).graph_rows(call(0, 10), [stamps(1, 4, 9)])
     assert times(row) == [0, 1, 4, 9, 10]
     assert (row.step, row.micro, row.samples, row.clock) == (3, 1, 8, CLOCK)
 
 
 def test_a_stamp_that_was_not_written_is_none() -> None:
-    [row] = assembler().stamped_rows(call(0, 10), [stamps(1, None, None)])
+    [row] = assembler().graph_rows(call(0, 10), [stamps(1, None, None)])
     assert times(row) == [0, 1, None, None, 10]
 
 
 @pytest.mark.parametrize("late", [10.2, 500, -0.2])
 def test_a_stamp_outside_of_its_step_is_none(late: float) -> None:
-    [row] = assembler().stamped_rows(call(0, 10), [stamps(1, late, 9)])
+    [row] = assembler().graph_rows(call(0, 10), [stamps(1, late, 9)])
     assert times(row) == [0, 1, None, 9, 10]
 
 
 def test_ready_that_comes_later_than_reduced_is_no_later_than_that() -> None:
-    [row] = assembler().stamped_rows(call(0, 10), [stamps(1, 9, 6)])
+    [row] = assembler().graph_rows(call(0, 10), [stamps(1, 9, 6)])
     assert times(row) == [0, 1, 6, 6, 10]
 
 
 def test_gradients_that_were_reduced_before_the_data_was_there_are_not_stamped() -> None:
-    [row] = assembler().stamped_rows(call(0, 10), [stamps(5, 7, 3)])
+    [row] = assembler().graph_rows(call(0, 10), [stamps(5, 7, 3)])
     assert times(row) == [0, 5, 7, None, 10]
 
 
 def test_a_stamp_that_is_outside_by_its_resolution_is_at_the_edge() -> None:
-    [row] = assembler().stamped_rows(call(0, 10), [stamps(-0.05, 4, 10.05)])
+    [row] = assembler().graph_rows(call(0, 10), [stamps(-0.05, 4, 10.05)])
     assert times(row) == [0, 0, 4, 10, 10]
 
 
 def test_a_wall_clock_that_jumps_in_a_step_makes_its_stages_none() -> None:
     jumped = call(0, 10, jump=JUMP_NS + 1)
-    [row] = assembler().stamped_rows(jumped, [stamps(1, 4, 9)])
+    [row] = assembler().graph_rows(jumped, [stamps(1, 4, 9)])
     assert times(row) == [0, None, None, None, 10]
     assert row.samples == 8
 
 
 def test_one_process_has_reduced_what_is_ready() -> None:
-    [row] = assembler(reduces=False).stamped_rows(call(0, 10), [stamps(1, 4, 9)])
+    [row] = assembler(reduces=False).graph_rows(call(0, 10), [stamps(1, 4, 9)])
     assert times(row) == [0, 1, 4, 4, 10]
 
 
 def test_steps_inside_a_call_follow_one_another() -> None:
     inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
-    rows = assembler().stamped_rows(call(0, 10, steps=3), inside)
+    rows = assembler().graph_rows(call(0, 10, steps=3), inside)
     assert [row.step for row in rows] == [0, 1, 2]
     assert [times(row) for row in rows] == [
         [0, 1, 2, 3, 4],
@@ -115,7 +115,7 @@ def test_steps_inside_a_call_follow_one_another() -> None:
 def test_a_clock_that_jumps_inside_a_call_of_several_leaves_one_row_and_the_right_numbers() -> None:
     joined = assembler()
     inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8)]
-    [row] = joined.stamped_rows(call(0, 10, steps=2, jump=JUMP_NS + 1), inside)
+    [row] = joined.graph_rows(call(0, 10, steps=2, jump=JUMP_NS + 1), inside)
     assert times(row) == [0, None, None, None, 10]
     assert (row.step, row.micro) == (1, 2)
     assert joined.next_step == 2
@@ -124,20 +124,20 @@ def test_a_clock_that_jumps_inside_a_call_of_several_leaves_one_row_and_the_righ
 def test_steps_that_were_done_before_the_data_ended_are_rows() -> None:
     aborted = call(0, None, steps=4)
     inside = [stamps(1, 2, 3, 4), stamps(5, 6, 7, 8), stamps(9, None, None, None)]
-    rows = assembler().stamped_rows(aborted, inside)
+    rows = assembler().graph_rows(aborted, inside)
     assert [times(row) for row in rows] == [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8]]
 
 
 def test_steps_that_were_overwritten_unread_keep_their_numbers() -> None:
     inside = [LOST, LOST, stamps(5, 6, 7, 8), stamps(8.5, 9, 9.5, 9.8)]
-    rows = assembler().stamped_rows(call(0, 10, steps=4), inside)
+    rows = assembler().graph_rows(call(0, 10, steps=4), inside)
     assert [row.step for row in rows] == [2, 3]
 
 
 def test_passes_without_a_reduction_are_summed_into_the_step() -> None:
     summing = assembler(passes_per_step=2)
-    assert summing.stamped_rows(call(0, 5), [stamps(1, None, None)]) == []
-    [row] = summing.stamped_rows(call(10, 20), [stamps(12, 15, 18)])
+    assert summing.graph_rows(call(0, 5), [stamps(1, None, None)]) == []
+    [row] = summing.graph_rows(call(10, 20), [stamps(12, 15, 18)])
     # Both inputs, 1 and 2 ms, are the step's.
     assert times(row) == [0, 3, 15, 18, 20]
     assert (row.step, row.micro, row.samples) == (0, 2, 16)
@@ -145,17 +145,17 @@ def test_passes_without_a_reduction_are_summed_into_the_step() -> None:
 
 def test_a_pass_with_no_input_time_leaves_the_step_without() -> None:
     summing = assembler(passes_per_step=2)
-    summing.stamped_rows(call(0, 5), [stamps(None, None, None, samples=None)])
-    [row] = summing.stamped_rows(call(10, 20), [stamps(12, 15, 18)])
+    summing.graph_rows(call(0, 5), [stamps(None, None, None, samples=None)])
+    [row] = summing.graph_rows(call(10, 20), [stamps(12, 15, 18)])
     assert times(row) == [0, None, 15, 18, 20]
     assert row.samples is None
 
 
 def test_passes_that_were_done_before_count_for_the_first_step() -> None:
-    summing = assembler(passes_per_step=3, turns_done=2)
-    [first] = summing.stamped_rows(call(0, 5), [stamps(1, 2, 3)])
+    summing = assembler(passes_per_step=3, iterations_done=2)
+    [first] = summing.graph_rows(call(0, 5), [stamps(1, 2, 3)])
     assert first.micro == 1
-    assert summing.stamped_rows(call(10, 15), [stamps(11, None, None)]) == []
+    assert summing.graph_rows(call(10, 15), [stamps(11, None, None)]) == []
 
 
 def test_without_stamps_a_call_is_one_row_that_says_how_many_steps_it_ran() -> None:
@@ -172,7 +172,7 @@ class FakeRing:
         self.left = 0
         self.handed_out = False
 
-    def look(self) -> int:
+    def count_waiting(self) -> int:
         return len(self.steps)
 
     def take(self, count: int | None = None) -> list[GraphStep]:
@@ -189,7 +189,7 @@ class Stream:
         self.ring = FakeRing()
         self.rows: list[StepRow] = []
         self.assembler = assembler(**options)
-        self.calls = EndedCalls(Cost())
+        self.calls = FinishedCalls(Cost())
         self.stream = StepStream(
             self.calls,
             self.ring,  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ class Stream:
         entered = int(begin * MS)
         self.calls.change(0, max(1, in_graph))
         self.calls.waiting.append((entered, entered, int((begin + 10) * MS), None, None))
-        self.stream.look()
+        self.stream.check()
 
     def settle(self, before: int, now: int, passes: int = 1) -> list[int]:
         renumbered: list[int] = []
@@ -299,7 +299,7 @@ def test_a_train_function_of_another_kind_is_noticed_at_its_first_call(ran: int)
     a = Stream()
     a.run(0, in_graph=ran)
     assert a.stream.trouble == f"the first call of the train function ran train_step {ran} times"
-    assert not a.stream.stamped
+    assert not a.stream.has_timestamps
     assert a.settle(0, ran) == []
     a.stream.drain()
     [row] = a.rows
@@ -347,7 +347,7 @@ def test_the_flushing_thread_may_have_the_first_call_before_it_is_looked_at() ->
     a.ring.steps.append(stamps(1, 4, 9))
     a.calls.waiting.append((0, 0, 10 * MS, None, None))
     a.stream.drain()
-    a.stream.look()
+    a.stream.check()
     a.run(10)
     a.stream.drain()
     assert a.stream.trouble is None
@@ -374,7 +374,7 @@ def test_stamps_that_a_graph_hands_out_are_of_the_call_that_gave_them() -> None:
         seen = None if begin == 10 else Tensor(data, 8, ready, reduced, 0)
         a.calls.waiting.append((begin * MS, begin * MS, (begin + 10) * MS, None, seen))
     a.ring.steps.append(stamps(12, 15, 19))
-    a.stream.look()
+    a.stream.check()
     a.stream.drain(between_calls=True)
     assert a.stream.trouble is None
     found = [[round(at) for at in times(row) if at is not None] for row in a.rows]
@@ -390,29 +390,29 @@ def test_what_was_left_by_an_earlier_step_is_no_stamp() -> None:
 
 def test_what_recording_takes_is_counted_once_for_every_call() -> None:
     cost = Cost()
-    ended = EndedCalls(cost)
+    ended = FinishedCalls(cost)
     # 2 microseconds before the first call and 3 after it, 1 before the second and 4 after.
     ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
-    ended.over = 34_000
+    ended.recorded_at = 34_000
     for call in ended.take():
         ended.count(call.own_ns)
     ended.close()
     ended.close()
-    assert (cost.turns, cost.host_ns) == (2, 10_000)
+    assert (cost.iterations, cost.host_ns) == (2, 10_000)
 
 
 def test_calls_that_nobody_took_are_no_work_of_the_recorder() -> None:
     cost = Cost()
-    ended = EndedCalls(cost)
+    ended = FinishedCalls(cost)
     ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
-    ended.over = 34_000
+    ended.recorded_at = 34_000
     [_] = ended.take(1)
     ended.close()
-    assert (cost.turns, cost.host_ns) == (0, 0)
+    assert (cost.iterations, cost.host_ns) == (0, 0)
 
 
 def test_calls_are_of_the_epoch_that_ran_when_they_began(wall: list[int]) -> None:
-    ended = EndedCalls(Cost())
+    ended = FinishedCalls(Cost())
     for begin, epoch, steps in ((10, 3, 1), (20, 4, 2)):
         wall[0] = begin
         ended.change(epoch, steps)

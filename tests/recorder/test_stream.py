@@ -6,10 +6,10 @@ import pytest
 
 from stallscope.collector.recorder.cost import Cost
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.tf_keras import calls
-from stallscope.collector.recorder.tf_keras.calls import EndedCalls
-from stallscope.collector.recorder.tf_keras.steps import GraphStep, StepAssembler
-from stallscope.collector.recorder.tf_keras.stream import StepStream
+from stallscope.collector.recorder.keras_common import calls
+from stallscope.collector.recorder.keras_common.calls import FinishedCalls
+from stallscope.collector.recorder.keras_common.steps import GraphStep, StepAssembler
+from stallscope.collector.recorder.keras_common.stream import StepStream
 
 MS = 1_000_000
 
@@ -30,7 +30,7 @@ class Ring:
         self.handed_out = False
         self.meanwhile = lambda: None
 
-    def look(self) -> int:
+    def count_waiting(self) -> int:
         self.left = self.begun - self.read
         return self.left
 
@@ -50,7 +50,7 @@ class Training:
 
     def __init__(self) -> None:
         self.ring = Ring()
-        self.calls = EndedCalls(Cost())
+        self.calls = FinishedCalls(Cost())
         self.rows: list[StepRow] = []
         self.stream = StepStream(
             self.calls,
@@ -64,7 +64,7 @@ class Training:
         self.ring.begun = max(self.ring.begun, number + 1)
         begin = number * 10 * MS
         self.calls.waiting.append((begin, begin, begin + 9 * MS, None, None))
-        self.stream.look()
+        self.stream.check()
 
 
 def test_calls_that_end_while_the_ring_is_read_cost_no_stamps() -> None:

@@ -1157,10 +1157,10 @@ def synthetic(case: Case) -> Any:
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """Something inside the recorder raises in the middle; training and the model must not care."""
-    from stallscope.collector.recorder.tf_keras import steps
+    from stallscope.collector.recorder.keras_common import steps
 
     model = classifier()
-    original = steps.StepAssembler.stamped_rows
+    original = steps.StepAssembler.graph_rows
 
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("broken on purpose")
@@ -1168,7 +1168,7 @@ def recorder_breaks(case: Case) -> Any:
     class Breaks(tf.keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if batch == 6:
-                steps.StepAssembler.stamped_rows = broken
+                steps.StepAssembler.graph_rows = broken
 
     batches = Batches()
     reduction = reduction_of(model)
@@ -1176,7 +1176,7 @@ def recorder_breaks(case: Case) -> Any:
         callbacks = [case.logger(flush_seconds=0.05), Breaks(), batches, Sleeps()]
         case.fit(model, case.data(), epochs=2, callbacks=callbacks)
     finally:
-        steps.StepAssembler.stamped_rows = original
+        steps.StepAssembler.graph_rows = original
     return seen(model, batches=batches.count, reduction_is_back=reduction_of(model) is reduction)
 
 

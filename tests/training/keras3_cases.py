@@ -302,16 +302,16 @@ def recorder_breaks(case: Case) -> Any:
 
     data, built = case.arrays(), model()
     silent = fit(model(), data)["weights"]
-    original = recording.Recording._announce
+    original = recording.Recording._record_facts
 
     def broken(self: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    recording.Recording._announce = broken
+    recording.Recording._record_facts = broken
     try:
         return {**fit(built, data, [case.logger()]), "silent": silent}
     finally:
-        recording.Recording._announce = original
+        recording.Recording._record_facts = original
 
 
 @case()

@@ -288,17 +288,20 @@ def wrong_trainer(case: Case) -> Any:
 
 @alone
 def recorder_breaks(case: Case) -> Any:
-    from stallscope.collector.recorder.mxnet import probes
+    from stallscope.collector.recorder.mxnet import gradient_probe
 
     def broken(*_: Any) -> tuple[()] | None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = Training().run(case.loader())["weights"], probes.GradientProbe.ask_ready
-    probes.GradientProbe.ask_ready = broken  # type: ignore[assignment]
+    silent, original = (
+        Training().run(case.loader())["weights"],
+        gradient_probe.GradientProbe.ask_ready,
+    )
+    gradient_probe.GradientProbe.ask_ready = broken  # type: ignore[assignment]
     try:
         return {**recorded(case, Training(), case.loader()), "silent": silent}
     finally:
-        probes.GradientProbe.ask_ready = original  # type: ignore[method-assign]
+        gradient_probe.GradientProbe.ask_ready = original  # type: ignore[method-assign]
 
 
 @alone

@@ -21,9 +21,9 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from stallscope.collector.recorder.tf_keras import own_loop
+from stallscope.collector.recorder.tf_keras import custom_loop
 from stallscope.collector.recorder.tf_keras.marks import Marks
-from stallscope.collector.recorder.tf_keras.ring import CAPACITY
+from stallscope.collector.recorder.tf_keras.timestamp_ring import CAPACITY
 from stallscope.keras import StepLogger
 
 RANKED = "HOROVOD_RANK" in os.environ
@@ -253,7 +253,7 @@ def compiled_by_xla(out: Path) -> Any:
 @case
 def clock_set(out: Path) -> Any:
     """For the second of four epochs the wall clock is an hour ahead."""
-    training, read = Training(), own_loop.read_clocks
+    training, read = Training(), custom_loop.read_clocks
 
     def ahead() -> Any:
         now, clock = read()
@@ -263,27 +263,27 @@ def clock_set(out: Path) -> Any:
         with training.logger(out) as log:
             step = tf.function(stepping(training, log))
             for epoch in range(4):
-                own_loop.read_clocks = ahead if epoch == 1 else read
+                custom_loop.read_clocks = ahead if epoch == 1 else read
                 with log.epoch():
                     for batch in training.batches():
                         with log.step():
                             log.mark("data", batch)
                             step(batch)
     finally:
-        own_loop.read_clocks = read
+        custom_loop.read_clocks = read
     return None
 
 
 @case
 def slow_marks(out: Path) -> Any:
     """Marks that take time, which is the recorder's."""
-    training, quick = Training(), Marks.data_again
+    training, quick = Training(), Marks.mark_data_again
 
     def slow(marks: Marks, first: Any, now: int) -> None:
         time.sleep(MARK_SECONDS)
         quick(marks, first, now)
 
-    Marks.data_again = slow  # type: ignore[method-assign]
+    Marks.mark_data_again = slow  # type: ignore[method-assign]
     try:
         with training.logger(out) as log:
             for batch in training.batches():
@@ -291,7 +291,7 @@ def slow_marks(out: Path) -> Any:
                     log.mark("data", batch)
                     log.mark("data", batch)
     finally:
-        Marks.data_again = quick  # type: ignore[method-assign]
+        Marks.mark_data_again = quick  # type: ignore[method-assign]
     return MARK_SECONDS
 
 

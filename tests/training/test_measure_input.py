@@ -79,9 +79,9 @@ def test_what_cannot_be_taken_apart_says_so(keras: Measured) -> None:
         ["read", "Filter(of_keras.lambda)"],
         ["batch", "Batch(4)"],
     ]
-    assert "Filter holds what lies before it" in keras.cases["filtered"]["no_stages"]
-    assert "does not tell what it is made of" in keras.cases["generator"]["no_stages"]
-    assert "does not tell what it is made of" in keras.cases["sequence"]["no_stages"]
+    assert "Filter contains the operations before it" in keras.cases["filtered"]["no_stages"]
+    assert "does not show what it is made of" in keras.cases["generator"]["no_stages"]
+    assert "does not show what it is made of" in keras.cases["sequence"]["no_stages"]
     assert keras.cases["from_generator"]["stages"][0][:2] == ["read", "from_generator"]
 
 
@@ -120,11 +120,11 @@ def test_data_that_raises_is_one_sentence(keras: Measured, torch: Measured) -> N
 
 def test_arguments_that_cannot_be_meant_are_refused(keras: Measured, torch: Measured) -> None:
     arrays, few, word, folder = keras.cases["refused"]
-    assert "arrays lie in memory" in arrays
+    assert "arrays are in memory" in arrays
     assert few == "steps is a number of batches from 2 on, not 1"
     assert word == "steps is a number of batches, not 'many'"
     assert folder == "log_dir is the folder of the run's logs, not 3"
-    assert torch.cases["refused"] == ["data gives batches when it is looped over; int does not"]
+    assert torch.cases["refused"] == ["data must be an iterable of batches; int is not iterable"]
 
 
 def test_measurements_belong_to_the_run_of_the_process(keras: Measured) -> None:
@@ -179,9 +179,9 @@ def test_petastorms_queue_tells_which_side_of_it_is_slow(torch: Measured) -> Non
     assert "Petastorm's pool (ThreadPool of 1): " in slow
     assert " row groups of at most 10 waited on average" in slow
     assert "the pool, which reads and decodes, takes most" in slow
-    assert "what comes after it takes most" in fast
+    assert "the work after it takes most" in fast
     assert "training needs another one" in fast
-    assert "it does not tell what waits in its queue" in none
+    assert "the length of its queue is unknown" in none
     assert torch.cases["no_queue"]["batches"] == 160
 
 

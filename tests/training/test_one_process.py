@@ -60,7 +60,7 @@ def test_xla_inside_a_train_step_leaves_the_stamps_in_front_of_it(recorded_alone
 def test_gradients_that_pass_by_the_optimizer_are_said_to(recorded_alone: Recorded) -> None:
     fit = fit_of(recorded_alone, "one_process_own_loop")
     check_steps(fit, 0, 12, stamps=("data",))
-    assert "takes its gradients from elsewhere" in fit.facts["stamps"]["reason"]
+    assert "does not take its gradients from the optimizer" in fit.facts["stamps"]["reason"]
 
 
 def test_a_batch_without_a_number_of_samples_has_none(recorded_alone: Recorded) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.pytorch.steps import Reduction, StepAssembler, Turn
+from stallscope.collector.recorder.loop_steps import Iteration, Reduction, StepAssembler
 
 
 def turn_at(
     begin: int, *reductions: tuple[int | None, int | None], samples: int | None = 8
-) -> Turn:
+) -> Iteration:
     """A turn of 100 ns whose batch is there after 10; reductions count from its begin."""
-    turn = Turn(2, begin, 7)
+    turn = Iteration(2, begin, 7)
     turn.data, turn.samples = begin + 10, samples
     for number, (ready, reduced) in enumerate(reductions):
         stamps = [None if stamp is None else begin + stamp for stamp in (ready, reduced)]
@@ -20,7 +20,7 @@ def turn_at(
     return turn
 
 
-def rows_of(assembler: StepAssembler, *turns: Turn) -> list[StepRow]:
+def rows_of(assembler: StepAssembler, *turns: Iteration) -> list[StepRow]:
     return [row for turn in turns for row in assembler.rows(turn, turn.begin + 100)]
 
 

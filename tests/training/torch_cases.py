@@ -45,7 +45,7 @@ from torch.utils.data import (
 
 from stallscope.collector.recorder.pytorch import recording
 from stallscope.collector.recorder.pytorch.cuda import CudaClock
-from stallscope.collector.recorder.pytorch.facts import cuda_device, why_no_stamps
+from stallscope.collector.recorder.pytorch.facts import cuda_device, why_no_timestamps
 from stallscope.collector.recorder.pytorch.reductions import Reductions
 from stallscope.torch import StepLogger, gather_logs, synthetic_like
 
@@ -732,17 +732,17 @@ def layers_get_frozen(case: Case) -> Any:
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """Something inside the recorder raises in the fifth turn, when the first ones are on disk."""
-    from stallscope.collector.recorder.pytorch import steps
+    from stallscope.collector.recorder import loop_steps
 
-    return breaking(case, steps.Turn, "reduced", pause=0.5)
+    return breaking(case, loop_steps.Iteration, "reduced", pause=0.5)
 
 
 @ranked
 def recorder_breaks_in_its_own_thread(case: Case) -> Any:
     """The same of what is not done between the user's lines."""
-    from stallscope.collector.recorder.pytorch import steps
+    from stallscope.collector.recorder import loop_steps
 
-    return breaking(case, steps.StepAssembler, "rows", pause=0.0)
+    return breaking(case, loop_steps.StepAssembler, "rows", pause=0.0)
 
 
 def breaking(case: Case, owner: Any, name: str, pause: float) -> Any:
@@ -988,7 +988,7 @@ def devices_of_parameters(case: Case) -> Any:
     found = {}
     for name, devices in places.items():
         parameters = [SimpleNamespace(device=torch.device(device)) for device in devices]
-        found[name] = [cuda_device(parameters), why_no_stamps(Reductions(), parameters, True)]
+        found[name] = [cuda_device(parameters), why_no_timestamps(Reductions(), parameters, True)]
     return {"weights": "", "ours": [], "found": found}
 
 

@@ -1,4 +1,4 @@
-"""Gathering of logs over the collective of Keras' backend, where there is one."""
+"""Gather logs over the collectives of Keras' backend, where it has any."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def gather_logs(log_dir: Union[str, "os.PathLike[str]"]) -> List[Path]:
     """Bring the logs of all ranks into rank 0's folder, over torch.distributed; for ranks that share no
     disk.
 
-    All ranks call it, after training: it is a collective, and a rank that does not call it keeps the
-    others waiting. On other backends than torch there is nothing to gather over, which is said.
+    All ranks call it after training: it is a collective, and the others wait for a rank that does not
+    call it. Backends other than torch cannot gather, and log a warning.
 
     Args:
         log_dir: the folder that was given to ``StepLogger``.
 
     Returns:
-        On rank 0 the files that were written; none on the others.
+        The files written on rank 0; an empty list on other ranks.
     """
     if world_of_training().size == 1:
         return []

@@ -1,15 +1,15 @@
-"""``measure_input`` for Keras 3: how fast the input is when nothing trains."""
+"""``measure_input`` for Keras 3: the speed of the input without training."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Iterator, Union
+from typing import Any, Union
 
 import keras
 
-from ..measured import MeasuredInput
-from ..measuring import Loader, Stages, checked_folder, checked_steps, measure, name_of
+from ..measure_input import Loader, check_folder, check_steps, in_order, measure, without_stages
+from ..measured_input import MeasuredInput
 from .batches import samples_in
 from .facts import framework, world_of_training
 
@@ -19,25 +19,26 @@ def measure_input(
     steps: int = 200,
     log_dir: Union[str, "os.PathLike[str]", None] = None,
 ) -> MeasuredInput:
-    """Run the input alone, with no training, and keep its rate beside the run.
+    """Run the input alone, without training, and store its rate with the run.
 
         print(measure_input(dataset, log_dir="logs/run-42"))
 
-    Of a ``tf.data`` pipeline and of a ``DataLoader`` the stages are measured as well. All ranks may do
-    it at once, and should: their loaders share disks and CPU cores.
+    The stages of a ``tf.data`` pipeline or a ``DataLoader`` are measured too. Let all ranks measure at
+    once: their loaders share disks and CPU cores.
 
     Args:
-        data: what ``fit`` takes: a ``keras.utils.PyDataset``, a ``tf.data.Dataset`` of batches, a torch
-            ``DataLoader``, an iterator or a generator of batches. What is taken from the last two is
-            used up.
-        steps: batches to take, at most.
-        log_dir: the folder of the run's logs. Without it, where this process records, or will next.
+        data: any input of ``fit``: a ``keras.utils.PyDataset``, a ``tf.data.Dataset`` of batches, a
+            torch ``DataLoader``, an iterator or a generator of batches. The last two are used up.
+        steps: the most batches to take.
+        log_dir: the folder of the run's logs; by default the folder of this process's current, latest
+            or next recording.
 
     Returns:
-        What was measured; printed, it is a table. What the data raises is told in it, and as a warning.
+        The result; it prints as a table. It includes an error that the data raises, which is also
+        logged as a warning.
 
     Raises:
-        TypeError, ValueError: for arguments that cannot be meant. Nothing else is ever raised.
+        TypeError, ValueError: for invalid arguments. Nothing else is ever raised.
     """
     if is_tf_data(data):
         from ..tf_keras.loader import measure_input as tensorflows
@@ -48,7 +49,7 @@ def measure_input(
 
         return torchs(data, steps, log_dir)
     loader = _loader(data)
-    count, folder = checked_steps(steps), checked_folder(log_dir)
+    count, folder = check_steps(steps), check_folder(log_dir)
     return measure(loader, count, folder, world_of_training(), framework())
 
 
@@ -64,22 +65,10 @@ def is_data_loader(data: Any) -> bool:
 
 def _loader(data: Any) -> Loader:
     if hasattr(data, "__next__"):
-        return Loader("iterator", lambda: data, samples_in, 1, _no_stages(data))
+        return Loader("iterator", lambda: data, samples_in, 1, without_stages(data))
     if isinstance(data, keras.utils.PyDataset):
-        return Loader("PyDataset", lambda: _in_order(data), samples_in, 1, _no_stages(data))
+        return Loader("PyDataset", lambda: in_order(data), samples_in, 1, without_stages(data))
     raise TypeError(
         "data is a keras PyDataset, a tf.data.Dataset, a DataLoader, an iterator or a generator of "
-        "batches, not %s: arrays lie in memory, and no loader is there to measure"
-        % type(data).__name__
+        "batches, not %s: arrays are in memory and have no loader to measure" % type(data).__name__
     )
-
-
-def _in_order(data: Any) -> Iterator[Any]:
-    return (data[index] for index in range(len(data)))
-
-
-def _no_stages(data: Any) -> Any:
-    def stages() -> Stages:
-        return [], "%s does not tell what it is made of: no stages" % name_of(data)
-
-    return stages

@@ -1,8 +1,8 @@
-"""Keras on JAX: the step is one compiled function, which computes while the host goes on.
+"""Keras on JAX: the step is one compiled function that runs asynchronously.
 
-Only its outputs tell when it is done. A thread waits for them, so that the host runs ahead as it does
-without a recorder; what it does meanwhile costs nothing, and a step begins when the one before is done.
-With ``stages=False`` no thread waits, and a step is what the host sees of it.
+Only its outputs show when it is done. A thread waits for them, so that the host still runs ahead of the
+device. What the host does meanwhile costs nothing: a step starts when the previous step is done. With
+``stages=False`` no thread waits, and a step is what the host sees of it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from time import monotonic_ns
 from typing import Any, Deque, Optional
 
 from ..format import StepRow
-from ..tf_keras.calls import EndedCalls
-from ..tf_keras.steps import Call
+from ..iterations import IterationSummer
+from ..keras_common.calls import FinishedCalls
+from ..keras_common.steps import Call
+from .call_batches import samples_of, times_of
 from .stages import WHOLE_STEP, Emit, FetchedInPython
-from .steps import Steps, samples_of, times_of
 
-# A device that takes longer for the last steps must not hold an interval, or the end of training.
+# A device that takes longer for the last steps must not delay an interval or the end of training.
 _PATIENCE_NS = 5_000_000_000
 _PAUSE_SECONDS = 0.001
 
-# Comes after the last of the outputs.
+# Follows the last outputs in the queue.
 _NO_MORE = object()
 
 
@@ -32,15 +33,21 @@ class JaxStages(FetchedInPython):
     """Stages where JAX computes."""
 
     def __init__(
-        self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
+        self,
+        calls: FinishedCalls,
+        model: Any,
+        stages: bool,
+        single: bool,
+        steps: IterationSummer,
+        emit: Emit,
     ) -> None:
         super().__init__(calls, model, steps, emit)
         self._steps_per_call = int(model.steps_per_execution)
         self._done_before = 0
-        # Of calls that have ended and wait to become rows: when their outputs were there, which may come
-        # later. None where a call has no outputs.
+        # For calls that wait to become rows: when their outputs were ready, which may come later than
+        # the call's end. None where a call has no outputs.
         self._done: Deque[Optional[int]] = deque()
-        self._ended = self._told = 0
+        self._finished = self._reported = 0
         self._waiting: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         self._error: Optional[Exception] = None
         self._thread = threading.Thread(
@@ -48,7 +55,7 @@ class JaxStages(FetchedInPython):
         )
         self._waits = stages
         if stages:
-            self.saw = self._see
+            self.saw = self._saw
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -61,11 +68,11 @@ class JaxStages(FetchedInPython):
             return "switched off with stages=False"
         if self._steps_per_call != 1:
             return (
-                "steps_per_execution=%d: of a call of several steps, only its begin and end are seen"
+                "steps_per_execution=%d: only the start and the end of a call of several steps are seen"
                 % self._steps_per_call
             )
         if not single:
-            return "the compiled step reduces its gradients where nobody can see it"
+            return "the compiled step reduces its gradients where no timestamp can be taken"
         return None
 
     def install(self, epoch_iterator: Any) -> None:
@@ -77,22 +84,22 @@ class JaxStages(FetchedInPython):
         super().remove()
         self._waiting.put(_NO_MORE)
 
-    def _see(self, outputs: Any) -> None:
-        # The first of the outputs are the logs; the state after them is given to the next step.
+    def _saw(self, outputs: Any) -> None:
+        # The first output is the logs; the state after it goes into the next step.
         logs = outputs[0] if type(outputs) is tuple and outputs else outputs
-        if self._told == self._ended and _is_there(logs):
-            # No thread has to wake up for that.
+        if self._reported == self._finished and _is_there(logs):
+            # Ready already: no thread has to wake up.
             self._done.append(None)
-            self._told += 1
+            self._reported += 1
         else:
             self._waiting.put(logs)
-        self._ended += 1
+        self._finished += 1
         if self._error is not None:
             raise self._error
 
     def settle(self) -> None:
         deadline = monotonic_ns() + _PATIENCE_NS
-        while self._told < self._ended and monotonic_ns() < deadline:
+        while self._reported < self._finished and monotonic_ns() < deadline:
             time.sleep(_PAUSE_SECONDS)
         super().settle()
 
@@ -107,20 +114,20 @@ class JaxStages(FetchedInPython):
                 if output is not None:
                     output.block_until_ready()
                     done = monotonic_ns()
-            except Exception as error:  # told to the training thread, which ends the recording
+            except Exception as error:  # raised on the training thread, which ends the recording
                 self._error = error
             self._done.append(done)
-            self._told += 1
+            self._reported += 1
 
     def _known(self) -> int:
         if not self._waits:
             return len(self.calls)
-        # The outputs may be there before the call is among those that wait.
+        # The outputs may be ready before the call is in the queue.
         return min(len(self._done), len(self.calls))
 
-    def _turn(self, call: Call) -> StepRow:
-        turn = self._seen_by_host(call)
-        return self._row(turn, self._done.popleft() if self._waits else None)
+    def _iteration(self, call: Call) -> StepRow:
+        iteration = self._seen_by_host(call)
+        return self._row(iteration, self._done.popleft() if self._waits else None)
 
     def _seen_by_host(self, call: Call) -> StepRow:
         assert call.end is not None
@@ -139,28 +146,28 @@ class JaxStages(FetchedInPython):
             call.clock_begin,
         )
 
-    def _row(self, turn: StepRow, done: Optional[int]) -> StepRow:
-        begin = max(turn.begin, self._done_before)
-        data = None if turn.data is None else max(turn.data, begin)
-        # Values that are there already were so when the call ended.
-        done = max(turn.end if done is None else done, data or begin)
+    def _row(self, iteration: StepRow, done: Optional[int]) -> StepRow:
+        begin = max(iteration.begin, self._done_before)
+        data = None if iteration.data is None else max(iteration.data, begin)
+        # Values that were ready already have no time: the end of the call counts.
+        done = max(iteration.end if done is None else done, data or begin)
         self._done_before = done
         ready = done if "ready" in self.placed else None
-        return turn._replace(
-            begin=begin, data=data, ready=ready, reduced=ready, end=max(turn.end, done)
+        return iteration._replace(
+            begin=begin, data=data, ready=ready, reduced=ready, end=max(iteration.end, done)
         )
 
 
 def _is_there(logs: Any) -> bool:
-    """Whether the step has been computed already."""
+    """Return whether the step has been computed already."""
     output = _one_of(logs)
-    # Old versions cannot be asked.
+    # Old versions lack the method.
     asked = getattr(output, "is_ready", None)
     return asked is not None and bool(asked())
 
 
 def _one_of(logs: Any) -> Any:
-    """One of the values that the step has computed; all of them are there at once."""
-    # A copy, as training may put others in.
+    """Return one of the values that the step computes; all of them are ready at once."""
+    # A copy: training may add values meanwhile.
     values = list(logs.values()) if isinstance(logs, dict) else [logs]
     return next((value for value in values if hasattr(value, "block_until_ready")), None)

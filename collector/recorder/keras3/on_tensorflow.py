@@ -1,7 +1,7 @@
 """Keras 3 on TensorFlow: timestamps in the graph, around the train step and, without XLA, inside it.
 
-Keras compiles the train step with XLA unless told otherwise, and XLA has no clock. The function that
-takes batches from the iterator is not compiled: there the timestamps go before the step and after it.
+By default Keras compiles the train step with XLA, which has no clock. The function that takes batches
+from the iterator is not compiled: there the timestamps go before and after the step.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any, Callable, Optional
 
 import keras
 
-from ..tf_keras.calls import EndedCalls
+from ..keras_common.calls import FinishedCalls
+from ..keras_common.steps import StepAssembler
+from ..keras_common.stream import StepStream
+from ..keras_common.timing import calls_through, code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
-from ..tf_keras.ring import CAPACITY, READY, StampRing
-from ..tf_keras.steps import StepAssembler
-from ..tf_keras.stream import StepStream
-from ..tf_keras.timing import calls_through, code_of, is_made_by
+from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
 from .stages import WHOLE_STEP, Emit, Stages
 
-# Where Keras puts its own function around the train step, inside the one that takes batches.
+# The method with which Keras wraps the train step, inside the function that takes batches.
 _AROUND_THE_STEP = "_autoconvert_optionals"
 
 
@@ -27,13 +27,13 @@ class TensorFlowStages(Stages):
 
     def __init__(
         self,
-        calls: EndedCalls,
+        calls: FinishedCalls,
         model: Any,
         stages: bool,
         single: bool,
         first_step: int,
         passes: int,
-        turns_done: int,
+        iterations_done: int,
         emit: Emit,
     ) -> None:
         self._model = model
@@ -42,12 +42,12 @@ class TensorFlowStages(Stages):
         self.reason = self._why_not(stages, single)
         ring = None
         if self.reason is None:
-            ring = StampRing(max(CAPACITY, 4 * int(model.steps_per_execution)))
+            ring = TimestampRing(max(CAPACITY, 4 * int(model.steps_per_execution)))
             self.placed = ("data", "ready", "reduced")
             self.ready = WHOLE_STEP if self._compiled else None
-        assembler = StepAssembler(first_step, passes, not single, turns_done)
+        assembler = StepAssembler(first_step, passes, not single, iterations_done)
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, emit)
-        # The optimizer counts in every process of a job that is not Horovod's.
+        # The optimizer counts in every process of a job without Horovod.
         self._stream.settle(0, 0, 1, _keep)
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
         self.key = self._instrumentation.key
@@ -58,16 +58,16 @@ class TensorFlowStages(Stages):
         if type(self._model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
             return "tf.distribute runs the train step in replicas"
         if not single:
-            return "nothing tells when the gradients of several ranks are reduced"
+            return "nothing shows when the gradients of several ranks are reduced"
         if not hasattr(self._model, _AROUND_THE_STEP):
-            return "this version of Keras builds its train step otherwise"
+            return "this version of Keras builds its train step differently"
         return None
 
     def remove(self) -> None:
         self._instrumentation.remove()
 
     def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        """Trace Keras' own train function again, with timestamps; custom ones stay as they are."""
+        """Trace Keras' own train function again, with timestamps; custom ones stay unchanged."""
         model = self._model
         if self.reason is None:
             model.train_function = None
@@ -79,7 +79,7 @@ class TensorFlowStages(Stages):
             if model.train_function is not None and code_of(made) is code_of(model.train_function):
                 return model.train_function  # type: ignore[no-any-return]
             self._instrumentation.active = False
-            self.placed, self.reason = (), "the model has a train function of its own"
+            self.placed, self.reason = (), "the model has a custom train function"
             self.ready = None
         return made
 
@@ -87,35 +87,37 @@ class TensorFlowStages(Stages):
         return self.timer is not None and calls_through(self.timer)
 
     def call_ended(self) -> None:
-        self._stream.look()
+        self._stream.check()
         # The first call traces the graph, and batches of another shape may do so later.
         self.attentive = self._several_per_call
-        self._look_for_trouble()
+        self._check_for_trouble()
 
     def call_aborted(self, begin: int) -> None:
         self._stream.abort(begin)
 
-    def _look_for_trouble(self) -> None:
+    def _check_for_trouble(self) -> None:
         trouble = self._instrumentation.trouble or self._stream.trouble
         if trouble is not None and self.reason is None:
-            self.placed = tuple(self._instrumentation.placed) if self._stream.stamped else ()
+            self.placed = tuple(self._instrumentation.placed) if self._stream.has_timestamps else ()
             self.reason, self.ready = trouble, None
         elif self.reason is None and "ready" not in self._instrumentation.placed:
             self.placed = ("data",)
-            self.reason = "the train step takes its gradients elsewhere than to the optimizer"
+            self.reason = "the train step does not pass its gradients to the optimizer"
 
     def drain(self) -> None:
         self._stream.drain()
 
     def settle(self) -> None:
         self._stream.drain(between_calls=True)
-        self._look_for_trouble()
+        self._check_for_trouble()
 
 
 class StepInstrumentation(Instrumentation):
-    """Timestamps around the train step; and after the gradients, where the step is not compiled."""
+    """Timestamps around the train step, and after the gradients where the step is not compiled."""
 
-    def __init__(self, ring: Optional[StampRing], several_per_call: bool, compiled: bool) -> None:
+    def __init__(
+        self, ring: Optional[TimestampRing], several_per_call: bool, compiled: bool
+    ) -> None:
         super().__init__(ring, several_per_call, single_process=True)
         self._compiled = compiled
 
@@ -125,37 +127,37 @@ class StepInstrumentation(Instrumentation):
             self._replace(model.optimizer, "apply", self._applied)
 
     def made(self, model: Any) -> None:
-        """The train function has what it needs of the model."""
+        """Unpatch the model: its train function has been made."""
         vars(model).pop(_AROUND_THE_STEP, None)
 
     def _around(self, original: Any) -> Any:
         def around(step: Any) -> Any:
-            def stamped(data: Any) -> Any:
-                outputs = step(self._data_is_there(data))
+            def with_timestamps(data: Any) -> Any:
+                outputs = step(self._timestamp_data(data))
                 if self._compiled:
-                    self._compiled_step_is_done(outputs)
-                return self._step_is_done(outputs)
+                    self._finish_compiled_step(outputs)
+                return self._finish_step(outputs)
 
-            return original(stamped)
+            return original(with_timestamps)
 
         return around
 
     def _applied(self, original: Any) -> Any:
         def apply(gradients: Any, *args: Any, **kwargs: Any) -> Any:
-            self._gradients_are_ready(gradients, args[0] if args else None)
+            self._timestamp_gradients(gradients, args[0] if args else None)
             return original(gradients, *args, **kwargs)
 
         return apply
 
-    def _compiled_step_is_done(self, outputs: Any) -> None:
+    def _finish_compiled_step(self, outputs: Any) -> None:
         try:
             ring, tensors = self._ring_here(), tensors_of(outputs)
             if ring is not None and tensors:
-                self._stamp(ring, READY, tensors)
-                self._place("ready")
-        except Exception as error:  # one that a trace lets through ends the training
+                self._timestamp(ring, READY, tensors)
+                self._note_placed("ready")
+        except Exception as error:  # an error that leaves a trace would end the training
             self.active = False
-            self.trouble = "the train step could not be stamped: %r" % error
+            self.trouble = "no timestamps could be put into the train step: %r" % error
 
 
 def _keep(_: int) -> None:

@@ -5,28 +5,35 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from ..format import StepRow
+from ..iterations import IterationSummer
+from ..keras_common.calls import FinishedCalls
+from ..keras_common.steps import Call
 from ..pytorch.facts import device_types
 from ..pytorch.gradients import GradientClock
-from ..tf_keras.calls import EndedCalls
-from ..tf_keras.steps import Call
+from .call_batches import samples_of, times_of
 from .stages import WHOLE_STEP, Emit, FetchedInPython
-from .steps import Steps, samples_of, times_of
 
 
 class TorchStages(FetchedInPython):
-    """Stages where torch computes, and the host with it."""
+    """Stages where torch computes synchronously."""
 
     def __init__(
-        self, calls: EndedCalls, model: Any, stages: bool, single: bool, steps: Steps, emit: Emit
+        self,
+        calls: FinishedCalls,
+        model: Any,
+        stages: bool,
+        single: bool,
+        steps: IterationSummer,
+        emit: Emit,
     ) -> None:
         super().__init__(calls, model, steps, emit)
         self._parameters = [variable.value for variable in model.trainable_variables]
         self._gradients = GradientClock()
         self._compiled = bool(getattr(model, "jit_compile", False)) and not model.run_eagerly
-        # Whether a call went by without a gradient that is watched.
+        # Whether a call ended without a watched gradient.
         self._missed = False
-        # When the last gradient was there as it was looked at before.
-        self._looked_at: Optional[int] = None
+        # The time of the last gradient at the previous check.
+        self._checked_last: Optional[int] = None
         self.placed = ("data",)
         self.reason = self._why_not(stages, single)
         if self.reason is None:
@@ -42,7 +49,7 @@ class TorchStages(FetchedInPython):
             if kind != "cpu":
                 return "on %s gradients are ready later than the host can see" % kind.upper()
         if not single:
-            return "nothing tells when the gradients of several ranks are reduced"
+            return "nothing shows when the gradients of several ranks are reduced"
         return None
 
     def install(self, epoch_iterator: Any) -> None:
@@ -60,17 +67,17 @@ class TorchStages(FetchedInPython):
         if self.last_of is None:
             return
         last = self._gradients.last
-        if self._missed or last == self._looked_at or self._gradients.on_gradient is None:
-            self._look_anew()
-        self._looked_at = last
+        if self._missed or last == self._checked_last or self._gradients.on_gradient is None:
+            self._watch_all_again()
+        self._checked_last = last
 
     def call_aborted(self, begin: int) -> None:
         super().call_aborted(begin)
         if self.last_of is not None:
-            self._look_anew()
+            self._watch_all_again()
 
-    def _look_anew(self) -> None:
-        """A backward pass had no end, or not the last gradient that it used to have."""
+    def _watch_all_again(self) -> None:
+        """Watch all gradients again: a backward pass had no end, or another last gradient."""
         self._missed = False
         self._gradients.last = None
         self._gradients.forget()
@@ -78,7 +85,7 @@ class TorchStages(FetchedInPython):
     def _known(self) -> int:
         return len(self.calls)
 
-    def _turn(self, call: Call) -> StepRow:
+    def _iteration(self, call: Call) -> StepRow:
         assert call.end is not None
         fetches = self.batches.take(call.end)
         times = times_of(call, fetches)
@@ -101,7 +108,7 @@ class TorchStages(FetchedInPython):
             return call.end
         if call.seen is not None and call.seen >= call.begin:
             return int(call.seen)
-        # The training thread is to look after that around its next call.
+        # The training thread checks that around its next call.
         self._missed = True
-        self.calls.attend(to_all=True)
+        self.calls.schedule_check(every_call=True)
         return None

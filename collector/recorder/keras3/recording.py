@@ -1,4 +1,4 @@
-"""One recording: what is put into a model for one ``fit``, and what comes out of it as rows."""
+"""Record one ``fit``: patch the model, and write its steps as rows."""
 
 from __future__ import annotations
 
@@ -7,35 +7,45 @@ from typing import Any, List, Optional
 
 import keras
 
-from ..fit_recording import FitRecording
 from ..format import StepRow
 from ..guards import never_raises
 from ..identity import World
-from ..opening import open_session
+from ..iterations import IterationSummer
+from ..keras_common.calls import FinishedCalls
+from ..keras_common.fit_recording import FitRecording
+from ..keras_common.running_fit import fit_frame, planned
+from ..keras_common.timing import TimedSaving, timed
+from ..open_session import open_session
 from ..options import Options
 from ..session import Session
-from ..tf_keras.calls import EndedCalls
-from ..tf_keras.timing import TimedSaving, timed
-from .batches import fit_of
-from .facts import model_facts, passes_counted, passes_per_step, plan, weights, world_of_training
+from .facts import (
+    loader_workers,
+    model_facts,
+    passes_counted,
+    passes_per_step,
+    weights,
+    world_of_training,
+)
 from .stages import Stages
-from .steps import Steps
+
+# Keras 3's own fit has it; the batches come from it.
+_FITS_VARIABLE = "epoch_iterator"
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its timestamps and timers, and what they see on its way to the log.
+    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log.
 
-    Whatever fails in here stays in here: none of its methods raises.
+    None of its methods raises: a failure ends the recording with one warning.
     """
 
     def __init__(self, model: Any, params: Any, options: Options) -> None:
-        fit = fit_of(model)
+        fit = fit_frame(model, _FITS_VARIABLE)
         super().__init__(model, options, fit)
         self._params = params
-        self._epoch_iterator = None if fit is None else fit.f_locals.get("epoch_iterator")
+        self._epoch_iterator = None if fit is None else fit.f_locals.get(_FITS_VARIABLE)
         self._stages: Optional[Stages] = None
 
-    # -- begin and end ---------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------
 
     @never_raises
     def start(self) -> None:
@@ -46,22 +56,22 @@ class Recording(FitRecording):
         session = self._session = self._open_session(world, counted // self._passes)
         if not session.recording:
             return
-        self._begin()
-        calls = self._calls = EndedCalls(session.cost)
+        self._register()
+        calls = self._calls = FinishedCalls(session.cost)
         calls.change(self.epoch)
         stages = self._stages_from(calls, session.next_step, counted % self._passes)
         self._stages = stages
-        # A fit that has gone on without its recording leaves the epoch iterator behind.
+        # A fit that outlives its recording must not keep the epoch iterator alive.
         iterator, self._epoch_iterator = self._epoch_iterator, None
         self._undo.append(stages.remove)
         stages.install(iterator)
-        saving = TimedSaving(self.model, self._saved)
+        saving = TimedSaving(self.model, self._record_checkpoint)
         self._undo.append(saving.remove)
         saving.install()
         self._time_train_function(stages, session, calls)
 
     def stop(self) -> None:
-        self._forget()
+        self._unregister()
         self._finish()
         self._active = False
         self._undo_all()
@@ -69,7 +79,7 @@ class Recording(FitRecording):
 
     @never_raises
     def drain(self) -> None:
-        """Turn calls that have ended into rows; from the flushing thread as well."""
+        """Make rows of finished calls; the flushing thread calls it too."""
         if self.running and self._stages is not None:
             self._stages.drain()
 
@@ -77,7 +87,8 @@ class Recording(FitRecording):
         options = self._options
         facts = {
             **model_facts(self.model, world.size),
-            **plan(self._params, self._epoch_iterator),
+            **planned(self._params),
+            "loader_workers": loader_workers(self._epoch_iterator),
             "gradients_reduced": True if self._single else None,
             "stamps": {"placed": [], "reason": None},
         }
@@ -89,15 +100,22 @@ class Recording(FitRecording):
             before_flush=self.drain,
         )
 
-    def _stages_from(self, calls: EndedCalls, first_step: int, turns_done: int) -> Stages:
+    def _stages_from(self, calls: FinishedCalls, first_step: int, iterations_done: int) -> Stages:
         wanted, single, backend = self._options.stages, self._single, keras.backend.backend()
         if backend == "tensorflow":
             from .on_tensorflow import TensorFlowStages
 
             return TensorFlowStages(
-                calls, self.model, wanted, single, first_step, self._passes, turns_done, self._emit
+                calls,
+                self.model,
+                wanted,
+                single,
+                first_step,
+                self._passes,
+                iterations_done,
+                self._emit,
             )
-        steps = Steps(first_step, self._passes, turns_done)
+        steps = IterationSummer(first_step, self._passes, iterations_done)
         if backend == "torch":
             from .on_torch import TorchStages
 
@@ -106,15 +124,15 @@ class Recording(FitRecording):
             from .on_jax import JaxStages
 
             return JaxStages(calls, self.model, wanted, single, steps, self._emit)
-        raise RuntimeError("nobody knows how Keras trains on %s" % backend)
+        raise RuntimeError("training of Keras on %s cannot be recorded" % backend)
 
-    def _time_train_function(self, stages: Stages, session: Session, calls: EndedCalls) -> None:
+    def _time_train_function(self, stages: Stages, session: Session, calls: FinishedCalls) -> None:
         """Put a timer around the train function, which may be made again with timestamps in it."""
         model = self.model
         found = model.train_function
 
         def undo() -> None:
-            # Something else was put there meanwhile: leave it.
+            # Someone else has replaced it since: leave that.
             if model.train_function is self._timer:
                 model.train_function = found
 
@@ -127,15 +145,15 @@ class Recording(FitRecording):
         timer = timed(function, self, session, calls, stages.saw, stages.key, stages.last_of)
         self._timer = model.train_function = stages.timer = timer
 
-    def _fit_that_runs(self) -> Optional[FrameType]:
-        return fit_of(self.model)
+    def _running_fit(self) -> Optional[FrameType]:
+        return fit_frame(self.model, _FITS_VARIABLE)
 
     def _make_rows(self) -> None:
         if self._stages is not None:
             self._stages.settle()
 
     def _counted(self) -> Optional[int]:
-        """Steps that the optimizer has counted; JAX keeps no count that an exception interrupts."""
+        """Return the optimizer's count of steps; with JAX an exception can leave it unreadable."""
         try:
             return passes_counted(self._optimizer) // self._passes
         except Exception:
@@ -143,47 +161,47 @@ class Recording(FitRecording):
 
     # -- one call of the train function ----------------------------------------------------------
 
-    # These two run around every call where the stages want that, and have their guards inside.
+    # These two run around every call where the stages need that, and catch their own errors.
 
     def before_call(self) -> None:
         try:
             if getattr(self.model, "history", None) is not self._history:
-                # Another fit trains the model, without this callback: an exception ended the one before.
+                # Another fit trains the model without this callback, after an exception in this fit.
                 self.stop()
-        except Exception as error:  # whatever it is, it may not reach training
+        except Exception as error:  # no error may reach training
             self.fail(error)
 
-    def called(self) -> None:
+    def after_call(self) -> None:
         stages, calls = self._stages, self._calls
         assert stages is not None
         assert calls is not None
         try:
             stages.call_ended()
-            self._announce_news()
-            calls.attend(to_all=stages.attentive)
+            self._update_facts()
+            calls.schedule_check(every_call=stages.attentive)
         except Exception as error:
             self.fail(error)
 
     @never_raises
-    def aborted(self, begin: int) -> None:
+    def call_aborted(self, begin: int) -> None:
         assert self._stages is not None
         self._stages.call_aborted(begin)
 
-    def _announce_news(self) -> None:
+    def _update_facts(self) -> None:
         assert self._stages is not None
         assert self._calls is not None
         news = (self._stages.placed, self._stages.reason)
-        if self._calls.looked and news != self._announced:
-            self._announced = news
-            self._announce()
+        if self._calls.checks and news != self._recorded_facts:
+            self._recorded_facts = news
+            self._record_facts()
 
-    def _announce(self) -> None:
-        """What is known only once the first step is done: TensorFlow builds and traces in it."""
+    def _record_facts(self) -> None:
+        """Record facts that are known only after the first step: TensorFlow builds and traces in it."""
         assert self._stages is not None
         assert self._session is not None
         stages = self._stages
-        stamps = {"placed": list(stages.placed), "reason": stages.reason, "ready": stages.ready}
-        self._session.facts({**weights(self.model), "stamps": stamps})
+        timestamps = {"placed": list(stages.placed), "reason": stages.reason, "ready": stages.ready}
+        self._session.facts({**weights(self.model), "stamps": timestamps})
 
     def _emit(self, rows: List[StepRow]) -> None:
         session = self._session
@@ -191,6 +209,6 @@ class Recording(FitRecording):
         for row in rows:
             session.step(row)
             if self._batch_size is None and row.samples:
-                # The first batch tells; the last one of an epoch may be smaller.
+                # The first batch shows it; the last batch of an epoch may be smaller.
                 self._batch_size = row.samples // row.micro
                 session.facts({"batch_size": self._batch_size})

@@ -1,4 +1,4 @@
-"""What the recorder asks of every backend: when the batch was there, and when the gradients were."""
+"""The interface of every backend: when the batch arrived, and when the gradients were ready."""
 
 from __future__ import annotations
 
@@ -6,71 +6,73 @@ import threading
 from typing import Any, Callable, List, Optional, Tuple
 
 from ..format import StepRow
-from ..guards import let_others_run
-from ..tf_keras.calls import MOST_WAITING, EndedCalls
-from ..tf_keras.steps import Call
-from ..tf_keras.timing import TimedFunction
+from ..guards import yield_to_training
+from ..iterations import IterationSummer
+from ..keras_common.calls import MOST_WAITING, FinishedCalls
+from ..keras_common.steps import Call
+from ..keras_common.timing import TimedFunction
 from .batches import BatchClock
-from .steps import Steps
 
-# Making rows takes milliseconds; a process that was forked meanwhile does not wait for it.
+# Making rows takes milliseconds; a process forked meanwhile must not wait for it.
 _PATIENCE_SECONDS = 2.0
 
 Emit = Callable[[List[StepRow]], None]
 
-#: What is said where forward, backward and update are one function, and only its end is seen.
+#: The meaning of *ready* where forward, backward and update are one function with a visible end only.
 WHOLE_STEP = "end of the whole step, which updates the weights as well"
 
 
 class Stages:
-    """Stages of one ``fit``. What a backend cannot timestamp is missing in its rows.
+    """Stages of one ``fit``. Rows lack what a backend cannot timestamp.
 
-    Nothing here is called by anybody but the recording, which catches whatever fails.
+    Only the recording calls these methods, and it catches their errors.
     """
 
-    #: Timestamps that are in the rows, in order.
+    #: Timestamps in the rows, in order.
     placed: Tuple[str, ...] = ()
-    #: Why some or all of them are not; None where all are.
+    #: Why some or all timestamps are missing; None where all are there.
     reason: Optional[str] = None
-    #: What *ready* means where it is not the last gradient.
+    #: The meaning of *ready* where it is not the last gradient.
     ready: Optional[str] = None
-    #: Whether ``call_ended`` wants to be called after every call from here on, not just at times.
+    #: Whether ``call_ended`` must run after every call from here on, not just now and then.
     attentive = True
-    #: What stands in the place of the model's train function, once that is timed.
+    #: Replaces the model's train function, once that is timed.
     timer: Optional[TimedFunction] = None
-    #: How a call tells more than its times, in one of these ways (see ``timed``).
+    #: The source of further information about a call (see ``timed``).
     saw: Optional[Callable[[Any], Any]] = None
     key: Optional[str] = None
     last_of: Any = None
 
     def install(self, epoch_iterator: Any) -> None:
-        """Put into the model what takes the timestamps."""
+        """Patch the model to take the timestamps."""
 
     def remove(self) -> None:
-        """Take it out again."""
+        """Unpatch the model."""
 
     def function(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        """The train function whose calls are timed."""
+        """Return the train function whose calls are timed."""
         return made
 
     def call_ended(self) -> None:
-        """The train function was called: the first time, at times, and while attentive."""
+        """Check after a call: the first one, then now and then, or after each while attentive."""
         self.attentive = False
 
     def call_aborted(self, begin: int) -> None:
-        """It raised, mostly because the data ended."""
+        """Handle a call that raised, mostly because the data ended."""
 
     def drain(self) -> None:
-        """Emit the rows of calls that have ended; from the flushing thread as well."""
+        """Emit the rows of finished calls; the flushing thread calls it too."""
 
     def settle(self) -> None:
-        """Emit the rows of all calls that have ended; between calls only."""
+        """Emit the rows of all finished calls; only called between calls."""
 
 
 class FetchedInPython(Stages):
-    """Of the backends whose batches come through a Python iterator."""
+    """Stages of the backends whose batches come through a Python iterator."""
 
-    def __init__(self, calls: EndedCalls, model: Any, steps: Steps, emit: Emit) -> None:
+    def __init__(
+        self, calls: FinishedCalls, model: Any, steps: IterationSummer, emit: Emit
+    ) -> None:
         self.calls = calls
         self.batches = BatchClock(int(model.steps_per_execution))
         self._steps = steps
@@ -79,7 +81,7 @@ class FetchedInPython(Stages):
 
     def install(self, epoch_iterator: Any) -> None:
         if epoch_iterator is None:
-            self.placed, self.reason = (), "this Keras fetches batches where nobody can see it"
+            self.placed, self.reason = (), "this version of Keras hides how it fetches batches"
         else:
             self.batches.install(epoch_iterator)
 
@@ -98,13 +100,13 @@ class FetchedInPython(Stages):
         if not self._takes.acquire(timeout=_PATIENCE_SECONDS):
             return
         try:
-            # Another call may end meanwhile, of which not all is there yet.
+            # Another call may end meanwhile and be incomplete.
             for count, call in enumerate(self.calls.take(self._known()), 1):
-                turn = self._turn(call)
+                iteration = self._iteration(call)
                 if call.own_ns is not None:
                     self.calls.count(call.own_ns + self.batches.own_ns())
-                self._emit(self._steps.rows(turn))
-                let_others_run(count)
+                self._emit(self._steps.rows(iteration))
+                yield_to_training(count)
         finally:
             self._takes.release()
 
@@ -112,9 +114,9 @@ class FetchedInPython(Stages):
         self.drain()
 
     def _known(self) -> int:
-        """Of how many of the calls that wait everything is there."""
+        """Return how many of the waiting calls are complete."""
         raise NotImplementedError
 
-    def _turn(self, call: Call) -> StepRow:
-        """The first of them."""
+    def _iteration(self, call: Call) -> StepRow:
+        """Make the iteration of the first complete call."""
         raise NotImplementedError

@@ -1,29 +1,28 @@
-"""Random data in the shape of real data: the baseline run's input."""
+"""Random data in the shape of real data, as input of a baseline run."""
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
 import keras
 import numpy as np
 
+from ..keras_common.synthetic import endless, first_batch, random_array, random_generator
 from .loader import is_data_loader, is_tf_data
-
-_SEED = 20240229
 
 
 def synthetic_like(data: Any) -> Any:
-    """Random batches of the same structure, shapes and dtypes as ``data``, held in memory.
+    """Make random batches with the same structure, shapes and dtypes as ``data``, held in memory.
 
-    One real batch is looked at: integers stay within the range of its own, so that labels stay
-    labels, and text is its own text in another order.
+    They are modelled on one real batch: integers stay within its range, so that labels stay valid, and
+    text is the batch's own text in another order.
 
     Args:
         data: a ``keras.utils.PyDataset``, a ``tf.data.Dataset`` of batches, a torch ``DataLoader``, an
-            iterator or generator of batches, or arrays as ``fit`` takes them.
+            iterator or generator of batches, or arrays for ``fit``.
 
     Returns:
-        The same kind of thing, of a ``DataLoader`` a ``PyDataset``: as long as ``data`` where it has a
+        The same kind of data, for a ``DataLoader`` a ``PyDataset``: as long as ``data`` where it has a
         known length, otherwise endless.
 
     Raises:
@@ -33,15 +32,15 @@ def synthetic_like(data: Any) -> Any:
         from ..tf_keras.synthetic import synthetic_like as tensorflows
 
         return tensorflows(data)
-    generator = np.random.default_rng(_SEED)
+    generator = random_generator()
     if isinstance(data, keras.utils.PyDataset):
         return _SyntheticDataset(_random_like(data[0], generator), _length(data))
     if is_data_loader(data):
-        batch = _random_like(_first(iter(data)), generator)
+        batch = _random_like(first_batch(iter(data)), generator)
         length = _length(data)
-        return _endless(batch) if length is None else _SyntheticDataset(batch, length)
+        return endless(batch) if length is None else _SyntheticDataset(batch, length)
     if hasattr(data, "__next__"):
-        return _endless(_random_like(_first(data), generator))
+        return endless(_random_like(first_batch(data), generator))
     return _random_like(data, generator)
 
 
@@ -50,18 +49,6 @@ def _length(data: Any) -> Optional[int]:
         return len(data)
     except TypeError:
         return None
-
-
-def _first(iterator: Iterator[Any]) -> Any:
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise ValueError("the data has no batch to take shapes from") from None
-
-
-def _endless(batch: Any) -> Iterator[Any]:
-    while True:
-        yield batch
 
 
 class _SyntheticDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
@@ -87,21 +74,8 @@ def _random_like(structure: Any, generator: np.random.Generator) -> Any:
     if isinstance(structure, dict):
         return {name: _random_like(value, generator) for name, value in structure.items()}
     if isinstance(structure, (list, tuple)):
-        # fit tells batches from arrays by tuples.
+        # fit recognises a batch by its tuple.
         return tuple(_random_like(value, generator) for value in structure)
     if not hasattr(structure, "shape"):
         return structure
-    return _random_array(keras.ops.convert_to_numpy(structure), generator)
-
-
-def _random_array(real: Any, generator: np.random.Generator) -> Any:
-    if real.size == 0:
-        return real
-    kind = real.dtype.kind
-    if kind == "f":
-        finite = real[np.isfinite(real)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-        return (low + (high - low) * generator.random(real.shape)).astype(real.dtype)
-    if kind in "iu":
-        return generator.integers(real.min(), real.max(), real.shape, real.dtype, endpoint=True)
-    return generator.permutation(real.reshape(-1)).reshape(real.shape)
+    return random_array(keras.ops.convert_to_numpy(structure), generator)

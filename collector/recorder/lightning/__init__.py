@@ -1,1 +1,1 @@
-"""The recorder for Lightning: PyTorch's, told of turns and batches by the Trainer."""
+"""The recorder for Lightning: PyTorch's recorder, driven by the Trainer's callbacks."""

@@ -1,17 +1,20 @@
-"""``StepLogger`` for Lightning: adding it to the Trainer's callbacks is all a user does."""
+"""``StepLogger`` for Lightning: a callback of the Trainer."""
 
 from __future__ import annotations
 
-import os
 import sys
 from time import monotonic_ns
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional
 
 from ..format import VALIDATION
-from ..options import checked
+from ..options import LogDir, OptionArguments, Options, with_options
 from .recording import TrainerRecording
 
-# The two names of one library. Its Trainer takes callbacks of its own name only.
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+# Two names of one library. A Trainer accepts only callbacks of the same name.
 if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
     from pytorch_lightning import Callback
 else:
@@ -26,59 +29,18 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed beside the ap
 
         Trainer(callbacks=[StepLogger("logs/run-42")]).fit(model, loader)
 
-    Args:
-        log_dir: folder for the logs; the ranks may share it, and a later job gets a run of its own.
-        run_name: a name for people.
-        synthetic: whether the data is synthetic: this run is a baseline.
-        batch_size: samples per rank and batch; read from the batches where it is not given.
-        mlflow_run_id: the MLflow run that the log is uploaded to while it grows; ``MLFLOW_RUN_ID``'s
-            where it is not given. Needs mlflow-skinny on the ranks, and may be the same for all of them.
-        sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: records
-            of the log ``stallscope.steps``, from which parsers have the step log back, and no folder is
-            needed; or ``"both"``.
-        sample_after: for very long runs: after so many steps, one in ``sample_one_in`` is recorded in
-            full and the others as sums, on all ranks the same ones.
-        max_file_mb: a log that has reached this size goes on in another file.
-        flush_seconds: how often, at least, the log on disk is brought up to date.
-        stages: put hooks on the gradients. Without them only the host's times of input and step are
-            recorded.
+    Hooks on the gradients record when they are ready and reduced.
 
-    Raises:
-        TypeError, ValueError: for arguments that cannot be meant. Nothing else is ever raised:
-            recording ends with one warning, and training goes on.
+    Args:
+        log_dir, options: see ``__init__``.
     """
 
-    def __init__(
-        self,
-        log_dir: Union[str, "os.PathLike[str]", None],
-        *,
-        run_name: Optional[str] = None,
-        synthetic: bool = False,
-        batch_size: Optional[int] = None,
-        mlflow_run_id: Optional[str] = None,
-        sink: str = "file",
-        sample_after: Optional[int] = None,
-        sample_one_in: int = 20,
-        max_file_mb: Optional[float] = None,
-        flush_seconds: float = 1.0,
-        stages: bool = True,
-    ) -> None:
+    @with_options
+    def __init__(self, log_dir: LogDir, **options: Unpack[OptionArguments]) -> None:
         super().__init__()
-        self._options = checked(
-            log_dir,
-            run_name=run_name,
-            synthetic=synthetic,
-            batch_size=batch_size,
-            mlflow_run_id=mlflow_run_id,
-            sink=sink,
-            sample_after=sample_after,
-            sample_one_in=sample_one_in,
-            max_file_mb=max_file_mb,
-            flush_seconds=flush_seconds,
-            stages=stages,
-        )
+        self._options = Options(log_dir, **options)
         self._recording: Optional[TrainerRecording] = None
-        self._validation_began = 0
+        self._validation_start = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._stop()
@@ -87,31 +49,31 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed beside the ap
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._recording is not None:
-            self._recording.loop_begins(object(), getattr(trainer, "train_dataloader", None))
-            self._recording.epoch_begins(trainer.current_epoch)
+            self._recording.begin_loop(object(), getattr(trainer, "train_dataloader", None))
+            self._recording.begin_epoch(trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         if self._recording is not None:
-            self._recording.epoch_ends()
+            self._recording.end_epoch()
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         if self._recording is not None:
-            self._recording.batch_begins(batch, batch_idx)
+            self._recording.begin_batch(batch, batch_idx)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self._recording is not None:
-            self._recording.batch_ends(batch)
+            self._recording.end_batch(batch)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        self._validation_began = monotonic_ns()
+        self._validation_start = monotonic_ns()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if self._recording is not None:
-            self._recording.pause_ends(VALIDATION, self._validation_began)
+            self._recording.end_pause(VALIDATION, self._validation_start)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._stop()

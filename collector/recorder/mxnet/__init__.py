@@ -1,1 +1,1 @@
-"""The recorder for MXNet: Gluon, with Horovod's DistributedTrainer or alone."""
+"""The recorder for MXNet: Gluon, with Horovod's DistributedTrainer or a single process."""

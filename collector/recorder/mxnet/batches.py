@@ -1,4 +1,4 @@
-"""How many samples a batch has, asked without what MXNet's own ``shape`` makes around the answer."""
+"""Count the samples of a batch without MXNet's own, slower ``shape``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Samples:
     def __init__(self) -> None:
         self._dimensions = ctypes.c_int()
         self._sizes = ctypes.POINTER(_Size)()
-        # Where the engine puts its answer.
+        # Where the library writes its result.
         self._answer = ctypes.byref(self._dimensions), ctypes.byref(self._sizes)
 
     def of(self, batch: Any) -> Optional[int]:
-        """The first dimension of the first array that has one; None without any."""
+        """Return the first dimension of the first array that has one; None without any."""
         kind = type(batch)
         first = batch[0] if (kind is list or kind is tuple) and batch else batch
-        # What nearly all batches are. A shape that is not known yet has -1 dimensions.
+        # The usual kind of batch. An unknown shape has -1 dimensions.
         if (
             type(first) is NDArray
             and _shape_of(first.handle, *self._answer) == 0
@@ -43,28 +43,28 @@ class Samples:
 
 
 def full_batches(loader: Any) -> Tuple[int, Optional[int]]:
-    """How many batches, from the first, are full for certain, and how many samples such a one has.
+    """Return how many batches at the start are certainly full, and the samples of such a batch.
 
-    To ask one takes most of the time that a turn costs: batches of Gluon's own loader, put together in
-    its own way, need not be asked. 0 where it is not known.
+    Asking a batch takes most of the time of an iteration. Batches of Gluon's own loader with its own
+    batchify function need not be asked. 0 where it is unknown.
     """
     if type(loader) is not DataLoader or loader._batchify_fn not in _OF_GLUON:
         return 0, None
     batches = loader._batch_sampler
-    # A sampler of the user's own may give fewer than it says, or not say how many.
-    if type(batches) is not BatchSampler or not _is_mxnets(batches._sampler):
+    # A custom sampler may give fewer samples than its length says, or have no length.
+    if type(batches) is not BatchSampler or not _is_mxnet_sampler(batches._sampler):
         return 0, None
     return len(batches._sampler) // batches._batch_size, batches._batch_size
 
 
-def _is_mxnets(sampler: Any) -> bool:
+def _is_mxnet_sampler(sampler: Any) -> bool:
     return type(sampler).__module__.startswith("mxnet.")
 
 
 def _of_any(batch: Any) -> Optional[int]:
     data = getattr(batch, "data", None)
     if isinstance(data, list):
-        # A DataBatch of an iterator of the old kind.
+        # A DataBatch of a legacy iterator.
         batch = data
     if isinstance(batch, dict):
         batch = list(batch.values())

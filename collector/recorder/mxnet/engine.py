@@ -1,14 +1,14 @@
-"""Having MXNet's engine take down when it is through with something, for a few microseconds.
+"""Have MXNet's engine write down when it has finished something, at a cost of a few microseconds.
 
-What is given to the engine is a function that does nothing, and that has to wait for arrays as an
-operator that reads them would. When the engine has called it, it gives the function's argument back, to
-another function that takes nothing else: that one has to take the time, as waking a thread of Python to
-do so costs the training more than all the rest, and comes late on a busy machine. No function of the C
-library takes a time with a single argument, but one reads a character of a stream, and a stream may say
-which function it reads with: here, the one that reads the clock, into the stream's own buffer.
+The engine gets a function that does nothing, but that waits for arrays like an operator that reads them.
+After calling it, the engine passes the function's argument to a completion function, with no other
+argument. That function must take the time: waking a Python thread for it costs training more than
+everything else, and is late on a busy machine. No function of the C library takes a time with a single
+argument. But one reads a character of a stream, and a stream may define its own read function: here that
+function reads the clock, into the stream's own buffer.
 
-An array to wait for instead would cost ten times as much; and a thread that waits for an array that
-could not be computed is told of the error, of which the training then never hears.
+An array to wait for instead would cost ten times as much. And a thread that waits for an array that
+could not be computed would receive its error, which training would then never see.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any, Callable, Deque, List, Tuple
 
 from mxnet.base import _LIB, c_handle_array, check_call
 
-#: The library, in whose calls Python is kept: to give it to another thread and to have it back takes
-#: longer than what is asked here.
+#: The library, called without releasing Python's lock: handing the lock over takes longer than these
+#: calls.
 library = ctypes.PyDLL(_LIB._name)
-# Nothing of it is there on Windows.
+# These functions are missing on Windows.
 _system: Any = ctypes.CDLL(None) if os.name == "posix" else object()
 
-# setvbuf's _IOFBF: a stream that is not buffered has all others flushed before it reads.
+# setvbuf's _IOFBF: reading an unbuffered stream would flush all others first.
 _FULLY_BUFFERED = 0
 _CPU = 1
-# FnProperty::kCPUPrioritized: such functions have workers of their own, and wait for no operators.
+# FnProperty::kCPUPrioritized: such functions have their own workers and do not wait for operators.
 _PRIORITIZED = 3
 _NOT_YET = -1
 
-#: Arrays as the engine takes them: their handles, how many there are, and the arrays, which the one
-#: that has handles has to keep.
+#: Arrays for the engine: their handles, their number, and the arrays, which must live as long as the
+#: handles.
 Handles = Tuple[Any, ctypes.c_int, List[Any]]
 
 
@@ -53,15 +53,15 @@ class _Time(ctypes.Structure):
 
 
 def handles_of(arrays: List[Any]) -> Handles:
-    """Arrays as the engine takes them."""
+    """Prepare arrays for the engine."""
     return c_handle_array(arrays), ctypes.c_int(len(arrays)), arrays
 
 
 class Moment:
-    """When the engine was through with something.
+    """When the engine finished something.
 
     Raises:
-        OSError: where the system has no streams with functions of one's own, or no memory.
+        OSError: if the system has no streams with custom functions, or no memory.
     """
 
     __slots__ = ("_time", "stream")
@@ -73,7 +73,7 @@ class Moment:
             raise OSError("this system's C library cannot take times for the engine") from error
         opens.restype = allocate.restype = ctypes.c_void_p
         opens.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _StreamFunctions)
-        # The function's first argument is this one, and the second the buffer.
+        # The clock function takes the stream's cookie (the clock's number) first, then the buffer.
         functions = _StreamFunctions(read=ctypes.cast(clock, ctypes.c_void_p))
         stream = opens(time.CLOCK_MONOTONIC, b"r", functions)
         # Neither is freed: the engine may use them as long as the process runs.
@@ -82,7 +82,7 @@ class Moment:
             raise OSError("there is no memory for another stream")
         self._time = _Time.from_address(memory)
         self._time.seconds = self._time.nanoseconds = _NOT_YET
-        #: What the engine gives back.
+        #: The argument for the engine.
         self.stream = ctypes.c_void_p(stream)
         buffer, size = ctypes.byref(self._time), ctypes.c_size_t(ctypes.sizeof(_Time))
         _system.setvbuf(self.stream, buffer, _FULLY_BUFFERED, size)
@@ -92,35 +92,35 @@ class Moment:
         return bool(self._time.seconds != _NOT_YET and self._time.nanoseconds != _NOT_YET)
 
     def take(self) -> int:
-        """In monotonic nanoseconds; it has to be there, and may be asked for anew."""
+        """Return monotonic nanoseconds, once they are there, and make the moment free again."""
         at = self.read()
         _free.append(self)
         return at
 
     def read(self) -> int:
-        """As ``take``, for a caller that holds the lock."""
-        # The stream found nothing to read; another read would not even look. This waits until
-        # the one that is just through with the clock is through with the stream.
+        """Read like ``take``, without making the moment free."""
+        # The stream has seen its end; another read would not even try. This call waits until a
+        # thread that has just read the clock is done with the stream.
         _system.clearerr(self.stream)
         at = int(self._time.seconds * 1_000_000_000 + self._time.nanoseconds)
         self._time.seconds = self._time.nanoseconds = _NOT_YET
         return at
 
 
-# Those that are not in use.
+# Moments that are not in use.
 _free: Deque[Moment] = deque()
 
 
 def asker() -> Callable[[Handles], Moment]:
-    """What asks the engine when everything will be done that was given to it to write arrays with.
+    """Return a function that asks when the engine has finished all writes to arrays so far.
 
-    What is needed for that are arguments of it: in every step the training has just driven all else out
-    of the processor's caches, and to look it up would take longer than to ask.
+    Everything it needs is a default argument: in every step training has just evicted everything else
+    from the CPU's caches, and looking up names would take longer than the question.
 
     Raises:
-        OSError: where that cannot be had.
+        OSError: if the system does not support it.
     """
-    _try()
+    _check_streams()
     context, prioritized, zero = _Context(_CPU, 0), ctypes.c_int(_PRIORITIZED), ctypes.c_int(0)
     place, kind = ctypes.byref(context), ctypes.byref(prioritized)
     nothing, clock = (ctypes.cast(one, ctypes.c_void_p) for one in (_system.getpid, _system.getc))
@@ -151,8 +151,8 @@ def asker() -> Callable[[Handles], Moment]:
     return ask
 
 
-def _try() -> None:
-    """See whether this C library's streams do it, also for the second time."""
+def _check_streams() -> None:
+    """Check that this C library's streams read the clock, also for the second time."""
     moment = Moment()
     for _ in range(2):
         before = monotonic_ns()

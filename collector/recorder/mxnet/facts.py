@@ -1,21 +1,20 @@
-"""Facts of a Gluon trainer and what it trains."""
+"""Facts of a Gluon trainer and its parameters."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Dict, List
 
 import mxnet as mx
 
+from ..facts import known, module_version
 from ..identity import World, world_from_environment
 from ..learning_rate import scaled_by_ranks
 
-_Fact = TypeVar("_Fact")
-
 
 def world_of_training() -> World:
-    """The rank as Horovod tells it, otherwise as the launcher does."""
+    """Return the rank from Horovod, otherwise from the launcher."""
     horovod = sys.modules.get("horovod.mxnet")
     if horovod is not None:
         try:
@@ -25,44 +24,44 @@ def world_of_training() -> World:
     return world_from_environment(os.environ)
 
 
-def is_horovods(trainer: Any) -> bool:
+def is_horovod_trainer(trainer: Any) -> bool:
     horovod = sys.modules.get("horovod.mxnet")
     return horovod is not None and isinstance(trainer, horovod.DistributedTrainer)
 
 
 def trainer_facts(trainer: Any, size: int) -> Dict[str, Any]:
-    """Facts of the trainer; None for what is not known before the first batch."""
+    """Return facts of the trainer; None where they are unknown before the first batch."""
     optimizer = trainer._optimizer
-    rate = _known(lambda: float(trainer.learning_rate))
+    rate = known(lambda: float(trainer.learning_rate))
     return {
         "framework": "mxnet",
         "versions": {
             "mxnet": mx.__version__,
-            "horovod": getattr(sys.modules.get("horovod"), "__version__", None),
+            "horovod": module_version("horovod"),
         },
         "optimizer": type(optimizer).__name__,
         "learning_rate": rate,
-        "learning_rate_scaled": _known(
+        "learning_rate_scaled": known(
             lambda: scaled_by_ranks(optimizer, "learning_rate", rate, size)
         ),
-        "devices": _known(lambda: _devices(trainer)),
+        "devices": known(lambda: _devices(trainer)),
     }
 
 
 def weights(trainer: Any) -> Dict[str, Any]:
-    """Numbers and gradients; None where shapes are not known yet."""
+    """Return the numbers of parameters and gradients; None where shapes are not known yet."""
     trained = [parameter for parameter in trainer._params if parameter.grad_req != "null"]
     return {
-        "parameters": _known(lambda: sum(_numbers(one) for one in trainer._params)),
+        "parameters": known(lambda: sum(_numbers(one) for one in trainer._params)),
         "gradient_tensors": len(trained),
-        "gradient_bytes": _known(
+        "gradient_bytes": known(
             lambda: sum(_numbers(one) * one.data().dtype().itemsize for one in trained)
         ),
     }
 
 
 def steps_counted(trainer: Any) -> int:
-    """Updates that the optimizer has counted in its life."""
+    """Return the updates that the optimizer has ever counted."""
     return int(getattr(trainer._optimizer, "num_update", 0))
 
 
@@ -78,11 +77,3 @@ def _numbers(parameter: Any) -> int:
 def _devices(trainer: Any) -> List[str]:
     contexts = {context for one in trainer._params for context in one.list_ctx()}
     return sorted({context.device_type.upper() for context in contexts})
-
-
-def _known(read: Callable[[], _Fact]) -> Optional[_Fact]:
-    """A fact, or None where it cannot be had: no fact is worth the recording."""
-    try:
-        return read()
-    except Exception:
-        return None

@@ -1,28 +1,28 @@
-"""Which gradient is there last: to ask MXNet's engine for that one alone tells of all."""
+"""Find the gradient that finishes last: asking MXNet's engine for that one is enough."""
 
 from __future__ import annotations
 
 from typing import List, Sequence
 
-# So many groups at a time.
+# The number of groups per question.
 _GROUPS = 10
-# So long the engine may take to tell what is there.
+# The time within which the engine reports gradients that are ready already.
 _AT_ONCE_NS = 100_000
-# So many steps later it is looked at again what has been found just now, and what has held once more.
+# Steps until a result is checked again: a new result, and one that was confirmed.
 _SOON, _LATER = 16, 256
 
 
 class LastGradient:
-    """Found by asking for groups, and in the later one of them for smaller ones.
+    """Finds the last gradient by asking for groups, then for smaller groups of the latest group.
 
     Args:
-        names: of all gradients, at least one.
+        names: the names of all gradients, at least one.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
         self._among = self._names
-        #: So many steps it may be taken that ``guess`` is the last, before groups are asked for.
+        #: Steps for which ``guess`` is taken as the last gradient, before asking for groups.
         self.patience = 0
 
     @property
@@ -35,7 +35,7 @@ class LastGradient:
 
     @property
     def groups(self) -> List[List[str]]:
-        """What to ask for, each group by itself. Together they have all gradients."""
+        """The groups to ask for, each separately. Together they contain all gradients."""
         among = self._among
         size = -(-len(among) // _GROUPS)
         groups = [among[first : first + size] for first in range(0, len(among), size)]
@@ -44,9 +44,9 @@ class LastGradient:
         return [*groups, others] if others else groups
 
     def learn(self, times: List[int], asked_until: int) -> None:
-        """The ``groups`` were there at these times, in nanoseconds, and asked for until then."""
+        """Learn when the ``groups`` were ready, in nanoseconds; the questions ended at asked_until."""
         if max(times) <= asked_until + _AT_ONCE_NS:
-            # All were there already: that one was later than another one was only asked for later.
+            # All were ready already: their order is only the order of the questions.
             self.patience = _SOON
             return
         count = len(times) - (len(self._among) < len(self._names))

@@ -1,4 +1,4 @@
-"""One recording: what is put into a trainer for a while, and what comes out of it as rows."""
+"""Record one training: patch its trainer, and write its steps as rows."""
 
 from __future__ import annotations
 
@@ -10,73 +10,64 @@ from itertools import chain, repeat
 from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
+from ..facts import batches_in
 from ..format import EPOCH, StepRow
 from ..guards import while_running
-from ..opening import open_session
+from ..loop_recording import LoopRecording
+from ..open_session import open_session
 from ..options import Options
-from ..session import Session
+from ..patching import patch
 from .batches import Samples, full_batches
-from .facts import is_horovods, steps_counted, trainer_facts, weights, world_of_training
-from .probes import Answer, GradientProbe
-from .turns import OWN_NS, REDUCTIONS, BegunTurn, EndedTurn, TurnStream
+from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights, world_of_training
+from .gradient_probe import Answer, GradientProbe
+from .iterations import OWN_NS, REDUCTIONS, FinishedIteration, IterationStream, RunningIteration
 
 logger = logging.getLogger("stallscope")
 
-# Recordings that are still open.
+# Recordings that still run.
 _open: List["Recording"] = []
 
 
-class Recording:
-    """What one StepLogger sees: epochs, turns of the loop, reductions, and what lies in between.
+class Recording(LoopRecording):
+    """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
 
-    Whatever fails in here stays in here: none of its methods raises, and none does anything unless
-    the recording runs.
+    None of its methods raises: a failure ends the recording with one warning. None does anything
+    unless the recording runs.
     """
 
-    # Not a dict: in every turn the training has just driven it out of the processor's caches.
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_batch_size",
         "_counts",
         "_epoch",
-        "_epoch_began",
-        "_failed",
+        "_epoch_start",
+        "_iteration",
         "_loop",
-        "_options",
-        "_original",
         "_probe",
-        "_replaced",
+        "_restore",
         "_samples_given",
-        "_session",
         "_single",
         "_stream",
         "_trainer",
-        "_turn",
         "_waiting",
     )
 
     def __init__(self, trainer: Any, options: Options) -> None:
+        super().__init__(options)
         self._trainer = trainer
-        self._options = options
-        self._session: Optional[Session] = None
-        self._failed = False
-        self._original: Any = None
-        self._replaced: Any = None
+        self._restore: Optional[Callable[[], None]] = None
         self._probe: Optional[GradientProbe] = None
         self._loop: Optional[object] = None
         self._epoch = -1
-        self._epoch_began: Optional[int] = None
+        self._epoch_start: Optional[int] = None
         self._batch_size = self._samples_given = options.batch_size
-        # The turn that runs; None where none does.
-        self._turn: Optional[BegunTurn] = None
-        #: A deque: the training thread appends while another one takes, without a lock.
-        self._waiting: Deque[EndedTurn] = deque()
+        # The current iteration; None outside of one.
+        self._iteration: Optional[RunningIteration] = None
+        #: A deque: the training thread appends while another takes, without a lock.
+        self._waiting: Deque[FinishedIteration] = deque()
         self._counts = Samples()
 
-    @property
-    def running(self) -> bool:
-        return self._session is not None and self._session.recording and not self._failed
-
-    # -- begin and end ---------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open the log and watch the trainer reduce gradients."""
@@ -91,32 +82,20 @@ class Recording:
             self.fail(error)
 
     def stop(self) -> None:
-        """Leave the trainer as it was found, write what is left and close the log."""
-        self.epoch_ends()
+        """Restore the trainer, write what is left and close the log."""
+        self.end_epoch()
         if self in _open:
             _open.remove(self)
         try:
-            # Something else was put there meanwhile: leave it.
-            if vars(self._trainer).get("_allreduce_grads") is self._replaced is not None:
-                if self._original is None:
-                    del self._trainer._allreduce_grads
-                else:
-                    self._trainer._allreduce_grads = self._original
-            self._replaced = self._original = None
+            if self._restore is not None:
+                self._restore()
+            self._restore = None
             if self._session is not None:
                 if self._session.recording and not self._stream.close():
                     self._session.facts(self._not_reduced())
                 self._session.close(steps_counted(self._trainer))
         except Exception as error:
             self.fail(error)
-
-    def fail(self, error: Exception) -> None:
-        """Record no more, and say so once."""
-        if self._session is not None:
-            self._session.fail("recording failed: %r" % error)
-        elif not self._failed:
-            logger.warning("stallscope: recording could not start, training goes on: %r", error)
-        self._failed = True
 
     def _start(self) -> None:
         trainer, options = self._trainer, self._options
@@ -125,7 +104,7 @@ class Recording:
         probe, reason = self._probe_or_why_not()
         facts = {
             **trainer_facts(trainer, world.size),
-            "gradients_reduced": True if single or is_horovods(trainer) else None,
+            "gradients_reduced": True if single or is_horovod_trainer(trainer) else None,
             "stamps": {
                 "placed": ["data"] if reason else ["data", "ready", "reduced"],
                 "reason": reason,
@@ -141,14 +120,16 @@ class Recording:
         if not session.recording:
             return
         self._probe = probe
-        self._stream = TurnStream(self._waiting, single, session.cost.turn, self._emit)
+        self._stream = IterationStream(
+            self._waiting, single, session.cost.count_iteration, self._emit
+        )
         _open.append(self)
         self._watch_reductions()
 
     def _probe_or_why_not(self) -> Tuple[Optional[GradientProbe], Optional[str]]:
         if not self._options.stages:
             return None, "switched off with stages=False"
-        if not self._single and not is_horovods(self._trainer):
+        if not self._single and not is_horovod_trainer(self._trainer):
             return None, "the trainer is not Horovod's DistributedTrainer"
         try:
             return GradientProbe(self._trainer), None
@@ -164,29 +145,27 @@ class Recording:
 
     def _watch_reductions(self) -> None:
         original = self._trainer._allreduce_grads
-        # A trainer may have one of its own, besides its class.
-        self._original = vars(self._trainer).get("_allreduce_grads")
 
         @functools.wraps(original)
         def allreduce_grads(*args: Any, **kwargs: Any) -> Any:
             ready = self._asked(ask_ready)
             result = original(*args, **kwargs)
-            turn = self._turn
-            if turn is not None:
-                # What is ready needs no reducing on a single rank.
-                turn.append((ready, None if single else self._asked(ask_reduced)))
+            iteration = self._iteration
+            if iteration is not None:
+                # On a single rank ready gradients need no reduction.
+                iteration.append((ready, None if single else self._asked(ask_reduced)))
             return result
 
         probe, single = self._probe, self._single
         ask_ready, ask_reduced = (probe.ask_ready, probe.ask_reduced) if probe else (None, None)
-        self._replaced = self._trainer._allreduce_grads = allreduce_grads
+        self._restore = patch(self._trainer, "_allreduce_grads", allreduce_grads)
 
     def _asked(
         self, ask: Optional[Callable[[], Optional[Answer]]], now: Callable[[], int] = monotonic_ns
     ) -> Optional[Answer]:
-        """When the gradients are there, or reduced; None where that is not asked."""
-        turn = self._turn
-        if ask is None or turn is None or self._failed:
+        """Ask the engine about the gradients; None where it cannot be asked."""
+        iteration = self._iteration
+        if ask is None or iteration is None or self._failed:
             return None
         began = now()
         try:
@@ -194,71 +173,71 @@ class Recording:
         except Exception as error:
             self.fail(error)
             return None
-        turn[OWN_NS] += now() - began
+        iteration[OWN_NS] += now() - began
         return answer
 
-    # -- epochs, and what lies between steps ------------------------------------------------------
+    # -- epochs, and events between steps --------------------------------------------------------
 
     @while_running
-    def loop_begins(self, loop: object, loader: Any) -> None:
-        self._end_turn_early()
+    def begin_loop(self, loop: object, loader: Any) -> None:
+        self._end_iteration_early()
         if self._loop is None:
             assert self._session is not None
-            self._session.facts({"batches_per_epoch": _length(loader)})
+            self._session.facts({"batches_per_epoch": batches_in(loader)})
         self._loop = loop
 
     @while_running
-    def loop_ends(self, loop: object) -> None:
-        """Python may only close a loop that was left when another one runs already."""
+    def end_loop(self, loop: object) -> None:
+        """End a loop; Python may close a loop that was left after another one has started."""
         if loop is self._loop:
-            self.epoch_ends()
+            self.end_epoch()
 
     @while_running
-    def epoch_begins(self) -> None:
-        self.epoch_ends()
+    def begin_epoch(self) -> None:
+        self.end_epoch()
         self._epoch += 1
         if self._probe is not None:
             self._probe.look_again()
-        self._epoch_began = monotonic_ns()
+        self._epoch_start = monotonic_ns()
 
     @while_running
-    def epoch_ends(self) -> None:
-        self._end_turn_early()
-        began, self._epoch_began = self._epoch_began, None
+    def end_epoch(self) -> None:
+        self._end_iteration_early()
+        began, self._epoch_start = self._epoch_start, None
         if began is not None:
             self._interval(EPOCH, began)
 
     @while_running
-    def pause_begins(self) -> None:
-        """Something besides training begins. A step whose gradients are reduced ends before it."""
-        self._end_turn_early()
+    def begin_pause(self) -> None:
+        """Start something other than training. A step whose gradients are reduced ends before it."""
+        self._end_iteration_early()
 
     @while_running
-    def pause_ends(self, kind: str, began: int) -> None:
+    def end_pause(self, kind: str, began: int) -> None:
         self._interval(kind, began)
 
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
         assert session is not None
-        with session.cost.besides():
-            # The steps before it first: the row says which one comes next.
+        with session.cost.outside_iterations():
+            # Write earlier steps first: the interval row names the next step.
             self._stream.settle()
             session.interval(kind, max(self._epoch, 0), began, end)
 
-    # -- turns of the loop -----------------------------------------------------------------------
+    # -- iterations of the loop ------------------------------------------------------------------
 
-    def turns(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches of a loop, which is an epoch, each of its turns recorded.
+    def iterate(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of a loop, which is an epoch, and record its iterations.
 
-        What is done in every turn stands here, in one function with its variables beside it: training
-        has just driven everything else out of the processor's caches.
+        Everything that runs in every iteration is in this one function with local variables: training
+        has just evicted everything else from the CPU's caches.
         """
         loop, session = object(), self._session
         if session is None or not session.recording:
             yield from batches
             return
-        self.loop_begins(loop, loader)
-        self.epoch_begins()
+        self.begin_loop(loop, loader)
+        self.begin_epoch()
         full, size = self._sizes_known(loader)
         now, ends, epoch = monotonic_ns, self._waiting.append, self._epoch
         begin, own_ns = now(), 0
@@ -268,39 +247,39 @@ class Recording:
                 if samples is None:
                     samples = self._samples_of(batch)
                 if session.recording:
-                    self._turn = [epoch, begin, data, samples, own_ns + now() - data]
+                    self._iteration = [epoch, begin, data, samples, own_ns + now() - data]
                 yield batch
-                end, turn = now(), self._turn
-                if turn is not None:
-                    ends((turn, end))
-                    self._turn = None
+                end, iteration = now(), self._iteration
+                if iteration is not None:
+                    ends((iteration, end))
+                    self._iteration = None
                 begin = now()
                 own_ns = begin - end
         finally:
-            self.loop_ends(loop)
+            self.end_loop(loop)
 
     def _sizes_known(self, loader: Any) -> Tuple[int, Optional[int]]:
-        """As ``full_batches``; where the user has said how large they are, all of them."""
+        """Return ``full_batches``; all batches are full where the user gave their size."""
         given = self._samples_given
         return full_batches(loader) if given is None else (sys.maxsize, given)
 
     def _samples_of(self, batch: Any) -> Optional[int]:
         try:
             return self._counts.of(batch)
-        except Exception as error:  # whatever it is, it may not reach training
+        except Exception as error:  # no error may reach training
             self.fail(error)
             return None
 
     @while_running
-    def _end_turn_early(self) -> None:
-        """The user has left the loop: it was a turn if gradients were reduced in it."""
-        turn, self._turn = self._turn, None
-        if turn is not None and len(turn) > REDUCTIONS:
-            self._waiting.append((turn, monotonic_ns()))
+    def _end_iteration_early(self) -> None:
+        """End the iteration where the user left the loop; it counts if gradients were reduced."""
+        iteration, self._iteration = self._iteration, None
+        if iteration is not None and len(iteration) > REDUCTIONS:
+            self._waiting.append((iteration, monotonic_ns()))
 
     @while_running
     def _drain(self) -> None:
-        """From the flushing thread, which may be there first."""
+        """Make rows before a flush, on the flushing thread, which may be early."""
         if self in _open:
             self._stream.drain()
 
@@ -310,14 +289,6 @@ class Recording:
         for row in rows:
             if row.step == 0 and self._batch_size is None and row.samples:
                 self._batch_size = row.samples // row.micro
-                # Shapes may be known since the first batch only.
+                # Shapes may be known only since the first batch.
                 session.facts({"batch_size": self._batch_size, **weights(self._trainer)})
             session.step(row._replace(step=session.next_step))
-
-
-def _length(loader: Any) -> Optional[int]:
-    """Its batches, where it knows how many there are; endless ones do not."""
-    try:
-        return len(loader)
-    except Exception:
-        return None

@@ -1,4 +1,4 @@
-"""What a batch tells about itself, whatever structure it has."""
+"""Read the number of samples from a batch of any structure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-# Old versions have it elsewhere.
+# Old versions have it in another module.
 _put_together = getattr(torch.utils.data, "default_collate", None)
 
 
 def samples_in(batch: Any) -> Optional[int]:
-    """Samples in a batch: the first dimension of the first tensor that has one; None without any."""
+    """Return the samples in a batch: the first dimension of the first tensor that has one, or None."""
     return samples_of(shape_in(batch))
 
 
 def samples_of(shape: Optional[Sequence[int]]) -> Optional[int]:
-    """How many a batch has whose ``shape_in`` this is."""
+    """Return the samples of a batch with this ``shape_in``."""
     return int(shape[0]) if shape else None
 
 
 def shape_in(batch: Any) -> Optional[Sequence[int]]:
-    """The shape of the first tensor in a batch that has dimensions; what is empty or None without any.
+    """Return the shape of the first tensor in a batch that has dimensions; empty or None without any.
 
-    This is all of it that training needs to wait for.
+    The number of samples can be computed from it later; only the shape is read during training.
     """
     if batch is None:
         return None
@@ -44,26 +44,26 @@ def shape_in(batch: Any) -> Optional[Sequence[int]]:
 
 
 def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
-    """How many batches, from the first, are full for certain, and what the shape of these begins with.
+    """Return how many batches at the start are certainly full, and how their shape starts.
 
-    A tensor makes its shape again for every caller, which is half of what a turn costs. Batches that are
-    torch's own loader's, put together in its own way, need not be asked. 0 where it is not known.
+    A tensor makes its shape anew for every caller, which is half the cost of an iteration. Batches of
+    torch's own loader with its own collate function need not be asked. 0 where it is unknown.
     """
     if (
         type(loader) is not DataLoader
         or type(loader.batch_sampler) is not BatchSampler
         or isinstance(loader.dataset, IterableDataset)
         or loader.collate_fn is not _put_together
-        # Workers that wait for no others may have the last one early.
+        # Workers may deliver the last batch early.
         or not getattr(loader, "in_order", True)
     ):
         return 0, None
     batches: Any = loader.batch_sampler
-    # A sampler of the user's own may give fewer than it says, or not say how many.
+    # A custom sampler may give fewer samples than its length says, or have no length.
     if not type(batches.sampler).__module__.startswith("torch."):
         return 0, None
     try:
         return len(batches.sampler) // batches.batch_size, (batches.batch_size,)
     except Exception:
-        # Most ask the data set, which is the user's own.
+        # Most samplers ask the data set, which is user code.
         return 0, None

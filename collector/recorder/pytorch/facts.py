@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Dict, List, Optional
 
 import torch
 
-from ..facts import compression_name, horovod_transports
+from ..facts import compression_name, horovod_transports, known, module_version
 from ..identity import World, world_from_environment
 from ..learning_rate import scaled_by_ranks
-from ..sparse import largest_gathered
+from ..sparse_gradients import largest_gathered
 from .reductions import Reductions, without_compiler
-
-_Fact = TypeVar("_Fact")
 
 
 def world_of_training() -> World:
-    """The rank as Horovod or torch.distributed tells it, otherwise as the launcher does."""
+    """Return the rank from Horovod or torch.distributed, otherwise from the launcher."""
     horovod = sys.modules.get("horovod.torch")
     if horovod is not None and horovod.is_initialized():
         return World(horovod.rank(), horovod.size(), horovod.local_rank())
@@ -30,17 +28,17 @@ def world_of_training() -> World:
 
 
 def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
-    """The parameters whose gradients are reduced; they need not all be training."""
+    """Return the parameters whose gradients are reduced; some of them may be frozen."""
     ddp = isinstance(without_compiler(model), torch.nn.parallel.DistributedDataParallel)
     if optimizer is None or ddp:
         return [] if model is None else list(model.parameters())
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def why_no_stamps(
+def why_no_timestamps(
     reductions: Reductions, parameters: List[torch.Tensor], stages: bool
 ) -> Optional[str]:
-    """Why only the host's own times are recorded; None where gradients can be timed."""
+    """Return why only the host's times are recorded; None where gradients can be timed."""
     if not stages:
         return "switched off with stages=False"
     if not parameters:
@@ -55,7 +53,7 @@ def why_no_stamps(
 
 
 def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
-    """The number of the one CUDA device that the parameters are on; None where there is no such."""
+    """Return the number of the one CUDA device of all parameters; None where there is no such."""
     found = {parameter.device for parameter in parameters}
     return found.pop().index if len(found) == 1 and device_types(parameters) == ["cuda"] else None
 
@@ -63,14 +61,14 @@ def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
 def model_facts(
     optimizer: Any, model: Any, parameters: List[torch.Tensor], size: int
 ) -> Dict[str, Any]:
-    """Facts of the model and its optimizer; None for what is not there or kept in another way."""
+    """Return facts of the model and its optimizer; None where there is none or it is elsewhere."""
     inner = without_compiler(model)
     inner = getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
     rate = learning_rate(optimizer)
     return {
         "framework": "pytorch",
-        "versions": {"torch": str(torch.__version__), "horovod": _version("horovod")},
+        "versions": {"torch": str(torch.__version__), "horovod": module_version("horovod")},
         "model": None if inner is None else type(inner).__name__,
         "parameters": known(lambda: sum(parameter.numel() for parameter in parameters)),
         "optimizer": None if optimizer is None else type(optimizer).__name__,
@@ -91,21 +89,21 @@ def model_facts(
 
 
 def learning_rate(optimizer: Any) -> Optional[float]:
-    """The rate of the first group, as it is now."""
+    """Return the current rate of the first parameter group."""
     return known(lambda: float(optimizer.param_groups[0]["lr"]))
 
 
 def weights(optimizer: Any, parameters: List[torch.Tensor]) -> Optional[Dict[str, Any]]:
-    """Some numbers of the first matrix that trains: what ranks that train one model have in common.
+    """Return some numbers of the first trained matrix, which are equal on ranks that train one model.
 
-    None where they need not be: with a process set of some ranks only.
+    None where they may differ: with a process set of some ranks only.
     """
 
     def read() -> Optional[Dict[str, Any]]:
         if getattr(getattr(optimizer, "process_set", None), "process_set_id", 0):
             return None
         for number, parameter in enumerate(parameters):
-            # Vectors begin as zeros or ones mostly, on all ranks alike.
+            # Vectors mostly start as zeros or ones, equal on all ranks anyway.
             if parameter.requires_grad and parameter.dim() > 1:
                 some = parameter.detach().reshape(-1)[:_SOME_WEIGHTS]
                 return {"of": "parameter %d" % number, "values": some.tolist()}
@@ -117,13 +115,13 @@ def weights(optimizer: Any, parameters: List[torch.Tensor]) -> Optional[Dict[str
 def sparse_gradients(
     optimizer: Any, model: Any, parameters: List[torch.Tensor], size: int
 ) -> Optional[Dict[str, Any]]:
-    """Gradients that are sparse when they are reduced.
+    """Return the gradients that are sparse when they are reduced.
 
-    Looked at when they are reduced: a gradient says only then that it is sparse.
+    Read right after a reduction: only the gradient itself shows that it is sparse.
     """
 
     def read() -> Optional[Dict[str, Any]]:
-        horovods = _is_horovods(optimizer)
+        horovods = _is_horovod_optimizer(optimizer)
         if all(parameter.grad is None for parameter in parameters):
             return None
         if horovods and getattr(optimizer, "sparse_as_dense", False):
@@ -133,7 +131,7 @@ def sparse_gradients(
         for number, parameter in enumerate(parameters):
             gradient = parameter.grad
             if gradient is not None and gradient.is_sparse:
-                # Those of Horovod hold the rows of all ranks by now, those of others no row twice.
+                # Horovod's have the rows of all ranks by now; others repeat no row.
                 rows = round(gradient._nnz() / size) if horovods else None
                 name = names.get(id(parameter), "parameter %d" % number)
                 shape, itemsize = list(parameter.shape), parameter.element_size()
@@ -144,13 +142,13 @@ def sparse_gradients(
 
 
 def shuffling(loader: Any) -> Optional[Dict[str, Any]]:
-    """What decides about the order in which a loader's samples come; None where it does not tell.
+    """Return what decides the order of a loader's samples; None where that is unknown.
 
-    A ``DistributedSampler`` draws from ``seed`` and ``epoch``: with the same ones, the same order.
+    A ``DistributedSampler`` draws the order from ``seed`` and ``epoch``.
     """
     sampler = getattr(loader, "sampler", None)
     data = torch.utils.data
-    # With a batch sampler of the user's own, the loader's is not used.
+    # With a custom batch sampler, the loader's sampler is not used.
     batches = getattr(loader, "batch_sampler", None)
     if batches is not None and type(batches) is not data.BatchSampler:
         return None
@@ -167,15 +165,15 @@ def shuffling(loader: Any) -> Optional[Dict[str, Any]]:
 _SOME_WEIGHTS = 8
 
 
-def _is_horovods(optimizer: Any) -> bool:
-    """Whether Horovod reduces the gradients for this optimizer."""
+def _is_horovod_optimizer(optimizer: Any) -> bool:
+    """Return whether Horovod reduces this optimizer's gradients."""
     return hasattr(optimizer, "_parameter_names")
 
 
 def _reduces_with(optimizer: Any) -> Optional[List[str]]:
-    """The process group's backends where there is one, otherwise what Horovod can reduce with."""
+    """Return the process group's backends, or the libraries that Horovod can reduce with."""
     distributed = torch.distributed
-    if _is_horovods(optimizer):
+    if _is_horovod_optimizer(optimizer):
         return horovod_transports()
     if distributed.is_available() and distributed.is_initialized():
         return [str(distributed.get_backend())]
@@ -183,8 +181,8 @@ def _reduces_with(optimizer: Any) -> Optional[List[str]]:
 
 
 def _compression(optimizer: Any, model: Any) -> Optional[str]:
-    """What makes gradients smaller before Horovod or DistributedDataParallel reduces them."""
-    if _is_horovods(optimizer):
+    """Return the gradient compression of Horovod or DistributedDataParallel."""
+    if _is_horovod_optimizer(optimizer):
         return compression_name(optimizer._compression)
     model = without_compiler(model)
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -194,8 +192,8 @@ def _compression(optimizer: Any, model: Any) -> Optional[str]:
 
 
 def _names(optimizer: Any, model: Any) -> Dict[int, str]:
-    """Parameters' names: those that Horovod has, otherwise the model's own."""
-    if _is_horovods(optimizer):
+    """Return the parameters' names: Horovod's, otherwise the model's own."""
+    if _is_horovod_optimizer(optimizer):
         return {id(one): str(name) for one, name in optimizer._parameter_names.items()}
     return {} if model is None else {id(one): name for name, one in model.named_parameters()}
 
@@ -205,25 +203,13 @@ def device_types(parameters: List[torch.Tensor]) -> List[str]:
 
 
 def steps_counted(optimizer: Any) -> int:
-    """Steps that the optimizer has counted in its life; 0 where it counts none, as SGD does."""
+    """Return the steps that the optimizer has ever counted; 0 where it counts none, like SGD."""
     states = getattr(optimizer, "state", {}).values()
     counts = [state["step"] for state in states if isinstance(state, dict) and "step" in state]
-    # One on a device would have to be waited for.
+    # Reading a count from a device would wait for it.
     there = [count for count in counts if getattr(count, "is_cpu", True)]
     return max(map(int, there), default=0)
 
 
 def _bytes(parameter: torch.Tensor) -> int:
     return int(parameter.numel() * parameter.element_size())
-
-
-def known(read: Callable[[], _Fact]) -> Optional[_Fact]:
-    """A fact, or None where it cannot be had: no fact is worth the recording."""
-    try:
-        return read()
-    except Exception:
-        return None
-
-
-def _version(module: str) -> Optional[str]:
-    return getattr(sys.modules.get(module), "__version__", None)

@@ -1,4 +1,4 @@
-"""Gathering of logs over the collective that trains: Horovod's, or torch.distributed's."""
+"""Gather logs over the collectives that train: Horovod's or torch.distributed's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def gather_logs(log_dir: Union[str, "os.PathLike[str]"]) -> List[Path]:
             ...
         gather_logs("/tmp/logs")
 
-    All ranks call it, after training: it is a collective, and a rank that does not call it keeps the
-    others waiting. A process of its own has nothing to gather.
+    All ranks call it after training: it is a collective, and the others wait for a rank that does not
+    call it. A single process has nothing to gather.
 
     Args:
         log_dir: the folder that was given to ``StepLogger``.
 
     Returns:
-        On rank 0 the files that were written; none on the others.
+        The files written on rank 0; an empty list on other ranks.
     """
     return gather(log_dir, world_of_training(), _broadcast)
 

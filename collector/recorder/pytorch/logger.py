@@ -1,21 +1,23 @@
-"""``StepLogger`` for PyTorch: a context, and a loop over what it watches."""
+"""``StepLogger`` for PyTorch: a context around a training loop and its loader."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from itertools import chain, repeat
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 import torch
 
-from ..loop_logger import LoopLogger
-from ..options import checked
+from ..loop_logger import LoopLogger, WatchedLoader
+from ..options import LogDir, OptionArguments, Options, with_options
 from .batches import full_batches
 from .recording import Recording
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-class StepLogger(LoopLogger[Recording]):
+
+class StepLogger(LoopLogger):
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         with StepLogger("logs/run-42", optimizer=optimizer, model=model) as log:
@@ -25,48 +27,24 @@ class StepLogger(LoopLogger[Recording]):
                 with log.validation():
                     ...
 
-    One turn of the loop is one step; turns that only accumulate gradients are summed into it.
+    One iteration of the loop is one step; iterations that only accumulate gradients are summed into it.
+
+    Hooks on the gradients record when they are ready and reduced.
 
     Args:
-        log_dir: folder for the logs; the ranks may share it, and a later job gets a run of its own.
-        optimizer: the optimizer, as ``hvd.DistributedOptimizer`` returns it where there is Horovod.
+        optimizer: the optimizer; with Horovod the result of ``hvd.DistributedOptimizer``.
         model: the model, wrapped in ``DistributedDataParallel`` where that reduces the gradients.
-        run_name: a name for people.
-        synthetic: whether the data is synthetic: this run is a baseline.
-        batch_size: samples per rank and turn; read from the batches where it is not given.
-        mlflow_run_id: the MLflow run that the log is uploaded to while it grows; ``MLFLOW_RUN_ID``'s
-            where it is not given. Needs mlflow-skinny on the ranks, and may be the same for all of them.
-        sink: ``"file"``; ``"logging"`` for workers that share no disk and keep what they print: records
-            of the log ``stallscope.steps``, from which parsers have the step log back, and no folder is
-            needed; or ``"both"``.
-        sample_after: for very long runs: after so many steps, one in ``sample_one_in`` is recorded in
-            full and the others as sums, on all ranks the same ones.
-        max_file_mb: a log that has reached this size goes on in another file.
-        flush_seconds: how often, at least, the log on disk is brought up to date.
-        stages: put hooks on the gradients. Without them only the host's times of input and step are
-            recorded.
-
-    Raises:
-        TypeError, ValueError: for arguments that cannot be meant. Nothing else is ever raised:
-            recording ends with one warning, and training goes on.
+        log_dir, options: see ``__init__``.
     """
 
+    @with_options
     def __init__(
         self,
-        log_dir: Union[str, "os.PathLike[str]", None],
+        log_dir: LogDir,
         *,
         optimizer: Optional[torch.optim.Optimizer] = None,
         model: Optional[torch.nn.Module] = None,
-        run_name: Optional[str] = None,
-        synthetic: bool = False,
-        batch_size: Optional[int] = None,
-        mlflow_run_id: Optional[str] = None,
-        sink: str = "file",
-        sample_after: Optional[int] = None,
-        sample_one_in: int = 20,
-        max_file_mb: Optional[float] = None,
-        flush_seconds: float = 1.0,
-        stages: bool = True,
+        **options: Unpack[OptionArguments],
     ) -> None:
         super().__init__()
         if optimizer is not None and not hasattr(optimizer, "param_groups"):
@@ -75,66 +53,49 @@ class StepLogger(LoopLogger[Recording]):
             raise TypeError("model is a torch.nn.Module, not %r" % (model,))
         self._optimizer = optimizer
         self._model = model
-        self._options = checked(
-            log_dir,
-            run_name=run_name,
-            synthetic=synthetic,
-            batch_size=batch_size,
-            mlflow_run_id=mlflow_run_id,
-            sink=sink,
-            sample_after=sample_after,
-            sample_one_in=sample_one_in,
-            max_file_mb=max_file_mb,
-            flush_seconds=flush_seconds,
-            stages=stages,
-        )
-        # Whether the user says himself when epochs begin and end.
-        self._own_epoch = False
+        self._options = Options(log_dir, **options)
+        # Whether the user marks epochs explicitly.
+        self._explicit_epoch = False
 
-    def _made(self) -> Recording:
+    def _new_recording(self) -> Recording:
         return Recording(self._optimizer, self._model, self._options)
 
     def watch(self, loader: Iterable[Any]) -> "Watched":
-        """The batches of ``loader``, each turn of a loop over them recorded; each loop is an epoch."""
+        """Iterate over ``loader`` and record each iteration; each loop is an epoch."""
         return Watched(self, loader)
 
     @contextlib.contextmanager
     def epoch(self, number: Optional[int] = None) -> Iterator[None]:
-        """An epoch of several loops, or one that has its number from elsewhere."""
-        recording = self._started()
-        recording.epoch_begins(number)
-        self._own_epoch = True
+        """Wrap an epoch of several loops, or one with a given number."""
+        recording: Recording = self._started_recording()
+        recording.begin_epoch(number)
+        self._explicit_epoch = True
         try:
             yield
         finally:
-            self._own_epoch = False
-            recording.epoch_ends()
+            self._explicit_epoch = False
+            recording.end_epoch()
 
 
-class Watched:
+class Watched(WatchedLoader):
     """A loader whose loops are recorded."""
 
-    def __init__(self, log: StepLogger, loader: Iterable[Any]) -> None:
-        self._log = log
-        self._loader = loader
-
-    def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]  # raises what the loader's own would
+    _log: StepLogger
 
     def __iter__(self) -> Iterator[Any]:
-        recording = self._log._started()
-        loop, is_epoch = object(), not self._log._own_epoch
+        recording: Recording = self._log._started_recording()
+        loop, is_epoch = object(), not self._log._explicit_epoch
         batches = iter(self._loader)
-        recording.loop_begins(loop, self._loader)
+        recording.begin_loop(loop, self._loader)
         full, shape = full_batches(self._loader)
         if is_epoch:
-            recording.epoch_begins()
+            recording.begin_epoch()
         try:
-            recording.turn_begins()
+            recording.begin_iteration()
             for batch, known in zip(batches, chain(repeat(shape, full), repeat(None))):
-                recording.data_is_there(batch, known)
+                recording.data_arrived(batch, known)
                 yield batch
-                recording.turn_follows()
-            recording.no_turn()
+                recording.next_iteration()
+            recording.drop_iteration()
         finally:
-            recording.loop_ends(loop, is_epoch)
+            recording.end_loop(loop, is_epoch)

@@ -1,7 +1,7 @@
-"""Petastorm's loaders: a pool reads and decodes row groups, a queue holds them, batches are made of it.
+"""Petastorm's loaders: a pool reads and decodes row groups into a queue, from which batches are made.
 
-Which side of it is the slow one, the queue tells: row groups pile up where it is what comes after,
-such as shuffling and collating.
+The queue shows which side is slow: row groups pile up where the slow side is after the queue, such as
+shuffling and collating.
 """
 
 from __future__ import annotations
@@ -9,96 +9,97 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Dict, List, Optional
 
-from ..measuring import Loader, Stages
+from ..facts import count_or_none
+from ..measure_input import Loader, Stages
 from .batches import samples_in
 
-# A queue that is fuller than this is not waited for.
+# A queue that is fuller than this keeps no one waiting.
 _PILED_UP = 0.5
 
 
-def is_petastorms(data: Any) -> bool:
-    """Whether it is one of Petastorm's loaders, around a reader."""
+def is_petastorm_loader(data: Any) -> bool:
+    """Return whether it is one of Petastorm's loaders, with a reader."""
     return type(data).__module__.startswith("petastorm.") and hasattr(data, "reader")
 
 
 def loader_of(data: Any) -> Loader:
-    """A loader of Petastorm's, whose queue is looked at after every batch."""
+    """Describe one of Petastorm's loaders, whose queue is checked after every batch."""
     queue = PoolQueue(data)
 
     def samples(batch: Any) -> Any:
-        queue.look()
+        queue.sample()
         return samples_in(batch)
 
     def stages() -> Stages:
-        return [], queue.in_words()
+        return [], queue.description()
 
     return Loader("Petastorm", lambda: iter(data), samples, 1, stages)
 
 
 def queue_of(data: Any, known: Optional["PoolQueue"]) -> Optional["PoolQueue"]:
-    """The queue of a loader of Petastorm's, ``known`` where that is it; None of other loaders."""
-    if not is_petastorms(data):
+    """Return the queue of Petastorm's loader, ``known`` if it is the same; None for other loaders."""
+    if not is_petastorm_loader(data):
         return None
     same = known is not None and known.reader is data.reader
     return known if same else PoolQueue(data)
 
 
 class PoolQueue:
-    """What waits between a pool and training."""
+    """The queue between a pool and training."""
 
     def __init__(self, loader: Any) -> None:
         self.reader = loader.reader
         self._loader = type(loader).__name__
         self._waiting: List[int] = []
 
-    def look(self) -> None:
-        # It is Petastorm's, and training's: whatever it raises must go no further.
+    def sample(self) -> None:
+        # Petastorm's reader serves training: its errors must not spread.
         with contextlib.suppress(Exception):
             size = self.reader.diagnostics.get("output_queue_size")
             if isinstance(size, int):
                 self._waiting.append(size)
 
     def fact(self) -> Dict[str, Any]:
-        """The pool, and how many row groups waited after it on average; None for what it hides."""
+        """Describe the pool and the mean number of waiting row groups; None where hidden."""
         pool = getattr(self.reader, "_workers_pool", None)
-        waiting = self._later()
+        waiting = self._after_start()
         return {
             "pool": None if pool is None else type(pool).__name__,
-            "workers": _count(getattr(pool, "workers_count", None)),
-            "room": _count(getattr(pool, "_results_queue_size", None)),
+            "workers": count_or_none(getattr(pool, "workers_count", None)),
+            "room": count_or_none(getattr(pool, "_results_queue_size", None)),
             "waiting": sum(waiting) / len(waiting) if waiting else None,
             "looks": len(waiting),
             "batched": getattr(self.reader, "batched_output", None),
             "loader": self._loader,
         }
 
-    def in_words(self) -> str:
+    def description(self) -> str:
         pool = getattr(self.reader, "_workers_pool", None)
         workers = getattr(pool, "workers_count", None)
         size = "" if workers is None else " of %s" % workers
         name = "Petastorm's pool (%s%s)" % (type(pool).__name__, size)
-        return "%s: %s. %s" % (name, self._who_waits(), _ONCE)
+        return "%s: %s. %s" % (name, self._slow_side(), _ONCE)
 
-    def _later(self) -> List[int]:
-        """At the start the queue is empty, or filled beforehand, whichever side is slow."""
+    def _after_start(self) -> List[int]:
+        """Skip the start, where the queue is empty, or filled in advance, whichever side is slow."""
         return self._waiting[len(self._waiting) // 2 :]
 
-    def _who_waits(self) -> str:
-        later = self._later()
+    def _slow_side(self) -> str:
+        later = self._after_start()
         if not later:
-            return "it does not tell what waits in its queue"
+            return "the length of its queue is unknown"
         mean = sum(later) / len(later)
         room = getattr(getattr(self.reader, "_workers_pool", None), "_results_queue_size", None)
         if not room:
             return "%.3g row groups waited on average" % mean
         piled = mean > _PILED_UP * room
-        slow = "what comes after it" if piled else "the pool, which reads and decodes,"
-        return "%.3g row groups of at most %s waited on average: %s takes most" % (mean, room, slow)
-
-
-def _count(value: Any) -> Optional[int]:
-    return value if isinstance(value, int) else None
+        slow = "the work after it" if piled else "the pool, which reads and decodes,"
+        return "%.3g row groups of at most %s waited on average: %s takes most time" % (
+            mean,
+            room,
+            slow,
+        )
 
 
 # Petastorm refuses to reset a reader in the middle of an epoch.
-_ONCE = "Its reader does not begin again before its end: training needs another one"
+_ONCE = "Its reader cannot restart before its end: training needs another one"

@@ -1,6 +1,6 @@
-"""Stages of a ``DataLoader``: what samples take, by the functions that make them, and a batch of them.
+"""Measure the stages of a ``DataLoader``: the functions that make samples, and collating a batch.
 
-They are measured in this process, without workers.
+Everything runs in this process, without workers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..measured import AUGMENT, BATCH, DECODE, OTHER, READ, Mean, Stage, mean_of
-from ..measuring import Stages, name_of
-from .calls import Calls
+from ..measure_input import Stages, name_of
+from ..measured_input import AUGMENT, BATCH, DECODE, OTHER, READ, Mean, Stage, mean_of
+from .dataset_profile import DatasetProfile
 
-# Batches that are made stage by stage, and how long that may take at most.
+# Batches that are made stage by stage, and the longest time for that.
 _BATCHES = 40
 _LONGEST_SECONDS = 20.0
 _FEWEST_BATCHES = 4
-# Of getting samples; functions that take less are no stages of their own.
-_WORTH = 0.03
+# A function below this share of fetching samples is not a separate stage.
+_SMALLEST_SHARE = 0.03
 
 _WORDS = (
     (AUGMENT, re.compile(r"aug|random|flip|crop|jitter|rotat|distort|mixup|cutout", re.IGNORECASE)),
@@ -37,18 +37,18 @@ _WORDS = (
 
 
 def stages_of(loader: "DataLoader[Any]") -> Stages:
-    """The stages, in the order in which a sample goes through them first."""
-    getting: List[int] = []
+    """Return the stages, in the order in which a sample first passes through them."""
+    fetching: List[int] = []
     collating: List[int] = []
-    watched: List[int] = []
+    profiled: List[int] = []
     spent: List[Dict[str, int]] = []
     deadline = monotonic_ns() + int(_LONGEST_SECONDS * 1e9)
     # The first batch opens files and fills caches.
     for number, get in enumerate(itertools.islice(_batches(loader), _BATCHES + 1), -1):
-        calls = Calls(loader.dataset) if number % 2 else None
-        watching: ContextManager[Any] = nullcontext() if calls is None else calls
+        profile = DatasetProfile(loader.dataset) if number % 2 else None
+        context: ContextManager[Any] = nullcontext() if profile is None else profile
         begin = monotonic_ns()
-        with watching:
+        with context:
             samples = get()
         got = monotonic_ns()
         if samples is None:
@@ -58,49 +58,49 @@ def stages_of(loader: "DataLoader[Any]") -> Stages:
         collated = monotonic_ns()
         if number < 0:
             continue
-        if calls is None:
-            getting.append(got - begin)
+        if profile is None:
+            fetching.append(got - begin)
         else:
-            watched.append(got - begin)
-            spent.append(calls.spent)
+            profiled.append(got - begin)
+            spent.append(profile.spent)
         collating.append(collated - got)
         if collated > deadline and len(collating) >= _FEWEST_BATCHES:
             break
     if len(collating) < _FEWEST_BATCHES:
         return [], "too few batches to measure stages"
-    stages = _of_getting(loader, mean_of(getting), watched, spent)
+    stages = _stages_of_fetching(loader, mean_of(fetching), profiled, spent)
     stages.append(Stage(BATCH, name_of(loader.collate_fn), mean_of(collating)))
-    return stages, _said_of_workers(loader)
+    return stages, _note_on_workers(loader)
 
 
-def _of_getting(
-    loader: "DataLoader[Any]", whole: Mean, watched: List[int], spent: List[Dict[str, int]]
+def _stages_of_fetching(
+    loader: "DataLoader[Any]", whole: Mean, profiled: List[int], spent: List[Dict[str, int]]
 ) -> List[Stage]:
-    """What getting samples takes, by the functions that the data set calls."""
-    # Being watched takes time as well: of these batches only shares count.
-    scale = whole.ms * 1e6 * len(watched) / max(1, sum(watched))
+    """Return the time of fetching samples, by the functions that the data set calls."""
+    # Profiling takes time as well: only the shares of these batches count.
+    scale = whole.ms * 1e6 * len(profiled) / max(1, sum(profiled))
     names = list(dict.fromkeys(itertools.chain.from_iterable(spent)))
     stages = []
     rest = whole.ms
     for name in names:
         mean = mean_of([round(one.get(name, 0) * scale) for one in spent])
-        if mean.ms >= _WORTH * whole.ms:
+        if mean.ms >= _SMALLEST_SHARE * whole.ms:
             stages.append(Stage(_kind(name), name, mean))
             rest -= mean.ms
     own = Mean(rest, None if stages else whole.ci95)
-    return [Stage(READ, _getting_name(loader), own), *stages]
+    return [Stage(READ, _fetching_name(loader), own), *stages]
 
 
-def _said_of_workers(loader: "DataLoader[Any]") -> Optional[str]:
+def _note_on_workers(loader: "DataLoader[Any]") -> Optional[str]:
     if not loader.num_workers:
         return None
-    return "stages are those of one process; %d workers share them, and hand batches over" % (
+    return "stages are those of one process; %d workers share them and pass batches on" % (
         loader.num_workers
     )
 
 
 def _batches(loader: "DataLoader[Any]") -> Iterator[Callable[[], Any]]:
-    """What gets the samples of one batch after the other; None instead of samples where data ends."""
+    """Yield functions that fetch the samples of one batch each; they return None where data ends."""
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset):
         samples = iter(dataset)
@@ -121,6 +121,6 @@ def _kind(name: str) -> str:
     return next((kind for kind, words in _WORDS if words.search(name)), OTHER)
 
 
-def _getting_name(loader: "DataLoader[Any]") -> str:
+def _fetching_name(loader: "DataLoader[Any]") -> str:
     method = "__iter__" if isinstance(loader.dataset, IterableDataset) else "__getitem__"
     return "%s.%s" % (type(loader.dataset).__name__, method)

@@ -1,4 +1,4 @@
-"""One recording: what is put into a training for a while, and what comes out of it as rows."""
+"""Record one training: patch it, and write its steps as rows."""
 
 from __future__ import annotations
 
@@ -10,97 +10,88 @@ import torch
 from torch import Tensor
 
 from ..clock import read_clocks
+from ..facts import known
 from ..format import EPOCH, StepRow
 from ..guards import while_running
-from ..opening import open_session
+from ..loop_recording import LoopRecording
+from ..loop_steps import Iteration, Reduction, StepAssembler
+from ..open_session import open_session
 from ..options import Options
-from ..session import Session
 from .batches import samples_of, shape_in
 from .cuda import CudaClock
-from .ended import MOST_WAITING, EndedTurns
+from .device_steps import DeviceSteps
 from .facts import (
     cuda_device,
     device_types,
-    known,
     model_facts,
     parameters_of,
     steps_counted,
-    why_no_stamps,
+    why_no_timestamps,
     world_of_training,
 )
+from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
-from .late import LateSteps
+from .late_facts import LateFacts
 from .reductions import reductions_of
-from .steps import Reduction, StepAssembler, Turn
-from .telling import Telling
 
 logger = logging.getLogger("stallscope")
 
-# Recordings that are still open.
+# Recordings that still run.
 _open: List["Recording"] = []
 
 
-class Recording:
-    """What one StepLogger sees: epochs, turns of the loop, reductions, and what lies in between.
+class Recording(LoopRecording):
+    """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
 
-    Whatever fails in here stays in here: none of its methods raises, and none does anything unless
-    the recording runs.
+    None of its methods raises: a failure ends the recording with one warning. None does anything
+    unless the recording runs.
     """
 
-    # Not a dict: in every turn the training has just driven it out of the processor's caches.
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_assembler",
         "_device",
-        "_ended",
+        "_device_steps",
         "_epoch",
-        "_epoch_began",
-        "_failed",
+        "_epoch_start",
+        "_finished",
         "_gradients",
-        "_gradients_told",
-        "_late",
+        "_gradients_recorded",
+        "_iteration",
+        "_late_facts",
         "_loop",
         "_model",
         "_optimizer",
-        "_options",
         "_own_ns",
         "_samples",
-        "_session",
         "_single",
-        "_stamps",
-        "_telling",
         "_times_gradients",
-        "_turn",
+        "_timestamps",
         "_undo",
         "_waiting",
     )
 
     def __init__(self, optimizer: Any, model: Any, options: Options) -> None:
+        super().__init__(options)
         self._optimizer = optimizer
         self._model = model
-        self._options = options
-        #: In every batch, where the user has said so.
+        #: Samples per batch, if the user gave the number.
         self._samples = options.batch_size
-        self._session: Optional[Session] = None
-        self._failed = False
         self._undo: List[Callable[[], None]] = []
-        self._turn: Optional[Turn] = None
+        self._iteration: Optional[Iteration] = None
         self._loop: Optional[object] = None
         self._epoch = -1
-        self._epoch_began: Optional[int] = None
-        # Nanoseconds of the turn that runs that were the recorder's own.
+        self._epoch_start: Optional[int] = None
+        # Nanoseconds of the current iteration that the recorder used.
         self._own_ns = 0
-        # A device that works asynchronously: its clock, and steps that it is not through with.
+        # An asynchronous device: its clock, and steps that it has not finished.
         self._device: Optional[CudaClock] = None
-        self._late: Optional[LateSteps] = None
-        self._stamps: Dict[str, Any] = {}
-        # Looked at in every turn.
-        self._gradients_told = False
+        self._device_steps: Optional[DeviceSteps] = None
+        self._timestamps: Dict[str, Any] = {}
+        # Checked in every iteration.
+        self._gradients_recorded = False
 
-    @property
-    def running(self) -> bool:
-        return self._session is not None and self._session.recording and not self._failed
-
-    # -- begin and end ---------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open the log and watch gradients and reductions."""
@@ -112,11 +103,11 @@ class Recording:
             self._undo_all()
 
     def stop(self) -> None:
-        """Leave optimizer and model as they were found, write what is left and close the log."""
-        self._end_turn_early()
+        """Restore optimizer and model, write what is left and close the log."""
+        self._end_iteration_early()
         self._settle()
         self._give_up()
-        self.epoch_ends()
+        self.end_epoch()
         if self in _open:
             _open.remove(self)
         self._undo_all()
@@ -127,12 +118,9 @@ class Recording:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Record no more, and say so once."""
-        if self._session is not None:
-            self._session.fail("recording failed: %r" % error)
-        elif not self._failed:
-            logger.warning("stallscope: recording could not start, training goes on: %r", error)
-        self._failed, self._turn = True, None
+        """Stop recording and warn once."""
+        super().fail(error)
+        self._iteration = None
 
     def _take_over(self) -> None:
         for other in list(_open):
@@ -151,28 +139,28 @@ class Recording:
         world = world_of_training()
         parameters = parameters_of(optimizer, model)
         reductions = reductions_of(optimizer, model, world.size)
-        no_stamps = why_no_stamps(reductions, parameters, options.stages)
+        no_timestamps = why_no_timestamps(reductions, parameters, options.stages)
         self._single = world.size == 1
         reduced = True if self._single or (reductions.counts and not reductions.reason) else None
-        if not no_stamps:
+        if not no_timestamps:
             self._device = known(lambda: _clock_of(parameters))
             if self._device is None and device_types(parameters) == ["cuda"]:
-                no_stamps = "the CUDA device tells no times"
-        self._stamps = {
-            "placed": ["data"] if no_stamps else ["data", "ready", "reduced"],
-            "reason": no_stamps,
+                no_timestamps = "the CUDA device gives no times"
+        self._timestamps = {
+            "placed": ["data"] if no_timestamps else ["data", "ready", "reduced"],
+            "reason": no_timestamps,
         }
         if self._device is not None:
-            self._stamps["clock"] = "cuda"
+            self._timestamps["clock"] = "cuda"
         facts = {
             **model_facts(optimizer, model, parameters, world.size),
             "loader_workers": None,
             "gradients_reduced": reduced,
-            "stamps": self._stamps,
+            "stamps": self._timestamps,
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
-        self._ended = EndedTurns(self._assembler, self._samples, self._made)
-        self._waiting = self._ended.waiting
+        self._finished = FinishedIterations(self._assembler, self._samples, self._emit_finished)
+        self._waiting = self._finished.waiting
         session = self._session = open_session(
             options,
             world,
@@ -180,15 +168,15 @@ class Recording:
             steps_counted(optimizer),
             before_flush=self._before_flush,
         )
-        self._telling = Telling(session, optimizer, model, world.size, options.batch_size)
+        self._late_facts = LateFacts(session, optimizer, model, world.size, options.batch_size)
         if not session.recording:
             return
         _open.append(self)
         self._gradients = GradientClock(self._device)
         if self._device is not None:
             own = StepAssembler(reductions.counts, self._single)
-            self._late = LateSteps(self._device, own, session.late_step)
-        self._times_gradients = not no_stamps
+            self._device_steps = DeviceSteps(self._device, own, session.late_step)
+        self._times_gradients = not no_timestamps
         self._undo.append(self._gradients.remove)
         self._undo.append(reductions.remove)
         reductions.install(self._gradients if self._times_gradients else None, self._reduced)
@@ -200,233 +188,259 @@ class Recording:
             except Exception as error:
                 self.fail(error)
 
-    # -- epochs, and what lies between steps ------------------------------------------------------
+    # -- epochs, and events between steps --------------------------------------------------------
 
     @while_running
-    def loop_begins(self, loop: object, loader: Any) -> None:
-        self._end_turn_early()
+    def begin_loop(self, loop: object, loader: Any) -> None:
+        self._end_iteration_early()
         self._loop = loop
-        self._telling.loop_begins(loader)
+        self._late_facts.begin_loop(loader)
         if self._times_gradients:
             self._gradients.hook(parameters_of(self._optimizer, self._model))
 
     @while_running
-    def loop_ends(self, loop: object, ends_epoch: bool) -> None:
-        """Python may only close a loop that was left when another one runs already."""
+    def end_loop(self, loop: object, ends_epoch: bool) -> None:
+        """End a loop; Python may close a loop that was left after another one has started."""
         if loop is self._loop:
-            self._end_turn_early()
+            self._end_iteration_early()
             if ends_epoch:
-                self.epoch_ends()
+                self.end_epoch()
 
     @while_running
-    def epoch_begins(self, number: Optional[int] = None) -> None:
-        self.epoch_ends()
+    def begin_epoch(self, number: Optional[int] = None) -> None:
+        self.end_epoch()
         begun_before = self._epoch >= 0
         self._epoch = self._epoch + 1 if number is None else number
         if begun_before:
-            self._telling.rate_of(self._epoch)
-        self._epoch_began = monotonic_ns()
+            self._late_facts.record_rate(self._epoch)
+        self._epoch_start = monotonic_ns()
 
     @while_running
-    def epoch_ends(self) -> None:
-        self._end_turn_early()
-        began, self._epoch_began = self._epoch_began, None
+    def end_epoch(self) -> None:
+        self._end_iteration_early()
+        began, self._epoch_start = self._epoch_start, None
         if began is not None:
             self._interval(EPOCH, began)
-            self._telling.epoch_ended()
+            self._late_facts.end_epoch()
 
     def _before_flush(self) -> None:
-        """From the flushing thread, and at the end: what has waited for it, and for a device."""
-        self._ended.settle()
-        if self._turn is not None:
-            self._telling.look()
-        if self._late is not None and self._session is not None and self._session.closed:
-            self._late.settle(last=True)
-            self._tell_of_device()
+        """Make rows before a flush, on the flushing thread, and at the end, also a device's rows."""
+        self._finished.settle()
+        if self._iteration is not None:
+            self._late_facts.sample_queue()
+        if self._device_steps is not None and self._session is not None and self._session.closed:
+            self._device_steps.settle(last=True)
+            self._record_device_clock()
 
-    def _tell_of_device(self) -> None:
-        """How well the device has told its times, when it is over."""
-        late, device, session = self._late, self._device, self._session
-        assert late is not None
+    def _record_device_clock(self) -> None:
+        """Record the quality of the device's times, at the end."""
+        device_steps, device, session = self._device_steps, self._device, self._session
+        assert device_steps is not None
         assert device is not None
         assert session is not None
-        told: Dict[str, Any] = {
+        described: Dict[str, Any] = {
             "clock_error_us": None if device.error_ns is None else round(device.error_ns / 1e3, 1),
-            "turns_without_times": late.lost,
+            "turns_without_times": device_steps.lost,
         }
         if device.broken is not None:
-            told["reason"] = "the device gave no times any more: %s" % device.broken
-        session.facts({"stamps": {**self._stamps, **told}})
+            described["reason"] = "the device gave no more times: %s" % device.broken
+        session.facts({"stamps": {**self._timestamps, **described}})
 
     @while_running
-    def pause_begins(self) -> None:
-        """Something besides training begins. A step whose gradients are reduced ends before it."""
-        if self._turn is not None and self._turn.reductions:
-            self.turn_ends()
+    def begin_pause(self) -> None:
+        """Start something other than training. A step whose gradients are reduced ends before it."""
+        if self._iteration is not None and self._iteration.reductions:
+            self.end_iteration()
 
     @while_running
-    def pause_ends(self, kind: str, began: int) -> None:
+    def end_pause(self, kind: str, began: int) -> None:
         self._interval(kind, began)
 
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
         assert session is not None
-        # The steps before it first: the row says which one comes next.
+        # Write earlier steps first: the interval row names the next step.
         self._settle()
         session.interval(kind, max(self._epoch, 0), began, end)
 
-    # -- turns of the loop -----------------------------------------------------------------------
+    # -- iterations of the loop ------------------------------------------------------------------
 
-    # These run in every step, between the user's own lines: they do what cannot wait, and have their
-    # guards inside.
+    # These run in every step, between the user's own lines: they do only what cannot wait, and catch
+    # their own errors.
 
-    def turn_begins(self) -> None:
+    def begin_iteration(self) -> None:
         session = self._session
         if session is None or not session.recording:
-            self._turn = None
+            self._iteration = None
             return
         try:
             if len(self._waiting) >= MOST_WAITING:
                 self._settle()
             begin = monotonic_ns()
-            turn = self._turn = Turn(self._epoch, begin)
+            iteration = self._iteration = Iteration(self._epoch, begin)
             self._gradients.forget()
             if self._device is not None:
-                turn.begin_mark = self._device.stamp()
+                iteration.device_begin = self._device.timestamp()
             self._own_ns = monotonic_ns() - begin
         except Exception as error:
             self.fail(error)
 
-    def data_is_there(self, batch: Any, shape: Optional[Sequence[int]] = None) -> None:
-        """``shape`` is the batch's, as far as it is known without asking."""
-        turn = self._turn
-        if turn is None:
+    def data_arrived(self, batch: Any, shape: Optional[Sequence[int]] = None) -> None:
+        """Note that the batch has arrived; ``shape`` is its shape, if it is known already."""
+        iteration = self._iteration
+        if iteration is None:
             return
         try:
-            data = turn.data = monotonic_ns()
+            data = iteration.data = monotonic_ns()
             if self._device is not None:
-                turn.data_mark = self._device.stamp()
+                iteration.device_data = self._device.timestamp()
             if shape is None:
-                # What nearly all batches are. Training has just filled the caches: a call takes long.
+                # The usual kinds of batch. Training has just filled the caches, so calls are slow.
                 kind = type(batch)
                 first = batch[0] if (kind is list or kind is tuple) and batch else batch
                 shape = (type(first) is Tensor and first.shape) or shape_in(batch)
-            turn.shape = shape
+            iteration.shape = shape
             self._own_ns += monotonic_ns() - data
         except Exception as error:
             self.fail(error)
 
-    def turn_ends(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is None:
+    def end_iteration(self) -> None:
+        iteration, self._iteration = self._iteration, None
+        if iteration is None:
             return
         try:
             end = monotonic_ns()
-            if self._late is not None:
-                self._ends_late(turn, end, self._late)
+            if self._device_steps is not None:
+                self._end_device_iteration(iteration, end, self._device_steps)
             else:
-                self._keep(turn, end, self._gradients.last, self._own_ns + monotonic_ns() - end)
+                self._keep(
+                    iteration, end, self._gradients.last, self._own_ns + monotonic_ns() - end
+                )
         except Exception as error:
             self.fail(error)
 
-    def turn_follows(self) -> None:
-        """A turn ends, and another one begins; what that takes is told with the other one."""
-        turn = self._turn
-        if turn is None or self._late is not None or len(self._waiting) >= MOST_WAITING:
-            self.turn_ends()
-            self.turn_begins()
+    def next_iteration(self) -> None:
+        """End an iteration and start the next, which includes the cost of this method."""
+        iteration = self._iteration
+        if (
+            iteration is None
+            or self._device_steps is not None
+            or len(self._waiting) >= MOST_WAITING
+        ):
+            self.end_iteration()
+            self.begin_iteration()
             return
         try:
             end = monotonic_ns()
             gradients = self._gradients
-            ready, seen, own_ns = gradients.last, turn.reductions, self._own_ns
+            ready, seen, own_ns = gradients.last, iteration.reductions, self._own_ns
             # As _keep does, without the call.
             self._waiting.append(
-                (turn.epoch, turn.begin, turn.data, turn.shape, seen, end, ready, own_ns)
+                (
+                    iteration.epoch,
+                    iteration.begin,
+                    iteration.data,
+                    iteration.shape,
+                    seen,
+                    end,
+                    ready,
+                    own_ns,
+                )
             )
             if ready is None or gradients.on_gradient is None:
                 gradients.forget()
             else:
-                # All that there is to forget of a backward pass that went as it should.
+                # A backward pass that ended normally leaves nothing else to reset.
                 gradients.last = None
-            # The same object again, which is in the processor's caches.
-            turn.data = turn.shape = None
-            turn.reductions = []
-            begin = turn.begin = monotonic_ns()
+            # Reuse the object, which is in the CPU's caches.
+            iteration.data = iteration.shape = None
+            iteration.reductions = []
+            begin = iteration.begin = monotonic_ns()
             self._own_ns = begin - end
         except Exception as error:
             self.fail(error)
 
-    def _keep(self, turn: Turn, end: int, ready: Optional[int], own_ns: int) -> None:
-        """What a turn was, for the thread that makes rows of it."""
-        seen = turn.reductions
+    def _keep(self, iteration: Iteration, end: int, ready: Optional[int], own_ns: int) -> None:
+        """Queue an iteration for the thread that makes rows."""
+        seen = iteration.reductions
         self._waiting.append(
-            (turn.epoch, turn.begin, turn.data, turn.shape, seen, end, ready, own_ns)
+            (
+                iteration.epoch,
+                iteration.begin,
+                iteration.data,
+                iteration.shape,
+                seen,
+                end,
+                ready,
+                own_ns,
+            )
         )
 
-    def _ends_late(self, turn: Turn, end: int, late: LateSteps) -> None:
-        """The end of a turn of which a device knows the times."""
+    def _end_device_iteration(
+        self, iteration: Iteration, end: int, device_steps: DeviceSteps
+    ) -> None:
+        """End an iteration whose times come from a device."""
         assert self._session is not None
-        turn.clock = read_clocks()[1]
-        turn.samples = self._samples or samples_of(turn.shape)
-        ended = late.ended(turn, end, self._gradients.mark)
-        rows = self._assembler.rows(turn, end, self._gradients.last)
-        late.add(ended, self._numbered(rows))
-        # Here, and in no other thread: while training captures a graph, asking is not allowed.
-        late.settle()
+        iteration.clock = read_clocks()[1]
+        iteration.samples = self._samples or samples_of(iteration.shape)
+        finished = device_steps.finished(iteration, end, self._gradients.device_last)
+        rows = self._assembler.rows(iteration, end, self._gradients.last)
+        device_steps.add(finished, self._numbered(rows))
+        # Only on this thread: queries are not allowed while training captures a graph.
+        device_steps.settle()
         if self._assembler.lost_count:
             self._give_up()
-        self._session.cost.turn(self._own_ns + monotonic_ns() - end)
+        self._session.cost.count_iteration(self._own_ns + monotonic_ns() - end)
 
     @while_running
-    def no_turn(self) -> None:
-        """The data has ended: what began was no turn."""
-        self._turn = None
+    def drop_iteration(self) -> None:
+        """Drop the iteration: the loader is exhausted."""
+        self._iteration = None
 
     @while_running
-    def _end_turn_early(self) -> None:
-        """The user has left the loop: it was a turn if there were gradients in it."""
-        turn = self._turn
-        if turn is not None and (turn.reductions or self._gradients.last is not None):
-            self.turn_ends()
-        self._turn = None
+    def _end_iteration_early(self) -> None:
+        """End the iteration where the user left the loop; it counts if it had gradients."""
+        iteration = self._iteration
+        if iteration is not None and (iteration.reductions or self._gradients.last is not None):
+            self.end_iteration()
+        self._iteration = None
 
     def _reduced(self, reduction: Reduction) -> None:
-        turn = self._turn
+        iteration = self._iteration
         try:
-            if turn is not None:
-                turn.reduced(reduction)
-            if not self._gradients_told and self.running:
-                self._gradients_told = True
-                self._telling.gradients_reduced()
+            if iteration is not None:
+                iteration.reduced(reduction)
+            if not self._gradients_recorded and self.running:
+                self._gradients_recorded = True
+                self._late_facts.gradients_reduced()
         except Exception as error:
             self.fail(error)
 
     @while_running
     def _settle(self) -> None:
-        """Make rows of the turns that have ended: where training waits for that, it is a cost."""
+        """Make rows of finished iterations; the time counts as a cost of recording."""
         assert self._session is not None
-        with self._session.cost.besides():
-            self._ended.settle()
+        with self._session.cost.outside_iterations():
+            self._finished.settle()
 
     @while_running
     def _give_up(self) -> None:
         assert self._session is not None
         rows = self._assembler.give_up()
         if rows:
-            if self._late is None:
+            if self._device_steps is None:
                 self._emit(rows)
             else:
-                self._late.add(None, self._numbered(rows))
+                self._device_steps.add(None, self._numbered(rows))
             reason = "the optimizer or model that was given never reduced a gradient"
-            self._stamps = {**self._stamps, "placed": ["data"], "reason": reason}
+            self._timestamps = {**self._timestamps, "placed": ["data"], "reason": reason}
             reduced = True if self._single else None
-            self._session.facts({"gradients_reduced": reduced, "stamps": self._stamps})
+            self._session.facts({"gradients_reduced": reduced, "stamps": self._timestamps})
 
-    def _made(self, rows: List[StepRow], own_ns: int) -> None:
-        """What a turn that has ended makes, in whatever thread settles."""
+    def _emit_finished(self, rows: List[StepRow], own_ns: int) -> None:
+        """Emit the rows of a finished iteration, on the thread that settles."""
         assert self._session is not None
-        self._session.cost.turn(own_ns)
+        self._session.cost.count_iteration(own_ns)
         self._emit(rows)
         if self._assembler.lost_count:
             self._give_up()
@@ -441,11 +455,11 @@ class Recording:
         assert session is not None
         found = [row._replace(step=session.next_step + at) for at, row in enumerate(rows)]
         session.next_step += len(rows)
-        self._telling.recorded(rows)
+        self._late_facts.rows_recorded(rows)
         return found
 
 
 def _clock_of(parameters: List[torch.Tensor]) -> Optional[CudaClock]:
-    """The clock of the CUDA device that they are on; None where the host sees gradients itself."""
+    """Return the clock of the parameters' CUDA device; None where the host sees gradients itself."""
     index = cuda_device(parameters)
     return None if index is None else CudaClock(torch.cuda, index)

@@ -1,9 +1,9 @@
-"""Who reduces gradients in this training, and how one sees when they are reduced.
+"""Find out who reduces gradients in a training, and time the reductions.
 
-Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` calls, or the user does
-to clip gradients: it is timed on the instance. DistributedDataParallel waits in a callback at the end
-of backward: another one, queued from inside a queued one, runs after it. The optimizer's step would be
-too late for both, after clipping and unscaling.
+Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` calls, or the user calls
+before clipping gradients. It is patched on the instance. DistributedDataParallel waits in a callback at
+the end of backward; a second callback, queued from inside a queued one, runs after that. The optimizer's
+step would be too late for both: it comes after clipping and unscaling.
 """
 
 from __future__ import annotations
@@ -14,68 +14,68 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from .gradients import GradientClock, behind_backward
-from .steps import Reduction
+from ..loop_steps import Reduction
+from ..patching import patch
+from .gradients import GradientClock, after_backward
 
 Report = Callable[[Reduction], None]
 
 
 class Reductions:
-    """Reductions of a training in which none can be seen; and what the other kinds have in common."""
+    """The base class, for trainings whose reductions cannot be seen."""
 
     #: Whether reductions are seen at all.
     counts = False
 
     def __init__(self, reason: Optional[str] = None) -> None:
-        #: Why it cannot be seen when gradients are reduced; None where it can, or nothing need be.
+        #: Why reductions cannot be timed; None where they can, or where there are none.
         self.reason = reason
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
-        """Watch from now on; times are taken only with ``gradients``."""
+        """Start to watch; times are taken only with ``gradients``."""
 
     def remove(self) -> None:
-        """Leave optimizer and model as they were found."""
+        """Restore optimizer and model."""
 
 
 class HorovodReductions(Reductions):
-    """Those of ``hvd.DistributedOptimizer``."""
+    """Reductions by ``hvd.DistributedOptimizer``."""
 
     counts = True
 
     def __init__(self, optimizer: Any) -> None:
         super().__init__()
         self._optimizer = optimizer
-        self._wrapper: Any = None
+        self._restore: Optional[Callable[[], None]] = None
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
         original = self._optimizer.synchronize
 
         @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> Any:
-            # A gradient clipper may call it a second time: without new gradients it is the same one.
+            # A gradient clipper may call it again: without new gradients it is the same reduction.
             if gradients is None:
                 result = original(*args, **kwargs)
                 report(Reduction(None, None, None))
                 return result
-            ready, mark = gradients.last, gradients.mark
+            ready, device_ready = gradients.last, gradients.device_last
             result = original(*args, **kwargs)
-            # The stream that goes on from here waits for the reduction, whether the host has or not.
-            report(Reduction(ready, ready, monotonic_ns(), mark, gradients.stamp()))
+            # The stream waits for the reduction from here on, whether the host has or not.
+            report(Reduction(ready, ready, monotonic_ns(), device_ready, gradients.timestamp()))
             return result
 
         if gradients is not None:
             gradients.watch_backwards()
-        self._wrapper = self._optimizer.synchronize = synchronize
+        self._restore = patch(self._optimizer, "synchronize", synchronize)
 
     def remove(self) -> None:
-        # Something else was put there meanwhile: leave it.
-        if self._wrapper is not None and vars(self._optimizer).get("synchronize") is self._wrapper:
-            del self._optimizer.synchronize
-        self._wrapper = None
+        if self._restore is not None:
+            self._restore()
+        self._restore = None
 
 
 class DdpReductions(Reductions):
-    """Those of ``DistributedDataParallel``."""
+    """Reductions by ``DistributedDataParallel``."""
 
     counts = True
 
@@ -85,13 +85,13 @@ class DdpReductions(Reductions):
         self._gradients: Optional[GradientClock] = None
         self._report: Report = _ignored
         self._handle: Any = None
-        # Forward passes whose backward pass will reduce: they tell reductions apart.
+        # Forward passes whose backward pass will reduce: they identify reductions.
         self._forwards = 0
 
     def install(self, gradients: Optional[GradientClock], report: Report) -> None:
         self._gradients, self._report = gradients, report
         if gradients is not None and self._model.find_unused_parameters:
-            # In every pass it may be another one that comes last.
+            # Every pass may have another last gradient.
             gradients.watches_all = True
         self._handle = self._model.register_forward_pre_hook(_ForwardHook(self))
 
@@ -101,41 +101,42 @@ class DdpReductions(Reductions):
         if self._gradients is not None:
             self._gradients.on_gradient = None
 
-    def forward_begins(self) -> None:
-        """The model decides in its forward pass whether the next backward pass will reduce."""
+    def before_forward(self) -> None:
+        """Note whether the next backward pass will reduce, which the forward pass decides."""
         if not torch.is_grad_enabled():
             return
         reduces = self._model.require_backward_grad_sync
         if reduces:
             self._forwards += 1
         if self._gradients is not None:
-            self._gradients.on_gradient = self._backward_runs if reduces else None
+            self._gradients.on_gradient = self._first_gradient if reduces else None
         elif reduces:
             self._report(Reduction(None, None, None))
 
-    def _backward_runs(self) -> None:
-        """The first gradient of a backward pass: have its end seen."""
+    def _first_gradient(self) -> None:
+        """Handle the first gradient of a backward pass: have its end reported."""
         assert self._gradients is not None
         self._gradients.on_gradient = None
-        behind_backward(self._backward_is_done)
+        after_backward(self._backward_ended)
 
-    def _backward_is_done(self) -> None:
-        """Queued before the model's own callback, which waits: the next one comes after that."""
+    def _backward_ended(self) -> None:
+        """Queue a callback that runs after the model's own, which waits for the reduction."""
         assert self._gradients is not None
-        self._gradients.backward_is_over()
-        behind_backward(self._gradients_are_reduced)
+        self._gradients.end_backward()
+        after_backward(self._record_reduction)
 
-    def _gradients_are_reduced(self) -> None:
+    def _record_reduction(self) -> None:
         gradients = self._gradients
         assert gradients is not None
-        reduced, mark = monotonic_ns(), gradients.stamp()
-        self._report(Reduction(self._forwards, gradients.last, reduced, gradients.mark, mark))
-        # A reentrant checkpoint is a backward pass of its own: the last one's end counts.
-        gradients.on_gradient = self._backward_runs
+        reduced, device_reduced = monotonic_ns(), gradients.timestamp()
+        ready, device_ready = gradients.last, gradients.device_last
+        self._report(Reduction(self._forwards, ready, reduced, device_ready, device_reduced))
+        # A reentrant checkpoint runs another backward pass: the last pass's end counts.
+        gradients.on_gradient = self._first_gradient
 
 
 class Updates(Reductions):
-    """Updates of an optimizer that reduces nothing itself: they tell what a step is."""
+    """Updates of an optimizer that does not reduce: they define the steps."""
 
     counts = True
 
@@ -149,7 +150,7 @@ class Updates(Reductions):
             if gradients is None:
                 report(Reduction(None, None, None))
             else:
-                report(Reduction(gradients.last, gradients.last, None, gradients.mark))
+                report(Reduction(gradients.last, gradients.last, None, gradients.device_last))
 
         if gradients is not None:
             gradients.watch_backwards()
@@ -161,7 +162,7 @@ class Updates(Reductions):
 
 
 def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
-    """How this training reduces its gradients."""
+    """Return the reductions of this training."""
     model = without_compiler(model)
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         return DdpReductions(model)
@@ -178,19 +179,19 @@ def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
 
 
 def without_compiler(model: Any) -> Any:
-    """The model inside what ``torch.compile`` has put around it."""
+    """Return the model inside ``torch.compile``'s wrapper."""
     return getattr(model, "_orig_mod", model)
 
 
 class _ForwardHook:
-    """A hook of the model, of which copies and pickled models get one that does nothing."""
+    """A hook of the model that copies and pickles as a hook that does nothing."""
 
     def __init__(self, reductions: Optional[DdpReductions] = None) -> None:
         self._reductions = reductions
 
     def __call__(self, *_: Any) -> None:
         if self._reductions is not None:
-            self._reductions.forward_begins()
+            self._reductions.before_forward()
 
     def __reduce__(self) -> Any:
         return _ForwardHook, ()

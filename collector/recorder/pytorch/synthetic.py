@@ -1,4 +1,4 @@
-"""Random data in the shape of real data: the baseline run's input."""
+"""Random data in the shape of real data, as input of a baseline run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _SEED = 20240229
 
 
 def synthetic_like(loader: Iterable[Any]) -> "SyntheticLoader":
-    """Random batches of the same structure, shapes and dtypes as the loader's, held in memory.
+    """Make random batches with the same structure, shapes and dtypes as the loader's, held in memory.
 
-    One real batch is looked at: integers stay within the range of its own, so that labels stay
-    labels. It is one batch that comes again and again; torch's random numbers stay where they were.
+    They are modelled on one real batch, and integers stay within its range, so that labels stay valid.
+    One random batch is repeated; torch's random state is restored.
 
     Args:
-        loader: a ``DataLoader``, or anything else that gives batches.
+        loader: a ``DataLoader``, or any other iterable of batches.
 
     Returns:
-        A loader as long as the real one where that has a length, otherwise endless. Everything else
-        about it, such as its sampler, is the real one's.
+        A loader as long as the real one where that has a length, otherwise endless. All its other
+        attributes, such as the sampler, are the real loader's.
 
     Raises:
         ValueError: if the loader has no batch.
@@ -36,14 +36,14 @@ def synthetic_like(loader: Iterable[Any]) -> "SyntheticLoader":
 
 
 class SyntheticLoader:
-    """One batch, again and again."""
+    """Repeats one batch."""
 
     def __init__(self, real: Iterable[Any], batch: Any) -> None:
         self._real = real
         self._batch = batch
 
     def __len__(self) -> int:
-        return len(self._real)  # type: ignore[arg-type]  # raises what the real one's would
+        return len(self._real)  # type: ignore[arg-type]  # raises the real loader's error
 
     def __iter__(self) -> Iterator[Any]:
         try:
@@ -55,7 +55,7 @@ class SyntheticLoader:
             yield self._batch
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # not there yet while a copy is made
+        if name.startswith("_"):  # missing while a copy is made
             raise AttributeError(name)
         return getattr(self._real, name)
 
@@ -76,13 +76,13 @@ def _random_like(structure: Any, generator: torch.Generator) -> Any:
         return type(structure)(*[_random_like(value, generator) for value in structure])
     if isinstance(structure, (list, tuple)):
         return type(structure)([_random_like(value, generator) for value in structure])
-    # Numbers, text and other people's objects.
+    # Numbers, text and objects of other libraries.
     return structure
 
 
 def _random_tensor(real: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The like on the same device, in pinned memory where the real one is."""
-    # Where values are in a sparse tensor decides how much work there is: it stays as it is.
+    """Make a random tensor on the same device, in pinned memory where the real one is."""
+    # The positions of values in a sparse tensor decide how much work there is: keep it.
     if real.numel() == 0 or real.layout is not torch.strided:
         return real
     flat = real.detach().cpu().reshape(-1)

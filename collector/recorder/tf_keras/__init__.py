@@ -1,1 +1,1 @@
-"""The recorder for Keras on TensorFlow (tf.keras of TensorFlow 2.12 to 2.15)."""
+"""The recorder for Keras 2 on TensorFlow (tf.keras of TensorFlow 2.12 to 2.15)."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Optional, TypeVar
+from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
-from ..facts import horovod_transports
+from ..facts import horovod_transports, known, module_version
 from ..identity import World
 from ..learning_rate import scaled_by_ranks
 from .keras_2 import keras_version
 from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
-
-_Fact = TypeVar("_Fact")
 
 _HOROVOD_MODULES = (
     "horovod.tensorflow.keras",
@@ -24,7 +22,7 @@ _HOROVOD_MODULES = (
 
 
 def horovod_world() -> Optional[World]:
-    """The rank as Horovod tells it, where the training script has initialised it."""
+    """Return the rank from Horovod, where the training script has initialised it."""
     for name in _HOROVOD_MODULES:
         horovod = sys.modules.get(name)
         if horovod is not None and horovod.is_initialized():
@@ -33,7 +31,7 @@ def horovod_world() -> Optional[World]:
 
 
 def model_facts(model: Any, size: int) -> Dict[str, Any]:
-    """Facts of the model and its optimizer; None for what a model keeps in a way of its own."""
+    """Return facts of the model and its optimizer; None where a custom model stores them elsewhere."""
     optimizer = innermost(getattr(model, "optimizer", None))
     rate = learning_rate(optimizer)
     return {
@@ -41,7 +39,7 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
         "versions": {
             "tensorflow": tf.__version__,
             "keras": keras_version(),
-            "horovod": _version("horovod"),
+            "horovod": module_version("horovod"),
         },
         "model": known(lambda: model.name),
         "parameters": parameters(model),
@@ -65,19 +63,19 @@ def model_facts(model: Any, size: int) -> Dict[str, Any]:
 
 
 def parameters(model: Any) -> Optional[int]:
-    """Numbers in the model's weights; None before it is built."""
+    """Return the number of parameters; None before the model is built."""
     return known(lambda: int(model.count_params()) if model.built else None)
 
 
-def why_no_stamps(model: Any, stages: bool) -> Optional[str]:
-    """Why timestamps must not go into this model's graph; None where they may.
+def why_no_timestamps(model: Any, stages: bool) -> Optional[str]:
+    """Return why timestamps must not go into this model's graph; None where they may.
 
     An error inside a running graph cannot be caught, so this is decided before the trace.
     """
     if not stages:
         return "switched off with stages=False"
     if not keras_version().startswith("2."):
-        return "Keras %s builds its train step otherwise" % keras_version()
+        return "Keras %s builds its train step differently" % keras_version()
     if getattr(model, "_jit_compile", None):
         return "jit_compile=True: XLA has no clock"
     if type(model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
@@ -91,7 +89,7 @@ def steps_per_execution(model: Any) -> int:
 
 
 def learning_rate(optimizer: Any) -> Optional[float]:
-    """The rate as it is now."""
+    """Return the current learning rate."""
 
     def read() -> float:
         rate = innermost(optimizer).learning_rate
@@ -101,13 +99,13 @@ def learning_rate(optimizer: Any) -> Optional[float]:
 
 
 def weights(model: Any) -> Optional[Dict[str, Any]]:
-    """Some numbers of the smallest matrix that trains: what ranks that train one model have in common.
+    """Return some numbers of the smallest trained matrix, which are equal on ranks that train one model.
 
-    None where they need not be: with variables or process sets of a rank's own.
+    None where they may differ: with variables or process sets of single ranks.
     """
 
     def read() -> Optional[Dict[str, Any]]:
-        # Vectors begin as zeros or ones mostly, on all ranks alike.
+        # Vectors mostly start as zeros or ones, equal on all ranks anyway.
         matrices = [one for one in model.trainable_variables if (one.shape.rank or 0) > 1]
         if not matrices or not tf.executing_eagerly() or has_own_variables(model.optimizer):
             return None
@@ -120,28 +118,6 @@ def weights(model: Any) -> Optional[Dict[str, Any]]:
     return known(read)
 
 
-# Numbers that may be copied from a device, once, of which a few are kept.
+# Numbers that may be copied from a device once; only a few of them are kept.
 _LARGEST_READ = 1_000_000
 _SOME_WEIGHTS = 8
-
-
-def known(read: Callable[[], _Fact]) -> Optional[_Fact]:
-    """A fact, or None where it cannot be had: no fact is worth the recording."""
-    try:
-        return read()
-    except Exception:
-        return None
-
-
-def _version(module: str) -> Optional[str]:
-    return getattr(sys.modules.get(module), "__version__", None)
-
-
-def plan(history: Any) -> Dict[str, Optional[int]]:
-    """How much is to be trained, as far as ``fit`` knows beforehand: the last epoch, and its batches."""
-    params = getattr(history, "params", None) or {}
-    epochs, batches = params.get("epochs"), params.get("steps")
-    return {
-        "epochs": epochs if isinstance(epochs, int) else None,
-        "batches_per_epoch": batches if isinstance(batches, int) else None,
-    }

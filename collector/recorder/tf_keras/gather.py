@@ -1,4 +1,4 @@
-"""Gathering of logs over Horovod's collective of TensorFlow."""
+"""Gather logs over Horovod's collectives for TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def gather_logs(log_dir: Union[str, "os.PathLike[str]"]) -> List[Path]:
         model.fit(data, callbacks=[StepLogger("/tmp/logs")])
         gather_logs("/tmp/logs")
 
-    All ranks call it, after training: it is a collective, and a rank that does not call it keeps the
-    others waiting.
+    All ranks call it after training: it is a collective, and the others wait for a rank that does not
+    call it.
 
     Args:
         log_dir: the folder that was given to ``StepLogger``.
 
     Returns:
-        On rank 0 the files that were written; none on the others.
+        The files written on rank 0; an empty list on other ranks.
     """
     world = horovod_world()
     if world is None:
-        logger.warning("stallscope: there is nothing to gather over: Horovod is not initialised")
+        logger.warning("stallscope: logs cannot be gathered: Horovod is not initialised")
         return []
     return gather(log_dir, world, _broadcast)
 

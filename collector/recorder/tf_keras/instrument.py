@@ -1,12 +1,12 @@
-"""Puts timestamps into a model's train step and its optimizer, and takes them out again.
+"""Put timestamps into a model's train step and its optimizer, and take them out again.
 
-Where a timestamp sits decides what it means (the traps are described in docs/step-log.md):
+The place of a timestamp decides its meaning (docs/step-log.md describes the traps):
 
 - *data*: after the batch's tensors, before the model's own train step;
-- *ready*: after the gradients, beside the allreduce, so that communication still overlaps backward;
+- *ready*: after the gradients, parallel to the allreduce, so that communication still overlaps backward;
 - *reduced*: after identities of the reduced gradients. A control dependency on the reduced tensors
-  themselves would not wait: Horovod wraps them in a function, and once that is inlined only its
-  stateful ops are waited for, of which the allreduce is none.
+  themselves would not wait: Horovod wraps them in a function, and after inlining only the function's
+  stateful ops are waited for. The allreduce is not stateful.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ import tensorflow as tf
 
 try:
     from tensorflow.python.ops import control_flow_util
-except ImportError:  # not public: without it only what Keras itself compiles is noticed
+except ImportError:  # not public: without it only Keras' own use of XLA is detected
     control_flow_util = None
 
-from ..sparse import largest_gathered
-from .facts import known
-from .optimizers import innermost, own_attributes, reductions_of
-from .ring import DONE, READY, REDUCED, StampRing
+from ..facts import known
+from ..patching import patch
+from ..sparse_gradients import largest_gathered
+from .optimizers import innermost, reductions_of
 from .tapes import TapesOfStep
+from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
 
-# Every op that is added lies in a scope of this name. Horovod names tensors after their ops: the
-# names of the model's own ops must be the same on ranks with the callback and on ranks without.
+# All added ops are in a scope of this name. Horovod names tensors after their ops, so the names of the
+# model's own ops must be the same on ranks with the callback and on ranks without it.
 _SCOPE = "stallscope"
 
 
 def _while_tracing(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What cannot be stamped is left alone, and its first argument handed on as it came.
+    """Wrap a method that runs in a trace: on an error it returns its first argument unchanged.
 
-    An error that a trace lets through ends the training, and autograph must not convert any of this.
+    An error that leaves a trace would end the training. Autograph must not convert any of this.
     """
 
     @functools.wraps(method)
@@ -44,7 +45,7 @@ def _while_tracing(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, first, *more)
         except Exception as error:
             self.active = False
-            self.trouble = "the train step could not be stamped: %r" % error
+            self.trouble = "no timestamps could be put into the train step: %r" % error
             return first
 
     return tf.autograph.experimental.do_not_convert(guarded)  # type: ignore[no-any-return]
@@ -53,39 +54,37 @@ def _while_tracing(method: Callable[..., Any]) -> Callable[..., Any]:
 class Instrumentation:
     """The timestamps of one training session in one model.
 
-    With ``ring`` None nothing is added to the graph; it is only noticed what gets traced.
-    ``several_per_call`` says that one call of the train function may run more than one step.
+    Without a ``ring`` nothing is added to the graph; traces are only observed. ``several_per_call``:
+    one call of the train function may run more than one step.
     """
 
     def __init__(
-        self, ring: Optional[StampRing], several_per_call: bool, single_process: bool
+        self, ring: Optional[TimestampRing], several_per_call: bool, single_process: bool
     ) -> None:
         self._ring = ring
         self._several_per_call = several_per_call
         self._single_process = single_process
         self._undo: List[Callable[[], None]] = []
-        #: Whether this session still wants timestamps when something is traced.
+        #: Whether this session still adds timestamps to new traces.
         self.active = True
-        #: Whether a reduction of gradients by Horovod's optimizer, or its tape, was traced.
+        #: Whether a reduction by Horovod's optimizer or tape was traced.
         self.reduction_traced = False
-        #: Whether several tapes reduce in one step: it would not be known which of them a timestamp
-        #: belongs to.
+        #: Whether several tapes reduce in one step: a timestamp could belong to any of them.
         self.several_tapes = False
         self._tapes_in_step = 0
-        #: Why a timestamp that was to be placed was not; None where nothing came in the way.
+        #: Why a timestamp could not be placed; None without trouble.
         self.trouble: Optional[str] = None
         #: Facts about the gradients, known after the first trace.
         self.gradients: Dict[str, Any] = {}
         #: Timestamps that were placed, in order.
         self.placed: List[str] = []
-        #: Whether the caller of the traced train function takes the timestamps out of
-        #: its logs.
+        #: Whether the caller of the traced train function removes the timestamps from its logs.
         self.takes_out: Callable[[], bool] = lambda: False
-        #: Their name in there.
+        #: Their key in the logs.
         self.key = "~stallscope %x" % id(self)
 
     def install(self, model: Any) -> None:
-        """Wrap the train step and the place where gradients are reduced, on the instances only."""
+        """Wrap the train step and the reduction of gradients, on the instances only."""
         optimizer = getattr(model, "optimizer", None)
         self._replace(model, "train_step", self._train_step)
         reductions = reductions_of(optimizer)
@@ -99,37 +98,23 @@ class Instrumentation:
                     break
 
     def remove(self) -> None:
-        """Leave model and optimizer as they were found."""
+        """Restore the model and the optimizer."""
         self.active = False
         while self._undo:
             self._undo.pop()()
 
     def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        had_own = name in own_attributes(owner)
-        original = getattr(owner, name)
-        wrapper = wrap(original)
-        setattr(owner, name, wrapper)
+        self._undo.append(patch(owner, name, wrap(getattr(owner, name))))
 
-        def undo() -> None:
-            # Something else was put there meanwhile: leave it.
-            if own_attributes(owner).get(name) is not wrapper:
-                return
-            if had_own:
-                setattr(owner, name, original)
-            else:
-                delattr(owner, name)
-
-        self._undo.append(undo)
-
-    # The wrappers themselves stay plain, so that autograph treats what they call as it would have
-    # without them; what they add is never converted.
+    # The wrappers themselves are not decorated, so that autograph treats their callees as it would
+    # without them; what the wrappers add is never converted.
 
     def _train_step(self, original: Any) -> Any:
         def train_step(data: Any) -> Any:
             self._tapes_in_step = 0
             with TapesOfStep(self._reduction_of_tape):
-                outputs = original(self._data_is_there(data))
-            return self._step_is_done(outputs)
+                outputs = original(self._timestamp_data(data))
+            return self._finish_step(outputs)
 
         return train_step
 
@@ -140,9 +125,9 @@ class Instrumentation:
 
     def _reduction(self, original: Any) -> Any:
         def allreduce_grads(gradients: Any, *args: Any, **kwargs: Any) -> Any:
-            self._gradients_are_ready(gradients, args[0] if args else None)
+            self._timestamp_gradients(gradients, args[0] if args else None)
             reduced = original(gradients, *args, **kwargs)
-            self._gradients_are_reduced(reduced, gradients, args[0] if args else None)
+            self._record_reduction(reduced, gradients, args[0] if args else None)
             return reduced
 
         return allreduce_grads
@@ -150,59 +135,59 @@ class Instrumentation:
     def _gradients_only(self, original: Any) -> Any:
         def compute_gradients(*args: Any, **kwargs: Any) -> Any:
             gradients_and_variables = list(original(*args, **kwargs))
-            self._gradients_are_ready(*_unzipped(gradients_and_variables))
+            self._timestamp_gradients(*_unzipped(gradients_and_variables))
             return gradients_and_variables
 
         return compute_gradients
 
     @_while_tracing
-    def _data_is_there(self, data: Any) -> Any:
-        """Timestamp the batch, and hand it on only then: on busy cores the timestamp would come late."""
+    def _timestamp_data(self, data: Any) -> Any:
+        """Timestamp the batch and pass it on after that: on busy cores a timestamp would come late."""
         ring = self._ring_here()
         if ring is None:
             return data
         with tf.name_scope(_SCOPE):
             with tf.control_dependencies(done(tensors_of(data))):
-                stamp = ring.begin_step(samples_of(data))
-            self._place("data")
-            with tf.control_dependencies([stamp]):
+                timestamp = ring.begin_step(samples_of(data))
+            self._note_placed("data")
+            with tf.control_dependencies([timestamp]):
                 return tf.nest.map_structure(_same, data, expand_composites=True)
 
     @_while_tracing
-    def _step_is_done(self, outputs: Any) -> Any:
-        """The step is over; in a call of several its end is stamped, as the host sees the last one's."""
+    def _finish_step(self, outputs: Any) -> Any:
+        """Finish the step; with several steps per call, timestamp its end, as the host sees the last."""
         ring = self._ring_here()
         if ring is None:
             return outputs
         if self._several_per_call:
-            # After the other timestamps as well: with accumulation they are in a branch of the
-            # graph, for which what the step gives does not wait.
-            self._stamp(ring, DONE, [*tensors_of(outputs), *ring.stamped()])
+            # After the other timestamps too: with accumulation they are in a branch of the graph, and
+            # the step's outputs do not wait for that branch.
+            self._timestamp(ring, DONE, [*tensors_of(outputs), *ring.timestamps_so_far()])
         with tf.name_scope(_SCOPE):
-            stamps = ring.hand_out() if self._hands_out(outputs) else None
-            if stamps is not None:
-                return {**outputs, self.key: stamps}
+            timestamps = ring.hand_out() if self._hands_out(outputs) else None
+            if timestamps is not None:
+                return {**outputs, self.key: timestamps}
             ring.write()
         return outputs
 
     def _hands_out(self, outputs: Any) -> bool:
-        # TensorFlow puts the names of logs in order: others would not go with ours.
+        # TensorFlow sorts the keys of logs, and keys of other types cannot be compared with ours.
         named = type(outputs) is dict and all(type(name) is str for name in outputs)
         return named and not self._several_per_call and self.takes_out()
 
     @_while_tracing
-    def _gradients_are_ready(self, gradients: Any, variables: Any) -> None:
+    def _timestamp_gradients(self, gradients: Any, variables: Any) -> None:
         if not self.active:
             return
         self.gradients = gradient_facts(gradients, variables)
         ring = self._ring_here()
         tensors = tensors_of(gradients)
         if ring is not None and tensors:
-            self._stamp(ring, READY, tensors)
-            self._place("ready")
+            self._timestamp(ring, READY, tensors)
+            self._note_placed("ready")
 
     @_while_tracing
-    def _gradients_are_reduced(self, reduced: Any, gradients: Any, variables: Any) -> None:
+    def _record_reduction(self, reduced: Any, gradients: Any, variables: Any) -> None:
         self.reduction_traced = True
         if self.active:
             # Timestamps matter more than this fact.
@@ -211,44 +196,44 @@ class Instrumentation:
         ring = self._ring_here()
         tensors = tensors_of(reduced)
         if ring is not None and tensors:
-            self._stamp(ring, REDUCED, tensors)
-            self._place("reduced")
+            self._timestamp(ring, REDUCED, tensors)
+            self._note_placed("reduced")
 
-    def _ring_here(self) -> Optional[StampRing]:
-        """The ring, where a timestamp may be put into what is traced right now."""
+    def _ring_here(self) -> Optional[TimestampRing]:
+        """Return the ring if the current trace can take a timestamp; otherwise None."""
         if self._ring is None or not self.active:
             return None
         if in_xla():
-            self.trouble = "XLA compiles a part of the train step, and has no clock"
+            self.trouble = "XLA compiles a part of the train step and has no clock"
             return None
         return self._ring
 
-    def _stamp(self, ring: StampRing, column: int, after: List[Any]) -> None:
+    def _timestamp(self, ring: TimestampRing, column: int, after: List[Any]) -> None:
         with tf.name_scope(_SCOPE), tf.control_dependencies(done(after)):
-            ring.stamp(column)
+            ring.timestamp(column)
 
-    def _place(self, stamp: str) -> None:
-        if stamp not in self.placed:
-            self.placed.append(stamp)
+    def _note_placed(self, timestamp: str) -> None:
+        if timestamp not in self.placed:
+            self.placed.append(timestamp)
 
 
 def tensors_of(structure: Any) -> List[Any]:
-    """The dense tensors of a structure: composites (ragged, sparse, IndexedSlices) taken apart."""
+    """Return the dense tensors of a structure, with composites (ragged, sparse, slices) taken apart."""
     flat = tf.nest.flatten(structure, expand_composites=True)
     return [tensor for tensor in flat if isinstance(tensor, (tf.Tensor, tf.Variable))]
 
 
 def done(tensors: List[Any]) -> List[Any]:
-    """Control inputs that are only satisfied once the tensors' values exist."""
+    """Return control inputs that wait until the tensors' values exist."""
     if not tensors:
         return []
     if not tf.config.list_logical_devices("GPU"):
-        # One op for all of them: an op each, of hundreds of gradients, would cost more than the
+        # One op for all of them: one op for each of hundreds of gradients would cost more than the
         # timestamp.
         return [tf.identity_n(tensors)[0]]
     identities = [tf.identity(tensor) for tensor in tensors]
     # On a GPU an op has run, for the executor, as soon as its kernel is enqueued. A copy of one
-    # element to the host that is ordered after all of them comes when the stream has got there.
+    # element to the host, ordered after all of them, arrives when the stream has finished them.
     with tf.control_dependencies(identities):
         element = tf.reshape(identities[-1], [-1])[:1]
     with tf.device("/CPU:0"):
@@ -260,7 +245,7 @@ def _same(leaf: Any) -> Any:
 
 
 def samples_of(data: Any) -> Any:
-    """Samples in a batch: the first dimension of the first tensor that has one, otherwise -1."""
+    """Return the samples in a batch: the first dimension of the first tensor that has one, or -1."""
     for leaf in tf.nest.flatten(data):
         if isinstance(leaf, tf.RaggedTensor):
             return leaf.nrows()
@@ -273,7 +258,7 @@ def samples_of(data: Any) -> Any:
 
 
 def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
-    """Gradients that stay sparse: Horovod gathers the rows of all ranks, rather than to reduce them."""
+    """Find gradients that stay sparse: Horovod gathers the rows of all ranks instead of reducing."""
     reduced, variables = list(reduced), list(variables) if variables is not None else []
     if len(variables) != len(reduced):
         variables = [None] * len(reduced)
@@ -288,7 +273,7 @@ def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
 
 
 def gradient_facts(gradients: Any, variables: Any) -> Dict[str, Any]:
-    """How many there are, and their bytes."""
+    """Return the number of gradients and their bytes."""
     gradients = list(gradients)
     return {
         "gradient_tensors": len([gradient for gradient in gradients if gradient is not None]),
@@ -297,7 +282,7 @@ def gradient_facts(gradients: Any, variables: Any) -> Dict[str, Any]:
 
 
 def _bytes(gradients: Any, variables: Any) -> Optional[int]:
-    """Bytes of all gradients; None where a shape is not known while tracing.
+    """Return the bytes of all gradients; None where a shape is unknown while tracing.
 
     A dense gradient has its variable's shape, known or not.
     """
@@ -321,7 +306,7 @@ def _unzipped(pairs: List[Any]) -> Tuple[List[Any], List[Any]]:
 
 
 def in_xla() -> bool:
-    """Whether XLA will compile what is traced now: it has no clock, and fails where there is one."""
+    """Return whether XLA will compile the current trace: XLA has no clock and fails on one."""
     return control_flow_util is not None and bool(
         control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
     )

@@ -1,4 +1,4 @@
-"""The Keras 2 of the program: ``tf.keras`` where that is one, otherwise the package ``tf_keras``."""
+"""Find the program's Keras 2: ``tf.keras`` where that is Keras 2, otherwise ``tf_keras``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ keras: Any = _keras_2()
 
 
 def keras_version() -> str:
-    """Its version, from wherever it is told."""
+    """Return the version of Keras 2, from the module that has it."""
     for module in (keras, sys.modules.get("tf_keras"), sys.modules.get("keras")):
         version = getattr(module, "__version__", None)
         if version is not None:

@@ -1,4 +1,4 @@
-"""Marks that a loop of the user's own sets: on the host, and in the graph of a ``tf.function``."""
+"""Marks that a custom loop sets: on the host, and in the graph of a ``tf.function``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
+from ..keras_common.steps import RESOLUTION_NS
 from .instrument import done, in_xla, tensors_of
 from .loader import samples_in
-from .ring import StampRing
-from .steps import RESOLUTION_NS
+from .timestamp_ring import TimestampRing
 
-#: What can be marked, in the order in which it comes.
+#: The marks, in the order of a step.
 DATA, GRADIENTS, REDUCED = "data", "gradients", "reduced"
 MARKS = (DATA, GRADIENTS, REDUCED)
 
 _SCOPE = "stallscope"
 
 
-class EndedStep(NamedTuple):
-    """A step that has ended, with what the host has marked in it; monotonic nanoseconds."""
+class FinishedStep(NamedTuple):
+    """A finished step with the host's marks; monotonic nanoseconds."""
 
     epoch: int
     begin: int
@@ -31,22 +31,23 @@ class EndedStep(NamedTuple):
     gradients: Optional[int]
     reduced: Optional[int]
     samples: Optional[int]
-    #: Nanoseconds that recording it took up to its end, and when recording the step before was over.
+    #: Nanoseconds that recording took up to the step's end, and when the recorder was done with the
+    #: previous step.
     own_ns: int
-    over: Optional[int]
+    recorded_at: Optional[int]
 
 
 class Marks:
-    """The marks of the step that runs, and those that graphs have set since the last look."""
+    """The marks of the current step, and marks that graphs have set since the last reading."""
 
-    # Not a dict: in every step the training has just driven it out of the processor's caches.
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_read",
         "_rings",
-        "are_news",
         "data",
         "eager",
         "gradients",
+        "has_news",
         "on_host",
         "placed",
         "reduced",
@@ -56,31 +57,31 @@ class Marks:
     )
 
     def __init__(self) -> None:
-        #: Marks that were set at all.
+        #: Marks that were set at least once.
         self.placed: List[str] = []
-        #: Why one that the user has asked for is not; None where nothing came in the way.
+        #: Why a requested mark could not be placed; None without trouble.
         self.trouble: Optional[str] = None
-        #: Whether one of these two has changed; for who tells of it, who sets it back.
-        self.are_news = True
-        #: Samples of the first batch that was handed over.
+        #: Whether ``placed`` or ``trouble`` has changed since they were recorded.
+        self.has_news = True
+        #: Samples of the first batch that was passed.
         self.samples: Optional[int] = None
-        #: Samples of the batches of the step that runs; None where none was handed over.
+        #: Samples of the current step's batches; None where none was passed.
         self.samples_now: Optional[int] = None
-        #: What the host has marked in it, by the name of the mark.
+        #: The host's marks in the current step, by name.
         self.data: Optional[int] = None
         self.gradients: Optional[int] = None
         self.reduced: Optional[int] = None
-        #: Marks that the host has set at all, and of what kind tensors outside of graphs are.
+        #: Marks that the host has set at least once, and the type of eager tensors.
         self.on_host: List[str] = []
         self.eager: Optional[type] = None
-        # Of each mark in a graph its times, and those that were read and belong to no step yet.
-        self._rings: Dict[str, StampRing] = {}
+        # For each mark in a graph: its timestamps, and those read but not yet assigned to a step.
+        self._rings: Dict[str, TimestampRing] = {}
         self._read: Dict[str, Deque[int]] = {}
 
     def mark(self, name: str, tensors: Any) -> None:
-        """Now is when this is there: where a graph is traced, in every run of it."""
+        """Mark now; in a trace, mark every run of the graph."""
         if name not in MARKS:
-            self._trouble("there is no mark %r: %s" % (name, ", ".join(MARKS)))
+            self._trouble("there is no mark %r: use one of %s" % (name, ", ".join(MARKS)))
         elif not tf.executing_eagerly():
             self._mark_in_graph(name, tensors)
         elif name != DATA and tf.config.list_logical_devices("GPU"):
@@ -89,43 +90,43 @@ class Marks:
             # The first batch of a step, and the last of its gradients.
             if name != DATA or self.data is None:
                 setattr(self, name, monotonic_ns())
-            self._place(name)
+            self._note_placed(name)
             if name not in self.on_host:
                 self.on_host.append(name)
             self._learn(tensors)
             if name == DATA and tensors is not None:
                 self._count(samples_in(tensors))
 
-    def data_again(self, first: Any, now: int) -> None:
-        """As ``mark``, where the host has set that before; ``first`` of the batch is in no graph."""
+    def mark_data_again(self, first: Any, now: int) -> None:
+        """Mark data as ``mark`` does, after the host's first mark; ``first`` is an eager tensor."""
         if self.data is None:
             self.data = now
-        # What ``shape`` makes of it takes longer. _learn has seen that it is there.
+        # Faster than ``shape``. _learn has checked that the method exists.
         shape = first._shape_tuple()
         if shape:
             self.samples_now = (self.samples_now or 0) + shape[0]
 
     def read(self) -> None:
-        """Fetch what graphs have marked, once for many steps; not safe against another thread's."""
-        # A graph that is traced meanwhile may bring another one.
+        """Read the marks of graphs, once for many steps; not thread-safe."""
+        # A trace may add a mark meanwhile.
         for name, ring in list(self._rings.items()):
-            stamps = (step.data for step in ring.take())
-            self._read.setdefault(name, deque()).extend(at for at in stamps if at is not None)
+            timestamps = (step.data for step in ring.take())
+            self._read.setdefault(name, deque()).extend(at for at in timestamps if at is not None)
 
     def forget_read(self) -> None:
-        """What was read has other clocks than the host has now."""
+        """Drop marks that were read: the host's clock has changed since."""
         for waiting in self._read.values():
             waiting.clear()
 
     def times_of(
-        self, step: EndedStep, next_begin: Optional[int], clock: int
+        self, step: FinishedStep, next_begin: Optional[int], clock: int
     ) -> Tuple[Optional[int], ...]:
-        """When each mark was there in a step; None where it was not marked.
+        """Return the time of each mark in a step; None where it was not set.
 
         Args:
-            step: the one after those that were asked for before.
-            next_begin: when the one after it began, if that has ended.
-            clock: wall time minus monotonic time, in nanoseconds: graphs timestamp with the former.
+            step: the step after the last one that was asked for.
+            next_begin: when the next step started, if that has ended.
+            clock: wall time minus monotonic time, in nanoseconds: graphs use wall time.
         """
         by_host = zip(MARKS, (step.data, step.gradients, step.reduced))
         found = {name: at for name, at in by_host if at is not None}
@@ -140,13 +141,13 @@ class Marks:
         low, times = step.begin, []
         for name in MARKS:
             at_or_none = found.get(name)
-            # Set in another order they would not be what they are called.
+            # A mark out of order does not mean what its name says.
             times.append(at_or_none if at_or_none is not None and at_or_none >= low else None)
             low = times[-1] or low
         return tuple(times)
 
-    def _inside(self, name: str, step: EndedStep, until: int, clock: int) -> List[int]:
-        """Times of a mark in this step; later ones are left for later steps."""
+    def _inside(self, name: str, step: FinishedStep, until: int, clock: int) -> List[int]:
+        """Return the times of a mark in this step; later times wait for later steps."""
         waiting, inside = self._read[name], []
         while waiting and waiting[0] - clock <= until:
             at = waiting.popleft() - clock
@@ -161,24 +162,24 @@ class Marks:
                 "log.mark(%r) in a tf.function needs the tensors that it waits for" % name
             )
         elif in_xla():
-            self._trouble("XLA compiles the step, and has no clock")
+            self._trouble("XLA compiles the step and has no clock")
         elif tf.distribute.has_strategy():
             self._trouble("tf.distribute runs the step in replicas")
         else:
-            ring = self._rings.get(name) or self._rings.setdefault(name, StampRing())
+            ring = self._rings.get(name) or self._rings.setdefault(name, TimestampRing())
             with tf.name_scope(_SCOPE), tf.control_dependencies(done(flat)):
                 ring.begin_step(-1)
                 ring.write()
-            self._place(name)
+            self._note_placed(name)
 
     def _count(self, samples: Optional[int]) -> None:
-        """Several batches in a step are turns of it."""
+        """Add the samples of a batch; a step may have several batches."""
         if samples is not None:
             self.samples = samples if self.samples is None else self.samples
             self.samples_now = (self.samples_now or 0) + samples
 
     def _learn(self, tensors: Any) -> None:
-        """Of what kind tensors outside of graphs are; one in a graph is of another."""
+        """Remember the type of eager tensors; symbolic tensors have another type."""
         leaves = [] if tensors is None else tf.nest.flatten(tensors)
         if leaves and tf.is_tensor(leaves[0]) and hasattr(leaves[0], "_shape_tuple"):
             kind = type(leaves[0])
@@ -186,9 +187,9 @@ class Marks:
 
     def _trouble(self, reason: str) -> None:
         if self.trouble is None:
-            self.trouble, self.are_news = reason, True
+            self.trouble, self.has_news = reason, True
 
-    def _place(self, name: str) -> None:
+    def _note_placed(self, name: str) -> None:
         if name not in self.placed:
             self.placed.append(name)
-            self.are_news = True
+            self.has_news = True

@@ -1,14 +1,15 @@
-"""How Keras and Horovod build optimizers: what is inside what, and who reduces gradients."""
+"""How Keras and Horovod nest optimizers, and which of them reduces gradients."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from ..facts import compression_name
+from ..patching import own_attributes
 
 
 def layers_of(optimizer: Any) -> List[Any]:
-    """The optimizer and those inside it (loss scaling wraps another one), from the outside in."""
+    """Return the optimizer and those inside it (loss scaling wraps another), from the outside in."""
     layers = []
     while optimizer is not None:
         layers.append(optimizer)
@@ -17,12 +18,12 @@ def layers_of(optimizer: Any) -> List[Any]:
 
 
 def innermost(optimizer: Any) -> Any:
-    """The optimizer inside loss-scaling wrappers; None where there is none."""
+    """Return the optimizer inside loss-scaling wrappers; None where there is none."""
     return layers_of(optimizer)[-1] if optimizer is not None else None
 
 
 def reductions_of(optimizer: Any) -> List[Tuple[Any, str]]:
-    """Where Horovod's Keras optimizer keeps the function that reduces gradients: owner and name.
+    """Return owner and name of the function with which Horovod's Keras optimizer reduces gradients.
 
     With ``backward_passes_per_step`` the function was captured by the aggregation helper when the
     optimizer was made, so the helper's is the one that is called.
@@ -38,7 +39,7 @@ def reductions_of(optimizer: Any) -> List[Tuple[Any, str]]:
 
 
 def compression_of(optimizer: Any) -> Optional[str]:
-    """What Horovod makes gradients smaller with, which only its reducing function has kept."""
+    """Return Horovod's gradient compression, which only its reducing function stores."""
     for owner, name in reductions_of(optimizer):
         function = getattr(owner, name)
         function = getattr(function, "python_function", function)
@@ -48,24 +49,24 @@ def compression_of(optimizer: Any) -> Optional[str]:
 
 
 def passes_per_step(optimizer: Any) -> int:
-    """Backward passes that Horovod sums into one reduction."""
+    """Return the backward passes that Horovod sums into one reduction."""
     return int(getattr(_aggregation(optimizer), "backward_passes_per_step", 1) or 1)
 
 
 def passes_done(optimizer: Any) -> int:
-    """Backward passes that an earlier training left summed up, for the next reduction to take."""
+    """Return the backward passes that an earlier training summed for the next reduction."""
     counter = getattr(_aggregation(optimizer), "counter", None)
     return 0 if counter is None else int(counter.numpy())
 
 
 def passes_counted(optimizer: Any) -> int:
-    """Backward passes that the optimizer has counted in its life; 0 where it counts none."""
+    """Return the backward passes that the optimizer has ever counted; 0 where it counts none."""
     iterations = getattr(optimizer, "iterations", None)
     return 0 if iterations is None else int(iterations.numpy())
 
 
 def graph_reduces(model: Any) -> Optional[bool]:
-    """Whether the traced train function holds any of Horovod's ops; None where that is unknown."""
+    """Return whether the traced train function contains Horovod's ops; None where that is unknown."""
     function = getattr(model, "train_tf_function", None)
     if function is None or model.run_eagerly or not hasattr(function, _CONCRETE):
         return None
@@ -80,7 +81,7 @@ def graph_reduces(model: Any) -> Optional[bool]:
 
 
 def has_own_variables(optimizer: Any) -> bool:
-    """Whether Horovod leaves some variables to the ranks, or reduces among some of the ranks only."""
+    """Return whether some variables differ between ranks, or only some of the ranks reduce together."""
     layers = layers_of(optimizer)
     holders = [*layers, *(getattr(layer, "_agg_helper", None) for layer in layers)]
     process_sets = [getattr(layer, "process_set", None) for layer in layers]
@@ -89,17 +90,11 @@ def has_own_variables(optimizer: Any) -> bool:
     )
 
 
-def own_attributes(owner: Any) -> Dict[str, Any]:
-    """The attributes of the instance itself; none where its class has slots instead."""
-    attributes: Dict[str, Any] = getattr(owner, "__dict__", {})
-    return attributes
-
-
-# Not public, and absent from functions that a model makes otherwise.
+# Not public, and missing from functions that a custom model makes.
 _CONCRETE = "_list_all_concrete_functions"
 
 
 def _aggregation(optimizer: Any) -> Any:
-    """Horovod's helper that sums gradients over passes; None where nothing is summed."""
+    """Return Horovod's helper that sums gradients over passes; None where nothing is summed."""
     helpers = [getattr(layer, "_agg_helper", None) for layer in layers_of(optimizer)]
     return next((helper for helper in helpers if helper is not None), None)

@@ -1,8 +1,8 @@
-"""Stages of a ``tf.data`` pipeline: what each operation adds to the time of a batch.
+"""Measure the stages of a ``tf.data`` pipeline: what each operation adds to the time of a batch.
 
-A dataset knows the datasets that it is made from. So the pipeline can be run up to any of its
-operations, and that is what is timed. Operations that run in parallel hide behind each other: what a
-stage adds is then by how much it holds the pipeline up, which is what making it faster can win.
+A dataset knows the datasets that it is made from, so the pipeline can run up to any of its operations,
+and that is timed. Parallel operations overlap. So a stage's time is by how much it slows the pipeline
+down, which is what a faster stage can gain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
-from ..measured import (
+from ..measure_input import Stages, name_of
+from ..measured_input import (
     AUGMENT,
     BATCH,
     COPY,
@@ -24,21 +25,20 @@ from ..measured import (
     Mean,
     Stage,
     difference,
-    usual_of,
+    median_of,
 )
-from ..measuring import Stages, name_of
 
-# Batches by which each part of a pipeline is timed, twice, and how long that may take at most.
+# Batches that time each part of a pipeline, twice, and the longest time for that.
 _BATCHES = 20
 _LONGEST_SECONDS = 5.0
 _FEWEST_BATCHES = 2
 _DEEPEST = 100
 
-# One element for each that they take, and next to no work of their own: part of what comes after.
+# They give one element for each that they take and do almost no work: part of the next stage.
 _PASSING = ("Options", "Prefetch", "Repeat", "Take", "Skip", "Cache", "Model", "AssertNext")
-# One element for each that they take.
+# They give one element for each that they take.
 _ONE_TO_ONE = (*_PASSING, "Map", "ParallelMap", "Shuffle", "Enumerate", "PrefetchToDevice")
-# What lies before them are names of files mostly, which cost nothing.
+# Their inputs are mostly names of files, which cost nothing.
 _READING = ("Interleave", "ParallelInterleave", "FlatMap")
 _BATCHING = ("Batch", "ParallelBatch", "PaddedBatch")
 _KINDS = {
@@ -49,7 +49,7 @@ _KINDS = {
     "PrefetchToDevice": COPY,
     "CopyToDevice": COPY,
 }
-# Names that people give to functions, in the order in which they tell most.
+# Typical names of functions; the most telling come first.
 _WORDS = (
     (AUGMENT, re.compile(r"aug|random|flip|crop|jitter|rotat|distort|mixup|cutout", re.IGNORECASE)),
     (DECODE, re.compile(r"decod|pars|deserial|preproc|resiz|normali", re.IGNORECASE)),
@@ -60,7 +60,7 @@ _OPERATIONS = (
     (DECODE, re.compile(r"Decode|Parse|Resize")),
     (READ, re.compile(r"ReadFile")),
 )
-# A function whose graph is Python's own says nothing about itself.
+# The graph of a Python function does not show what the function does.
 _PYTHON = re.compile(r"PyFunc")
 
 
@@ -74,10 +74,10 @@ class _Part(NamedTuple):
 
 
 def stages_of(dataset: Any) -> Stages:
-    """The stages, in the order in which a sample goes through them."""
+    """Return the stages, in the order in which a sample passes through them."""
     parts, rest = _parts(dataset)
     options = dataset.options()
-    # Once from the first to the last, and back: what else the machine does may come and go meanwhile.
+    # Once forwards and once backwards: other load on the machine may come and go.
     there = [_times(part, options) for part in parts]
     back = [_times(part, options) for part in reversed(parts)]
     stages: List[Stage] = []
@@ -85,14 +85,14 @@ def stages_of(dataset: Any) -> Stages:
     for part, one, other in zip(parts, there, reversed(back)):
         if len(one + other) < 2 * _FEWEST_BATCHES:
             return stages, "the data ends too soon to measure %s and what follows" % part.operation
-        usual = usual_of(one + other)
-        stages.append(Stage(_kind(part, before is None), _name(part), difference(usual, before)))
-        before = usual
+        median = median_of(one + other)
+        stages.append(Stage(_kind(part, before is None), _name(part), difference(median, before)))
+        before = median
     return stages, rest
 
 
 def _parts(dataset: Any) -> Tuple[List[_Part], Optional[str]]:
-    """Parts that end where something is worked on, from the source on; and what they leave out."""
+    """Return parts that end at an operation with work, from the source on, and what is left out."""
     parts: List[_Part] = []
     elements = 1
     rest: Optional[str] = None
@@ -105,8 +105,8 @@ def _parts(dataset: Any) -> Tuple[List[_Part], Optional[str]]:
             break
         ratio = _taken(dataset, operation)
         if ratio is None:
-            if operation not in _READING or _works(inputs[0]):
-                rest = "%s holds what lies before it: how much of that it takes is not told"
+            if operation not in _READING or _calls_user_functions(inputs[0]):
+                rest = "%s contains the operations before it: their share of its time is unknown"
                 rest %= operation
             break
         elements *= ratio
@@ -115,18 +115,18 @@ def _parts(dataset: Any) -> Tuple[List[_Part], Optional[str]]:
     return parts, rest
 
 
-def _works(dataset: Any) -> bool:
-    """Whether a pipeline calls functions of the user's."""
-    return bool(dataset._functions()) or any(map(_works, dataset._inputs()))
+def _calls_user_functions(dataset: Any) -> bool:
+    """Return whether a pipeline calls functions of the user."""
+    return bool(dataset._functions()) or any(map(_calls_user_functions, dataset._inputs()))
 
 
 def operation_of(dataset: Any) -> str:
-    """``ParallelMap``: the class's name without what all of them have in common."""
+    """Return the class's name without the common parts, such as ``ParallelMap``."""
     return re.sub(r"^_|Dataset(V\d)?$|V\d$", "", re.sub(r"V\d$", "", type(dataset).__name__))
 
 
 def _taken(dataset: Any, operation: str) -> Optional[int]:
-    """Elements that an operation takes for each that it gives; None where that is not fixed."""
+    """Return the elements that an operation takes for each that it gives; None where that varies."""
     if operation in _ONE_TO_ONE:
         return 1
     name = "_batch_size" if operation in _BATCHING else "_num_shards"
@@ -136,14 +136,14 @@ def _taken(dataset: Any, operation: str) -> Optional[int]:
 
 
 def _times(part: _Part, options: Any) -> List[int]:
-    """Nanoseconds that the elements of a batch take, for some batches; fewer where the data ends."""
+    """Return the nanoseconds per batch for some batches; fewer where the data ends."""
     dataset = part.dataset.with_options(options)
     if part.elements > 1:
         dataset = dataset.window(part.elements, drop_remainder=True)
-    # Elements stay where they are: handing them to Python, one by one, would cost more than some stages.
+    # Elements stay in the pipeline: passing each to Python would cost more than some stages.
     batches = iter(dataset.map(lambda *_: 0))
     times: List[int] = []
-    # The first one starts threads and fills buffers.
+    # The first batch starts threads and fills buffers.
     if next(batches, None) is None:
         return times
     end = monotonic_ns()
@@ -166,7 +166,7 @@ def _kind(part: _Part, is_first: bool) -> str:
 
 
 def _kind_of(wrapped: Any) -> Optional[str]:
-    """What a function does, by its name or by the operations that it is made of."""
+    """Return what a function does, judged by its name or its operations."""
     name = name_of(wrapped._func)
     for kind, words in _WORDS:
         if words.search(name):
@@ -181,13 +181,13 @@ def _kind_of(wrapped: Any) -> Optional[str]:
 
 
 def operations_of(dataset: Any) -> List[str]:
-    """The types of the operations in the functions that a dataset calls."""
+    """Return the types of the operations in the functions that a dataset calls."""
     graphs = [one.function.graph for one in dataset._functions() if hasattr(one, "function")]
     return [operation for graph in graphs for operation in _operations_in(graph)]
 
 
 def _operations_in(graph: Any) -> List[str]:
-    """The types of a function's operations, with those of the functions that it calls."""
+    """Return the types of a function's operations, including functions that it calls."""
     definition = graph.as_graph_def(add_shapes=False)
     types = [node.op for node in definition.node]
     for function in definition.library.function:
@@ -196,7 +196,7 @@ def _operations_in(graph: Any) -> List[str]:
 
 
 def _name(part: _Part) -> str:
-    """``ParallelMap(decode)``, ``Batch(32)``"""
+    """Return a name such as ``ParallelMap(decode)`` or ``Batch(32)``."""
     inside = [name_of(wrapped._func) for wrapped in _functions(part)]
     if part.operation in _BATCHING:
         inside = [str(_taken(part.dataset, part.operation))]

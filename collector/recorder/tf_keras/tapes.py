@@ -1,37 +1,34 @@
-"""Horovod's gradient tapes, which reduce what they compute, in train steps of a user's own."""
+"""Time Horovod's gradient tapes, which reduce gradients in custom train steps."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, Optional
+
+from ..patching import patch
 
 
 class TapesOfStep:
-    """While it is entered, what tapes of this thread reduce with is wrapped.
+    """A context in which the tapes of this thread get a wrapped reduction.
 
-    A train step makes its tapes anew whenever it is traced, out of a class of Horovod's that nothing
-    else
-    sees: there is no instance to put anything on, so it is put on the class for as long as that takes.
+    A train step makes its tapes whenever it is traced, from a class of Horovod that is not public. There
+    is no instance to patch, so the class is patched during the trace.
 
     Args:
-        wrap: given a tape's function that reduces gradients, gives the one to use instead.
+        wrap: takes a tape's function that reduces gradients and returns its replacement.
     """
 
     def __init__(self, wrap: Callable[[Any], Any]) -> None:
         self._wrap = wrap
-        self._tapes: Any = None
-        self._original: Any = None
-        self._replaced: Any = None
+        self._restore: Optional[Callable[[], None]] = None
 
     def __enter__(self) -> None:
-        # Not public: where it is missing, tapes reduce unseen.
-        self._tapes = getattr(
-            sys.modules.get("horovod.tensorflow"), "_DistributedGradientTape", None
-        )
-        if self._tapes is None:
+        # Not public: where it is missing, reductions by tapes are not seen.
+        tapes = getattr(sys.modules.get("horovod.tensorflow"), "_DistributedGradientTape", None)
+        if tapes is None:
             return
-        thread, original, wrap = threading.get_ident(), self._tapes.__init__, self._wrap
+        thread, original, wrap = threading.get_ident(), tapes.__init__, self._wrap
 
         def made(tape: Any, *args: Any, **kwargs: Any) -> None:
             original(tape, *args, **kwargs)
@@ -39,10 +36,8 @@ class TapesOfStep:
             if reduces is not None and threading.get_ident() == thread:
                 tape._allreduce_grads = wrap(reduces)
 
-        self._original, self._replaced = original, made
-        self._tapes.__init__ = made
+        self._restore = patch(tapes, "__init__", made)
 
     def __exit__(self, *_error: Any) -> None:
-        # Something else was put there meanwhile: leave it.
-        if self._tapes is not None and self._tapes.__init__ is self._replaced:
-            self._tapes.__init__ = self._original
+        if self._restore is not None:
+            self._restore()

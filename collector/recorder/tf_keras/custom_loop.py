@@ -1,4 +1,4 @@
-"""Recording a training loop of the user's own: steps are what he says they are."""
+"""Record a custom training loop: the user defines its steps."""
 
 from __future__ import annotations
 
@@ -17,79 +17,71 @@ from ..clock import JUMP_NS, read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
 from ..identity import world_from_environment
-from ..opening import open_session
+from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
+from ..loop_recording import LoopRecording
+from ..open_session import open_session
 from ..options import Options
 from ..session import Session
-from .calls import LOOK_AGAIN_NS, MOST_WAITING
 from .facts import horovod_world, model_facts, parameters
 from .instrument import gradient_facts
-from .marks import DATA, GRADIENTS, REDUCED, EndedStep, Marks
+from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks
 from .optimizers import passes_counted
 
 logger = logging.getLogger("stallscope")
 
-# What marks are called in a step log.
-_STAMPS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}
+# The names of marks in a step log.
+_COLUMNS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}
 
 
-class OwnLoop:
-    """Steps of one loop on their way to the log. None of its methods raises.
+class CustomLoop(LoopRecording):
+    """Writes the steps of one loop to the log. None of its methods raises.
 
-    It is a context around each of the steps.
+    It is the context manager of each step.
     """
 
-    # Not a dict: in every step the training has just driven it out of the processor's caches.
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_begin",
+        "_check_at",
         "_clock",
         "_depth",
-        "_ended",
+        "_end_without_recorder",
         "_epoch",
-        "_failed",
+        "_finished",
         "_gradients",
         "_lock",
-        "_look_at",
         "_marks",
         "_model",
         "_optimizer",
-        "_options",
-        "_over",
         "_own_ns",
-        "_session",
+        "_recorded_at",
         "_single",
-        "_without",
     )
 
     def __init__(self, model: Any, optimizer: Any, options: Options) -> None:
+        super().__init__(options)
         self._model = model
         self._optimizer = optimizer or getattr(model, "optimizer", None)
-        self._options = options
         self._marks = Marks()
-        self._session: Optional[Session] = None
-        self._failed = False
-        # Steps that have begun and not ended: one inside of another is part of it.
+        # Steps that have started and not ended: a nested step is part of the outer one.
         self._depth = 0
-        # When the one that runs began; None where none is recorded.
+        # When the current step started; None where none is recorded.
         self._begin: Optional[int] = None
-        # Wall minus monotonic clock, when rows were made last.
+        # Wall minus monotonic clock, as of the latest rows.
         self._clock = read_clocks()[1]
-        # Nanoseconds of the step that runs that were the recorder's own, when it was through with the
-        # step before, and when that of the last row would have ended without the recorder.
+        # Nanoseconds of the current step that the recorder used, when the recorder was done with the
+        # previous step, and when the step of the latest row would have ended without the recorder.
         self._own_ns = 0
-        self._over: Optional[int] = None
-        self._without: Optional[int] = None
-        # From when on there is something to do after a step.
-        self._look_at = 0
+        self._recorded_at: Optional[int] = None
+        self._end_without_recorder: Optional[int] = None
+        # When the recorder next has work to do after a step.
+        self._check_at = 0
         self._epoch = -1
         self._gradients: Dict[str, Any] = {}
-        # Steps that have ended and are no rows yet: what makes an EndedStep. Bare tuples: one with names
-        # takes training ten times as long to make.
-        self._ended: Deque[Tuple[Any, ...]] = deque()
+        # Finished steps that are not rows yet: the fields of a FinishedStep. Bare tuples: named ones
+        # take training ten times as long to make.
+        self._finished: Deque[Tuple[Any, ...]] = deque()
         self._lock = threading.Lock()
-
-    @property
-    def running(self) -> bool:
-        return self._session is not None and self._session.recording and not self._failed
 
     @never_raises
     def start(self) -> None:
@@ -112,22 +104,14 @@ class OwnLoop:
     def stop(self) -> None:
         """Write what is left and close the log."""
         if self._session is not None:
-            if self._look_at:
-                self._look()
+            if self._check_at:
+                self._check()
             self._settle()
-            self._count(self._session, self._over)
+            self._count(self._session, self._recorded_at)
             self._session.close(passes_counted(self._optimizer))
 
-    def fail(self, error: Exception) -> None:
-        """Record no more, and say so once."""
-        if self._session is not None:
-            self._session.fail("recording failed: %r" % error)
-        elif not self._failed:
-            logger.warning("stallscope: recording could not start, training goes on: %r", error)
-        self._failed = True
-
     def _trained(self) -> Any:
-        """What facts are asked of: a model that is not compiled does not know its optimizer."""
+        """Return what facts are read from: a model that is not compiled has no optimizer."""
         model = self._model
         return SimpleNamespace(
             optimizer=self._optimizer,
@@ -138,19 +122,19 @@ class OwnLoop:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    # These run in every step, between the user's own lines: they do what cannot wait, and have their
-    # guards inside. What they need of other modules they have as arguments: to look up a global name
-    # there takes as long as all that is done with it.
+    # These run in every step, between the user's own lines: they do only what cannot wait, and catch
+    # their own errors. Names of other modules are default arguments: looking up a global name there
+    # takes as long as everything else.
 
     def __enter__(self, now: Callable[[], int] = monotonic_ns) -> None:
-        """A step begins; one inside of another is part of it."""
+        """Start a step; a nested step is part of the outer one."""
         self._depth += 1
         session = self._session
         if self._depth > 1 or session is None or not session.recording:
             return
         entered = now()
         marks = self._marks
-        # What the step before had, and what was set in between, which belongs to none.
+        # Marks of the previous step, and marks between steps, which belong to none.
         marks.data = marks.gradients = marks.reduced = marks.samples_now = None
         begin = self._begin = now()
         self._own_ns = begin - entered
@@ -162,7 +146,7 @@ class OwnLoop:
         trace: Any,
         now: Callable[[], int] = monotonic_ns,
     ) -> None:
-        """It has ended; one that raises is none."""
+        """End the step; drop it if it raised."""
         self._depth -= 1
         begin = self._begin
         if self._depth or begin is None:
@@ -171,8 +155,8 @@ class OwnLoop:
         if kind is not None:
             return
         end, marks = now(), self._marks
-        # As EndedStep has them.
-        self._ended.append(
+        # The fields of FinishedStep.
+        self._finished.append(
             (
                 self._epoch,
                 begin,
@@ -182,62 +166,62 @@ class OwnLoop:
                 marks.reduced,
                 marks.samples_now,
                 self._own_ns,
-                self._over,
+                self._recorded_at,
             )
         )
-        if end >= self._look_at:
-            self._look()
-        self._over = now()
+        if end >= self._check_at:
+            self._check()
+        self._recorded_at = now()
 
     @while_running
-    def _look(self) -> None:
-        """After what need not be looked after in every step."""
-        if self._marks.are_news:
-            self._announce()
-        if len(self._ended) >= MOST_WAITING:
+    def _check(self) -> None:
+        """Run the work that only some steps need."""
+        if self._marks.has_news:
+            self._record_facts()
+        if len(self._finished) >= MOST_WAITING:
             self._settle()
-        self._look_at = monotonic_ns() + LOOK_AGAIN_NS
+        self._check_at = monotonic_ns() + CHECK_INTERVAL_NS
 
     @never_raises
     def _settle(self) -> None:
-        """Make rows of the steps that have ended; from the flushing thread as well."""
+        """Make rows of the finished steps; the flushing thread calls it too."""
         session = self._session
         if session is None:
             return
         with self._lock:
-            # These first: what graphs have marked in them is there then.
-            ended = [EndedStep(*self._ended.popleft()) for _ in range(len(self._ended))]
-            if not ended:
+            # Take the steps first: then the marks of their graphs are complete.
+            finished = [FinishedStep(*self._finished.popleft()) for _ in range(len(self._finished))]
+            if not finished:
                 return
             self._marks.read()
             before, clock = self._clock, read_clocks()[1]
             self._clock = clock
             if abs(clock - before) > JUMP_NS:
-                # It was set: it is not known which of the timestamps were taken before.
+                # Someone set the clock: the marks before and after that cannot be separated.
                 self._marks.forget_read()
-            begins = [step.begin for step in ended[1:]]
-            for step, next_begin in zip(ended, [*begins, None]):
-                self._count(session, step.over)
-                self._without = step.end - step.own_ns
+            begins = [step.begin for step in finished[1:]]
+            for step, next_begin in zip(finished, [*begins, None]):
+                self._count(session, step.recorded_at)
+                self._end_without_recorder = step.end - step.own_ns
                 session.step(self._row(session, step, next_begin))
 
-    def _count(self, session: Session, over: Optional[int]) -> None:
-        """What recording the step took that became a row last."""
-        if over is not None and self._without is not None:
-            session.cost.turn(over - self._without)
-            self._without = None
+    def _count(self, session: Session, recorded_at: Optional[int]) -> None:
+        """Count the cost of recording the step that became a row last."""
+        if recorded_at is not None and self._end_without_recorder is not None:
+            session.cost.count_iteration(recorded_at - self._end_without_recorder)
+            self._end_without_recorder = None
 
-    def _row(self, session: Session, step: EndedStep, next_begin: Optional[int]) -> StepRow:
+    def _row(self, session: Session, step: FinishedStep, next_begin: Optional[int]) -> StepRow:
         clock = self._clock
         data, ready, reduced = self._marks.times_of(step, next_begin, clock)
         if self._single:
-            # One process: what is ready needs no reducing.
+            # One process: ready gradients need no reduction.
             reduced = ready
         number, epoch = session.next_step, max(step.epoch, 0)
         samples = self._options.batch_size or step.samples
         return StepRow(number, epoch, step.begin, data, ready, reduced, step.end, 1, samples, clock)
 
-    # Plain, as in StepLogger: what autograph may not look into is behind it.
+    # Not decorated, as in StepLogger: only _mark is hidden from autograph.
     def mark(
         self,
         name: str,
@@ -247,15 +231,15 @@ class OwnLoop:
         several: Tuple[type, ...] = (tuple, list),
         data: str = DATA,
     ) -> None:
-        """Something is there, now or, where a graph is traced, in every run of it."""
+        """Set a mark now or, in a trace, in every run of the graph."""
         entered = now()
         marks = self._marks
         first = tensors[0] if kind_of(tensors) in several and tensors else tensors
-        # To ask TensorFlow whether it traces a graph takes longer than all the rest of a step.
+        # Asking TensorFlow whether it traces a graph takes longer than the rest of a step.
         if kind_of(first) is not marks.eager or name not in marks.on_host:
             self._mark(name, tensors)
         elif name == data:
-            marks.data_again(first, entered)
+            marks.mark_data_again(first, entered)
         else:
             setattr(marks, name, entered)
         self._own_ns += now() - entered
@@ -269,11 +253,11 @@ class OwnLoop:
 
     @while_running
     def watch(self, tape: Any) -> None:
-        """Have a tape mark what it gives."""
+        """Patch a tape so that it marks its gradients."""
         name = "_allreduce_grads" if hasattr(tape, "_allreduce_grads") else "gradient"
         original = getattr(tape, name)
 
-        # Plain, so that autograph treats what it calls as it would have.
+        # Not decorated, so that autograph treats its callees as it would without it.
         def reduced(gradients: Any, *args: Any, **kwargs: Any) -> Any:
             self.mark(GRADIENTS, gradients)
             found = original(gradients, *args, **kwargs)
@@ -287,15 +271,15 @@ class OwnLoop:
 
         setattr(tape, name, gradient if name == "gradient" else reduced)
 
-    def _announce(self) -> None:
-        """What a step has brought to light, once."""
+    def _record_facts(self) -> None:
+        """Record what steps have shown, when it changes."""
         marks, session = self._marks, self._session
         assert session is not None
-        marks.are_news = False
-        placed = [_STAMPS[name] for name in _STAMPS if name in marks.placed]
+        marks.has_news = False
+        placed = [_COLUMNS[name] for name in _COLUMNS if name in marks.placed]
         if self._single and "ready" in placed and "reduced" not in placed:
             placed.append("reduced")
-        missing = [name for name in (DATA, GRADIENTS, REDUCED) if _STAMPS[name] not in placed]
+        missing = [name for name in (DATA, GRADIENTS, REDUCED) if _COLUMNS[name] not in placed]
         reason = marks.trouble
         if reason is None and missing:
             reason = "no mark of %s was seen since the log began" % ", ".join(missing)
@@ -309,7 +293,7 @@ class OwnLoop:
             }
         )
 
-    # -- what lies between steps -----------------------------------------------------------------
+    # -- events between steps --------------------------------------------------------------------
 
     @contextlib.contextmanager
     def epoch(self, number: Optional[int]) -> Iterator[None]:
@@ -323,13 +307,13 @@ class OwnLoop:
         try:
             yield
         finally:
-            self._interval_ends(kind, begin)
+            self._end_interval(kind, begin)
 
     @while_running
-    def _interval_ends(self, kind: str, begin: int) -> None:
+    def _end_interval(self, kind: str, begin: int) -> None:
         session, end = self._session, monotonic_ns()
         assert session is not None
-        with session.cost.besides():
-            # The steps before it first: the row says which one comes next.
+        with session.cost.outside_iterations():
+            # Write earlier steps first: the interval row names the next step.
             self._settle()
             session.interval(kind, max(self._epoch, 0), begin, end)

@@ -1,4 +1,4 @@
-"""What Keras tells its callbacks, handed on to a recording; alike for every Keras."""
+"""Pass Keras' callback events to a recording, for every version of Keras."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ logger = logging.getLogger("stallscope")
 
 
 class FitCallback:
-    """To be mixed into a Keras' own ``Callback``, before it.
+    """A mixin for Keras' ``Callback``; it comes first among the base classes.
 
-    There is no hook of single batches: with one, Keras would convert the logs in every batch, and so
-    wait for the device. The steps are seen from around the train function.
+    It defines no batch hooks: with one, Keras would convert the logs in every batch and so wait for the
+    device. A wrapper around the train function sees the steps instead.
     """
 
-    #: Keras sets it.
+    #: Set by Keras.
     model: Any
     _recording: Optional[FitRecording] = None
 
     def _recording_of_fit(self) -> FitRecording:
-        """A recording of the fit that begins, not started."""
+        """Make a recording of the fit that starts, without starting it."""
         raise NotImplementedError
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -33,7 +33,7 @@ class FitCallback:
             )
             return
         if other is not None:
-            # An exception has ended its fit.
+            # An exception ended its fit.
             other.stop()
         self._stop()
         stop_abandoned()
@@ -42,23 +42,23 @@ class FitCallback:
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         recording = self._recording
         if recording is not None and recording.running and not recording.in_place:
-            # Made again, as after layers were frozen: nothing is seen of what the new one does.
+            # Keras made the function again, as after freezing layers: the new one is not patched.
             self._stop()
             self._record()
         if self._recording is not None:
-            self._recording.epoch_begins(epoch)
+            self._recording.begin_epoch(epoch)
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._recording is not None:
-            self._recording.epoch_ends()
+            self._recording.end_epoch()
 
     def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._recording is not None:
-            self._recording.validation_begins()
+            self._recording.begin_validation()
 
     def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._recording is not None:
-            self._recording.validation_ends()
+            self._recording.end_validation()
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         self._stop()

@@ -1,27 +1,28 @@
-"""Facts that come to light while a training goes on: of its loaders, its epochs and its gradients."""
+"""Record facts that show during training: of its loaders, epochs and gradients."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
+from ..facts import batches_in
 from ..format import StepRow
-from ..learning_rate import Rates
+from ..learning_rate import LearningRates
 from ..session import Session
 from .facts import learning_rate, parameters_of, shuffling, sparse_gradients, weights
 from .petastorm import PoolQueue, queue_of
 
-# Epochs whose order of samples is told.
+# Epochs whose sample order is recorded.
 _MOST_ORDERS = 8
 
 
-class Telling:
-    """Tells a session's log what one training shows of itself, each thing once or when it changes.
+class LateFacts:
+    """Records what a training shows of itself, once or when it changes.
 
     Args:
-        session: what the facts go to.
-        optimizer, model: what trains, as the user has given them.
-        ranks: how many processes train together.
-        batch_size: samples per rank and turn, where the user has said so.
+        session: receives the facts.
+        optimizer, model: the user's arguments.
+        ranks: the number of processes that train together.
+        batch_size: samples per rank and iteration, if the user gave the number.
     """
 
     def __init__(
@@ -33,44 +34,44 @@ class Telling:
         self._ranks = ranks
         self._batch_size = batch_size
         self._first_step = session.next_step
-        self._rates = Rates()
+        self._rates = LearningRates()
         self._loader: Any = None
         self._seen_loader = False
         self._orders: List[Any] = []
         self._pool: Optional[PoolQueue] = None
-        # Horovod's optimizer knows how many backward passes it sums; loops of the user's own show it.
-        self._knows_passes = hasattr(optimizer, "backward_passes_per_step")
+        # Horovod's optimizer knows how many backward passes it sums; the first step of others shows it.
+        self._passes_known = hasattr(optimizer, "backward_passes_per_step")
 
-    def loop_begins(self, loader: Any) -> None:
-        """A loop over a loader: of the first one, what a DataLoader knows of itself."""
+    def begin_loop(self, loader: Any) -> None:
+        """Record the facts of a DataLoader, at the start of the first loop."""
         if not self._seen_loader:
             self._seen_loader = True
             found = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
             batch_size, workers = (value if isinstance(value, int) else None for value in found)
             self._batch_size = self._batch_size or batch_size
             persistent = getattr(loader, "persistent_workers", None)
-            told = {
+            described = {
                 "loader_workers": workers,
                 "persistent_workers": persistent if isinstance(persistent, bool) else None,
-                "batches_per_epoch": _length(loader),
+                "batches_per_epoch": batches_in(loader),
             }
-            self._session.facts({"batch_size": self._batch_size, **told})
+            self._session.facts({"batch_size": self._batch_size, **described})
         self._loader = loader
         self._pool = queue_of(loader, self._pool)
 
-    def look(self) -> None:
-        """How many row groups wait right now, where the loader is Petastorm's."""
+    def sample_queue(self) -> None:
+        """Note how many row groups wait now, where the loader is Petastorm's."""
         if self._pool is not None:
-            self._pool.look()
+            self._pool.sample()
 
-    def rate_of(self, epoch: int) -> None:
-        """The learning rate with which a later epoch begins, where it has changed."""
+    def record_rate(self, epoch: int) -> None:
+        """Record the learning rate at the start of a later epoch, if it has changed."""
         changes = self._rates.changed(epoch, learning_rate(self._optimizer))
         if changes is not None:
             self._session.facts({"learning_rates": changes})
 
-    def epoch_ended(self) -> None:
-        """What an epoch shows when it is over, of its first few."""
+    def end_epoch(self) -> None:
+        """Record what the end of an epoch shows, for the first few epochs."""
         loader, self._loader = self._loader, None
         found: Dict[str, Any] = {}
         if not self._orders and self._ranks > 1:
@@ -86,29 +87,21 @@ class Telling:
             self._session.facts(found)
 
     def gradients_reduced(self) -> None:
-        """Once, after the first reduction, when the gradients are still there."""
+        """Record sparse gradients once, after the first reduction, while the gradients exist."""
         if self._ranks > 1:
             parameters = parameters_of(self._optimizer, self._model)
             found = sparse_gradients(self._optimizer, self._model, parameters, self._ranks)
             self._session.facts({"sparse_gradients": found})
 
-    def recorded(self, rows: List[StepRow]) -> None:
+    def rows_recorded(self, rows: List[StepRow]) -> None:
         """Record samples per batch and batches per step, from the first step, where they are unknown.
 
-        The last one of an epoch may be smaller.
+        The last batch of an epoch may be smaller.
         """
         for row in rows:
-            if not self._knows_passes:
-                self._knows_passes = True
+            if not self._passes_known:
+                self._passes_known = True
                 self._session.facts({"backward_passes_per_step": row.micro})
             if self._batch_size is None and row.samples:
                 self._batch_size = row.samples // row.micro
                 self._session.facts({"batch_size": self._batch_size})
-
-
-def _length(loader: Any) -> Optional[int]:
-    """Its batches, where it knows how many there are; endless ones do not."""
-    try:
-        return len(loader)
-    except Exception:
-        return None

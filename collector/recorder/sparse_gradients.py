@@ -1,17 +1,17 @@
-"""Gradients that are gathered from all ranks, as sparse ones are, and not reduced."""
+"""Sparse gradients, which are gathered from all ranks instead of reduced."""
 
 from typing import Any, Dict, List
 
-# Their names and sizes; more of them say nothing new.
+# More names and sizes add no information.
 _MOST = 4
 
 
 def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """The fact: how many there are, and the largest of them.
+    """Return the fact: the number of gathered gradients, and the largest of them.
 
     Args:
-        found: of each its ``name``, the ``shape`` of the whole, the bytes of a number (``itemsize``),
-            and the ``rows`` that a rank gives in a step, None where that is not known.
+        found: for each gradient its ``name``, the ``shape`` of the whole, the bytes per number
+            (``itemsize``), and the ``rows`` that a rank sends per step, None where unknown.
     """
 
     def numbers(one: Dict[str, Any]) -> int:

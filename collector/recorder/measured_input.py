@@ -1,11 +1,11 @@
-"""What measuring a loader alone has shown: numbers, a table for people, and a file's content."""
+"""The result of measuring a loader alone: numbers, a printed table, and a file's content."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-#: Kinds of stages, in the order in which a sample goes through them.
+#: Kinds of stages, in the order in which a sample passes through them.
 READ, DECODE, AUGMENT, SHUFFLE, BATCH, COPY = (
     "read",
     "decode",
@@ -14,25 +14,25 @@ READ, DECODE, AUGMENT, SHUFFLE, BATCH, COPY = (
     "batch",
     "copy",
 )
-#: A stage of which nothing tells what it does.
+#: A stage whose purpose is unknown.
 OTHER = "other"
 
 # Student's t for 95 %, by degrees of freedom.
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-# Means of longer stretches depend less on each other than batches do.
+# Means of longer blocks are less correlated than single batches.
 _MOST_BLOCKS = 10
 _FEWEST_VALUES = 4
 
 
 class Mean(NamedTuple):
-    """Milliseconds per batch; ``ci95`` is None where too little was measured for an interval."""
+    """Milliseconds per batch; ``ci95`` is None where there is too little data for an interval."""
 
     ms: float
     ci95: Optional[Tuple[float, float]]
 
 
 class Stage(NamedTuple):
-    """One stage of a pipeline, and what it takes of a batch's time."""
+    """One stage of a pipeline and its share of a batch's time."""
 
     kind: str
     #: The operation, and the user's function in it.
@@ -41,27 +41,28 @@ class Stage(NamedTuple):
 
 
 def mean_of(times_ns: Sequence[int]) -> Mean:
-    """The mean of consecutive times, with an interval from the means of up to ten blocks of them.
+    """Return the mean of consecutive times, with an interval from up to ten block means.
 
     Args:
-        times_ns: nanoseconds, at least one.
+        times_ns: nanoseconds, at least one value.
     """
     mean = sum(times_ns) / len(times_ns) / 1e6
     blocks = _blocks(times_ns)
     return Mean(mean, _interval(mean, blocks) if len(times_ns) >= _FEWEST_VALUES else None)
 
 
-def usual_of(times_ns: Sequence[int]) -> Mean:
-    """The median of such blocks, which says the same unless something else takes the processor now and
-    then: for times that are to be compared and were not taken together.
+def median_of(times_ns: Sequence[int]) -> Mean:
+    """Return the median of up to ten block means, which other load on the machine disturbs less.
+
+    Use it to compare times that were not measured together.
     """
     blocks = _blocks(times_ns)
-    usual = sorted(blocks)[len(blocks) // 2]
-    return Mean(usual, _interval(usual, blocks) if len(times_ns) >= _FEWEST_VALUES else None)
+    median = sorted(blocks)[len(blocks) // 2]
+    return Mean(median, _interval(median, blocks) if len(times_ns) >= _FEWEST_VALUES else None)
 
 
 def _blocks(times_ns: Sequence[int]) -> List[float]:
-    """Means of up to ten blocks, in milliseconds."""
+    """Return the means of up to ten blocks, in milliseconds."""
     count = max(1, min(_MOST_BLOCKS, len(times_ns) // 2))
     size = len(times_ns) // count
     return [sum(times_ns[i * size : (i + 1) * size]) / size / 1e6 for i in range(count)]
@@ -75,7 +76,7 @@ def _interval(value: float, blocks: Sequence[float]) -> Tuple[float, float]:
 
 
 def difference(later: Mean, earlier: Optional[Mean]) -> Mean:
-    """By how much one time is longer than another one that was measured apart."""
+    """Return how much longer one time is than another that was measured separately."""
     if earlier is None:
         return later
     ms = later.ms - earlier.ms
@@ -87,18 +88,18 @@ def difference(later: Mean, earlier: Optional[Mean]) -> Mean:
 
 
 class MeasuredInput:
-    """How fast a loader is when nothing trains; printed, it is a table.
+    """How fast a loader is without training; prints as a table.
 
     Attributes:
-        kind: what was measured: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``.
-        batch_ms: milliseconds that each batch took, warm-up included.
-        warm_up: batches at the start that no rate counts: queues fill, workers start.
+        kind: the kind of loader: ``tf.data``, ``DataLoader``, ``Sequence``, ``iterator``.
+        batch_ms: milliseconds per batch, warm-up included.
+        warm_up: batches at the start that no rate includes: queues fill and workers start.
         mean: milliseconds per batch after the warm-up; None where no batch is left.
-        samples_per_batch: None where batches do not tell.
-        ended: whether the data ended before as many batches came as were asked for.
-        stages: what the stages take; ``no_stages`` says why there are none, or not all of them.
-        error: what the data raised, in one sentence; None where it raised nothing.
-        path: the file that this is in; None where there is none (yet).
+        samples_per_batch: None where batches do not show it.
+        ended: whether the data ended before the requested number of batches.
+        stages: time per stage; ``no_stages`` says why some or all are missing.
+        error: the error that the data raised, in one sentence; None without an error.
+        path: the file with this result; None where there is none (yet).
     """
 
     def __init__(
@@ -113,11 +114,11 @@ class MeasuredInput:
         self.kind = kind
         self.batch_ms = [time / 1e6 for time in batch_ns]
         self.warm_up = warm_up
-        kept = batch_ns[warm_up:]
-        self.mean = mean_of(kept) if kept else None
+        counted = batch_ns[warm_up:]
+        self.mean = mean_of(counted) if counted else None
         known = [count for count in samples[warm_up:] if count is not None]
         self.samples_per_batch = (
-            sum(known) / len(known) if known and len(known) == len(kept) else None
+            sum(known) / len(known) if known and len(known) == len(counted) else None
         )
         self.ended = ended
         self.error = error
@@ -140,12 +141,12 @@ class MeasuredInput:
 
     @property
     def ci95_batches_per_second(self) -> Optional[Tuple[float, float]]:
-        """The 95 % interval of the rate; None where too few batches came."""
+        """Return the 95 % interval of the rate; None where there are too few batches."""
         ci95 = None if self.mean is None else self.mean.ci95
         return None if ci95 is None or not ci95[0] else (1e3 / ci95[1], 1e3 / ci95[0])
 
     def document(self) -> Dict[str, Any]:
-        """What stands in the file (docs/input.md)."""
+        """Return the content of the file (docs/input.md)."""
         return {
             **self.where,
             "kind": self.kind,

@@ -15,7 +15,7 @@ from stallscope.collector.recorder.rate_limits import (
     next_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.recorder.spool import Copies
+from stallscope.collector.recorder.spool import CopySchedule
 
 SIZES = [1, 8, 64, 1_000, 4_096, 10_000]
 # Multiples of the golden ratio are never further from evenly spread than a few of them.
@@ -63,7 +63,7 @@ def test_ten_times_as_long_a_run_has_not_twice_the_uploads() -> None:
 
 def copies(rank: int, size: int, epoch_seconds: float, seconds: int) -> list[int]:
     """When a rank's spooled log is copied; it looks every second."""
-    schedule, found = Copies(rank, size, 0.0), []
+    schedule, found = CopySchedule(rank, size, 0.0), []
     for now in range(seconds):
         if now and now % epoch_seconds == 0:
             schedule.epoch_ended(now)

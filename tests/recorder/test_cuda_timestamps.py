@@ -9,9 +9,9 @@ import pytest
 from training.pretended_cuda import NEVER, HostClock, PretendedCuda
 
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.pytorch.cuda import CudaClock, Stamp
-from stallscope.collector.recorder.pytorch.late import LateSteps
-from stallscope.collector.recorder.pytorch.steps import Reduction, StepAssembler, Turn
+from stallscope.collector.recorder.loop_steps import Iteration, Reduction, StepAssembler
+from stallscope.collector.recorder.pytorch.cuda import CudaClock, Timestamp
+from stallscope.collector.recorder.pytorch.device_steps import DeviceSteps
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -27,7 +27,7 @@ class Training:
         self.clock = CudaClock(self.cuda, 0, self.host)
         self.rows: list[StepRow] = []
         self.assembler = StepAssembler(counts, single)
-        self.late = LateSteps(
+        self.late = DeviceSteps(
             self.clock, StepAssembler(counts, single), self.rows.append, self.host, self.host.sleep
         )
         self.steps = 0
@@ -36,18 +36,18 @@ class Training:
         self, fetch_ms: float = 0, compute_ms: float = 2, reduce_ms: float = 1, reductions: int = 1
     ) -> None:
         """The host waits for the batch, and gives the device the rest to do."""
-        turn = Turn(0, self.host(), 7)
-        turn.begin_mark = self.clock.stamp()
+        turn = Iteration(0, self.host(), 7)
+        turn.device_begin = self.clock.timestamp()
         self.host.ns += int(fetch_ms * MS)
         turn.data, turn.samples = self.host(), 16
-        turn.data_mark = self.clock.stamp()
+        turn.device_data = self.clock.timestamp()
         for _ in range(reductions):
             self.cuda.work(int(compute_ms * MS))
-            ready, ready_mark = self.host(), self.clock.stamp()
+            ready, device_ready = self.host(), self.clock.timestamp()
             self.cuda.work(int(reduce_ms * MS))
-            turn.reduced(Reduction(ready, ready, self.host(), ready_mark, self.clock.stamp()))
+            turn.reduced(Reduction(ready, ready, self.host(), device_ready, self.clock.timestamp()))
         end = self.host()
-        ended = self.late.ended(turn, end, None)
+        ended = self.late.finished(turn, end, None)
         rows = self.assembler.rows(turn, end)
         numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
         self.steps += len(rows)
@@ -73,14 +73,14 @@ def test_stamps_are_on_the_hosts_clock_however_the_devices_drifts() -> None:
     cuda = PretendedCuda(host, drift=200e-6)
     clock = CudaClock(cuda, 0, host)
     for _ in range(100):
-        stamps: list[tuple[Stamp | None, int | None]] = []
+        stamps: list[tuple[Timestamp | None, int | None]] = []
         for _ in range(10):
             cuda.work(100 * MS)
-            stamp = clock.stamp()
+            stamp = clock.timestamp()
             assert stamp is not None
             stamps.append((stamp, stamp.event.at))
         host.ns += SECOND
-        clock.look()
+        clock.take_anchor()
         for stamp, truth in stamps:
             found = clock.time_of(stamp)
             assert found is not None
@@ -107,11 +107,11 @@ def test_without_an_anchor_there_are_no_stamps_until_there_is_one() -> None:
     cuda = PretendedCuda(host)
     cuda.answers_after_ns = 5 * MS
     clock = CudaClock(cuda, 0, host)
-    assert clock.stamp() is None
+    assert clock.timestamp() is None
     assert clock.error_ns is None
     cuda.answers_after_ns = 0
-    clock.look()
-    assert clock.stamp() is not None
+    clock.take_anchor()
+    assert clock.timestamp() is not None
 
 
 def test_far_from_all_anchors_nothing_is_told() -> None:
@@ -119,22 +119,22 @@ def test_far_from_all_anchors_nothing_is_told() -> None:
     cuda = PretendedCuda(host)
     clock = CudaClock(cuda, 0, host)
     cuda.answers_after_ns = 5 * MS
-    near = clock.stamp()
+    near = clock.timestamp()
     host.ns += 2 * SECOND
-    far = clock.stamp()
+    far = clock.timestamp()
     host.ns += MS
-    clock.look()
+    clock.take_anchor()
     assert clock.time_of(near) is not None
     assert clock.time_of(far) is None
     cuda.answers_after_ns = 0
-    clock.look()
+    clock.take_anchor()
     assert clock.time_of(far) is not None
 
 
 def test_a_graph_that_is_captured_has_no_stamps_in_it() -> None:
     training = Training()
     training.cuda.capturing = True
-    assert training.clock.stamp() is None
+    assert training.clock.timestamp() is None
 
 
 def test_while_a_graph_is_captured_the_device_is_asked_nothing() -> None:
@@ -351,7 +351,7 @@ def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
 def test_one_stamp_that_is_missing_makes_its_stage_null_alone() -> None:
     training = Training()
     training.turn()
-    training.late._waiting[0][0].turn.data_mark = None  # type: ignore[union-attr]
+    training.late._waiting[0][0].iteration.device_data = None  # type: ignore[union-attr]
     training.host.ns += SECOND
     training.late.settle()
     assert training.stages_ms() == [[None, None, 1.0]]

@@ -1,4 +1,4 @@
-"""Clocks around what Keras calls on the model: its train function and its saving."""
+"""Time what Keras calls on the model: its train function and its saving."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import functools
 import inspect
 import sys
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from ..clock import read_clocks
+from ..patching import patch
 
 if TYPE_CHECKING:
-    from ..fit_recording import FitRecording
     from ..session import Session
-    from .calls import EndedCalls
+    from .calls import FinishedCalls
+    from .fit_recording import FitRecording
 
 
 class TimedFunction:
-    """The model's train function between two looks at the clock.
+    """Wraps the model's train function in two readings of the clock.
 
-    Taken here and not in the batch hooks, the times do not depend on the order of callbacks: what
-    other callbacks do is between steps, not inside them.
+    Measured here and not in batch hooks, times do not depend on the order of callbacks: the work of
+    other callbacks is between steps, not inside them.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -30,7 +31,7 @@ class TimedFunction:
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_function":  # not there yet while a copy is made
+        if name == "_function":  # missing while a copy is made
             raise AttributeError(name)
         return getattr(self._function, name)
 
@@ -39,35 +40,35 @@ def timed(
     function: Callable[..., Any],
     recording: "FitRecording",
     session: "Session",
-    calls: "EndedCalls",
+    calls: "FinishedCalls",
     saw: Optional[Callable[[Any], Any]] = None,
     key: Optional[str] = None,
     last_of: Any = None,
 ) -> TimedFunction:
-    """The function with the timer around it, whose calls go to ``calls``.
+    """Wrap the function in a timer that adds its calls to ``calls``.
 
-    What is to be known of a call besides is in the returned logs under ``key``, and taken out of them;
-    or it is ``last_of.last``; or ``saw`` gives it back, which is told what the call returned.
+    Further information about a call comes from the returned logs, under ``key``, which is removed; or
+    it is ``last_of.last``; or ``saw`` extracts it from the returned value.
 
-    In every call, as little is done as can be, with few objects: the training has just driven
-    everything else out of the processor's caches, where coming by an object takes longer than what is
-    done with it. So the call has them in its closure, in a class of its own.
+    Every call does as little as possible, with few objects: training has just evicted everything else
+    from the CPU's caches, where fetching an object takes longer than using it. So the call finds all of
+    them in its closure, in a separate class.
     """
-    model_has, ended, now = vars(recording.model), calls.waiting.append, monotonic_ns
-    # Keras makes a new history for every fit: it tells this fit from another one.
+    model_has, add_call, now = vars(recording.model), calls.waiting.append, monotonic_ns
+    # Keras makes a new history for every fit, so the history identifies the fit.
     history = model_has.get("history")
 
     class Timer(TimedFunction):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             entered = now()
-            looks = entered >= calls.look_at or model_has.get("history") is not history
-            if looks:
+            checks_call = entered >= calls.check_at or model_has.get("history") is not history
+            if checks_call:
                 trained = recording.model.train_function
                 recording.before_call()
                 if not session.recording:
                     trains = recording.model.train_function
-                    # What trains now, where the recording has just given the model back; but not what
-                    # somebody has put around this timer, and that calls it.
+                    # Call what trains now, if the recording has just restored the model; but not a
+                    # wrapper that someone put around this timer and that calls it.
                     given_back = trained is self and trains is not None and trains is not self
                     if given_back:
                         return trains(*args, **kwargs)
@@ -79,7 +80,7 @@ def timed(
             try:
                 outputs = function(*args, **kwargs)
             except BaseException:
-                recording.aborted(begin)
+                recording.call_aborted(begin)
                 raise
             end = now()
             seen = None
@@ -91,21 +92,21 @@ def timed(
             elif saw is not None:
                 try:
                     seen = saw(outputs)
-                except Exception as error:  # whatever it is, it may not reach training
+                except Exception as error:  # no error may reach training
                     recording.fail(error)
-            ended((entered, begin, end, calls.over, seen))
-            if looks:
-                calls.looked += 1
-                recording.called()
-            # The thread that makes rows finds out what is taken from what.
-            calls.over = now()
+            add_call((entered, begin, end, calls.recorded_at, seen))
+            if checks_call:
+                calls.checks += 1
+                recording.after_call()
+            # The thread that makes rows computes the cost from it.
+            calls.recorded_at = now()
             return outputs
 
     return Timer(function)
 
 
 def calls_through(timer: TimedFunction) -> bool:
-    """Whether this thread is in a call of the timer."""
+    """Return whether this thread is inside a call of the timer."""
     frame, code = sys._getframe(), type(timer).__call__.__code__
     while frame.f_back is not None:
         frame = frame.f_back
@@ -115,36 +116,37 @@ def calls_through(timer: TimedFunction) -> bool:
 
 
 def is_made_by(model_class: Any, train_function: Any) -> bool:
-    """Whether the class has made it, and not one that overrides how.
+    """Return whether the class itself made the train function, without an override.
 
-    What Keras makes itself hands the train step's logs on as they are.
+    Keras' own function returns the train step's logs unchanged.
     """
     makes = code_of(inspect.unwrap(model_class.make_train_function))
     return bool(getattr(code_of(train_function), "co_filename", None) == makes.co_filename)
 
 
 def code_of(function: Any) -> Any:
-    """What tells functions of one definition from those of another."""
+    """Return a value that identifies a function's definition."""
     return getattr(getattr(function, "python_function", function), "__code__", function)
 
 
 class TimedSaving:
-    """The model's own saving between two looks at the clock, whichever callback asks for it."""
+    """Times the model's own saving, whichever callback calls it."""
 
     def __init__(self, model: Any, record: Callable[[int, int], None]) -> None:
         self._model = model
         self._record = record
         self._depth = 0
+        self._restore: List[Callable[[], None]] = []
 
     def install(self) -> None:
         for name in ("save", "save_weights"):
             if name not in vars(self._model):
-                setattr(self._model, name, self._timed(getattr(self._model, name)))
+                timed = self._timed(getattr(self._model, name))
+                self._restore.append(patch(self._model, name, timed))
 
     def remove(self) -> None:
-        for name in ("save", "save_weights"):
-            if getattr(vars(self._model).get(name), "_stallscope_timer", None) is self:
-                delattr(self._model, name)
+        while self._restore:
+            self._restore.pop()()
 
     def _timed(self, save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(save)
@@ -158,5 +160,4 @@ class TimedSaving:
                 if self._depth == 0:
                     self._record(begin, read_clocks()[0])
 
-        timed._stallscope_timer = self  # type: ignore[attr-defined]  # marks what remove() takes out
         return timed

@@ -1,4 +1,4 @@
-"""How every framework's recording opens its log."""
+"""Open a log the same way for every framework."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def open_session(
     counted: int,
     before_flush: Optional[Callable[[], None]] = None,
 ) -> Session:
-    """The session of one recording.
+    """Open the session of one recording.
 
     Args:
-        options: what the user asked for.
-        world: who this process is among the others that train.
-        facts: what the framework knows of the training; what holds for all of them comes with it.
+        options: the arguments of StepLogger.
+        world: the rank of this process.
+        facts: what the framework knows about the training; facts of the host are added.
         counted: steps that the framework has counted so far.
         before_flush: called before every flush, and once more at the end (see ``Session``).
     """

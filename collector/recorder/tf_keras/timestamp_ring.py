@@ -1,8 +1,8 @@
-"""The timestamps of steps in the training graph, and a small ring that they wait in for the host.
+"""Timestamps of steps in the training graph, and a small ring buffer in which they wait for the host.
 
-Where one call of the train function is one step, the graph hands its timestamps out with the logs.
-Otherwise it writes them: to read a variable costs tens of microseconds, to write an element of one
-in the graph ten, so the graph writes every step and the host reads once for many steps.
+Where one call of the train function is one step, the graph returns its timestamps with the logs.
+Otherwise it writes them. Reading a variable costs tens of microseconds, writing an element in the graph
+costs ten, so the graph writes every step and the host reads once for many steps.
 """
 
 from __future__ import annotations
@@ -12,96 +12,96 @@ from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
-from .calls import MOST_WAITING
-from .steps import LOST, GraphStep, graph_step
+from ..keras_common.calls import MOST_WAITING
+from ..keras_common.steps import LOST, GraphStep, graph_step
 
-#: Timestamps besides the one that begins a step.
+#: Timestamps after the one that starts a step.
 READY, REDUCED, DONE = range(3)
 
-#: Steps that the graph may be ahead of who reads them.
+#: Steps that the graph may be ahead of the reader.
 CAPACITY = 2 * MOST_WAITING
 
-# More steps than anybody trains.
+# More steps than any training has.
 _FOREVER = 2**62
 
 
-class StampRing:
-    """Timestamps of the traced step, and slots for steps on the host; step i has slot i modulo its size.
+class TimestampRing:
+    """Timestamps of the traced step, and host slots for steps: step i has slot i modulo the capacity.
 
-    A step is one row, which is there when the step has all its timestamps. One that is broken off is
-    none. Only what is stamped in a branch of the graph, or in a function of its own, where nobody
-    after it can take it from, is written there at once. Nothing is cleared: what an earlier step
-    left is older than its slot's data.
+    A step is one row, which exists once the step has all its timestamps. An aborted step has no row.
+    Only a timestamp in a branch of the graph, or in a nested function, is written at once, because
+    later ops cannot reach it there. Nothing is cleared: a value left by an earlier step is older than
+    its slot's data.
 
-    Reading is not safe against another thread's: callers hold a lock.
+    Reading is not thread-safe: callers hold a lock.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self._read = 0
-        #: Steps that had been written at the last look and were not taken.
+        #: Steps that were written and not taken at the last look.
         self.left = 0
-        #: Whether a step's row was handed out, rather than written.
+        #: Whether a step's row was returned instead of written.
         self.handed_out = False
-        # Of the step that is traced: the graph, when its data was there and how many samples that is,
-        # and its timestamps.
+        # The traced step: its graph, the time of its data and the number of samples, and its
+        # timestamps.
         self._graph: Any = None
         self._data: Any = None
         self._samples: Any = -1
-        self._stamps: Dict[int, Any] = {}
-        # Variables, as soon as there is something to write: how many steps were written, their rows, and
-        # by column what was stamped in branches.
+        self._timestamps: Dict[int, Any] = {}
+        # Variables, made when there is something to write: the number of steps written, their rows,
+        # and by column the timestamps from branches.
         self._written: Any = None
         self._rows: Any = None
         self._in_branches: Dict[int, Any] = {}
-        # By slot, when the data was there of the step that was taken from it last.
+        # By slot: the data time of the latest step taken from it.
         self._taken: Any = None
 
     # -- in the graph ------------------------------------------------------------------------------
 
     def begin_step(self, samples: Any) -> Any:
-        """Record now as the time of a step's data.
+        """Record now as the time of a step's data, and return it as a tensor.
 
-        Control dependencies of the caller decide what "now" is; it is returned as a tensor.
+        The caller's control dependencies decide what "now" is.
         """
         with tf.device("/CPU:0"):
             self._data = tf.timestamp()
-        self._graph, self._samples, self._stamps = _graph_here(), samples, {}
+        self._graph, self._samples, self._timestamps = _graph_here(), samples, {}
         return self._data
 
-    def stamp(self, column: int) -> None:
+    def timestamp(self, column: int) -> None:
         """Record now in a column of the step."""
         with tf.device("/CPU:0"):
             now = tf.timestamp()
             if self._graph is _graph_here():
-                self._stamps[column] = now
+                self._timestamps[column] = now
                 return
             self._make_variables(column)
             slot = _value(self._written) % self.capacity
             _put(self._in_branches[column], slot, now)
 
-    def stamped(self) -> List[Any]:
-        """Tensors that are there when all timestamps up to here are, in branches, too."""
+    def timestamps_so_far(self) -> List[Any]:
+        """Return tensors that exist once all timestamps so far do, also those in branches."""
         with tf.device("/CPU:0"):
             branches = [
                 tf.raw_ops.ResourceGather(resource=one.handle, indices=0, dtype=tf.float64)
                 for one in self._in_branches.values()
             ]
-        return [*self._stamps.values(), *branches]
+        return [*self._timestamps.values(), *branches]
 
     def hand_out(self) -> Any:
-        """The step that has begun in this graph as one tensor, as ``graph_step`` takes it.
+        """Return the current step in this graph as one tensor, the input of ``graph_step``.
 
-        None where that has to be written instead.
+        None where the step must be written instead.
         """
-        if not self._begun_here() or self._in_branches:
+        if not self._started_here() or self._in_branches:
             return None
         self.handed_out = True
         return self._row()
 
     def write(self) -> None:
-        """Write the step that has begun in this graph."""
-        if not self._begun_here():
+        """Write the current step in this graph."""
+        if not self._started_here():
             return
         self._make_variables()
         row = self._row()
@@ -112,18 +112,18 @@ class StampRing:
                 )
             _put(self._rows, before % self.capacity, row)
 
-    def _begun_here(self) -> bool:
+    def _started_here(self) -> bool:
         return self._data is not None and self._graph is _graph_here()
 
     def _row(self) -> Any:
         with tf.device("/CPU:0"):
-            stamps = [self._stamps.get(column, 0.0) for column in (READY, REDUCED, DONE)]
-            row = tf.stack([self._data, tf.cast(self._samples, tf.float64), *stamps])
+            timestamps = [self._timestamps.get(column, 0.0) for column in (READY, REDUCED, DONE)]
+            row = tf.stack([self._data, tf.cast(self._samples, tf.float64), *timestamps])
         self._graph = self._data = None
         return row
 
     def _make_variables(self, column: Optional[int] = None) -> None:
-        """Those that are missing, with that of a column that is stamped in a branch."""
+        """Make missing variables, with one for a column that is recorded in a branch."""
         with tf.init_scope(), tf.device("/CPU:0"):
             if self._written is None:
                 self._taken = array("d", bytes(8 * self.capacity))
@@ -134,15 +134,15 @@ class StampRing:
 
     # -- on the host -------------------------------------------------------------------------------
 
-    def look(self) -> int:
-        """How many steps have been written that were not taken yet."""
+    def count_waiting(self) -> int:
+        """Return how many steps have been written and not taken yet."""
         self.left = self._count() - self._read
         return self.left
 
     def take(self, count: Optional[int] = None) -> List[GraphStep]:
-        """The next ``count`` steps that were not taken yet, otherwise all of them.
+        """Take the next ``count`` steps, or all of them.
 
-        Fewer come back where the graph has written fewer.
+        The result is shorter where the graph has written fewer.
         """
         written, first = self._count(), self._read
         self._read = written if count is None else min(written, first + count)
@@ -151,20 +151,20 @@ class StampRing:
             return []
         rows = self._rows.numpy()
         branches = {column: one.numpy() for column, one in list(self._in_branches.items())}
-        # Others may have been written while these were read.
+        # The graph may have written others while these were read.
         overwritten = self._count() - self.capacity - first
         lost = max(0, min(self._read - first, overwritten))
         steps = [LOST] * lost
         for step in range(first + lost, self._read):
             slot = step % self.capacity
-            data, samples, *stamps = rows[slot].tolist()
+            data, samples, *timestamps = rows[slot].tolist()
             if data == self._taken[slot]:
-                # Counted, and broken off before its row.
+                # Counted, and aborted before its row was written.
                 continue
             self._taken[slot] = data
             for column, values in branches.items():
-                stamps[column] = max(stamps[column], values.item(slot))
-            steps.append(graph_step((data, samples, *stamps)))
+                timestamps[column] = max(timestamps[column], values.item(slot))
+            steps.append(graph_step((data, samples, *timestamps)))
         return steps
 
     def _count(self) -> int:
@@ -180,7 +180,7 @@ def _value(variable: Any) -> Any:
 
 
 def _graph_here() -> Any:
-    """The graph that is being traced; None where nothing is."""
+    """Return the graph that is being traced; None outside of a trace."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 

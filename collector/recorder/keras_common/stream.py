@@ -1,4 +1,4 @@
-"""Calls of the train function on their way to rows."""
+"""Make rows of finished calls of the train function."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import threading
 from typing import TYPE_CHECKING, Callable, List, Optional
 
 from ..format import StepRow
-from ..guards import let_others_run
+from ..guards import yield_to_training
 from .calls import MOST_WAITING
 from .steps import Call, GraphStep, StepAssembler, graph_step
 
 if TYPE_CHECKING:
-    from .calls import EndedCalls
-    from .ring import StampRing
+    from ..tf_keras.timestamp_ring import TimestampRing
+    from .calls import FinishedCalls
 
 
 class StepStream:
-    """Makes rows of calls that have ended; on the flushing thread or on the training thread.
+    """Makes rows of finished calls, on the flushing thread or on the training thread.
 
-    The lock guards the calls that are taken, the ring, the assembler and the order of the rows, which go
-    to ``emit``.
+    The lock guards taking calls, the ring, the assembler and the order of the rows, which go to
+    ``emit``.
 
-    Nothing comes out before ``settle``: the number of the first step is only known then.
+    No rows come before ``settle``: the number of the first step is known only then.
     """
 
     def __init__(
         self,
-        calls: "EndedCalls",
-        ring: Optional["StampRing"],
+        calls: "FinishedCalls",
+        ring: Optional["TimestampRing"],
         assembler: StepAssembler,
         several_per_call: bool,
         emit: Callable[[List[StepRow]], None],
@@ -38,10 +38,10 @@ class StepStream:
         self._several_per_call = several_per_call
         self._emit = emit
         self._settled = self._checked = False
-        # Steps that were taken from the ring, and those that the first call ran.
+        # Steps taken from the ring, and steps that the first call ran.
         self._taken = self._ran_train_step = 0
         self._lock = threading.Lock()
-        #: Why timestamps turned out to be of no use; None as long as they are.
+        #: Why timestamps turned out to be unusable; None while they are usable.
         self.trouble: Optional[str] = None
 
     @property
@@ -49,11 +49,11 @@ class StepStream:
         return self._settled
 
     @property
-    def stamped(self) -> bool:
+    def has_timestamps(self) -> bool:
         return self._ring is not None
 
-    def look(self) -> None:
-        """A call has ended, and no other one has begun."""
+    def check(self) -> None:
+        """Check after a call, before the next one starts."""
         if not self._checked:
             self._checked = True
             self._check_first()
@@ -61,13 +61,13 @@ class StepStream:
             self.drain(between_calls=True)
 
     def abort(self, begin: int) -> None:
-        """A call was ended by an exception, mostly because the data ended; inner steps may have run."""
+        """Handle a call that an exception ended, mostly because the data ended; steps may have run."""
         self._settled = True
         self.drain()
         with self._lock:
-            call = self._calls.aborted(begin)
+            call = self._calls.call_aborted(begin)
             if self._ring is not None:
-                self._emit(self._assembler.stamped_rows(call, self._ring.take()))
+                self._emit(self._assembler.graph_rows(call, self._ring.take()))
 
     def settle(
         self,
@@ -76,23 +76,23 @@ class StepStream:
         passes_per_step: int,
         renumber: Callable[[int], None],
     ) -> None:
-        """Decide the number of the first step, and ``renumber`` where it is not what was thought.
+        """Decide the number of the first step; call ``renumber`` if the expected number was wrong.
 
-        Where only rank 0 loaded a checkpoint, the others learn its count when the model is
-        broadcast, after the first batch. ``counted_before`` and ``counted`` are the passes that the
-        optimizer had counted before the first call and has counted now.
+        Where only rank 0 loaded a checkpoint, the other ranks get its count with the model's
+        broadcast, after the first batch. ``counted_before`` and ``counted`` are the optimizer's
+        counts of passes before the first call and now.
         """
         with self._lock:
             if self._settled:
                 return
             self._settled = True
-            ran = self._turns_so_far()
+            ran = self._iterations_so_far()
             if not counted_before <= counted <= counted_before + ran:
                 self._assembler.next_step = max(0, counted - ran) // passes_per_step
                 renumber(self._assembler.next_step)
 
     def drain(self, between_calls: bool = False) -> None:
-        """Turn the calls that have ended into rows; ``between_calls``: none is running."""
+        """Make rows of the finished calls; ``between_calls``: no call is running."""
         with self._lock:
             calls = self._calls.take() if self._settled else []
             if calls:
@@ -104,27 +104,27 @@ class StepStream:
         if self._ring is None:
             return self._assembler.host_rows(calls)
         if self._several_per_call:
-            # Drained after every call, so all steps since are that call's.
+            # Drained after every call, so all steps since then belong to that call.
             assert len(calls) == 1
-            return self._assembler.stamped_rows(calls[0], self._ring.take())
+            return self._assembler.graph_rows(calls[0], self._ring.take())
         steps = self._steps_of(self._ring, calls, in_flight)
         if steps is None:
             self._give_up("calls of the train function ran train_step more or less than once")
             return self._assembler.host_rows(calls)
         rows: List[StepRow] = []
         for count, (call, step) in enumerate(zip(calls, steps), 1):
-            rows += self._assembler.stamped_rows(call, [step])
-            let_others_run(count)
+            rows += self._assembler.graph_rows(call, [step])
+            yield_to_training(count)
         return rows
 
     def _steps_of(
-        self, ring: "StampRing", calls: List[Call], in_flight: int
+        self, ring: "TimestampRing", calls: List[Call], in_flight: int
     ) -> Optional[List[GraphStep]]:
-        """One for every call; None where they ran more or fewer."""
+        """Return one graph step for every call; None where calls ran more or fewer."""
         count = sum(call.seen is None for call in calls)
         written = ring.take(count)
         self._taken += len(written)
-        # On busy cores, calls may have begun and ended since these were taken.
+        # On busy cores, more calls may have started and ended since these were taken.
         if len(written) < count or ring.left > in_flight + len(self._calls):
             return None
         following = iter(written)
@@ -134,23 +134,23 @@ class StepStream:
         ]
 
     def _check_first(self) -> None:
-        """Whether the train function goes through train_step as Keras' own does."""
+        """Check that the train function calls train_step once, as Keras' own does."""
         with self._lock:
             if self._ring is not None and self._ring.handed_out:
-                # Of Keras' own train function only.
+                # Only Keras' own train function returns them.
                 self._ran_train_step = 1
             elif self._ring is not None:
-                # The flushing thread may have had the call already.
-                begun = self._ran_train_step = self._ring.look() + self._taken
-                if begun == 0 or (begun != 1 and not self._several_per_call):
+                # The flushing thread may have taken the call already.
+                started = self._ran_train_step = self._ring.count_waiting() + self._taken
+                if started == 0 or (started != 1 and not self._several_per_call):
                     self._give_up(
-                        "the first call of the train function ran train_step %d times" % begun
+                        "the first call of the train function ran train_step %d times" % started
                     )
 
     def _give_up(self, reason: str) -> None:
-        """Timestamps cannot be told to calls: from here on the host's times must do."""
+        """Use only the host's times from here on: timestamps cannot be matched to calls."""
         self._ring = None
         self.trouble = reason
 
-    def _turns_so_far(self) -> int:
+    def _iterations_so_far(self) -> int:
         return max(self._ran_train_step, self._calls.steps_waiting)

@@ -1,4 +1,4 @@
-"""Runs a loader alone, batch by batch; what framework it is for is the caller's to know."""
+"""Run a loader alone, batch by batch, for any framework."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stallscope import __version__
 from . import input_file
 from .facts import host_facts
 from .identity import World, launch_name
-from .measured import MeasuredInput, Stage
+from .measured_input import MeasuredInput, Stage
 
 logger = logging.getLogger("stallscope")
 
-# Of what came, one part in so many at most is warm-up.
+# At most this fraction (one in three) of the batches is warm-up.
 _MOST_WARM_UP = 3
 _LONGEST_MESSAGE = 200
 
@@ -29,22 +29,22 @@ Stages = Tuple[List[Stage], Optional[str]]
 
 
 class Loader(NamedTuple):
-    """A loader, as the framework that it is from sees it."""
+    """A loader and what its framework knows about it."""
 
     kind: str
     batches: Callable[[], Iterator[Any]]
     samples_in: Callable[[Any], Optional[int]]
-    #: Batches that may lie ready when the second one is asked for.
+    #: Batches that may be prefetched by the time the second one is requested.
     ahead: int
     #: Measures the stages.
     stages: Callable[[], Stages]
 
 
-def checked_steps(steps: Any) -> int:
-    """The number of batches, if it is one.
+def check_steps(steps: Any) -> int:
+    """Return the number of batches.
 
     Raises:
-        TypeError, ValueError: if not: before anything is measured a mistake may stop the program.
+        TypeError, ValueError: if it is invalid: an error may stop the program before measuring.
     """
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise TypeError("steps is a number of batches, not %r" % (steps,))
@@ -53,11 +53,11 @@ def checked_steps(steps: Any) -> int:
     return steps
 
 
-def checked_folder(log_dir: Any) -> Optional[Path]:
-    """The folder for the file; None where none is given.
+def check_folder(log_dir: Any) -> Optional[Path]:
+    """Return the folder for the file; None where none is given.
 
     Raises:
-        TypeError: for what is no folder.
+        TypeError: if it is not a folder.
     """
     if log_dir is None:
         return None
@@ -69,11 +69,11 @@ def checked_folder(log_dir: Any) -> Optional[Path]:
 def measure(
     loader: Loader, steps: int, folder: Optional[Path], world: World, framework: str
 ) -> MeasuredInput:
-    """Run a loader, then its stages, and keep what was measured. Whatever the data raises is told."""
+    """Run a loader, then its stages, and save the result, which includes any error of the data."""
     began = time_ns()
-    with _random_numbers_stay():
-        found = _measured(loader, steps)
-    found.where = {
+    with _random_state_restored():
+        result = _run_with_stages(loader, steps)
+    result.where = {
         "stallscope_input": input_file.VERSION,
         "recorder": __version__,
         "framework": framework,
@@ -84,44 +84,46 @@ def measure(
         **host_facts(),
         "began_wall_ns": began,
     }
-    _keep(found, folder)
-    return found
+    _save(result, folder)
+    return result
 
 
-def _keep(found: MeasuredInput, folder: Optional[Path]) -> None:
+def _save(result: MeasuredInput, folder: Optional[Path]) -> None:
     try:
-        found.path = input_file.keep(found.document(), folder)
-        found.no_path = "kept for the first recording of this process; say log_dir to write it now"
+        result.path = input_file.save(result.document(), folder)
+        result.no_path = (
+            "kept for the first recording of this process; pass log_dir to write it now"
+        )
     except Exception as error:
-        found.no_path = "not written: %s" % error
-        logger.warning("stallscope: measure_input: %s; training goes on", found.no_path)
+        result.no_path = "not written: %s" % error
+        logger.warning("stallscope: measure_input: %s; training goes on", result.no_path)
 
 
-def said(error: BaseException) -> str:
-    """An error of the user's data as the end of a sentence."""
+def describe_error(error: BaseException) -> str:
+    """Describe an error of the user's data as the end of a sentence."""
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else ""
     text = text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "…"
     return "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
 
 
-def _measured(loader: Loader, steps: int) -> MeasuredInput:
-    found = _run(loader, steps)
-    if found.error is not None:
-        logger.warning("stallscope: measure_input: %s; training is not touched", found.error)
-    elif found.mean is None:
-        found.no_stages = "too few batches came to measure anything"
+def _run_with_stages(loader: Loader, steps: int) -> MeasuredInput:
+    result = _run(loader, steps)
+    if result.error is not None:
+        logger.warning("stallscope: measure_input: %s; training is not touched", result.error)
+    elif result.mean is None:
+        result.no_stages = "too few batches came to measure anything"
     else:
         try:
-            found.stages, found.no_stages = loader.stages()
+            result.stages, result.no_stages = loader.stages()
         except Exception as error:
-            found.no_stages = "stages: %s" % said(error)
-    return found
+            result.no_stages = "stages: %s" % describe_error(error)
+    return result
 
 
 @contextlib.contextmanager
-def _random_numbers_stay() -> Iterator[None]:
-    """Training draws the same numbers after a measurement as without one."""
+def _random_state_restored() -> Iterator[None]:
+    """Restore the random state, so that training draws the same numbers as without a measurement."""
     numpy = sys.modules.get("numpy")
     own, numpys = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:
@@ -146,13 +148,23 @@ def _run(loader: Loader, steps: int) -> MeasuredInput:
     except StopIteration:
         ended = True
     except Exception as raised:
-        error = "the data raised at batch %d: %s" % (len(times), said(raised))
+        error = "the data raised at batch %d: %s" % (len(times), describe_error(raised))
     warm_up = min(max(loader.ahead, len(times) // 10, 1), -(-len(times) // _MOST_WARM_UP))
     return MeasuredInput(loader.kind, times, warm_up, samples, ended, error)
 
 
+def in_order(data: Any) -> Iterator[Any]:
+    """Iterate over data that gives batches by number."""
+    return (data[index] for index in range(len(data)))
+
+
+def without_stages(data: Any) -> Callable[[], Stages]:
+    """Return the stages of a loader that does not show them."""
+    return lambda: ([], "%s does not show what it is made of: no stages" % name_of(data))
+
+
 def name_of(function: Any) -> str:
-    """What a user calls a function, a method or an object that is called like one."""
+    """Return the user's name for a function, a method or a callable object."""
     function = getattr(function, "func", function)  # functools.partial
     name: Union[str, None] = getattr(function, "__qualname__", None)
     if name is None:

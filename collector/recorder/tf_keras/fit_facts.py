@@ -1,29 +1,28 @@
-"""What a running ``fit`` shows of itself: its callbacks in their order, and how its data is shuffled."""
+"""Facts that a running ``fit`` shows: its callbacks in order, and how its data is shuffled."""
 
 from __future__ import annotations
 
 import re
-import sys
-from types import FrameType
 from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
-from .facts import known
+from ..facts import known
+from ..keras_common.running_fit import fit_frame
 from .keras_2 import keras
 from .pipeline import operation_of, operations_of
 
-#: In which order samples come in later epochs: in a new one, in the one that they were shuffled into at
-#: first, or as they lie.
+#: The order of samples in later epochs: a new one each time, the shuffled order of the first epoch, or
+#: the stored order.
 ANEW, ALIKE, NEVER = "anew", "alike", "never"
 
 _MOST_CALLBACKS = 32
 _MOST_OPERATIONS = 64
 _FRAMEWORKS = ("keras", "tf_keras", "tensorflow", "horovod")
-# Callbacks that do something by a metric whatever their options; a checkpoint only with save_best_only.
+# Callbacks that always act on a metric; a checkpoint does so only with save_best_only.
 _BY_A_METRIC = ("ReduceLROnPlateau", "EarlyStopping")
 
-# Operations that leave elements in their order, and sources that have one.
+# Operations that keep the order of elements, and sources with a fixed order.
 _KEEP_ORDER = re.compile(
     r"Options|Prefetch|Repeat|Take|Skip|Cache|Map|ParallelMap|Batch|ParallelBatch|PaddedBatch|Shard|"
     r"Enumerate|TFRecord|TextLine|FixedLengthRecord|TensorSlice|Tensor|Range"
@@ -31,18 +30,8 @@ _KEEP_ORDER = re.compile(
 _PYTHON = re.compile(r"PyFunc")
 
 
-def fit_frame(model: Any) -> Optional[FrameType]:
-    """The call of the model's ``fit`` that this thread is in; None outside of one."""
-    frame: Optional[FrameType] = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
-            return frame
-        frame = frame.f_back
-    return None
-
-
 def fit_facts(model: Any) -> Dict[str, Any]:
-    """Facts of the ``fit`` that runs; None for what it does not show."""
+    """Return facts of the running ``fit``; None for what it does not show."""
     frame = fit_frame(model)
     seen = {} if frame is None else frame.f_locals
     callbacks = getattr(seen.get("callbacks"), "callbacks", None)
@@ -57,21 +46,21 @@ def fit_facts(model: Any) -> Dict[str, Any]:
 
 
 def _callbacks(callbacks: Optional[List[Any]]) -> Optional[List[Dict[str, str]]]:
-    """Each callback's kind, and the metric that it goes by."""
+    """Return each callback's kind, and the metric that it acts on."""
     return None if callbacks is None else list(map(_callback, callbacks[:_MOST_CALLBACKS]))
 
 
 def _callback(callback: Any) -> Dict[str, str]:
     kind = _kind(callback)
-    told = {"name": "%s.%s" % (kind.__module__.partition(".")[0], kind.__name__)}
+    described = {"name": "%s.%s" % (kind.__module__.partition(".")[0], kind.__name__)}
     by_a_metric = kind.__name__ in _BY_A_METRIC or getattr(callback, "save_best_only", False)
     if by_a_metric and isinstance(getattr(callback, "monitor", None), str):
-        told["monitor"] = callback.monitor
-    return told
+        described["monitor"] = callback.monitor
+    return described
 
 
 def _kind(callback: Any) -> type:
-    """The class of a framework that it is derived from; its own where it is only a ``Callback``."""
+    """Return the framework's class that it derives from; its own class if that is ``Callback``."""
     for kind in type(callback).__mro__:
         if kind.__module__.partition(".")[0] in _FRAMEWORKS and kind.__name__ != "Callback":
             return kind
@@ -79,7 +68,7 @@ def _kind(callback: Any) -> type:
 
 
 def _broadcasts(callbacks: Optional[List[Any]]) -> Optional[int]:
-    """Broadcasts of the whole model that Horovod's callbacks are going to make in this ``fit``."""
+    """Count the broadcasts of the whole model that Horovod's callbacks will make in this ``fit``."""
     if callbacks is None:
         return None
     return sum(getattr(callback, "broadcast_done", None) is False for callback in callbacks)
@@ -99,11 +88,11 @@ def _shuffled(seen: Dict[str, Any]) -> Optional[str]:
 
 
 def _pipeline(data: Any) -> Optional[List[str]]:
-    """The operations of a ``tf.data`` pipeline, from its source on; None for other data."""
+    """Return the operations of a ``tf.data`` pipeline from its source on; None for other data."""
     if not isinstance(data, tf.data.Dataset):
         return None
     before = [name for one in data._inputs() for name in _pipeline(one) or ()]
-    # TFRecordDataset reads several files at once by interleaving them itself.
+    # TFRecordDataset interleaves several files internally.
     at_once = getattr(data, "_num_parallel_reads", None) is not None
     return [*before, *(["ParallelInterleave"] if at_once else []), operation_of(data)][
         -_MOST_OPERATIONS:
@@ -118,13 +107,13 @@ def _loader_threads(data: Any) -> Optional[int]:
 
 
 def _shuffles_itself(data: Any) -> bool:
-    """Whether a ``Sequence`` may come in another order after each epoch."""
+    """Return whether a ``Sequence`` may change its order after each epoch."""
     own = getattr(type(data), "on_epoch_end", None)
     return own is not None and own is not keras.utils.Sequence.on_epoch_end
 
 
 def _of_dataset(dataset: Any, cached: bool = False) -> Optional[str]:
-    """How a pipeline shuffles; ``cached`` where a cache after it keeps the order of the first epoch."""
+    """Return how a pipeline shuffles; ``cached`` if a later cache keeps the order of the first epoch."""
     operation = operation_of(dataset)
     cached = cached or operation == "Cache"
     before = [_of_dataset(one, cached) for one in dataset._inputs()]
@@ -136,5 +125,5 @@ def _of_dataset(dataset: Any, cached: bool = False) -> Optional[str]:
         return ALIKE
     if None in before or not _KEEP_ORDER.fullmatch(operation):
         return None
-    # A function in Python may take samples from wherever it likes.
+    # A Python function may pick samples in any order.
     return None if any(map(_PYTHON.search, operations_of(dataset))) else NEVER

@@ -1,0 +1,1 @@
+"""Parts of the recorder that every version of Keras uses, on every backend."""

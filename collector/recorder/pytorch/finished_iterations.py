@@ -1,0 +1,65 @@
+"""Finished iterations, on their way to rows: work that can wait is not done by training."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Callable, Deque, List, Optional, Sequence, Tuple
+
+from ..clock import read_clocks
+from ..format import StepRow
+from ..guards import yield_to_training
+from ..loop_steps import Iteration, Reduction, StepAssembler
+from .batches import samples_of
+
+#: The most iterations that wait for the flushing thread.
+MOST_WAITING = 2048
+# Making rows takes milliseconds; a process forked meanwhile must not wait for it.
+_PATIENCE_SECONDS = 2.0
+
+
+#: An iteration's epoch, its start, the arrival of its batch, the batch's shape, its reductions, its end,
+#: the time of its last gradient, and the nanoseconds that recording it took. A bare tuple: a named one
+#: takes training ten times as long to make.
+FinishedIteration = Tuple[
+    int, int, Optional[int], Optional[Sequence[int]], List[Reduction], int, Optional[int], int
+]
+
+
+class FinishedIterations:
+    """Takes iterations from the training thread and makes rows, in order, on the thread that settles.
+
+    The flushing thread settles regularly, and so do callers that need the number of steps. ``emit``
+    receives the rows of an iteration and the nanoseconds that recording it took. ``samples`` is the
+    user's number of samples per batch.
+    """
+
+    def __init__(
+        self,
+        assembler: StepAssembler,
+        samples: Optional[int],
+        emit: Callable[[List[StepRow], int], None],
+    ) -> None:
+        self._assembler = assembler
+        self._samples = samples
+        self._emit = emit
+        #: A deque: the training thread appends while another takes, without a lock.
+        self.waiting: Deque[FinishedIteration] = deque()
+        self._settles = threading.Lock()
+
+    def settle(self) -> None:
+        """Make rows of all iterations that have finished; another thread may have taken some before."""
+        if not self._settles.acquire(timeout=_PATIENCE_SECONDS):
+            return
+        try:
+            clock, count = read_clocks()[1], 0
+            while self.waiting:
+                epoch, begin, data, shape, reductions, end, ready, own_ns = self.waiting.popleft()
+                iteration = Iteration(epoch, begin, clock)
+                iteration.data, iteration.reductions = data, reductions
+                iteration.samples = self._samples or samples_of(shape)
+                self._emit(self._assembler.rows(iteration, end, ready), own_ns)
+                count += 1
+                yield_to_training(count)
+        finally:
+            self._settles.release()
