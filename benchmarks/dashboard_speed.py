@@ -178,10 +178,10 @@ def ask(client: Any, run_id: str, view: View) -> int:
 def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
     """A page of a run, through Dash's own callback."""
     body = {
-        "output": "..page.children...arrival.data..",
+        "output": "..page.children...loaded-page.data..",
         "outputs": [
             {"id": "page", "property": "children"},
-            {"id": "arrival", "property": "data"},
+            {"id": "loaded-page", "property": "data"},
         ],
         "inputs": [
             {"id": "address", "property": "pathname", "value": f"/run/{run_id}{of_run}"},

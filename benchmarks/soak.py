@@ -232,10 +232,10 @@ def address_of(printed: Path, dashboard: subprocess.Popen[bytes]) -> str:
 def shown(address: str, run_id: str) -> bool:
     """Whether the run's page comes back, as a browser asks for it through Dash."""
     body = {
-        "output": "..page.children...arrival.data..",
+        "output": "..page.children...loaded-page.data..",
         "outputs": [
             {"id": "page", "property": "children"},
-            {"id": "arrival", "property": "data"},
+            {"id": "loaded-page", "property": "data"},
         ],
         "inputs": [
             {"id": "address", "property": "pathname", "value": f"/run/{run_id}"},

@@ -1,6 +1,6 @@
-"""The dashboard: what an analysis found, in the browser.
+"""The dashboard: analyses of runs in the browser.
 
-``create_app`` makes the app for a store of runs, ``serve`` shows it on this machine.
+``create_app`` makes the app for a store of runs, ``serve`` serves it on this machine.
 """
 
 from .app import create_app

@@ -1,6 +1,7 @@
-"""Access to a dashboard that other programs can reach: only with its token.
+"""Protect a dashboard that other machines can reach with a token.
 
-The token comes in the address once, and is a cookie from then on; scripts send it as a bearer.
+A browser sends the token once, in the address, and a cookie from then on. Scripts send it as a bearer
+token.
 """
 
 from __future__ import annotations
@@ -11,61 +12,64 @@ import re
 import secrets
 from urllib.parse import urlencode
 
-from flask import Flask, Response, make_response, redirect, request
-from werkzeug.wrappers import Response as Answer
+from flask import Flask, make_response, redirect, request
+from werkzeug.wrappers import Response
 
 from stallscope.errors import UsageError
 
-#: The name under which the token stands in an address.
-IN_ADDRESS = "token"
+#: The name of the token in a query.
+TOKEN_PARAMETER = "token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
-_NEEDED = (
+_REFUSAL = (
     "This dashboard needs its token: open the address that the terminal shows, with ?token=…\n"
 )
 
 
 def new_token() -> str:
-    """A token that cannot be guessed: 192 bits."""
+    """Return a random token of 192 bits."""
     return secrets.token_urlsafe(24)
 
 
 def checked_token(token: str) -> str:
-    """The token.
+    """Return the token if it is long enough and safe in an address.
 
     Raises:
-        UsageError: if it is too short, or does not fit into an address.
+        UsageError: if it is not.
     """
     if _TOKEN.fullmatch(token):
         return token
     raise UsageError(
-        "a token has 16 to 200 letters, digits, - and _: leave out its value, and one is made for you"
+        "a token has 16 to 200 letters, digits, - and _; give --token without a value to have one "
+        "generated"
     )
 
 
-def ask_for_token(server: Flask, token: str, port: int) -> None:
-    """Answer only requests that know the token."""
-    # Cookies know no ports: two dashboards on one machine would take each other's.
+def require_token(server: Flask, token: str, port: int) -> None:
+    """Refuse requests without the token or the cookie that proves it."""
+    # Cookies ignore ports: without the port in its name, two dashboards on one machine would share it.
     cookie = f"stallscope-{port}"
     proof = hmac.new(token.encode(), b"cookie", hashlib.sha256).hexdigest()
 
-    def check() -> Answer | None:
-        given = request.args.get(IN_ADDRESS)
-        if given is not None and request.method == "GET" and _same(given, token):
-            return _let_in(cookie, proof)
-        if _same(request.cookies.get(cookie, ""), proof) or _same(_bearer(), token):
+    def check() -> Response | None:
+        in_query = request.args.get(TOKEN_PARAMETER)
+        if in_query is not None and request.method == "GET" and _equal(in_query, token):
+            return _set_cookie(cookie, proof)
+        if _equal(request.cookies.get(cookie, ""), proof) or _equal(_bearer_token(), token):
             return None
-        return Response(_NEEDED, status=401, mimetype="text/plain")
+        return Response(_REFUSAL, status=401, mimetype="text/plain")
 
     server.before_request(check)
 
 
-def _let_in(cookie: str, proof: str) -> Answer:
-    """On to the same address without the token, which is not to stay in histories and logs."""
-    rest = [(name, value) for name, value in request.args.items(multi=True) if name != IN_ADDRESS]
-    # One slash: two of them would lead to another host.
+def _set_cookie(cookie: str, proof: str) -> Response:
+    """Redirect to the same address without the token, so that it stays out of histories and logs."""
+    query = [
+        (name, value) for name, value in request.args.items(multi=True) if name != TOKEN_PARAMETER
+    ]
+    # Two slashes would lead to another host.
     path = "/" + (request.script_root + request.path).lstrip("/")
-    answer = make_response(redirect(path + (f"?{urlencode(rest)}" if rest else "")))
-    answer.set_cookie(
+    response = make_response(redirect(path + (f"?{urlencode(query)}" if query else "")))
+    response.set_cookie(
         cookie,
         proof,
         httponly=True,
@@ -73,14 +77,14 @@ def _let_in(cookie: str, proof: str) -> Answer:
         secure=request.is_secure,
         path=f"{request.script_root}/",
     )
-    return answer
+    return response
 
 
-def _bearer() -> str:
-    kind, _, value = request.headers.get("Authorization", "").partition(" ")
-    return value.strip() if kind.lower() == "bearer" else ""
+def _bearer_token() -> str:
+    header = request.authorization
+    return (header.token or "") if header is not None and header.type == "bearer" else ""
 
 
-def _same(given: str, expected: str) -> bool:
-    # Takes as long for a nearly right one as for any other.
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
+def _equal(value: str, secret: str) -> bool:
+    # Takes the same time however many characters match.
+    return hmac.compare_digest(value.encode("utf-8", "surrogateescape"), secret.encode())

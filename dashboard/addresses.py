@@ -1,56 +1,60 @@
-"""Addresses of pages: how they are built and what they say. Everything in them is untrusted text."""
+"""Build and parse the addresses of pages. Everything in an address is untrusted text."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from flask import has_request_context, request
 
-#: The id of the component that is the browser's address.
+#: The id of the component that holds the browser's address.
 ADDRESS = "address"
 
 #: The path of the list of runs.
 RUNS = "/"
-#: The path of runs of one job on several numbers of ranks.
+#: The path of the comparison of runs.
+COMPARE = "/compare"
+#: The path of the comparison of runs on different numbers of ranks.
 SCALING = "/scaling"
-_PLACE = re.compile(r"<(\w+)>")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A page's address, taken apart: what stands in its path's places, and its query."""
+    """The parsed address of a page: the values in its path, and its query."""
 
-    places: Mapping[str, str] = field(default_factory=dict)
+    path_values: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
 
 
-def root() -> str:
-    """What stands before every path: where the dashboard is served below a path, that path."""
+def root_path() -> str:
+    """Return the path below which a proxy serves the dashboard; empty without one."""
     return request.script_root if has_request_context() else ""
 
 
 def runs_address() -> str:
-    """The address of the list of runs."""
-    return root() + RUNS
+    """Return the address of the list of runs."""
+    return root_path() + RUNS
+
+
+def compare_address(*run_ids: str) -> str:
+    """Return the address that compares runs: two side by side, more of them over time."""
+    return root_path() + COMPARE + _runs_query(run_ids)
 
 
 def scaling_address(run_ids: Sequence[str] = ()) -> str:
-    """The address of these runs held against each other; of all runs where there are few."""
-    path = root() + SCALING
-    return f"{path}?runs={','.join(quote(one, safe='') for one in run_ids)}" if run_ids else path
+    """Return the address that compares numbers of ranks; without ids, those of all runs."""
+    return root_path() + SCALING + (_runs_query(run_ids) if run_ids else "")
 
 
 def run_address(run_id: str, baseline_id: str | None = None, page: str = "") -> str:
     """Return the address of a run's page, by default its overview."""
-    path = f"{root()}/run/{quote(run_id, safe='')}" + (f"/{page}" if page else "")
+    path = f"{root_path()}/run/{quote(run_id, safe='')}" + (f"/{page}" if page else "")
     return path + with_baseline("", baseline_id)
 
 
 def with_baseline(search: str, baseline_id: str | None) -> str:
-    """A query that names this baseline, or none, and is otherwise as ``search``."""
+    """Return the query ``search`` with another baseline, or without one."""
     query = query_of(search)
     query.pop("baseline", None)
     if baseline_id:
@@ -58,22 +62,10 @@ def with_baseline(search: str, baseline_id: str | None) -> str:
     return f"?{urlencode(query)}" if query else ""
 
 
-def read_address(pattern: str, pathname: str, search: str) -> Address | None:
-    """Return the values in an address that has the pattern (``/run/<run_id>``), or else None."""
-    expected = pattern.strip("/").split("/")
-    found = pathname.removeprefix(root()).strip("/").split("/")
-    if len(expected) != len(found):
-        return None
-    places = {}
-    for want, have in zip(expected, found, strict=True):
-        place = _PLACE.fullmatch(want)
-        if place:
-            places[place[1]] = unquote(have)
-        elif want != have:
-            return None
-    return Address(places, query_of(search))
-
-
 def query_of(search: str) -> dict[str, str]:
-    """Return an address's query (``?baseline=…``) by name."""
+    """Parse an address's query (``?baseline=…``)."""
     return dict(parse_qsl(search.removeprefix("?")))
+
+
+def _runs_query(run_ids: Sequence[str]) -> str:
+    return f"?runs={','.join(quote(run_id, safe='') for run_id in run_ids)}"

@@ -1,4 +1,4 @@
-"""The app: shell, pages, callbacks and headers, for one store of runs."""
+"""Build the Dash app from shell, pages, callbacks and headers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _INDEX = """<!DOCTYPE html>
 
 
 def create_app(store: RunStore, prefix: str = "/") -> Dash:
-    """A Dash app that shows the runs of a store; there may be several in a process.
+    """Create a Dash app that shows the runs of a store; a process can have several.
 
     Args:
         store: the runs to show.
-        prefix: the path below which it is asked for, with a slash at both ends.
+        prefix: the path below which browsers reach the app, with a slash at both ends.
     """
     app = Dash(
         __name__,
@@ -46,7 +46,7 @@ def create_app(store: RunStore, prefix: str = "/") -> Dash:
         routes_pathname_prefix="/",
         serve_locally=True,
         use_pages=False,
-        # The components that callbacks name come with their pages.
+        # Callbacks name components of pages that are not shown yet.
         suppress_callback_exceptions=True,
         add_log_handler=False,
         enable_mcp=False,
@@ -55,7 +55,7 @@ def create_app(store: RunStore, prefix: str = "/") -> Dash:
             {"name": "color-scheme", "content": "light dark"},
         ],
     )
-    # Made for every request: its links depend on where the app is asked for.
+    # A function, called for every request: its links depend on the path below which the app is served.
     app.layout = shell
     app.server.wsgi_app = below(prefix, app.server.wsgi_app)
     add_shell_callbacks(app)

@@ -1,8 +1,7 @@
-"""A run out of the dashboard: its report, its figures and its trace, each at an address of its own."""
+"""Serve a run's report, figures and trace as downloads."""
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,38 +14,37 @@ from flask import Response, request, send_file
 
 from stallscope.analysis import Analysis
 from stallscope.collector.safe_names import safe_name
-from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.errors import NotFoundError
 from stallscope.exports.registry import by_name as export_named
 from stallscope.exports.selection import Selection
 from stallscope.exports.worlds import worlds_of
 from stallscope.reports.base import ReportOptions
 from stallscope.reports.registry import by_name as report_named
 
-from .addresses import root, with_baseline
+from .addresses import root_path, with_baseline
+from .http_errors import message_and_status
 from .store import RunStore
 
-_log = logging.getLogger(__name__)
-
-#: Where downloads are; the run's id and what is wanted follow.
+#: The path of downloads; the run's id and the download's name follow.
 ADDRESS = "/download/"
-# Traces beyond this are kept on disk until they are sent.
-_IN_MEMORY = 16 << 20
+# Larger traces are written to a temporary file before they are sent.
+_MOST_BYTES_IN_MEMORY = 16 << 20
 
 
 @dataclass(frozen=True)
 class Download:
-    """What can be had of a run."""
+    """A file that users can get of a run."""
 
-    #: The last part of its address, and how the names of its files end.
+    #: The last part of its address, and the suffix of its files.
     name: str
     suffix: str
-    #: What the link is called, and what it leads to.
+    #: The text and the tooltip of the link.
     words: str
     title: str
     mimetype: str
     write: Callable[[Analysis, BinaryIO], None]
-    #: Whether the browser shows it; otherwise it is kept as a file.
-    shown: bool = False
+    #: Whether the browser shows the file instead of saving it.
+    inline: bool = False
 
 
 def _report(name: str) -> Callable[[Analysis, BinaryIO], None]:
@@ -71,7 +69,7 @@ DOWNLOADS = (
         "This run as one page that needs nothing else, in a new tab",
         "text/html",
         _report("html"),
-        shown=True,
+        inline=True,
     ),
     Download(
         "trace",
@@ -92,51 +90,45 @@ DOWNLOADS = (
 )
 
 
-def download_address(run_id: str, baseline_id: str | None, one: Download) -> str:
-    """Where a download of a run is, held against a baseline."""
-    path = f"{root()}{ADDRESS}{quote(run_id, safe='')}/{one.name}"
+def download_address(run_id: str, baseline_id: str | None, download: Download) -> str:
+    """Return the address of a download of a run, compared with a baseline if there is one."""
+    path = f"{root_path()}{ADDRESS}{quote(run_id, safe='')}/{download.name}"
     return path + with_baseline("", baseline_id)
 
 
 def add_download_routes(app: Dash, store: RunStore) -> None:
-    """Let an app's server answer at the addresses of downloads."""
-    by_name = {one.name: one for one in DOWNLOADS}
+    """Serve the downloads of runs."""
+    by_name = {download.name: download for download in DOWNLOADS}
 
     def download(run_id: str, name: str) -> Response:
         try:
             if name not in by_name:
-                raise NotFoundError(f"there is no download {name!r}: {', '.join(by_name)}")
+                names = ", ".join(by_name)
+                raise NotFoundError(f"there is no download {name!r}; choose one of {names}")
             analysis = store.analysis(run_id, request.args.get("baseline") or None)
-            return _sent(by_name[name], analysis)
-        except NotFoundError as error:
-            return _refused(str(error), 404)
-        except StallscopeError as error:
-            return _refused(str(error), 500)
-        except Exception:
-            _log.exception("the download %r of run %r failed", name, run_id)
-            return _refused("Stallscope failed here; the terminal that it runs in shows where", 500)
+            return _response(by_name[name], analysis)
+        except Exception as error:
+            text, status = message_and_status(error, f"the download {name!r} of run {run_id!r}")
+            return Response(f"{text}\n", status=status, mimetype="text/plain")
 
     app.server.add_url_rule(f"{ADDRESS}<run_id>/<name>", "download", download, methods=["GET"])
 
 
-def _sent(one: Download, analysis: Analysis) -> Response:
-    file = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 (Flask closes it)
+def _response(download: Download, analysis: Analysis) -> Response:
+    # Flask closes it.
+    file = cast(BinaryIO, tempfile.SpooledTemporaryFile(_MOST_BYTES_IN_MEMORY))  # noqa: SIM115
     try:
-        one.write(analysis, file)
+        download.write(analysis, file)
     except BaseException:
         file.close()
         raise
     file.seek(0)
     response = send_file(
         file,
-        mimetype=one.mimetype,
-        as_attachment=not one.shown,
-        download_name=f"{safe_name(analysis.run.name)}{one.suffix}",
+        mimetype=download.mimetype,
+        as_attachment=not download.inline,
+        download_name=f"{safe_name(analysis.run.name)}{download.suffix}",
         etag=False,
     )
     response.headers["Cache-Control"] = "no-store"
     return response
-
-
-def _refused(why: str, status: int) -> Response:
-    return Response(f"{why}\n", status=status, mimetype="text/plain")

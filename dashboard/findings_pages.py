@@ -1,10 +1,10 @@
-"""Which page of a run shows what a finding is about."""
+"""Find the page of a run that shows what a finding is about."""
 
 from __future__ import annotations
 
 from stallscope.analysis.findings.finding import Finding
 
-#: By the finding's code: a key of ``run_tabs.TABS``. Findings about settings have no page of their own.
+#: A key of ``run_tabs.TABS`` per finding code. Findings about settings have no page.
 PAGE_OF: dict[str, str] = {
     "causality_broken": "Log health",
     "checkpoint_on_all_ranks": "Timeline",
@@ -30,5 +30,5 @@ PAGE_OF: dict[str, str] = {
 
 
 def page_of(finding: Finding) -> str | None:
-    """Return the page that shows it; None if there is none."""
+    """Return the page that shows the finding's subject; None if there is none."""
     return PAGE_OF.get(finding.code)

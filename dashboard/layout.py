@@ -1,4 +1,4 @@
-"""The shell around every page: header, light and dark, and where the page goes."""
+"""The shell around every page: header, colour scheme, and the place of the page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .components.aria import aria
 from .components.chart_card import COLOUR_SCHEME
 from .components.swatch import colours_of
 
-#: Ids of the shell's parts: the place of the page, and which page has come.
+#: Ids of the shell's parts: the place of the page, and which page is loaded.
 PAGE = "page"
-ARRIVAL = "arrival"
+LOADED_PAGE = "loaded-page"
 _SCHEME_SWITCH = "colour-scheme-switch"
 
-# Shades that keep text at 4.5 : 1 against its background.
+# These shades give text a contrast of 4.5 : 1.
 _THEME = {
     "primaryColor": "blue",
     "primaryShade": {"light": 8, "dark": 4},
@@ -29,13 +29,13 @@ _THEME = {
 
 
 def shell() -> Any:
-    """The layout of the app, without a page."""
+    """Return the layout of the app, without a page."""
     return dmc.MantineProvider(
         [
             html.A("Skip to content", href="#content", className="skip-link"),
             dcc.Location(id=ADDRESS, refresh="callback-nav"),
             dcc.Store(id=COLOUR_SCHEME),
-            dcc.Store(id=ARRIVAL),
+            dcc.Store(id=LOADED_PAGE),
             dmc.AppShell(
                 [
                     dmc.AppShellHeader(_header(), className="header"),
@@ -52,15 +52,15 @@ def shell() -> Any:
 
 
 def add_shell_callbacks(app: Dash) -> None:
-    """Set the theme of pages, and name the window after the page."""
+    """Set the colour scheme of pages, and the window's title."""
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("stallscope", "followColourScheme"),
         Output(COLOUR_SCHEME, "data"),
         Input(_SCHEME_SWITCH, "computedColorScheme"),
     )
     app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("stallscope", "arriveAt"),
-        Input(ARRIVAL, "data"),
+        ClientsideFunction("stallscope", "showLoadedPage"),
+        Input(LOADED_PAGE, "data"),
     )
 
 
@@ -108,7 +108,7 @@ def _logo() -> Any:
 
 
 def _content() -> Any:
-    waits_for: Any = {PAGE: "children"}
+    target: Any = {PAGE: "children"}
     return dmc.Container(
         dcc.Loading(
             html.Div(id=PAGE),
@@ -118,7 +118,7 @@ def _content() -> Any:
             delay_show=300,
             show_initially=False,
             overlay_style={"visibility": "visible", "opacity": 0.5},
-            target_components=waits_for,
+            target_components=target,
         ),
         size="xl",
         py="lg",

@@ -1,34 +1,42 @@
-"""From an address to the page that it means."""
+"""Show the page that the address names."""
 
 from __future__ import annotations
 
 import logging
+from urllib.parse import unquote
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output
+from werkzeug.exceptions import NotFound
+from werkzeug.routing import Map, Rule
 
 from stallscope.errors import NotFoundError, StallscopeError
 
-from .addresses import ADDRESS, read_address
+from .addresses import ADDRESS, Address, query_of, root_path
 from .components.notices import notice
-from .layout import ARRIVAL, PAGE
+from .layout import LOADED_PAGE, PAGE
 from .pages import PAGES, View
 from .pages.runs import list_of_runs
 from .store import RunStore
 
 _log = logging.getLogger(__name__)
 
+# Matched against quoted paths: a slash in a run's id must not split the path.
+_PATHS = Map(
+    [Rule(page.path, endpoint=page) for page in PAGES], strict_slashes=False, merge_slashes=False
+).bind("")
+
 
 def add_routing(app: Dash, store: RunStore) -> None:
-    """Let an app show the page that the address names.
+    """Add the callback that shows the page at the browser's address.
 
-    Dash has a registry of pages of its own, but it is one per process: a second app would show the
-    first one's pages, with the first one's runs.
+    Dash's own registry of pages is global: a second app in the process would show the pages and runs
+    of the first one.
     """
 
     @app.callback(
         Output(PAGE, "children"),
-        Output(ARRIVAL, "data"),
+        Output(LOADED_PAGE, "data"),
         Input(ADDRESS, "pathname"),
         Input(ADDRESS, "search"),
     )
@@ -40,25 +48,26 @@ def add_routing(app: Dash, store: RunStore) -> None:
 def view_at(store: RunStore, pathname: str, search: str) -> View:
     """Return the page at an address, or a page with the error."""
     try:
-        for page in PAGES:
-            address = read_address(page.path, pathname, search)
-            if address is not None:
-                return page.view(address, store)
+        page, quoted = _PATHS.match(pathname.removeprefix(root_path()).strip("/"))
+        values = {name: unquote(value) for name, value in quoted.items()}
+        view: View = page.view(Address(values, query_of(search)), store)
+        return view
+    except NotFound:
+        return _error_page(store, "No such page", "There is nothing at this address.")
     except NotFoundError:
-        return _lost(store, "No such run", "This address names a run that is not open here.")
+        return _error_page(store, "No such run", "This address names a run that is not open here.")
     except StallscopeError as error:
-        return _lost(store, "This page cannot be shown", str(error))
+        return _error_page(store, "This page cannot be shown", str(error))
     except Exception:
         _log.exception("the page at %r failed", pathname)
-        return _lost(
+        return _error_page(
             store,
             "This page cannot be shown",
             "Stallscope failed while making it; the terminal that it runs in shows where.",
         )
-    return _lost(store, "No such page", "There is nothing at this address.")
 
 
-def _lost(store: RunStore, title: str, text: str) -> View:
+def _error_page(store: RunStore, title: str, text: str) -> View:
     content = [
         notice(title, text),
         dmc.Card(

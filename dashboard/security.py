@@ -1,4 +1,4 @@
-"""What a browser may do with the pages, and who may ask for them."""
+"""Restrict what browsers may do with the pages, and which hosts requests may name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def add_security_headers(app: Dash) -> None:
-    """Forbid on every response whatever the pages do not need.
+    """Forbid, on every response, everything that the pages do not need.
 
-    To be called when all callbacks are there: their inline scripts are allowed by hash.
+    To be called after all callbacks are added: their inline scripts are allowed by hash.
     """
     policy = "; ".join(
         [
@@ -39,27 +39,27 @@ def add_security_headers(app: Dash) -> None:
     app.server.after_request(harden)
 
 
-class OwnHosts:
-    """Which Host headers are a dashboard's own.
+class AllowedHosts:
+    """The Host headers that a dashboard accepts.
 
     Args:
-        host: the name or address that it listens on, as it stands in its address.
+        host: the name or IP address in the dashboard's address.
         port: the port that it listens on.
     """
 
     def __init__(self, host: str, port: int) -> None:
         names = {*_LOOPBACK, host.lower()}
-        self._own = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
+        self._headers = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
 
     def __contains__(self, header: str) -> bool:
-        return header.lower() in self._own
+        return header.lower() in self._headers
 
 
-def answer_only(server: Flask, hosts: OwnHosts, advice: str) -> None:
-    """Refuse requests whose Host header is not one of ours, with a line of advice.
+def require_host(server: Flask, hosts: AllowedHosts, advice: str) -> None:
+    """Refuse requests with another Host header, with a line of advice.
 
-    A page from elsewhere can let its own name point to this machine (DNS rebinding) and would then
-    read what is shown here; its name is in the Host header.
+    Another website can point its own name to this machine (DNS rebinding) and could then read the
+    dashboard; the Host header contains that name.
     """
 
     def check() -> Response | None:

@@ -1,4 +1,4 @@
-"""Serves the dashboard to this machine's browser."""
+"""Serve the dashboard over HTTP."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from waitress.server import create_server
 
 from stallscope.errors import UsageError
 
-from .access import IN_ADDRESS, ask_for_token, checked_token
+from .access import TOKEN_PARAMETER, checked_token, require_token
 from .app import create_app
 from .behind_proxy import checked_prefix
 from .memory import share_heaps
-from .security import OwnHosts, answer_only
+from .security import AllowedHosts, require_host
 from .store import RunStore
 
-# Browsers ask for six things at a time; slow first analyses leave room for what is quick.
+# Browsers send six requests at a time; two more threads stay free while slow analyses run.
 _THREADS = 8
-# Bytes; Plotly's script has 5 MB. What is larger goes through temporary files.
-_LARGEST_ANSWER = 32 * 2**20
+# Bytes; Plotly's script has 5 MB. Larger responses go through temporary files.
+_MOST_BYTES_IN_MEMORY = 32 * 2**20
 
 
-def _print_at_once(line: str) -> None:
-    # Into a pipe, print alone would wait for more.
+def _print_flushed(line: str) -> None:
+    # Pipes are buffered: without a flush, the reader would wait for the line.
     print(line, flush=True)
 
 
@@ -40,26 +40,26 @@ def serve(
     store: RunStore,
     host: str = "127.0.0.1",
     port: int = 8050,
-    announce: Callable[[str], None] = _print_at_once,
+    announce: Callable[[str], None] = _print_flushed,
     *,
     token: str | None = None,
     prefix: str = "/",
 ) -> None:
     """Serve the dashboard until Ctrl-C or SIGTERM; to be called from the main thread.
 
-    The process is the dashboard's from then on: where its threads and Arrow take memory from is set.
+    Changes how the whole process allocates memory, so the process should do nothing else.
 
     Args:
         store: the runs to show.
         host: a name or address of this machine.
         port: 0 takes any free one.
-        announce: is called once, with a line that holds the address, when the dashboard answers.
-        token: the secret of every request; required if other machines reach ``host``.
-        prefix: the path below which a proxy serves it.
+        announce: called once with a line that contains the address, when the dashboard is ready.
+        token: the secret that requests must contain; required if other machines can reach ``host``.
+        prefix: the path below which a proxy serves the dashboard.
 
     Raises:
-        UsageError: if other machines reach the host and there is no token, if host or port cannot be
-            had, or token or prefix cannot be used.
+        UsageError: if host, port, token or prefix cannot be used, or if other machines can reach the
+            host and there is no token.
     """
     share_heaps()
     server = DashboardServer(store, host, port, token=token, prefix=prefix)
@@ -69,10 +69,10 @@ def serve(
 
 
 class DashboardServer:
-    """A dashboard that listens from the start and answers while ``run`` runs.
+    """A dashboard that listens from its creation on and answers while ``run`` runs.
 
     Raises:
-        UsageError: as ``serve`` does.
+        UsageError: like ``serve``.
     """
 
     def __init__(
@@ -86,25 +86,25 @@ class DashboardServer:
     ) -> None:
         prefix = checked_prefix(prefix)
         token = None if token is None else checked_token(token)
-        listener = _listen(_resolve(host, port), open_to_others=token is not None)
+        listener = _listen(_resolve(host, port), with_token=token is not None)
         port = listener.getsockname()[1]
         wildcard = ipaddress.ip_address(listener.getsockname()[0]).is_unspecified
-        shown = socket.gethostname() if wildcard else f"[{host}]" if ":" in host else host
-        #: Where it answers, with the token if there is one.
-        self.url = f"http://{shown}:{port}{prefix}"
+        url_host = socket.gethostname() if wildcard else f"[{host}]" if ":" in host else host
+        #: The dashboard's address, with the token if there is one.
+        self.url = f"http://{url_host}:{port}{prefix}"
         app = create_app(store, prefix)
         if token is not None:
-            # A page that lets its own name point here does not know it: any name will do.
-            self.url += f"?{IN_ADDRESS}={token}"
-            ask_for_token(app.server, token, port)
+            # A website that points its own name here does not know the token: any host is safe.
+            self.url += f"?{TOKEN_PARAMETER}={token}"
+            require_token(app.server, token, port)
         else:
-            answer_only(
+            require_host(
                 app.server,
-                OwnHosts(shown, port),
+                AllowedHosts(url_host, port),
                 f"This dashboard answers at {self.url} only. Through a tunnel, keep the port: "
                 f"ssh -L {port}:127.0.0.1:{port} HOST; for other names, start it with --token",
             )
-        # Its warnings about queues and threads are for those who run servers.
+        # Its warnings about queues and threads do not help users of a dashboard.
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._stopping = threading.Event()
         self._connections: dict[int, Any] = {}
@@ -113,32 +113,32 @@ class DashboardServer:
             map=self._connections,
             sockets=[listener],
             threads=_THREADS,
-            outbuf_overflow=_LARGEST_ANSWER,
+            outbuf_overflow=_MOST_BYTES_IN_MEMORY,
             ident="",
         )
 
     def run(self) -> None:
-        """Answer requests until ``stop``; a KeyboardInterrupt comes through."""
+        """Answer requests until ``stop`` is called; a KeyboardInterrupt passes through."""
         try:
             while not self._stopping.is_set():
                 wasyncore.loop(timeout=1, map=self._connections, count=1)
         finally:
-            # What is being answered needs what is closed here.
+            # Running requests need the connections that are closed below.
             self._server.task_dispatcher.shutdown(timeout=1)
-            # An analysis that is still running cannot report any more.
+            # An analysis that is still running can no longer report errors.
             logging.getLogger("waitress").setLevel(logging.CRITICAL)
             wasyncore.close_all(self._connections)
 
     def stop(self) -> None:
-        """Let ``run`` return; from any thread."""
+        """Let ``run`` return; can be called from any thread."""
         self._stopping.set()
-        # The loop may see that by itself, and close the trigger, before that is pulled.
+        # The loop may notice by itself and close the trigger before it is pulled.
         with suppress(OSError):
             self._server.trigger.pull_trigger()
 
 
-class _Place(NamedTuple):
-    """Return where to listen: as the user named it, and as the machine knows it."""
+class _Endpoint(NamedTuple):
+    """An endpoint to listen on: the host as the user wrote it, and its resolved address."""
 
     host: str
     port: int
@@ -146,61 +146,60 @@ class _Place(NamedTuple):
     address: str
 
 
-def _resolve(host: str, port: int) -> _Place:
+def _resolve(host: str, port: int) -> _Endpoint:
     if not 0 <= port <= 65535:
         raise UsageError(f"there is no port {port}: choose one from 0 to 65535 with --port")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise UsageError(
-            f"{host!r} is no name or address of this machine: leave out --host"
+            f"{host!r} is not a name or address of this machine: leave out --host"
         ) from None
-    # localhost is often both; browsers try IPv4 in any case.
-    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    return _Place(host, port, family, str(address[0]))
+    # localhost often has an IPv4 and an IPv6 address; every browser tries IPv4.
+    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return _Endpoint(host, port, family, str(address[0]))
 
 
-def _listen(place: _Place, *, open_to_others: bool) -> socket.socket:
-    if not (open_to_others or ipaddress.ip_address(place.address).is_loopback):
+def _listen(endpoint: _Endpoint, *, with_token: bool) -> socket.socket:
+    if not (with_token or ipaddress.ip_address(endpoint.address).is_loopback):
         raise UsageError(
-            f"at {place.host} everybody who reaches this machine could look at the runs: add --token, "
-            "or leave out --host and come through ssh -L from elsewhere"
+            f"with --host {endpoint.host}, anyone who reaches this machine could read the runs: add "
+            "--token, or leave out --host and connect from other machines with ssh -L"
         )
     try:
-        return socket.create_server((place.address, place.port), family=place.family)
+        return socket.create_server((endpoint.address, endpoint.port), family=endpoint.family)
     except OSError as error:
-        raise UsageError(_why_not(place, error)) from None
+        raise UsageError(_reason(endpoint, error)) from None
 
 
-def _why_not(place: _Place, error: OSError) -> str:
+def _reason(endpoint: _Endpoint, error: OSError) -> str:
+    port = endpoint.port
     if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {place.port} is taken: choose another one with --port (0 takes any that is free)"
-        )
+        return f"port {port} is taken: choose another one with --port (0 takes any free port)"
     if error.errno == errno.EACCES:
-        return f"port {place.port} needs privileges: choose one above 1023 with --port"
-    return f"cannot listen at {place.host}, port {place.port}: {error.strerror}"
+        return f"port {port} needs privileges: choose one above 1023 with --port"
+    return f"cannot listen at {endpoint.host}, port {port}: {error.strerror}"
 
 
 @contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C, and SIGTERM, which schedulers and containers send, stop the server.
+    """Stop the server on Ctrl-C, and on SIGTERM, which schedulers and containers send.
 
-    An exception out of the blue could leave a connection that was just accepted open: the server is
-    asked to stop between two of its turns. A second Ctrl-C does not wait.
+    The server stops between two iterations of its loop, because an exception anywhere could leave a
+    new connection open. A second Ctrl-C does not wait.
     """
     signalled = threading.Event()
 
-    def ask(_signal: int, _frame: FrameType | None) -> None:
+    def handle(_signal: int, _frame: FrameType | None) -> None:
         if signalled.is_set():
             raise KeyboardInterrupt
         signalled.set()
-        # From a thread: the server's lock may be held by the very code that the signal interrupts.
+        # In a thread: the interrupted code may hold the server's lock.
         threading.Thread(target=stop).start()
 
-    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,14 +1,13 @@
-// The list of runs: how its cells are drawn, and what keys and the address do. Texts only ever become
-// text nodes.
+// The list of runs: its cells, keys and address. All texts become text nodes, never HTML.
 (function () {
     "use strict";
 
     const GRID = "runs-grid";
     const SEARCH = "runs-search";
     const NARROW = window.matchMedia("(max-width: 48em)");
-    const LEFT_OUT_WHERE_NARROW = ["step", "throughput", "gap", "trend", "ranks", "age", "source"];
-    // The list's own path: the dashboard may be served below another one.
-    let home = null;
+    const HIDDEN_IF_NARROW = ["step", "throughput", "gap", "trend", "ranks", "age", "source"];
+    // The path of the list, which a proxy may serve below another path.
+    let listPath = null;
     const TREND = { width: 78, height: 26, inset: 3 };
 
     function e(kind, props, ...children) {
@@ -27,7 +26,7 @@
         });
     }
 
-    // Without loading the app again.
+    // Opens a page without reloading the app.
     function goTo(address) {
         window.history.pushState({}, "", address);
         window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
@@ -55,16 +54,16 @@
         return e("span", { className: "run-bar", role: "img", "aria-label": run.said, title: run.said }, pieces);
     }
 
-    function line(trend) {
+    function trendPoints(trend) {
         const low = Math.min(...trend);
         const high = Math.max(...trend);
-        const across = (TREND.width - 2 * TREND.inset) / (trend.length - 1);
-        // What differs by a few percent is flat.
+        const xStep = (TREND.width - 2 * TREND.inset) / (trend.length - 1);
+        // Differences of a few percent are drawn flat.
         const range = Math.max(high - low, 0.2 * high) || 1;
-        const up = (TREND.height - 2 * TREND.inset) / range;
+        const yScale = (TREND.height - 2 * TREND.inset) / range;
         const middle = (low + high) / 2;
         return trend.map(function (value, at) {
-            return [TREND.inset + at * across, TREND.height / 2 - (value - middle) * up];
+            return [TREND.inset + at * xStep, TREND.height / 2 - (value - middle) * yScale];
         });
     }
 
@@ -116,7 +115,7 @@
             if (!run || run.trend.length < 2) {
                 return null;
             }
-            const points = line(run.trend);
+            const points = trendPoints(run.trend);
             const [x, y] = points[points.length - 1];
             return e(
                 "svg",
@@ -135,9 +134,9 @@
     };
     window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, cells);
 
-    function fit() {
+    function fitColumns() {
         withGrid(function (api) {
-            api.setColumnsVisible(LEFT_OUT_WHERE_NARROW, !NARROW.matches);
+            api.setColumnsVisible(HIDDEN_IF_NARROW, !NARROW.matches);
         });
     }
 
@@ -148,33 +147,33 @@
         }
     }
 
-    // The list keeps its search in the address by itself; this is for somebody else's change of it.
-    function obeyAddress() {
+    // Applies an address that a link or the history has set. The list writes its own search itself.
+    function applyAddress() {
         const input = document.getElementById(SEARCH);
-        const wanted = new URLSearchParams(window.location.search);
-        if (window.location.pathname !== home || !input) {
+        const query = new URLSearchParams(window.location.search);
+        if (window.location.pathname !== listPath || !input) {
             return;
         }
-        if (input.value !== (wanted.get("search") || "")) {
-            window.dash_clientside.set_props(SEARCH, { value: wanted.get("search") || "" });
+        if (input.value !== (query.get("search") || "")) {
+            window.dash_clientside.set_props(SEARCH, { value: query.get("search") || "" });
         }
         withGrid(function (api) {
-            const sort = wanted.get("order") === "desc" ? "desc" : "asc";
-            const state = wanted.get("sort") ? [{ colId: wanted.get("sort"), sort: sort }] : [];
+            const sort = query.get("order") === "desc" ? "desc" : "asc";
+            const state = query.get("sort") ? [{ colId: query.get("sort"), sort: sort }] : [];
             api.applyColumnState({ state: state, defaultState: { sort: null } });
         });
     }
 
     NARROW.addEventListener("change", function () {
         if (document.getElementById(GRID)) {
-            fit();
+            fitColumns();
         }
     });
-    window.addEventListener("_dashprivate_pushstate", obeyAddress);
+    window.addEventListener("_dashprivate_pushstate", applyAddress);
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         runs: {
-            begin: function () {
+            setUp: function () {
                 withGrid(function (api) {
                     api.addEventListener("cellKeyDown", openOnEnter);
                     const root = document.querySelector("#" + GRID + " [role=grid], #" + GRID + " [role=treegrid]");
@@ -182,7 +181,7 @@
                         root.setAttribute("aria-label", "Runs");
                     }
                 });
-                fit();
+                fitColumns();
                 return noUpdate();
             },
 
@@ -196,25 +195,25 @@
             },
 
             fillIn: function () {
-                const come = window.dash_clientside.callback_context.triggered;
+                const analysed = window.dash_clientside.callback_context.triggered;
                 withGrid(function (api) {
-                    for (const one of come) {
-                        const node = one.value && api.getRowNode(one.value.id);
+                    for (const { value } of analysed) {
+                        const node = value && api.getRowNode(value.id);
                         if (node) {
-                            node.setData(one.value);
+                            node.setData(value);
                         }
                     }
                 });
             },
 
-            // The page is there already: it must not be made again because its address has changed.
+            // Changes the address without Dash, which would render the page again.
             keepInAddress: function (address) {
                 if (!address) {
                     return;
                 }
-                const whole = new URL(address, window.location.href);
-                home = whole.pathname;
-                if (window.location.pathname === home && window.location.search !== whole.search) {
+                const url = new URL(address, window.location.href);
+                listPath = url.pathname;
+                if (window.location.pathname === listPath && window.location.search !== url.search) {
                     window.history.replaceState(window.history.state, "", address);
                 }
             },

@@ -1,58 +1,59 @@
-// Pictures and their numbers as files, made here: nothing is asked of anybody.
+// Saves charts and their numbers as files, without the server.
 (function () {
     "use strict";
 
-    const SCALE = 2; // so that a picture can be printed
-    const NARROWEST = 720; // what is named beside each other keeps to one line
-    const LEGEND = 34;
-    const LINE = 22;
-    const CHARACTER = 8.2; // pixels, of the title's font
+    const SCALE = 2; // for printing
+    const LEAST_WIDTH = 720; // pixels, so that the legend fits on one line
+    const LEGEND_HEIGHT = 34;
+    const LINE_HEIGHT = 22;
+    const CHARACTER_WIDTH = 8.2; // pixels in the title's font
     const NEWLINE = "\r\n";
     const ARRAYS = { f4: Float32Array, f8: Float64Array, i4: Int32Array, i2: Int16Array };
 
-    // What is drawn, by its name on the page: how its numbers and its picture are had.
-    const known = new Map();
+    // Charts by their names on the page: functions that return their numbers and pictures.
+    const charts = new Map();
 
-    // The beginning of a file's name: the run or page, and what is shown of it.
-    function named(title) {
+    // The stem of a file's name: the heading of the page and the title of the chart.
+    function fileStem(title) {
         const heading = document.querySelector("#page h1");
-        const words = (heading ? heading.textContent + " " : "") + title;
-        const safe = words.normalize("NFKD").replace(/[^A-Za-z0-9._]+/g, "-");
+        const text = (heading ? heading.textContent + " " : "") + title;
+        const safe = text.normalize("NFKD").replace(/[^A-Za-z0-9._]+/g, "-");
         return safe.toLowerCase().replace(/^[-.]+|[-.]+$/g, "").slice(0, 100) || "picture";
     }
 
-    function offer(name, blob) {
+    function download(name, blob) {
         const link = document.createElement("a");
         link.href = URL.createObjectURL(blob);
         link.download = name;
         link.click();
-        // The browser still reads it.
+        // The browser needs the address until it has read the file.
         setTimeout(() => URL.revokeObjectURL(link.href), 60000);
     }
 
     function cell(value) {
         if (typeof value === "number") {
-            // Of whole numbers no digit is lost.
-            const whole = Number.isInteger(value) ? value : Number(value.toPrecision(6));
-            return Number.isFinite(value) ? String(whole) : "";
+            // Integers keep all digits.
+            const rounded = Number.isInteger(value) ? value : Number(value.toPrecision(6));
+            return Number.isFinite(value) ? String(rounded) : "";
         }
-        // Spreadsheets run what begins like this.
+        // Spreadsheets run text that starts like this as a formula.
         const text = /^\s*[=+\-@＝＋－＠]/.test(value) ? "'" + value : value;
         return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
     }
 
     const csv = (rows) => rows.map((row) => row.map(cell).join(",") + NEWLINE).join("");
 
-    // Numbers as Plotly gets them: a list, or bytes in base 64.
-    function numbers(given) {
-        if (!given.bdata) {
-            return given.flat(Infinity);
+    // Decodes numbers of a Plotly figure: a list, or bytes in base 64.
+    function numbers(encoded) {
+        if (!encoded.bdata) {
+            return encoded.flat(Infinity);
         }
-        const bytes = Uint8Array.from(atob(given.bdata), (one) => one.charCodeAt(0));
-        return new ARRAYS[given.dtype](bytes.buffer);
+        return new ARRAYS[encoded.dtype](decodeBase64(encoded.bdata).buffer);
     }
 
-    function ofHeatMap(table, data) {
+    const decodeBase64 = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+
+    function heatMapCsv(table, data) {
         const map = data[0];
         const [edges, mean, most] = [map.x, map.z, map.customdata].map(numbers);
         const columns = edges.length - 1;
@@ -60,15 +61,15 @@
         table.rows.forEach(function (row, y) {
             for (let x = 0; x < columns; x++) {
                 const at = y * columns + x;
-                const there = Number.isFinite(mean[at]);
-                const latest = [0, 1, 2].map((part) => (there ? most[3 * at + part] : NaN));
+                const measured = Number.isFinite(mean[at]);
+                const latest = [0, 1, 2].map((part) => (measured ? most[3 * at + part] : NaN));
                 rows.push([...row, edges[x] + 0.5, edges[x + 1] - 0.5, mean[at], ...latest]);
             }
         });
         return csv(rows);
     }
 
-    // --- Pictures ---
+    // --- Images ---
 
     const escaped = (text) =>
         text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -77,7 +78,7 @@
         const lines = [""];
         for (const word of text.split(/\s+/)) {
             const last = lines[lines.length - 1];
-            if (last && (last.length + word.length + 1) * CHARACTER > width) {
+            if (last && (last.length + word.length + 1) * CHARACTER_WIDTH > width) {
                 lines.push(word);
             } else {
                 lines[lines.length - 1] = (last + " " + word).trim();
@@ -86,14 +87,14 @@
         return lines;
     }
 
-    // The picture as it is seen, zoomed or not, with its title and colours by name, on the card's ground.
-    function seen(card, graph) {
-        const width = Math.max(graph.clientWidth, NARROWEST);
+    // The chart as shown, with its zoom, plus title and legend, on the card's background.
+    function shownFigure(card, graph) {
+        const width = Math.max(graph.clientWidth, LEAST_WIDTH);
         const title = wrapped(card.querySelector("h2").textContent, width - 40);
         const layout = Object.assign({}, graph.layout);
-        const above = title.length * LINE + 12;
+        const above = title.length * LINE_HEIGHT + 12;
         const scale = layout.coloraxis ? 1 : 0;
-        const legend = !scale && card.querySelector(".legend") ? LEGEND : 0;
+        const legend = !scale && card.querySelector(".legend") ? LEGEND_HEIGHT : 0;
         const margin = Object.assign({}, layout.margin);
         margin.t = (margin.t || 0) + above + legend;
         margin.r = (margin.r || 0) + 70 * scale;
@@ -125,7 +126,7 @@
 
     async function picture(card, kind) {
         const graph = card.querySelector(".js-plotly-plot");
-        const figure = seen(card, graph);
+        const figure = shownFigure(card, graph);
         const { width, height } = figure.layout;
         const size = { width: width, height: height, scale: kind === "png" ? SCALE : 1 };
         const address = await window.Plotly.toImage(figure, { format: kind, ...size });
@@ -133,34 +134,33 @@
         if (kind === "svg") {
             return new Blob([decodeURIComponent(content)], { type: "image/svg+xml" });
         }
-        const bytes = Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
-        return new Blob([bytes], { type: "image/png" });
+        return new Blob([decodeBase64(content)], { type: "image/png" });
     }
 
     async function save(button) {
         const kind = button.dataset.save;
         const card = button.closest(".chart-card");
-        const drawn = known.get(button.dataset.chart);
-        const name = named(card.querySelector("h2").textContent) + "." + kind;
+        const chart = charts.get(button.dataset.chart);
+        const name = fileStem(card.querySelector("h2").textContent) + "." + kind;
         if (kind === "csv") {
-            // With a mark in front spreadsheets take it for what it is: UTF-8.
-            const parts = ["\ufeff", await drawn.csv()];
-            offer(name, new Blob(parts, { type: "text/csv;charset=utf-8" }));
+            // With a byte order mark, spreadsheets read the file as UTF-8.
+            const parts = ["\ufeff", await chart.csv()];
+            download(name, new Blob(parts, { type: "text/csv;charset=utf-8" }));
         } else {
-            offer(name, await drawn.picture(card, kind));
+            download(name, await chart.picture(card, kind));
         }
     }
 
-    // --- The address of what is looked at ---
+    // --- Copying the address of the view ---
 
-    async function copied(text) {
+    async function copyText(text) {
         if (navigator.clipboard) {
             return navigator.clipboard.writeText(text).then(
                 () => true,
                 () => false,
             );
         }
-        // Only pages of this machine and those over TLS get the clipboard itself.
+        // Browsers offer the clipboard only to pages of this machine and over TLS.
         const field = document.createElement("textarea");
         field.value = text;
         document.body.append(field);
@@ -171,12 +171,12 @@
     }
 
     async function copy(button) {
-        const done = await copied(window.location.href);
+        const done = await copyText(window.location.href);
         button.focus();
-        const before = button.dataset.words || button.textContent;
-        button.dataset.words = before;
+        const label = button.dataset.words || button.textContent;
+        button.dataset.words = label;
         button.textContent = done ? "Copied" : "Not copied";
-        setTimeout(() => (button.textContent = before), 2000);
+        setTimeout(() => (button.textContent = label), 2000);
     }
 
     document.addEventListener("click", function (event) {
@@ -187,12 +187,12 @@
     });
 
     window.stallscopeSave = {
-        // Of what Plotly draws: its numbers as text, or what makes them of the data.
-        knows: function (name, table, data) {
-            const text = () => (typeof table === "string" ? table : ofHeatMap(table, data));
-            known.set(name, { csv: text, picture: picture });
+        // Registers a chart that Plotly draws, with its CSV, or the heads of a heat map's CSV.
+        registerFigure: function (name, table, data) {
+            const text = () => (typeof table === "string" ? table : heatMapCsv(table, data));
+            charts.set(name, { csv: text, picture: picture });
         },
-        drawnBy: (name, drawn) => known.set(name, drawn),
+        register: (name, chart) => charts.set(name, chart),
         csv: csv,
     };
 })();

@@ -1,16 +1,16 @@
-// What only the browser knows: its colour scheme, the window's title, where the focus is.
+// State of the browser: colour scheme, title of the window, focus, zoom and query.
 (function () {
     "use strict";
 
     const root = document.documentElement;
     const NARROW = 600;
     const FEW_TICKS = 6;
-    let watching = false;
-    let place = null;
-    let focused = "";
+    let observed = false;
+    let shownPlace = null;
+    let focusedId = "";
 
     document.addEventListener("focusin", function (event) {
-        focused = event.target.id;
+        focusedId = event.target.id;
     });
 
     function focusOn(element) {
@@ -23,8 +23,8 @@
         return root.getAttribute("data-mantine-color-scheme") === "dark" ? "dark" : "light";
     }
 
-    // On a telephone fewer ticks, so that their words neither touch nor lean.
-    function fitting(layout) {
+    // Draws fewer ticks on narrow screens, so that labels neither touch nor rotate.
+    function withFewerTicks(layout) {
         if (window.innerWidth > NARROW) {
             return layout;
         }
@@ -38,18 +38,18 @@
         return Object.assign(layout, { xaxis: axis });
     }
 
-    // Ranges of axes by picture and axis; another page's are forgotten.
-    const views = { path: "", of: {} };
+    // The zoom of the current page: ranges by chart and axis.
+    const zoom = { path: "", ranges: {} };
 
-    function viewOf(name) {
-        if (views.path !== window.location.pathname) {
-            Object.assign(views, { path: window.location.pathname, of: {} });
+    function rangesOf(name) {
+        if (zoom.path !== window.location.pathname) {
+            Object.assign(zoom, { path: window.location.pathname, ranges: {} });
         }
-        return (views.of[name] = views.of[name] || {});
+        return (zoom.ranges[name] = zoom.ranges[name] || {});
     }
 
-    function viewed(layout, name) {
-        for (const [axis, range] of Object.entries(viewOf(name))) {
+    function withZoom(layout, name) {
+        for (const [axis, range] of Object.entries(rangesOf(name))) {
             if (range.length === 2) {
                 layout[axis] = Object.assign({}, layout[axis], { range: range, autorange: false });
             }
@@ -57,15 +57,15 @@
         return layout;
     }
 
-    // The address's query with another value of one name, or without it.
-    function searchWith(name, chosen) {
+    // The address's query with another value of a parameter, or without the parameter.
+    function searchWith(name, value) {
         const query = new URLSearchParams(window.location.search);
-        if ((chosen || null) === query.get(name)) {
+        if ((value || null) === query.get(name)) {
             return window.dash_clientside.no_update;
         }
         query.delete(name);
-        if (chosen) {
-            query.set(name, chosen);
+        if (value) {
+            query.set(name, value);
         }
         const search = query.toString();
         return search ? "?" + search : "";
@@ -73,10 +73,10 @@
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         stallscope: {
-            // The system's scheme can change while the page is open: the switch does not tell, the root does.
+            // Also follows changes of the system's scheme, which only the root element reflects.
             followColourScheme: function () {
-                if (!watching) {
-                    watching = true;
+                if (!observed) {
+                    observed = true;
                     new MutationObserver(function () {
                         window.dash_clientside.set_props("colour-scheme", { data: scheme() });
                     }).observe(root, { attributeFilter: ["data-mantine-color-scheme"] });
@@ -85,43 +85,43 @@
             },
 
             figureFor: function (current, figures, id) {
-                const own = current && figures ? figures[current] : null;
-                if (!own) {
+                const figure = current && figures ? figures[current] : null;
+                if (!figure) {
                     return window.dash_clientside.no_update;
                 }
-                // Where only the colours differ, the other scheme has the data.
-                const data = own.data || figures.light.data;
-                window.stallscopeSave.knows(id.name, figures.csv, data);
-                const layout = Object.assign({}, own.layout);
-                // A finger that drags over a picture scrolls the page.
+                // If only colours differ, the data are sent once, with the light scheme.
+                const data = figure.data || figures.light.data;
+                window.stallscopeSave.registerFigure(id.name, figures.csv, data);
+                const layout = Object.assign({}, figure.layout);
+                // On touch screens, dragging over a chart scrolls the page.
                 if (window.matchMedia("(pointer: coarse)").matches) {
                     layout.dragmode = false;
                 }
-                return { data: data, layout: viewed(fitting(layout), id.name) };
+                return { data: data, layout: withZoom(withFewerTicks(layout), id.name) };
             },
 
-            // What somebody has zoomed to stays where the picture is drawn anew: for another baseline,
-            // in other colours, with further steps.
+            // Records the zoom, to apply it when the chart is drawn again: with another baseline, in other
+            // colours, or with more steps.
             keepView: function (change, id) {
-                const kept = viewOf(id.name);
+                const ranges = rangesOf(id.name);
                 for (const [key, value] of Object.entries(change || {})) {
-                    const [axis, what] = key.split(/[.[]/);
+                    const [axis, property] = key.split(/[.[]/);
                     if (!/^[xy]axis$/.test(axis)) {
                         continue;
                     }
                     const end = /\[([01])\]$/.exec(key);
-                    if (what === "autorange") {
-                        delete kept[axis];
+                    if (property === "autorange") {
+                        delete ranges[axis];
                     } else if (end) {
-                        (kept[axis] = kept[axis] || [])[Number(end[1])] = value;
-                    } else if (what === "range") {
-                        kept[axis] = value;
+                        (ranges[axis] = ranges[axis] || [])[Number(end[1])] = value;
+                    } else if (property === "range") {
+                        ranges[axis] = value;
                     }
                 }
                 return window.dash_clientside.no_update;
             },
 
-            // Dash calls this when the select appears, too, not only when somebody chooses.
+            // Dash also calls this when the select appears, not only when a user chooses.
             chooseBaseline: function (chosen) {
                 return searchWith("baseline", chosen);
             },
@@ -130,21 +130,20 @@
                 return searchWith("by", chosen);
             },
 
-            // Names the window, and keeps the focus where it belongs: a page that comes replaces what
-            // had it.
-            arriveAt: function (arrived) {
-                if (!arrived) {
+            // Sets the title of the window, and restores the focus, which the page's replacement loses.
+            showLoadedPage: function (page) {
+                if (!page) {
                     return;
                 }
-                document.title = arrived.title + " · Stallscope";
+                document.title = page.title + " · Stallscope";
                 const heading = document.querySelector("#page h1");
                 const lost = document.activeElement === document.body;
-                if (place !== null && place !== arrived.place) {
+                if (shownPlace !== null && shownPlace !== page.place) {
                     focusOn(heading);
-                } else if (place !== null && lost) {
-                    focusOn(document.getElementById(focused) || heading);
+                } else if (shownPlace !== null && lost) {
+                    focusOn(document.getElementById(focusedId) || heading);
                 }
-                place = arrived.place;
+                shownPlace = page.place;
             },
         },
     });

@@ -1,4 +1,4 @@
-// The timeline: what is looked at, what is asked of the server, and what pointer and keys do.
+// The timeline: its view, its requests to the server, pointer, keys and drawing.
 (function () {
     "use strict";
 
@@ -7,20 +7,20 @@
     const ABOVE = 82;
     const BELOW = 24;
     const NARROW = 600;
-    const LOWEST_LANE = 12; // pixels: a step's shares can be told apart, and each lane has its name
+    const LOWEST_LANE = 12; // pixels: enough for a step's shares and the lane's name
     const SHORTEST = 2e-5; // seconds
-    const ASK_AFTER = 50; // milliseconds
-    const TELL_AFTER = 200;
-    const CLICK = 4; // pixels that a hand trembles
+    const REQUEST_DELAY = 50; // milliseconds
+    const ADDRESS_DELAY = 200;
+    const CLICK = 4; // pixels that the pointer may move during a click
     const CLOSEST = 8; // pixels between two fingers
-    const AROUND = 16; // rows around one that is looked for
-    const HINT = "Point at a step, or come here by Tab and move with the arrow keys.";
+    const AROUND = 16; // rows to show around a chosen rank
+    const HINT = "Point at a step, or press Tab to focus and arrow keys to move.";
 
-    let shown = null;
+    let current = null;
 
-    const between = (value, low, high) => Math.min(Math.max(value, low), high);
+    const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-    function later(action, delay) {
+    function debounced(action, delay) {
         let timer = 0;
         return function () {
             clearTimeout(timer);
@@ -53,75 +53,75 @@
             pointed: null,
             base: null,
             detail: null,
-            asking: false,
+            requesting: false,
             stale: true,
             pointers: new Map(),
             pixels: null,
-            gone: new AbortController(),
+            removed: new AbortController(),
         });
-        const ask = later(() => this.ask(), ASK_AFTER);
-        const tell = later(() => this.tell(), TELL_AFTER);
-        this.askSoon = function () {
+        const request = debounced(() => this.request(), REQUEST_DELAY);
+        const updateAddress = debounced(() => this.updateAddress(), ADDRESS_DELAY);
+        this.requestSoon = function () {
             this.stale = true;
             this.busy(true);
-            ask();
+            request();
         };
-        this.tellSoon = function () {
+        this.updateAddressSoon = function () {
             this.busy(true);
-            tell();
+            updateAddress();
         };
         this.readout.textContent = HINT;
-        window.stallscopeSave.drawnBy("timeline", {
+        window.stallscopeSave.register("timeline", {
             csv: () => this.csv(),
             picture: (card, kind) => this.picture(kind),
         });
         this.listen();
-        this.modes();
+        this.updateControls();
         this.resize();
-        this.ask();
+        this.request();
     }
 
-    // --- What is looked at ---
+    // --- View ---
 
-    Timeline.prototype.look = function (change) {
+    Timeline.prototype.setView = function (change) {
         const view = Object.assign(this.view, change);
         const span = this.head.span;
-        const length = between(view.end - view.begin, Math.min(SHORTEST, span), span);
-        view.begin = between(view.begin, 0, span - length);
+        const length = clamp(view.end - view.begin, Math.min(SHORTEST, span), span);
+        view.begin = clamp(view.begin, 0, span - length);
         view.end = view.begin + length;
         const count = this.head.ranks.length;
-        const rows = between(view.last - view.first, 1, count);
-        view.first = between(view.first, 0, count - rows);
+        const rows = clamp(view.last - view.first, 1, count);
+        view.first = clamp(view.first, 0, count - rows);
         view.last = view.first + rows;
         this.drawSoon();
-        this.askSoon();
+        this.requestSoon();
     };
 
     Timeline.prototype.zoom = function (factor, time) {
         const { begin, end } = this.view;
         const at = time === undefined ? (this.time ?? (begin + end) / 2) : time;
-        const length = between((end - begin) * factor, Math.min(SHORTEST, this.head.span), this.head.span);
-        const part = between((at - begin) / (end - begin), 0, 1);
-        this.look({ begin: at - part * length, end: at + (1 - part) * length });
+        const length = clamp((end - begin) * factor, Math.min(SHORTEST, this.head.span), this.head.span);
+        const part = clamp((at - begin) / (end - begin), 0, 1);
+        this.setView({ begin: at - part * length, end: at + (1 - part) * length });
     };
 
     Timeline.prototype.zoomRows = function (factor, row) {
         const { first, last } = this.view;
         const at = row === undefined ? (this.row === null ? (first + last) / 2 : this.row + 0.5) : row;
-        const part = between((at - first) / (last - first), 0, 1);
-        const rows = between((last - first) * factor, 1, this.head.ranks.length);
+        const part = clamp((at - first) / (last - first), 0, 1);
+        const rows = clamp((last - first) * factor, 1, this.head.ranks.length);
         const start = at - part * rows;
         if (row === undefined) {
-            // Keys leave no row half in sight.
-            this.look({ first: Math.floor(start), last: Math.floor(start) + Math.ceil(rows) });
+            // Keys show whole rows only.
+            this.setView({ first: Math.floor(start), last: Math.floor(start) + Math.ceil(rows) });
         } else {
-            this.look({ first: start, last: start + rows });
+            this.setView({ first: start, last: start + rows });
         }
     };
 
     Timeline.prototype.pan = function (seconds, rows) {
         const { begin, end, first, last } = this.view;
-        this.look({
+        this.setView({
             begin: begin + seconds,
             end: end + seconds,
             first: first + (rows || 0),
@@ -129,26 +129,26 @@
         });
     };
 
-    Timeline.prototype.all = function () {
-        this.look({ begin: 0, end: this.head.span, first: 0, last: this.head.ranks.length });
+    Timeline.prototype.showAll = function () {
+        this.setView({ begin: 0, end: this.head.span, first: 0, last: this.head.ranks.length });
     };
 
-    // Chooses a row and brings it into sight, as a lane of its own where there is room.
-    Timeline.prototype.goToRow = function (row, alone) {
+    // Selects a row and scrolls to it; zooms in on its neighbours if requested.
+    Timeline.prototype.goToRow = function (row, zoomIn) {
         const { first, last } = this.view;
-        const rows = alone ? Math.min(last - first, AROUND, this.head.ranks.length) : last - first;
-        this.row = between(row, 0, this.head.ranks.length - 1);
+        const rows = zoomIn ? Math.min(last - first, AROUND, this.head.ranks.length) : last - first;
+        this.row = clamp(row, 0, this.head.ranks.length - 1);
         if (rows < last - first || this.row < first || this.row + 1 > last) {
             const start = this.row + 0.5 - rows / 2;
-            this.look({ first: Math.floor(start), last: Math.floor(start) + rows });
+            this.setView({ first: Math.floor(start), last: Math.floor(start) + rows });
         }
-        this.chose();
+        this.selectionChanged();
     };
 
     Timeline.prototype.goToTime = function (time, length) {
         this.time = time;
-        this.look({ begin: time - length / 2, end: time + length / 2 });
-        this.chose();
+        this.setView({ begin: time - length / 2, end: time + length / 2 });
+        this.selectionChanged();
     };
 
     Timeline.prototype.goToLate = function (direction) {
@@ -159,7 +159,7 @@
                 ? late.find((one) => one[0] > here)
                 : late.findLast((one) => one[1] < here);
         if (!found) {
-            this.say("There is no late step " + (direction > 0 ? "after" : "before") + " this place.");
+            this.announce("There is no late step " + (direction > 0 ? "after" : "before") + " this position.");
             return;
         }
         const [begin, end, row] = found;
@@ -173,58 +173,58 @@
         const from = this.event && this.event.at === this.time ? this.event : null;
         const found = timeline.nextEvent(this.head.events, from, here, direction);
         if (found) {
-            this.goToOne(found);
+            this.selectEvent(found);
         } else {
             const side = direction > 0 ? "after" : "before";
-            this.say("No event of other logs " + side + " this place.");
+            this.announce("No event of other logs " + side + " this position.");
         }
     };
 
-    Timeline.prototype.goToOne = function (event) {
+    Timeline.prototype.selectEvent = function (event) {
         this.event = event;
         this.goToTime(event.at, this.view.end - this.view.begin);
     };
 
-    Timeline.prototype.chose = function () {
+    Timeline.prototype.selectionChanged = function () {
         this.drawSoon();
-        this.tellSoon();
+        this.updateAddressSoon();
     };
 
-    // --- What the server is asked ---
+    // --- Requests ---
 
-    Timeline.prototype.ask = async function () {
-        if (this.asking || !this.plot) {
+    Timeline.prototype.request = async function () {
+        if (this.requesting || !this.plot) {
             return;
         }
-        this.asking = true;
+        this.requesting = true;
         this.stale = false;
         this.busy(true);
-        let failed = "";
+        let failure = "";
         try {
-            this.took(timeline.decode(await this.fetched()));
+            this.receive(timeline.decode(await this.fetchPart()));
         } catch (error) {
-            failed = error.message;
+            failure = error.message;
         }
-        this.asking = false;
-        if (this.gone.signal.aborted) {
+        this.requesting = false;
+        if (this.removed.signal.aborted) {
             return;
         }
         if (this.stale) {
-            this.ask();
-        } else if (failed) {
-            this.say(failed);
+            this.request();
+        } else if (failure) {
+            this.announce(failure);
             this.busy(false);
         } else {
-            this.tellSoon();
+            this.updateAddressSoon();
         }
     };
 
-    // Until picture, words and address say the same.
+    // Marks the timeline as busy until drawing, text and address are up to date.
     Timeline.prototype.busy = function (is) {
         this.node.setAttribute("aria-busy", String(is));
     };
 
-    Timeline.prototype.fetched = async function () {
+    Timeline.prototype.fetchPart = async function () {
         const { begin, end, first, last } = this.view;
         const query = new URLSearchParams({
             begin: begin.toFixed(9),
@@ -233,21 +233,21 @@
             lanes: Math.max(1, Math.floor(this.plot.height / LOWEST_LANE)),
             columns: Math.max(16, Math.round(this.plot.width)),
         });
-        if (this.gauged()) {
-            query.set("gauge", this.gauged().key);
+        if (this.shownGauge()) {
+            query.set("gauge", this.shownGauge().key);
         }
         if (this.head.baseline) {
             query.set("baseline", this.head.baseline);
         }
-        const answer = await fetch(this.head.address + "?" + query, { signal: this.gone.signal });
+        const answer = await fetch(this.head.address + "?" + query, { signal: this.removed.signal });
         if (!answer.ok) {
-            const said = await answer.json().catch(() => ({}));
-            throw new Error(said.error || "The dashboard did not answer.");
+            const body = await answer.json().catch(() => ({}));
+            throw new Error(body.error || "The dashboard did not answer.");
         }
         return answer.arrayBuffer();
     };
 
-    Timeline.prototype.took = function (answer) {
+    Timeline.prototype.receive = function (answer) {
         this.detail = answer;
         const edges = answer.edges;
         const whole = answer.begin <= 0 && answer.end >= this.head.span * (1 - 1e-9);
@@ -257,11 +257,11 @@
         this.drawSoon();
     };
 
-    // The address says what is looked at. Dash is not told: it would make the page anew.
-    Timeline.prototype.tell = function () {
-        const left = this.gone.signal.aborted || window.location.pathname !== this.path;
-        if (left || this.asking || this.stale) {
-            // What the answer names is not what is looked at; when that has come, it is told.
+    // Writes the view to the address without Dash, which would render the page again.
+    Timeline.prototype.updateAddress = function () {
+        const left = this.removed.signal.aborted || window.location.pathname !== this.path;
+        if (left || this.requesting || this.stale) {
+            // The last answer names another view; the next one updates the address.
             return;
         }
         const query = new URLSearchParams(window.location.search);
@@ -284,7 +284,7 @@
             query.set("show", "lateness");
         }
         if (this.gauge > 0) {
-            query.set("gauge", this.gauged().key);
+            query.set("gauge", this.shownGauge().key);
         }
         const search = query.toString();
         const address = this.path + (search ? "?" + search : "");
@@ -292,56 +292,57 @@
             window.history.replaceState(window.history.state, "", address);
         }
         if (this.time !== null || this.row !== null) {
-            this.sayPlace();
+            this.announcePosition();
         }
         this.busy(false);
     };
 
-    Timeline.prototype.say = function (words) {
-        if (this.readout.textContent !== words) {
-            this.readout.textContent = words;
+    Timeline.prototype.announce = function (text) {
+        if (this.readout.textContent !== text) {
+            this.readout.textContent = text;
         }
     };
 
-    Timeline.prototype.sayPlace = function () {
-        const place = this.chosen();
+    Timeline.prototype.announcePosition = function () {
+        const place = this.selectedPlace();
         if (this.event && this.event.at === this.time) {
-            this.say(timeline.eventSentence(this.event));
-        } else if (place && place.lane >= 0 && place.cell >= 0) {
-            const found = timeline.describe(this.head, place.answer, place.lane, place.cell);
-            this.say([timeline.sentence(found), this.gaugeWords(place.time)].filter(Boolean).join(" "));
-        } else {
-            this.say(["Nothing was recorded here.", this.gaugeWords(place.time)].filter(Boolean).join(" "));
+            this.announce(timeline.eventSentence(this.event));
+            return;
         }
+        const recorded = place.lane >= 0 && place.cell >= 0;
+        const text = recorded
+            ? timeline.sentence(timeline.describe(this.head, place.answer, place.lane, place.cell))
+            : "Nothing was recorded here.";
+        this.announce([text, this.gaugeText(place.time)].filter(Boolean).join(" "));
     };
 
-    // --- What machines measured ---
+    // --- Machine metrics ---
 
-    // The one that is shown; undefined where no machine has measured anything.
-    Timeline.prototype.gauged = function () {
+    // The shown metric; undefined if no machine measured anything.
+    Timeline.prototype.shownGauge = function () {
         return this.head.gauges[this.gauge];
     };
 
-    Timeline.prototype.gaugeWords = function (time) {
-        return timeline.gaugeSentence(this.answerAt(time), this.gauged(), time);
+    Timeline.prototype.gaugeText = function (time) {
+        return timeline.gaugeSentence(this.answerAt(time), this.shownGauge(), time);
     };
 
     Timeline.prototype.showGauge = function (number) {
         const count = this.head.gauges.length;
         if (count) {
             this.gauge = (number + count) % count;
-            this.modes();
-            this.askSoon();
-            this.chose();
+            this.updateControls();
+            this.requestSoon();
+            this.selectionChanged();
         } else {
-            this.say("No machine has logged what it measured while this run was under way.");
+            this.announce("No machine logged metrics during this run.");
         }
     };
 
-    // The time at a place in the gauge; null elsewhere.
+    // The time at a point of the gauge; null outside of it.
     Timeline.prototype.timeInGauge = function (x, y) {
         const [top, bottom] = timeline.gaugeSpan(this.plot);
-        const inside = this.gauged() && x >= this.plot.left && y >= top && y <= bottom;
+        const inside = this.shownGauge() && x >= this.plot.left && y >= top && y <= bottom;
         return inside ? this.placeAt(x, y).time : null;
     };
 
@@ -352,13 +353,13 @@
             this.tip.hidden = false;
             this.tip.replaceChildren(
                 part("strong", "", timeline.clock(time, (this.view.end - this.view.begin) / this.plot.width)),
-                part("div", "", this.gaugeWords(time)),
+                part("div", "", this.gaugeText(time)),
             );
             this.placeTip(x, y);
         }
     };
 
-    // --- Places ---
+    // --- Positions ---
 
     Timeline.prototype.answerAt = function (time) {
         const inside = (one) => one && one.begin <= time && time <= one.end;
@@ -383,7 +384,7 @@
         };
     };
 
-    Timeline.prototype.chosen = function () {
+    Timeline.prototype.selectedPlace = function () {
         const { begin, end } = this.view;
         return this.place(this.time ?? (begin + end) / 2, this.row ?? Math.floor(this.view.first));
     };
@@ -395,13 +396,13 @@
         const { answer, cell } = place;
         if (answer.stepsPerCell > 1) {
             const length = answer.cellEnd[cell] - answer.cellBegin[cell];
-            this.look({
+            this.setView({
                 begin: answer.cellBegin[cell] - 0.05 * length,
                 end: answer.cellEnd[cell] + 0.05 * length,
             });
             return;
         }
-        this.tell();
+        this.updateAddress();
         const path = this.head.stepAddress + answer.firstStep[cell] + this.head.search;
         window.dash_clientside.set_props("address", { href: window.location.origin + path });
     };
@@ -413,31 +414,31 @@
             target.addEventListener(
                 kind,
                 action,
-                Object.assign({ signal: this.gone.signal }, options),
+                Object.assign({ signal: this.removed.signal }, options),
             );
         on(this.node, "wheel", (event) => this.wheel(event), { passive: false });
-        on(this.node, "keydown", (event) => this.key(event));
+        on(this.node, "keydown", (event) => this.keyDown(event));
         on(this.node, "focus", () => this.drawSoon());
         on(this.node, "blur", () => this.drawSoon());
-        // With two fingers on it the page stays where it is; with one it scrolls up and down.
+        // While two fingers zoom the timeline, the page must not scroll.
         on(this.canvas, "touchmove", (event) => event.touches.length > 1 && event.preventDefault(), {
             passive: false,
         });
-        on(this.canvas, "pointerdown", (event) => this.down(event));
-        on(this.canvas, "pointermove", (event) => this.move(event));
-        on(this.canvas, "pointerup", (event) => this.up(event));
+        on(this.canvas, "pointerdown", (event) => this.pointerDown(event));
+        on(this.canvas, "pointermove", (event) => this.pointerMove(event));
+        on(this.canvas, "pointerup", (event) => this.pointerUp(event));
         on(this.canvas, "pointercancel", (event) => this.pointers.delete(event.pointerId));
         on(this.canvas, "pointerleave", () => this.point(null));
         const card = document.getElementById("timeline-card");
-        on(card, "click", (event) => this.press(event));
-        on(card, "change", (event) => this.choose(event.target));
+        on(card, "click", (event) => this.click(event));
+        on(card, "change", (event) => this.change(event.target));
         const sizes = new ResizeObserver(() => this.resize());
         sizes.observe(this.node);
         const schemes = new MutationObserver(() => this.drawSoon());
         schemes.observe(document.documentElement, {
             attributeFilter: ["data-mantine-color-scheme"],
         });
-        this.gone.signal.addEventListener("abort", function () {
+        this.removed.signal.addEventListener("abort", function () {
             sizes.disconnect();
             schemes.disconnect();
         });
@@ -463,19 +464,19 @@
         } else if (Math.abs(dx) > Math.abs(dy)) {
             this.pan((dx / plot.width) * (view.end - view.begin));
         } else if (event.ctrlKey) {
-            // Two fingers on a trackpad come as this: small turns, many of them.
-            this.zoom(Math.exp(between(dy, -50, 50) * 0.01), place.time);
+            // A pinch on a trackpad sends many small wheel events with Ctrl.
+            this.zoom(Math.exp(clamp(dy, -50, 50) * 0.01), place.time);
         } else if (dy > 0 && whole) {
-            // There is nothing further out: the page scrolls on.
+            // The whole run is in view: let the page scroll.
             return;
         } else {
-            this.zoom(Math.exp(between(dy, -300, 300) * 0.002), place.time);
+            this.zoom(Math.exp(clamp(dy, -300, 300) * 0.002), place.time);
         }
         event.preventDefault();
         this.point(null);
     };
 
-    Timeline.prototype.down = function (event) {
+    Timeline.prototype.pointerDown = function (event) {
         const [x, y] = this.position(event);
         this.canvas.setPointerCapture(event.pointerId);
         const strip = y < STRIP.top + STRIP.height + 4;
@@ -484,14 +485,14 @@
             this.toStrip(x);
         }
         if (this.pointers.size > 1) {
-            // Whichever finger leaves first, it was no click.
+            // With several fingers, none of them clicks.
             this.pointers.forEach((one) => (one.moved = true));
         }
         this.node.focus({ preventScroll: true });
         event.preventDefault();
     };
 
-    Timeline.prototype.move = function (event) {
+    Timeline.prototype.pointerMove = function (event) {
         const [x, y] = this.position(event);
         const own = this.pointers.get(event.pointerId);
         if (!own) {
@@ -518,16 +519,16 @@
         }
     };
 
-    // A finger has moved while another stays: what is between them stays there. Fingers that are
-    // beside each other zoom in time, those above each other in ranks.
+    // Zooms and pans so that the point between two fingers stays. Fingers side by side zoom in time,
+    // fingers one above the other in ranks.
     Timeline.prototype.pinch = function (own, other, x, y) {
         const { plot, view } = this;
         this.pan(
             ((own.x - x) / 2 / plot.width) * (view.end - view.begin),
             ((own.y - y) / 2 / plot.height) * (view.last - view.first),
         );
-        const factor = (before, after, still) =>
-            Math.max(Math.abs(before - still), CLOSEST) / Math.max(Math.abs(after - still), CLOSEST);
+        const factor = (before, after, fixed) =>
+            Math.max(Math.abs(before - fixed), CLOSEST) / Math.max(Math.abs(after - fixed), CLOSEST);
         if (Math.abs(x - other.x) >= Math.abs(y - other.y)) {
             this.zoom(factor(own.x, x, other.x), this.placeAt((x + other.x) / 2, y).time);
         } else {
@@ -537,7 +538,7 @@
         }
     };
 
-    Timeline.prototype.up = function (event) {
+    Timeline.prototype.pointerUp = function (event) {
         const own = this.pointers.get(event.pointerId);
         this.pointers.delete(event.pointerId);
         if (!own || own.moved || own.strip) {
@@ -547,20 +548,20 @@
         const place = this.placeIn(x, y);
         const [mark] = timeline.eventsAt(this.scene(), x, y);
         if (mark) {
-            this.goToOne(mark);
+            this.selectEvent(mark);
         } else if (place) {
             this.open(place);
         } else if (x < this.plot.left && y >= this.plot.top && y <= this.plot.bottom) {
-            this.name(this.placeAt(x, y).row);
+            this.openLane(this.placeAt(x, y).row);
         }
     };
 
-    // A click on a lane's name: into a group, or the lane of that rank.
-    Timeline.prototype.name = function (row) {
+    // After a click on a lane's name: zooms into a group, or selects the rank.
+    Timeline.prototype.openLane = function (row) {
         const answer = this.detail || this.base;
         const lane = answer ? timeline.laneOf(answer, row) : -1;
         if (lane >= 0 && answer.edges[lane + 1] - answer.edges[lane] > 1) {
-            this.look({ first: answer.edges[lane], last: answer.edges[lane + 1] });
+            this.setView({ first: answer.edges[lane], last: answer.edges[lane + 1] });
         }
         this.goToRow(row, false);
     };
@@ -569,7 +570,7 @@
         const { strip, head, view } = this;
         const time = ((x - strip.left) / strip.width) * head.span;
         const half = (view.end - view.begin) / 2;
-        this.look({ begin: time - half, end: time + half });
+        this.setView({ begin: time - half, end: time + half });
     };
 
     Timeline.prototype.placeIn = function (x, y) {
@@ -638,7 +639,7 @@
         );
     };
 
-    Timeline.prototype.key = function (event) {
+    Timeline.prototype.keyDown = function (event) {
         if (event.ctrlKey || event.metaKey || event.altKey) {
             return;
         }
@@ -674,25 +675,26 @@
             e: () => this.goToEvent(1),
             E: () => this.goToEvent(-1),
             s: () => this.do(this.lateness ? "stages" : "lateness"),
-            Enter: () => this.open(this.chosen()),
-            "?": () => this.keys(),
+            Enter: () => this.open(this.selectedPlace()),
+            "?": () => this.toggleKeys(),
         };
     };
 
-    // Moves the place that keys speak about, and the picture with it.
+    // Moves the selected time, and the view with it.
     Timeline.prototype.step = function (direction, single, end) {
-        const { begin, end: until } = this.view;
-        const here = this.time ?? (begin + until) / 2;
+        const { begin, end: viewEnd } = this.view;
+        const here = this.time ?? (begin + viewEnd) / 2;
         const answer = this.answerAt(here);
         const cell = answer ? timeline.cellAt(answer, here) : -1;
-        const one = cell < 0 ? 0 : answer.cellEnd[cell] - answer.cellBegin[cell];
-        let way = direction * (single && one ? one : Math.max(one, (until - begin) / 20));
+        const cellLength = cell < 0 ? 0 : answer.cellEnd[cell] - answer.cellBegin[cell];
+        let distance =
+            direction * (single && cellLength ? cellLength : Math.max(cellLength, (viewEnd - begin) / 20));
         if (end) {
-            way = this.head.span - here - one / 2;
+            distance = this.head.span - here - cellLength / 2;
         }
-        let time = between(here + way, 0, this.head.span * (1 - 1e-9));
+        let time = clamp(here + distance, 0, this.head.span * (1 - 1e-9));
         if (answer && answer.stepsPerCell === 1 && !end) {
-            // Into the middle of a step, so that rounding never leaves one out.
+            // Go to the middle of a step, so that rounding never skips one.
             const next = timeline.cellAfter(answer, time);
             if (next < answer.cells) {
                 time = (answer.cellBegin[next] + answer.cellEnd[next]) / 2;
@@ -701,7 +703,7 @@
         this.time = time;
         this.row = this.row ?? Math.floor(this.view.first);
         this.pan(time - here);
-        this.chose();
+        this.selectionChanged();
     };
 
     Timeline.prototype.lane = function (direction) {
@@ -726,7 +728,7 @@
         }
     };
 
-    Timeline.prototype.keys = function () {
+    Timeline.prototype.toggleKeys = function () {
         const list = document.getElementById("timeline-keys");
         list.open = !list.open;
         if (list.open) {
@@ -734,7 +736,7 @@
         }
     };
 
-    Timeline.prototype.press = function (event) {
+    Timeline.prototype.click = function (event) {
         const button = event.target.closest("button");
         if (!button) {
             return;
@@ -745,12 +747,12 @@
         } else if (rank !== undefined) {
             this.goToRow(this.head.ranks.indexOf(Number(rank)), true);
         } else if (time !== undefined) {
-            const usual = this.head.span / this.head.count;
-            this.goToTime(Number(time), Math.min(this.view.end - this.view.begin, 100 * usual));
+            const meanStep = this.head.span / this.head.count;
+            this.goToTime(Number(time), Math.min(this.view.end - this.view.begin, 100 * meanStep));
         }
     };
 
-    Timeline.prototype.choose = function (target) {
+    Timeline.prototype.change = function (target) {
         if (target.dataset.choose === "gauge") {
             this.showGauge(target.selectedIndex);
         }
@@ -759,14 +761,14 @@
     Timeline.prototype.do = function (action) {
         if (action === "stages" || action === "lateness") {
             this.lateness = action === "lateness";
-            this.modes();
-            this.chose();
+            this.updateControls();
+            this.selectionChanged();
             return;
         }
         const actions = {
             in: () => this.zoom(0.5),
             out: () => this.zoom(2),
-            all: () => this.all(),
+            all: () => this.showAll(),
             "next-late": () => this.goToLate(1),
             "previous-late": () => this.goToLate(-1),
             "next-event": () => this.goToEvent(1),
@@ -775,7 +777,7 @@
         actions[action]();
     };
 
-    Timeline.prototype.modes = function () {
+    Timeline.prototype.updateControls = function () {
         for (const button of document.querySelectorAll("#timeline-card [data-do]")) {
             const own = button.dataset.do;
             if (own === "stages" || own === "lateness") {
@@ -802,13 +804,13 @@
         }
         const ranks = this.head.ranks.length;
         const ideal = ranks <= 4 ? 56 : ranks <= 8 ? 44 : ranks <= 16 ? 30 : 22;
-        const room = between(window.innerHeight - 500, 280, 620);
-        const height = Math.round(between(ranks * ideal, 90, room));
+        const room = clamp(window.innerHeight - 500, 280, 620);
+        const height = Math.round(clamp(ranks * ideal, 90, room));
         const narrow = width < NARROW;
         const left = narrow ? 46 : 170;
         this.width = width;
-        const above = ABOVE + timeline.eventRoom(this.head);
-        this.foot = above + height + timeline.gaugeRoom(this.head);
+        const above = ABOVE + timeline.eventsHeight(this.head);
+        this.foot = above + height + timeline.gaugeHeight(this.head);
         this.height = this.foot + BELOW;
         this.narrow = narrow;
         this.ratio = Math.min(window.devicePixelRatio || 1, 2);
@@ -826,7 +828,7 @@
         this.canvas.style.height = this.height + "px";
         this.pixels = null;
         this.drawSoon();
-        this.askSoon();
+        this.requestSoon();
     };
 
     Timeline.prototype.drawSoon = function () {
@@ -834,7 +836,7 @@
             this.drawing = true;
             requestAnimationFrame(() => {
                 this.drawing = false;
-                if (!this.gone.signal.aborted && this.plot) {
+                if (!this.removed.signal.aborted && this.plot) {
                     this.draw();
                 }
             });
@@ -865,11 +867,11 @@
         this.paint(draw, scene);
         draw.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
         draw.font = scene.font;
-        this.furnish(draw, scene);
+        this.decorate(draw, scene);
     };
 
-    // What stands around and above the lanes, on the canvas or with a pen.
-    Timeline.prototype.furnish = function (draw, scene) {
+    // Draws everything but the lanes, on the canvas or with an SVG pen.
+    Timeline.prototype.decorate = function (draw, scene) {
         timeline.strip(draw, scene);
         timeline.laneNames(draw, scene);
         draw.save();
@@ -882,7 +884,7 @@
         timeline.flags(draw, scene);
         timeline.events(draw, scene, this.event);
         timeline.steps(draw, scene);
-        timeline.gauge(draw, scene, this.gauged(), this.pointed ?? this.time);
+        timeline.gauge(draw, scene, this.shownGauge(), this.pointed ?? this.time);
         timeline.times(draw, scene);
         this.cursors(draw, scene);
     };
@@ -890,7 +892,7 @@
     Timeline.prototype.cursors = function (draw, scene) {
         const focused = document.activeElement === this.node;
         if (this.row !== null || (focused && this.time !== null)) {
-            const place = this.chosen();
+            const place = this.selectedPlace();
             const lane = timeline.laneOf(scene.answer || { edges: [0] }, place.row);
             if (scene.answer && lane >= 0) {
                 const [top, bottom] = scene.laneSpan(lane);
@@ -909,7 +911,7 @@
     // --- Saving ---
 
     Timeline.prototype.picture = async function (kind) {
-        await this.arrived();
+        await this.upToDate();
         this.draw();
         const scene = this.scene();
         const gaps = this.head.between.slice(1);
@@ -930,21 +932,21 @@
         }
         const paint = (pen) => {
             timeline.lanes(pen, scene, this.inks(scene));
-            this.furnish(pen, scene);
+            this.decorate(pen, scene);
         };
         return timeline.svg(paint, scene, title, names);
     };
 
     Timeline.prototype.csv = async function () {
-        await this.arrived();
-        const rows = timeline.rows(this.head, this.detail || this.base, this.view, this.gauged());
+        await this.upToDate();
+        const rows = timeline.rows(this.head, this.detail || this.base, this.view, this.shownGauge());
         return window.stallscopeSave.csv(rows);
     };
 
-    // What is saved is what is looked at: an answer that is on its way is waited for.
-    Timeline.prototype.arrived = async function () {
-        while (this.asking || this.stale) {
-            await new Promise((done) => setTimeout(done, ASK_AFTER));
+    // Waits for the answer for the current view, so that the saved file shows it.
+    Timeline.prototype.upToDate = async function () {
+        while (this.requesting || this.stale) {
+            await new Promise((done) => setTimeout(done, REQUEST_DELAY));
         }
     };
 
@@ -983,11 +985,11 @@
             const part = parseInt(colour.slice(at, at + 2), 16) / 255;
             return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
         });
-        // Where black stands out better than white.
+        // Black text has more contrast than white on such colours.
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179;
     }
 
-    // What lanes are coloured with.
+    // The colours of lanes.
     Timeline.prototype.inks = function (scene) {
         return {
             lateness: this.lateness,
@@ -1010,7 +1012,7 @@
         const picture = {
             ...this.inks(scene),
             ratio: ratio,
-            behind: (y) => pixels.subarray(y * width, (y + 1) * width),
+            background: (y) => pixels.subarray(y * width, (y + 1) * width),
         };
         const { base, detail } = this;
         if (base && base !== detail && !covers(detail, view)) {
@@ -1037,11 +1039,11 @@
         stallscopeTimeline: {
             show: function (head) {
                 const node = document.getElementById("timeline");
-                if (shown) {
-                    shown.gone.abort();
+                if (current) {
+                    current.removed.abort();
                 }
-                shown = node && head ? new Timeline(node, head) : null;
-                return shown !== null;
+                current = node && head ? new Timeline(node, head) : null;
+                return current !== null;
             },
         },
     });

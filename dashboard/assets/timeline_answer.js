@@ -1,9 +1,9 @@
-// Parts of a run as the server sends them: a line of JSON, then arrays.
+// Decodes parts of a run that the server sends: JSON, then arrays.
 (function () {
     "use strict";
 
     const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
-    const NONE = 65535;
+    const MISSING = 65535;
     const ARRAYS = {
         f8: Float64Array,
         f4: Float32Array,
@@ -16,7 +16,7 @@
             return array;
         }
         const [low, unit] = scale;
-        return Float32Array.from(array, (whole) => (whole === NONE ? NaN : low + whole * unit));
+        return Float32Array.from(array, (whole) => (whole === MISSING ? NaN : low + whole * unit));
     }
 
     timeline.decode = function (buffer) {
@@ -37,7 +37,7 @@
         });
     };
 
-    // The first cell that ends after a time; one behind the last where there is none.
+    // The first cell that ends after a time; the number of cells if there is none.
     timeline.cellAfter = function (answer, time) {
         let low = 0;
         let high = answer.cells;
@@ -58,7 +58,7 @@
         return cell < answer.cells && answer.cellBegin[cell] <= time ? cell : -1;
     };
 
-    // The lane that holds a row; -1 where there is none.
+    // The lane that contains a row; -1 if there is none.
     timeline.laneOf = function (answer, row) {
         const edges = answer.edges;
         if (row < edges[0] || row >= edges[edges.length - 1]) {

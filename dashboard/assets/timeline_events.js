@@ -1,15 +1,15 @@
-// Events from other logs: marks above the lanes, with words.
+// Events of other logs: marks above the lanes, with text.
 (function () {
     "use strict";
 
     const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
     const ABOVE_LANES = 46; // pixels from the marks' middle down to the lanes
     const HALF = 5;
-    const NEAR = 8;
-    const MOST_TOLD = 5;
+    const HIT_DISTANCE = 8;
+    const MOST_LINES = 5;
 
-    // Room that marks take above the lanes; none where there are none.
-    timeline.eventRoom = (head) => (head.events.length ? 20 : 0);
+    // The height of the marks above the lanes; 0 without events.
+    timeline.eventsHeight = (head) => (head.events.length ? 20 : 0);
 
     timeline.events = function (draw, scene, chosen) {
         const { plot, head, colours } = scene;
@@ -43,17 +43,19 @@
         }
     };
 
-    // The events whose marks are at a place, the nearest first.
+    // The events with marks at a point, the nearest first.
     timeline.eventsAt = function (scene, x, y) {
         const { plot, head } = scene;
-        if (Math.abs(y - (plot.top - ABOVE_LANES)) > NEAR) {
+        if (Math.abs(y - (plot.top - ABOVE_LANES)) > HIT_DISTANCE) {
             return [];
         }
-        const far = (one) => Math.abs(scene.x(one.at) - x);
-        return head.events.filter((one) => far(one) <= NEAR).sort((a, b) => far(a) - far(b));
+        const distance = (one) => Math.abs(scene.x(one.at) - x);
+        return head.events
+            .filter((one) => distance(one) <= HIT_DISTANCE)
+            .sort((a, b) => distance(a) - distance(b));
     };
 
-    // The event that comes next in a direction, from a time or from another event on.
+    // The next event in a direction, from a time or from another event.
     timeline.nextEvent = function (events, chosen, time, direction) {
         const at = events.indexOf(chosen);
         if (at >= 0) {
@@ -69,14 +71,14 @@
         return one.when + ": " + one.words + who + ".";
     };
 
-    // Lines about events, as many as fit into a box beside the pointer.
+    // Lines about events for the tooltip.
     timeline.eventLines = function (events) {
-        const told = events.slice(0, MOST_TOLD).map(timeline.eventSentence);
-        const more = events.length - told.length;
-        return more ? [...told, "and " + timeline.whole(more) + " more: go closer"] : told;
+        const lines = events.slice(0, MOST_LINES).map(timeline.eventSentence);
+        const more = events.length - lines.length;
+        return more ? [...lines, "and " + timeline.whole(more) + " more: zoom in"] : lines;
     };
 
-    // Rows for a table of what is seen: who, then nothing but times, then words.
+    // Rows of the saved table: ranks and hosts, times, text.
     timeline.eventRows = function (head, view, columns) {
         return head.events
             .filter((one) => one.at >= view.begin && one.at <= view.end)

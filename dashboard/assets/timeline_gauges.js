@@ -1,4 +1,4 @@
-// What machines measured while ranks trained: one gauge below the lanes, on the same axis.
+// Machine metrics: one gauge below the lanes, on the same axis.
 (function () {
     "use strict";
 
@@ -7,10 +7,10 @@
     const HEIGHT = 52;
     const LINE = 14;
 
-    // Room that it takes below the lanes; none where no machine has measured anything.
-    timeline.gaugeRoom = (head) => (head.gauges.length ? GAP + HEIGHT + 4 : 0);
+    // The height of the gauge below the lanes; 0 without metrics.
+    timeline.gaugeHeight = (head) => (head.gauges.length ? GAP + HEIGHT + 4 : 0);
 
-    // Where it lies: [top, bottom].
+    // Its position: [top, bottom].
     timeline.gaugeSpan = (plot) => [plot.bottom + GAP, plot.bottom + GAP + HEIGHT];
 
     const measures = (answer, gauge) => Boolean(answer && gauge && answer.gauge === gauge.key);
@@ -20,7 +20,7 @@
         return gauge.unit === "%" ? number + "%" : (number + " " + gauge.unit).trim();
     }
 
-    // What was measured at a time, in words; empty where nothing was.
+    // The value at a time as a sentence; empty if the answer has no such metric.
     timeline.gaugeSentence = function (answer, gauge, time) {
         if (!measures(answer, gauge)) {
             return "";
@@ -37,7 +37,7 @@
         return name + ": " + reading(gauge, mean) + (low === high ? "" : range) + ".";
     };
 
-    // Neighbours that are alike as one: [first, behind] of columns where something was measured.
+    // Runs of equal columns with values: [first, end].
     timeline.gaugeRuns = function (answer) {
         const { low, mean, high } = answer;
         const runs = [];
@@ -46,13 +46,13 @@
                 continue;
             }
             const last = runs.at(-1);
-            const alike =
+            const equal =
                 last &&
                 last[1] === at &&
                 low[at] === low[at - 1] &&
                 mean[at] === mean[at - 1] &&
                 high[at] === high[at - 1];
-            if (alike) {
+            if (equal) {
                 last[1] = at + 1;
             } else {
                 runs.push([at, at + 1]);
@@ -95,10 +95,10 @@
         const runs = timeline.gaugeRuns(answer);
         draw.fillStyle = colours.range;
         draw.beginPath();
-        for (const [first, behind] of runs) {
+        for (const [first, end] of runs) {
             const [left, high, low] = [x(first), y(answer.high[first]), y(answer.low[first])];
             if (low > high) {
-                draw.rect(left, high, Math.max(short(x(behind) - left), 1), short(low - high));
+                draw.rect(left, high, Math.max(short(x(end) - left), 1), short(low - high));
             }
         }
         draw.fill();
@@ -106,15 +106,15 @@
         draw.lineWidth = 1.5;
         draw.beginPath();
         let last = -1;
-        for (const [first, behind] of runs) {
+        for (const [first, end] of runs) {
             const level = y(answer.mean[first]);
             if (last === first) {
                 draw.lineTo(x(first), level);
             } else {
                 draw.moveTo(x(first), level);
             }
-            draw.lineTo(Math.max(x(behind), x(first) + 1), level);
-            last = behind;
+            draw.lineTo(Math.max(x(end), x(first) + 1), level);
+            last = end;
         }
         draw.stroke();
         draw.lineWidth = 1;
@@ -141,7 +141,7 @@
         });
     }
 
-    // Rows for a table of what is seen: whose, then times, and from a column on the three values.
+    // Rows of the saved table: ranks and hosts, times, and three values from a column on.
     timeline.gaugeRows = function (answer, gauge, view, columns, from) {
         if (!measures(answer, gauge)) {
             return [];
@@ -150,17 +150,17 @@
         const time = (at) => answer.begin + at * apart;
         return timeline
             .gaugeRuns(answer)
-            .filter(([first, behind]) => time(behind) > view.begin && time(first) < view.end)
-            .map(function ([first, behind]) {
+            .filter(([first, end]) => time(end) > view.begin && time(first) < view.end)
+            .map(function ([first, end]) {
                 const row = Array(columns).fill("");
-                [row[0], row[5], row[6]] = [gauge.of, time(first).toFixed(6), time(behind).toFixed(6)];
+                [row[0], row[5], row[6]] = [gauge.of, time(first).toFixed(6), time(end).toFixed(6)];
                 const own = [answer.mean, answer.low, answer.high].map((one) => one[first]);
                 row.splice(from, own.length, ...own);
                 return row;
             });
     };
 
-    // Heads of the columns that those rows fill.
+    // Heads of the columns of the values.
     timeline.gaugeHeads = function (gauge) {
         const unit = gauge.loggedUnit ? ", " + gauge.loggedUnit : "";
         return ["mean", "least", "greatest"].map((which) => gauge.title + " " + which + unit);

@@ -1,29 +1,29 @@
-// The lanes, pixel by pixel: a thousand ranks are drawn in a few milliseconds.
+// Draws the lanes pixel by pixel: a thousand ranks take a few milliseconds.
 (function () {
     "use strict";
 
     const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
-    // Steps that are wider get their stages side by side, as they followed each other.
+    // Wider steps show their stages side by side, in the order of time.
     const WIDE_STEP = 9;
     const STAGES = 5;
 
-    // Whether a view shows every step by itself, stages side by side.
+    // Whether a view shows single steps with their stages side by side.
     timeline.sideBySide = function (answer, view, width) {
         const middle = answer.cells >> 1;
         const step = answer.cellEnd[middle] - answer.cellBegin[middle];
         return answer.stepsPerCell === 1 && (step / (view.end - view.begin)) * width >= WIDE_STEP;
     };
 
-    // Where lanes lie: [top, bottom] in pixels of a plot, with room between them.
+    // The position of a lane in the plot: [top, bottom] in pixels, without the margin.
     timeline.laneSpan = function (answer, view, lane, height) {
         const perRow = height / (view.last - view.first);
         const top = Math.round((answer.edges[lane] - view.first) * perRow);
         const bottom = Math.round((answer.edges[lane + 1] - view.first) * perRow);
-        const room = bottom - top >= 20 ? 3 : bottom - top >= 7 ? 1 : 0;
-        return [top, bottom - room];
+        const margin = bottom - top >= 20 ? 3 : bottom - top >= 7 ? 1 : 0;
+        return [top, bottom - margin];
     };
 
-    // How tall the mark of a late step is in a lane.
+    // The height of the mark of a late step.
     timeline.markHeight = (height, ratio) => Math.max(2 * ratio, Math.min(4 * ratio, height / 3));
 
     timeline.packed = function (colour) {
@@ -36,7 +36,7 @@
         return "#" + parts.join("");
     };
 
-    // Per pixel column the cell that it shows, -1 where there is none.
+    // The cell of each pixel column; -1 if there is none.
     function columns(answer, view, width) {
         const cells = new Int32Array(width).fill(-1);
         const perPixel = (view.end - view.begin) / width;
@@ -53,7 +53,7 @@
         return cells;
     }
 
-    // Where each stage of a cell ends, as a share of the cell; NaN where nothing was measured.
+    // The end of each stage as a share of the cell; NaN if nothing was measured.
     timeline.shares = function (answer, lane, into) {
         for (let cell = 0; cell < answer.cells; cell++) {
             const at = lane * answer.cells + cell;
@@ -76,7 +76,7 @@
         return stage;
     }
 
-    // A cell's colour by its latest step; what deserves a mark has the last two colours.
+    // The colour of a cell by its latest step. Steps that get a mark have the last two colours.
     timeline.heat = function (answer, at, picture) {
         const late = Math.max(answer.latest[at], 0);
         const scale = picture.heat;
@@ -85,11 +85,11 @@
     };
 
     function fill(line, cells, colourOf) {
-        let [known, colour] = [-2, 0];
+        let [cell, colour] = [-2, 0];
         for (let x = 0; x < cells.length; x++) {
-            if (cells[x] !== known) {
-                known = cells[x];
-                colour = known < 0 ? null : colourOf(known);
+            if (cells[x] !== cell) {
+                cell = cells[x];
+                colour = cell < 0 ? null : colourOf(cell);
             }
             if (colour !== null) {
                 line[x] = colour;
@@ -97,7 +97,7 @@
         }
     }
 
-    // Draws an answer over what is there; where it has nothing, what is there stays.
+    // Draws an answer over the existing pixels; pixels without a cell stay as they are.
     timeline.paint = function (pixels, width, height, answer, view, picture) {
         const cells = columns(answer, view, width);
         const ends = new Float32Array(answer.cells * STAGES);
@@ -114,14 +114,14 @@
             timeline.shares(answer, lane, ends);
             const blank = (cell) => isNaN(ends[cell * STAGES]);
             const put = function (y, colourOf) {
-                line.set(picture.behind(y, width));
+                line.set(picture.background(y, width));
                 fill(line, cells, (cell) => (blank(cell) ? picture.blank : colourOf(cell)));
                 pixels.set(line, y * width);
             };
             if (picture.lateness) {
                 put(low, (cell) => timeline.heat(answer, lane * answer.cells + cell, picture));
             } else if (bars) {
-                line.set(picture.behind(low, width));
+                line.set(picture.background(low, width));
                 for (let x = 0; x < width; x++) {
                     const cell = cells[x];
                     if (cell >= 0) {
@@ -148,14 +148,14 @@
         }
     };
 
-    // One late step among hundreds must not vanish: the upper edge of its cell says that it is there.
+    // Marks late steps at the upper edge of their cells, so that one among hundreds stays visible.
     function mark(pixels, width, low, high, top, bottom, cells, answer, lane, picture) {
         const tall = timeline.markHeight(bottom - top, picture.ratio);
         const until = Math.min(Math.round(top + tall), high);
         for (let x = 0; x < width; x++) {
             const cell = cells[x];
             if (cell >= 0 && answer.latest[lane * answer.cells + cell] >= picture.lateFrom) {
-                // At least two pixels: cells may be narrower than the eye can find.
+                // At least two pixels: narrower marks are hard to see.
                 const wide = Math.min(Math.ceil(2 * picture.ratio), width - x);
                 for (let y = low; y < until; y++) {
                     pixels.fill(picture.late, y * width + x, y * width + x + wide);

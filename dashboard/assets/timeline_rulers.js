@@ -1,4 +1,4 @@
-// What stands around and above the lanes: times, steps, names, gaps, marks.
+// Draws what surrounds and covers the lanes: times, steps, names, gaps, marks.
 (function () {
     "use strict";
 
@@ -94,7 +94,7 @@
         }
     };
 
-    // Where epochs begin, and where step time changed for good.
+    // Starts of epochs, and steps where the step time changes for good.
     timeline.flags = function (draw, scene) {
         const { plot, answer, head, colours } = scene;
         const y = plot.top - 25;
@@ -112,10 +112,10 @@
                 draw.fill();
             }
         }
-        const seen = answer ? answer.epochs.some(([time]) => scene.x(time) >= plot.left - 1) : true;
-        const first = seen ? -1 : answer.epoch[timeline.cellAfter(answer, scene.view.begin)];
+        const startInView = answer ? answer.epochs.some(([time]) => scene.x(time) >= plot.left - 1) : true;
+        const first = startInView ? -1 : answer.epoch[timeline.cellAfter(answer, scene.view.begin)];
         if (first >= 0) {
-            // None begins here: then it is said which one this is.
+            // No epoch starts in view: name the current one.
             text(draw, "epoch " + first, plot.left + 4, y, colours.dimmed);
         }
         for (const [time, epoch] of answer ? answer.epochs : []) {
@@ -133,7 +133,7 @@
         }
     };
 
-    // Validation, checkpoints, the ends of epochs, and time of which nothing is known.
+    // Validation, checkpoints, ends of epochs, and time without records.
     timeline.gaps = function (draw, scene) {
         const { plot, answer, head } = scene;
         for (const [begin, ...parts] of answer ? answer.gaps : []) {
@@ -157,7 +157,7 @@
         }
     };
 
-    // Close up: where steps end, who was last and by how much, and how sure the clocks are of it.
+    // When zoomed in: ends of steps, the last rank, its lateness, and the uncertainty of clocks.
     timeline.details = function (draw, scene) {
         const { plot, answer, view } = scene;
         if (!answer || !scene.bars) {
@@ -190,11 +190,11 @@
         if (!scene.lateness && bottom - top >= 16) {
             labels(draw, scene, [...own, answer.allreduce[cell]], begin, perMs, top, bottom);
         }
-        const [first, behind] = [answer.edges[lane], answer.edges[lane + 1]];
-        const last = answer.last[cell] >= first && answer.last[cell] < behind;
+        const [first, end] = [answer.edges[lane], answer.edges[lane + 1]];
+        const last = answer.last[cell] >= first && answer.last[cell] < end;
         const late = answer.latest[at];
         if (!scene.lateness && head.ranks.length > 1 && late > 0 && (last || late >= head.lateFrom)) {
-            // From where the reference rank was ready: a group's latest rank may be beyond its mean.
+            // Starts when the reference rank was ready: a group's latest rank can be later than its mean.
             const ready = arrival - answer.late[at];
             const [from, to] = [begin + ready * perMs, begin + (ready + late) * perMs];
             const thick = Math.max(2, Math.min(5, (bottom - top) / 6));
@@ -205,7 +205,7 @@
                 tag(draw, scene, "last, +" + timeline.amount(late), from, to, top + thick);
             }
         }
-        const off = behind - first === 1 ? head.clock[first] : 0;
+        const off = end - first === 1 ? head.clock[first] : 0;
         if (off && off * perMs >= 2 && bottom - top >= 8) {
             whisker(draw, scene, begin + arrival * perMs, off * perMs, (top + bottom) / 2);
         }
@@ -249,13 +249,13 @@
         draw.stroke();
     }
 
-    // Names of lanes and hosts; slow ranks always have theirs.
+    // Names of lanes and hosts; slow ranks are always named.
     timeline.laneNames = function (draw, scene) {
         const { answer, head, plot, colours } = scene;
         const lanes = answer ? answer.lanes : 0;
         const named = new Set(head.named);
-        const taken = [];
-        const beside = hostLanes(scene);
+        const occupied = [];
+        const withHosts = hostLanes(scene);
         const rows = (lane) => [answer.edges[lane], answer.edges[lane + 1]];
         const slow = (lane) => head.named.some((row) => row >= rows(lane)[0] && row < rows(lane)[1]);
         const order = [...Array(lanes).keys()].sort((a, b) => slow(b) - slow(a));
@@ -270,26 +270,26 @@
                 draw.fillStyle = scene.colour("imbalance");
                 draw.fillRect(plot.left - 4, Math.max(top, plot.top), 3, Math.max(bottom - top, 2));
             }
-            if (taken.some((other) => Math.abs(other - y) < SMALL + 1)) {
+            if (occupied.some((other) => Math.abs(other - y) < SMALL + 1)) {
                 continue;
             }
-            taken.push(y);
+            occupied.push(y);
             draw.font = (late ? "bold " : "") + scene.font;
             const words = name(head, rows(lane), late, named, scene.narrow);
             const x = plot.left - 12;
             text(draw, timeline.shortened(draw, words, x), x, y, late ? colours.text : colours.dimmed, "right");
             draw.font = scene.font;
-            if (beside && !scene.narrow) {
+            if (withHosts && !scene.narrow) {
                 const host = head.hosts[head.hostOf[rows(lane)[0]]];
                 text(draw, timeline.shortened(draw, host, x - draw.measureText(words).width - 14), 0, y, colours.dimmed);
             }
         }
-        if (!hostLanes(scene)) {
+        if (!withHosts) {
             hosts(draw, scene);
         }
     };
 
-    // Whether lanes hold whole hosts: then names stand beside them.
+    // Whether each lane contains a whole host, so that its name fits next to the ranks.
     function hostLanes(scene) {
         const { answer, head } = scene;
         const whole = (lane) =>
@@ -303,9 +303,9 @@
         );
     }
 
-    function name(head, [first, behind], late, named, narrow) {
+    function name(head, [first, end], late, named, narrow) {
         if (late) {
-            const own = head.named.filter((row) => row >= first && row < behind && named.has(row));
+            const own = head.named.filter((row) => row >= first && row < end && named.has(row));
             const more = own.length > 1 ? " +" + (own.length - 1) : "";
             return (narrow ? "▸" : "slow ▸ ") + head.ranks[own[0]] + more;
         }
@@ -313,10 +313,10 @@
         if (narrow) {
             return rank;
         }
-        return behind - first === 1 ? "rank " + rank : rank + "–" + head.ranks[behind - 1];
+        return end - first === 1 ? "rank " + rank : rank + "–" + head.ranks[end - 1];
     }
 
-    // A host's name stands at its first lane, as far as there is room beside the ranks' names.
+    // Writes each host's name at its first lane if there is space next to the ranks' names.
     function hosts(draw, scene) {
         const { head, plot, colours, view } = scene;
         const shown = Math.min(Math.ceil(view.last), head.ranks.length);
@@ -343,7 +343,7 @@
         }
     }
 
-    // The whole run in a strip: what a step was made of, where it was late, and what is looked at.
+    // The whole run in a strip: step time by stage, late steps, and the view.
     timeline.strip = function (draw, scene) {
         const { head, strip, colours, view } = scene;
         const x = (time) => strip.left + (time / head.span) * strip.width;
@@ -390,7 +390,7 @@
         }
     };
 
-    // What is chosen, by pointer or by keys.
+    // The selected cell, by pointer or by keys.
     timeline.cursor = function (draw, scene, place, colour, wide) {
         const { answer, plot } = scene;
         if (!answer || !place || place.lane < 0) {

@@ -1,4 +1,4 @@
-// The timeline as a picture, and the numbers of the part that is seen.
+// Saves the timeline as an image, and the numbers of the part in view.
 (function () {
     "use strict";
 
@@ -8,8 +8,8 @@
     const LEGEND_LINE = 22;
     const SWATCH = 12;
 
-    // Colours by name, with where they stand, in as many lines as they need.
-    function placed(draw, names, width) {
+    // Lays out the legend in as many lines as it needs.
+    function legendLines(draw, names, width) {
         const lines = [[]];
         let x = MARGIN;
         for (const [colour, words] of names) {
@@ -24,15 +24,15 @@
         return lines;
     }
 
-    // What stands around a picture of that size: title and colours by name, on the page's ground.
+    // The frame of an image: title and legend on the page's background.
     function framed(width, height, scene, title, names) {
         const measure = document.createElement("canvas").getContext("2d");
         measure.font = scene.font;
         const wide = width + 2 * MARGIN;
-        const lines = placed(measure, names, wide);
+        const lines = legendLines(measure, names, wide);
         const below = MARGIN + lines.length * LEGEND_LINE;
         const high = TITLE + height + below;
-        function drawn(draw) {
+        function paint(draw) {
             draw.fillStyle = scene.colours.page;
             draw.fillRect(0, 0, wide, high);
             draw.textAlign = "left";
@@ -51,28 +51,28 @@
                 }
             });
         }
-        return { width: wide, height: high, drawn: drawn };
+        return { width: wide, height: high, paint: paint };
     }
 
-    // The canvas that is seen in its frame, as pixels.
-    timeline.png = function (seen, ratio, scene, title, names) {
-        const frame = framed(seen.width / ratio, seen.height / ratio, scene, title, names);
+    // The canvas in its frame as PNG.
+    timeline.png = function (shown, ratio, scene, title, names) {
+        const frame = framed(shown.width / ratio, shown.height / ratio, scene, title, names);
         const canvas = document.createElement("canvas");
         canvas.width = frame.width * ratio;
         canvas.height = frame.height * ratio;
         const draw = canvas.getContext("2d");
         draw.setTransform(ratio, 0, 0, ratio, 0, 0);
-        frame.drawn(draw);
+        frame.paint(draw);
         draw.setTransform(1, 0, 0, 1, 0, 0);
-        draw.drawImage(seen, MARGIN * ratio, TITLE * ratio);
+        draw.drawImage(shown, MARGIN * ratio, TITLE * ratio);
         return new Promise((done) => canvas.toBlob(done, "image/png"));
     };
 
-    // The same as a drawing: ``paint`` draws with a pen what is in the frame.
+    // The same as SVG; ``paint`` draws the content of the frame with a pen.
     timeline.svg = function (paint, scene, title, names) {
         const frame = framed(scene.width, scene.height, scene, title, names);
         const pen = timeline.pen(frame.width, frame.height, title, scene.font);
-        frame.drawn(pen);
+        frame.paint(pen);
         pen.translate(MARGIN, TITLE);
         paint(pen);
         return pen.file();
@@ -80,8 +80,8 @@
 
     const number = (value) => (value < 0 ? "" : value);
 
-    // A line per lane and cell that can be seen: its head, then numbers; NaN is what was not measured.
-    // What machines measured, and what other logs tell, are lines and columns of their own behind them.
+    // One row per lane and cell in view; NaN was not measured. Machine metrics and events of other logs
+    // follow in their own rows and columns.
     timeline.rows = function (head, answer, view, gauge) {
         const event = head.events.length ? [""] : [];
         const measured = gauge ? timeline.gaugeHeads(gauge) : [];
@@ -113,7 +113,7 @@
                     break;
                 }
                 const at = lane * answer.cells + cell;
-                const there = !isNaN(answer.stages[0][at]);
+                const measuredCell = !isNaN(answer.stages[0][at]);
                 rows.push([
                     who.toLowerCase(),
                     where,
@@ -124,7 +124,7 @@
                     answer.cellEnd[cell].toFixed(6),
                     answer.total[cell],
                     ...answer.stages.map((stage) => stage[at]),
-                    there ? answer.allreduce[cell] : NaN,
+                    measuredCell ? answer.allreduce[cell] : NaN,
                     answer.late[at],
                     answer.latest[at],
                     head.ranks[answer.last[cell]],

@@ -1,18 +1,18 @@
-// The timeline as a drawing: what a canvas has as pixels are elements here, and texts are texts.
+// The timeline as SVG: rectangles and texts are elements instead of pixels.
 (function () {
     "use strict";
 
     const timeline = (window.stallscopeTimeline = window.stallscopeTimeline || {});
     const SVG = "http://www.w3.org/2000/svg";
     const FONT = /^(?:(\w+) )?([\d.]+)px (.+)$/;
-    const SEE_THROUGH = /^rgba\((.+), ([\d.]+)\)$/;
+    const TRANSPARENT = /^rgba\((.+), ([\d.]+)\)$/;
     const ANCHORS = { left: "start", center: "middle", right: "end" };
-    // From the middle of a line of text to where its letters stand, in sizes of its font.
+    // From the middle of a line of text to its baseline, as a share of the font size.
     const TO_BASELINE = 0.35;
-    // Lanes are drawn in tenths of pixels: whole numbers are short.
+    // Lanes are drawn in tenths of pixels, because integers keep the file small.
     const FINE = 10;
-    // Shares of a step go to half a pixel, in lanes that are lower (pixels) to a whole one: as fine as
-    // they are seen, so that many neighbours are alike and become one.
+    // Shares of a step are rounded to half a pixel, in lower lanes to a whole pixel. That is not visible,
+    // and many neighbours become equal and merge.
     const LOW_LANE = 20;
 
     const rounded = (value) => Number(value.toFixed(2));
@@ -26,34 +26,34 @@
         return one;
     }
 
-    // As programs other than browsers know it, too: rgba() stands in no older standard.
+    // Without rgba(), which programs other than browsers may not support.
     function coloured(what, style) {
-        const [, colour, share] = SEE_THROUGH.exec(style) || [];
+        const [, colour, share] = TRANSPARENT.exec(style) || [];
         return share ? { [what]: `rgb(${colour})`, [what + "-opacity"]: share } : { [what]: style };
     }
 
-    // A pen with what the timeline uses of a canvas's.
+    // A pen with the part of a canvas context that the timeline uses.
     function Pen(width, height, title, font) {
         this.root = document.createElementNS(SVG, "svg");
         const size = { width: width, height: height, viewBox: `0 0 ${width} ${height}` };
-        // Without smoothing there is no hairline between rectangles that touch.
+        // Without smoothing, adjacent rectangles have no visible seam.
         const root = { ...size, role: "img", "shape-rendering": "crispEdges" };
         for (const [name, value] of Object.entries(root)) {
             this.root.setAttribute(name, value);
         }
         element(this.root, "title", {}).textContent = title;
         this.measure = document.createElement("canvas").getContext("2d");
-        this.kept = [];
+        this.saved = [];
         this.state = { group: this.root, font: font, lineWidth: 1, textAlign: "left", dash: [] };
         Object.assign(this, this.state);
     }
 
     Pen.prototype.save = function () {
-        this.kept.push(Object.fromEntries(Object.keys(this.state).map((name) => [name, this[name]])));
+        this.saved.push(Object.fromEntries(Object.keys(this.state).map((name) => [name, this[name]])));
     };
 
     Pen.prototype.restore = function () {
-        Object.assign(this, this.kept.pop());
+        Object.assign(this, this.saved.pop());
     };
 
     Pen.prototype.translate = function (x, y) {
@@ -104,7 +104,7 @@
     };
 
     Pen.prototype.clip = function () {
-        const id = "seen-" + this.root.querySelectorAll("clipPath").length;
+        const id = "clip-" + this.root.querySelectorAll("clipPath").length;
         element(element(this.group, "clipPath", { id: id }), "path", { d: this.path });
         this.group = element(this.group, "g", { "clip-path": `url(#${id})` });
     };
@@ -136,7 +136,7 @@
 
     // --- Lanes ---
 
-    // Rectangles by colour, those that touch as one; whole numbers.
+    // Rectangles by colour, with integer coordinates; adjacent ones are merged.
     function Shapes() {
         this.byColour = new Map();
     }
@@ -155,7 +155,7 @@
         }
     };
 
-    // Relative to each other they are short, and many; back at its begin is where an outline ends.
+    // Relative coordinates keep the file small. An outline ends at its start.
     function outlines(rects) {
         let [x, y] = [0, 0];
         const parts = rects.map(function (one) {
@@ -173,7 +173,7 @@
         }
     };
 
-    // The stages of a step below each other, as shares of the lane; the last one reaches its end.
+    // Draws the stages of a step one below the other, as shares of the lane.
     function stacked(shapes, ends, cell, left, right, top, bottom, colours) {
         const unit = bottom - top < LOW_LANE * FINE ? FINE : FINE / 2;
         let from = top;
@@ -194,7 +194,7 @@
         });
     }
 
-    // One lane's cells, as they are painted on the canvas.
+    // Draws the cells of a lane as on the canvas.
     function lane(scene, inks, number, ends, top, bottom, x) {
         const { answer, view } = scene;
         const [low, high] = [FINE * top, FINE * bottom];
@@ -236,8 +236,8 @@
         pen.translate(plot.left, plot.top);
         const lanes = element(pen.group, "g", { transform: `scale(${1 / FINE})`, class: "lanes" });
         const ends = new Float32Array(answer.cells * inks.colours.length);
-        const between = (value) => Math.min(Math.max(value, 0), plot.width);
-        const x = (time) => Math.round(FINE * between(scene.x(time) - plot.left));
+        const clamped = (value) => Math.min(Math.max(value, 0), plot.width);
+        const x = (time) => Math.round(FINE * clamped(scene.x(time) - plot.left));
         for (let number = 0; number < answer.lanes; number++) {
             const [top, bottom] = timeline.laneSpan(answer, view, number, plot.height);
             if (bottom <= 0 || top >= plot.height) {

@@ -1,4 +1,4 @@
-// What the timeline says: numbers, times, and what is under the pointer.
+// Texts of the timeline: numbers, times, and the cell under the pointer.
 (function () {
     "use strict";
 
@@ -16,7 +16,7 @@
 
     timeline.digits = digits;
 
-    // Milliseconds in the unit that reads well: 9.70 ms
+    // Milliseconds in a suitable unit: 9.70 ms
     timeline.amount = function (milliseconds) {
         const size = Math.abs(milliseconds);
         if (size < 5e-4) {
@@ -30,7 +30,7 @@
 
     timeline.whole = (number) => number.toLocaleString("en");
 
-    // A time since the first step, as fine as ticks that far apart (seconds) need it: 2:03.45
+    // A time since the first step, with enough digits for ticks this far apart (seconds): 2:03.45
     timeline.clock = function (seconds, apart) {
         const decimals = apart >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(apart) - 1e-9));
         const rounded = Math.max(0, Number(seconds.toFixed(decimals)));
@@ -74,11 +74,11 @@
         const than = (value) =>
             timeline.amount(Math.abs(value)) + (value < 0 ? " earlier" : " later");
         if (answer.stepsPerCell === 1 && single) {
-            const off = head.clock[row];
-            const sure = off ? ", give or take " + timeline.amount(off) : "";
+            const uncertainty = head.clock[row];
+            const suffix = uncertainty ? ", ± " + timeline.amount(uncertainty) : "";
             return row === reference
                 ? "it is the reference rank"
-                : than(late) + " than the reference rank " + head.ranks[reference] + sure;
+                : than(late) + " than the reference rank " + head.ranks[reference] + suffix;
         }
         return than(late) + " than the reference rank on average, at most " + timeline.amount(latest);
     }
@@ -96,7 +96,7 @@
             : "";
     }
 
-    // What a cell holds, in parts; null where nothing was measured.
+    // The parts of a cell's description.
     timeline.describe = function (head, answer, lane, cell) {
         const at = lane * answer.cells + cell;
         const name = timeline.laneName(head, answer, lane);

@@ -14,7 +14,7 @@ from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
 from stallscope.parsers.autotune import AutotuneLog, Sample
 
-from ..companion_files import AutotuneSeen
+from ..companion_files import LoadedAutotune
 from .aria import aria
 from .chart_card import custom_chart_card
 from .chart_csv import Row
@@ -24,7 +24,7 @@ _MOST_SAMPLES = 2000
 _MIB = 1 << 20
 
 
-def autotune_cards(seen: AutotuneSeen) -> list[Any]:
+def autotune_cards(seen: LoadedAutotune) -> list[Any]:
     """Chart the scores, and list the best setting to paste and all samples."""
     log, best = seen.log, seen.log.best
     if best is None:
@@ -57,7 +57,7 @@ def autotune_cards(seen: AutotuneSeen) -> list[Any]:
     ]
 
 
-def _sentence(seen: AutotuneSeen, best: Sample) -> str:
+def _sentence(seen: LoadedAutotune, best: Sample) -> str:
     log = seen.log
     tried = f"{plain(seen.path.name)}: {counted(len(log.samples), 'setting')} tried"
     end = (

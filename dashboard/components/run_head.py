@@ -134,8 +134,8 @@ def _actions(run_id: str, baseline_id: str | None) -> Any:
         html.A(
             one.words,
             href=download_address(run_id, baseline_id, one),
-            target="_blank" if one.shown else None,
-            rel="noopener" if one.shown else None,
+            target="_blank" if one.inline else None,
+            rel="noopener" if one.inline else None,
             title=one.title,
             className="run-action",
         )

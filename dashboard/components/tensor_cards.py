@@ -27,7 +27,7 @@ from stallscope.run import Run
 from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words
 
-from ..companion_files import TimelineReading, TimelineSeen
+from ..companion_files import LoadedTimeline, LoadingTimeline
 from .aria import aria
 from .chart_card import custom_chart_card
 from .data_table import data_card
@@ -41,7 +41,7 @@ _MOST_BARS = 24
 _ANOTHER_RUN_S = 3600
 
 
-def reading_card(seen: TimelineReading) -> Any:
+def reading_card(seen: LoadingTimeline) -> Any:
     """Show how much of a timeline was read."""
     progress = f"{bytes_in_words(seen.read)} of {bytes_in_words(seen.size)}"
     return dmc.Card(
@@ -61,7 +61,7 @@ def reading_card(seen: TimelineReading) -> Any:
     )
 
 
-def timeline_card(seen: TimelineSeen, run: Run) -> Any:
+def timeline_card(seen: LoadedTimeline, run: Run) -> Any:
     """Tabulate what was read of the timeline, and where its time goes."""
     found = seen.tensors
     rows = [
@@ -91,7 +91,7 @@ def timeline_card(seen: TimelineSeen, run: Run) -> Any:
     )
 
 
-def _start(seen: TimelineSeen, run: Run) -> str:
+def _start(seen: LoadedTimeline, run: Run) -> str:
     if seen.start_us is None:
         return "not known: Horovod before 0.20.1"
     try:

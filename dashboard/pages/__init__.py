@@ -1,4 +1,4 @@
-"""The pages, one file each."""
+"""The pages, one file per page."""
 
 from .base import Page, View
 from .registry import PAGES

@@ -1,4 +1,4 @@
-"""The contract of a page."""
+"""The base class of pages."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from dash import Dash
 from ..addresses import Address
 from ..store import RunStore
 
-#: A component, or a list of them: what Dash takes as children.
+#: A component or a list of components, like Dash's ``children``.
 Content = Any
 
 
 @dataclass(frozen=True)
 class View:
-    """What a page shows: the title of the window, and the content."""
+    """A rendered page: the title of the window, and the content."""
 
     title: str
     content: Content
 
 
 class Page(ABC):
-    """One page. A new one is one file with one subclass, listed in ``registry.py``."""
+    """A page. To add one, write a file with one subclass and list it in ``registry.py``."""
 
-    #: Its path; ``<name>`` is a place for any text without a slash.
+    #: Its path; ``<name>`` matches any text without a slash.
     path: ClassVar[str]
 
     @abstractmethod
     def view(self, address: Address, store: RunStore) -> View:
-        """What to show at an address.
+        """Render the page at an address.
 
         Raises:
-            NotFoundError: if the address names something that is not there.
+            NotFoundError: if the address names something that does not exist.
         """
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:  # noqa: B027  (most pages have none)

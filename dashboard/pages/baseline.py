@@ -1,26 +1,26 @@
-"""A run against its baselines: what real data cost, what scale costs, and whether that is known."""
+"""Compare a run with its baselines: the cost of real data and the cost of scale."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from stallscope.analysis import Analysis
 from stallscope.charts.against_baselines import decomposition_chart, jobs_chart
-from stallscope.charts.charts import Chart, baseline_chart
+from stallscope.charts.charts import baseline_chart
 from stallscope.charts.compared_bars import stages_chart
 from stallscope.reports.tables import baselines_table
 from stallscope.text.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card
 from ..components.baseline_tables import facts_card, jobs_card, loader_cards, throughput_card
-from ..components.chart_card import chart_card
 from ..components.sentence_card import sentence_card
 from ..components.tables import words_card
 from ..store import RunStore
-from .run_page import RunPage, Shown, side_by_side
+from .run_page import RunPage, RunRequest, optional_chart, side_by_side
 
-_WHAT = (
-    "A baseline is a run of the same model, ranks and batch size on synthetic data: random batches held "
-    "in memory. What a run is slower than its baseline is what real data cost it."
+_DEFINITION = (
+    "A baseline is a run of the same model, ranks and batch size on synthetic data: random batches in "
+    "memory. The difference between a run and its baseline is the cost of real data."
 )
 
 
@@ -28,42 +28,39 @@ class BaselinePage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/baseline"
     tab: ClassVar[str] = "Baseline"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        first = _compared(shown) if shown.analysis.baseline is not None else _alone(shown, store)
-        analysis = shown.analysis
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        analysis = request.analysis
+        has_baseline = analysis.baseline is not None
         return [
-            *first,
-            _chart("stages", stages_chart(analysis)),
+            *(_comparison(analysis) if has_baseline else _no_baseline(request, store)),
+            optional_chart("stages", stages_chart(analysis)),
             throughput_card(analysis),
             *loader_cards(analysis),
-            side_by_side(_chart("jobs", jobs_chart(analysis)), jobs_card(analysis)),
+            side_by_side(optional_chart("jobs", jobs_chart(analysis)), jobs_card(analysis)),
             facts_card(analysis),
         ]
 
 
-def _compared(shown: Shown) -> list[Any]:
-    analysis = shown.analysis
+def _comparison(analysis: Analysis) -> list[Any]:
     return [
         sentence_card(*against(analysis), stage="input"),
         side_by_side(
-            _chart("baseline", baseline_chart(analysis)),
-            _chart("decomposition", decomposition_chart(analysis)),
+            optional_chart("baseline", baseline_chart(analysis)),
+            optional_chart("decomposition", decomposition_chart(analysis)),
         ),
         words_card(baselines_table(analysis)),
     ]
 
 
-def _alone(shown: Shown, store: RunStore) -> list[Any]:
-    run = shown.analysis.run
+def _no_baseline(request: RunRequest, store: RunStore) -> list[Any]:
+    run = request.analysis.run
     title = "No baseline is chosen"
     if run.synthetic:
         title = "This run is on synthetic data: it is a baseline itself"
     return [
-        sentence_card(title, _WHAT),
+        sentence_card(title, _DEFINITION),
         None if run.synthetic else howto_card(run.fact("framework")),
-        choices_card(shown.run_id, store.candidates(shown.run_id), store.baseline_of(shown.run_id)),
+        choices_card(
+            request.run_id, store.candidates(request.run_id), store.baseline_of(request.run_id)
+        ),
     ]
-
-
-def _chart(name: str, chart: Chart | None) -> Any:
-    return None if chart is None else chart_card(name, chart)

@@ -1,4 +1,4 @@
-"""What ranks reduce, how long that holds a step up, and what Horovod itself wrote about it."""
+"""Show what ranks reduce, how long steps wait for it, and what Horovod's own files contain."""
 
 from __future__ import annotations
 
@@ -21,16 +21,13 @@ from stallscope.reports.tables import Table
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import (
-    AutotuneSeen,
-    TimelineReading,
-    TimelineSeen,
-    autotune_beside,
-    folder_of,
-    timeline_beside,
+    LoadedTimeline,
+    LoadingTimeline,
+    companion_autotune,
+    companion_timeline,
 )
 from ..components.aria import aria
 from ..components.autotune_card import autotune_cards
-from ..components.chart_card import chart_card
 from ..components.notices import warnings_card
 from ..components.sentence_card import sentence_card
 from ..components.tables import words_card
@@ -43,34 +40,37 @@ from ..components.tensor_cards import (
     timeline_card,
 )
 from ..components.timeline_steps import timeline_steps_card
+from ..run_folder import local_folder
 from ..store import RunStore
-from .run_page import RunPage, Shown, side_by_side
+from .run_page import RunPage, RunRequest, optional_chart, side_by_side
 
-_EVERY_MS = 1000
-_TIMELINE, _TICK, _OF_RUN = "timeline-beside", "timeline-beside-tick", "timeline-beside-run"
-_ELSEWHERE = Path("/shared/folder")
+_INTERVAL_MS = 1000
+_TIMELINE, _TICK, _RUN = "horovod-timeline", "horovod-timeline-tick", "horovod-timeline-run"
+# An example for runs that are not on this machine.
+_EXAMPLE_FOLDER = Path("/shared/folder")
 
 
 class CommunicationPage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/communication"
     tab: ClassVar[str] = "Communication"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        analysis = shown.analysis
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        analysis = request.analysis
         problems: list[str] = []
-        timeline = _or_problem(lambda: timeline_beside(analysis.run), problems)
-        autotune = _or_problem(lambda: autotune_beside(analysis.run), problems)
-        chart = exposed_chart(analysis)
+        timeline = _or_problem(lambda: companion_timeline(analysis.run), problems)
+        autotune = _or_problem(lambda: companion_autotune(analysis.run), problems)
         return [
             sentence_card(*exposed(analysis), stage="allreduce"),
             warnings_card(problems),
             side_by_side(
-                None if chart is None else chart_card("exposed", chart),
+                optional_chart("exposed", exposed_chart(analysis)),
                 words_card(_reduced(analysis)),
             ),
-            *_timeline_parts(timeline, shown),
+            *_timeline_parts(timeline, request),
             *([] if autotune is None else autotune_cards(autotune)),
-            _howto(analysis, timeline, autotune),
+            _howto(
+                analysis, with_timeline=timeline is not None, with_autotune=autotune is not None
+            ),
         ]
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
@@ -78,21 +78,21 @@ class CommunicationPage(RunPage):
             Output(_TIMELINE, "children"),
             Output(_TICK, "disabled"),
             Input(_TICK, "n_intervals"),
-            State(_OF_RUN, "data"),
+            State(_RUN, "data"),
         )
-        def look(_ticks: int | None, run_id: str) -> Any:
-            return looked(store.analysis(run_id))
+        def update(_ticks: int | None, run_id: str) -> Any:
+            return timeline_update(store.analysis(run_id))
 
 
-def looked(analysis: Analysis) -> tuple[list[Any], bool]:
-    """What the page shows of a timeline that was being read, and whether that is all."""
+def timeline_update(analysis: Analysis) -> tuple[list[Any], bool]:
+    """Return the cards of a timeline, and whether it is completely read."""
     try:
-        seen = timeline_beside(analysis.run, again=False)
+        timeline = companion_timeline(analysis.run, reload=False)
     except StallscopeError as error:
         return [warnings_card([plain(str(error))])], True
-    if isinstance(seen, TimelineReading):
-        return [reading_card(seen)], False
-    return [part for part in _of_timeline(seen, analysis) if part is not None], True
+    if isinstance(timeline, LoadingTimeline):
+        return [reading_card(timeline)], False
+    return [card for card in _timeline_cards(timeline, analysis) if card is not None], True
 
 
 def _or_problem(read: Callable[[], Any], problems: list[str]) -> Any:
@@ -104,7 +104,7 @@ def _or_problem(read: Callable[[], Any], problems: list[str]) -> Any:
 
 
 def exposed(analysis: Analysis) -> tuple[str, str]:
-    """What the allreduce costs a step, as a title and what that rests on."""
+    """Return the cost of the allreduce per step as a title, and its evidence."""
     run = analysis.run
     if run.size < 2:
         return "A single rank has no allreduce", ""
@@ -115,32 +115,32 @@ def exposed(analysis: Analysis) -> tuple[str, str]:
     title = f"Exposed allreduce takes {percent(entry.share)} of a step: {took}"
     text = f"A step reduces {_gradients(analysis)}. " if _gradients(analysis) else ""
     text += (
-        "Exposed is what the step waits for after the last rank is ready; what runs beside backward is "
-        "not in it, and waiting for slow ranks neither."
+        "Exposed is the time that the step waits after the last rank is ready. It excludes allreduce "
+        "that overlaps backward, and waiting for slow ranks."
     )
     if run.missing_ranks:
         missing = listed("rank", run.missing_ranks)
-        text += f" There is no log of {missing}: waiting for them is in it, too."
+        text += f" There is no log of {missing}, so it includes waiting for them."
     return title, text
 
 
 def _reason(analysis: Analysis) -> str:
     if not analysis.steps:
         return "No step was recorded."
-    stamps = analysis.run.fact("stamps")
-    why = stamps.get("reason") if isinstance(stamps, dict) else None
-    because = f": {plain(str(why))}" if why else ""
-    return f"When gradients were ready and reduced was not measured{because}."
+    timestamps = analysis.run.fact("stamps")
+    reason = timestamps.get("reason") if isinstance(timestamps, dict) else None
+    suffix = f": {plain(str(reason))}" if reason else ""
+    return f"The times at which gradients were ready and reduced were not measured{suffix}."
 
 
 def _gradients(analysis: Analysis) -> str:
     tensors = _count(analysis, "gradient_tensors")
     size = _count(analysis, "gradient_bytes")
-    said = [
+    parts = [
         "" if tensors is None else counted(tensors, "gradient tensor"),
         "" if size is None else bytes_in_words(size) + ("" if tensors else " of gradients"),
     ]
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, parts))
 
 
 def _count(analysis: Analysis, fact: str) -> int | None:
@@ -149,7 +149,7 @@ def _count(analysis: Analysis, fact: str) -> int | None:
 
 
 def exposed_chart(analysis: Analysis) -> Chart | None:
-    """Exposed allreduce over the run. None where it is not known, or there is none."""
+    """Return the chart of exposed allreduce over the run; None if it is not known, or on one rank."""
     chart = step_time_chart(analysis)
     if chart is None or analysis.run.size < 2:
         return None
@@ -164,7 +164,7 @@ def exposed_chart(analysis: Analysis) -> Chart | None:
 
 
 def _reduced(analysis: Analysis) -> Table:
-    """What a step reduces, and how fast."""
+    """Return the table of what a step reduces, and how fast."""
     found, entry = analysis.communication, analysis.entry("allreduce")
     tensors, size = _count(analysis, "gradient_tensors"), _count(analysis, "gradient_bytes")
     rows = [
@@ -182,10 +182,12 @@ def _reduced(analysis: Analysis) -> Table:
             ("Share of the step", NOT_MEASURED if entry is None else percent(entry.share)),
         ]
         rows += [("Effective bus bandwidth", _bandwidth(analysis)), ("Hidden", _hidden(analysis))]
-    note = "Bus bandwidth is 2(N−1)/N × bytes / exposed time: the network's own where nothing is hidden "
-    note += "behind backward, and more than it can do where a part is."
+    note = (
+        "Bus bandwidth is 2(N−1)/N × bytes / exposed time. It is the network's own bandwidth if no "
+    )
+    note += "part is hidden behind backward, and higher if a part is."
     return Table(
-        "What a step reduces",
+        "Reduced per step",
         ("What", "In this run"),
         tuple(rows),
         words=frozenset({0, 1}),
@@ -210,22 +212,24 @@ def _hidden(analysis: Analysis) -> str:
     )
 
 
-def _timeline_parts(seen: TimelineSeen | TimelineReading | None, shown: Shown) -> list[Any]:
-    if not isinstance(seen, TimelineReading):
-        return _of_timeline(seen, shown.analysis)
+def _timeline_parts(
+    timeline: LoadedTimeline | LoadingTimeline | None, request: RunRequest
+) -> list[Any]:
+    if not isinstance(timeline, LoadingTimeline):
+        return _timeline_cards(timeline, request.analysis)
     return [
-        dmc.Stack([reading_card(seen)], id=_TIMELINE),
-        dcc.Interval(id=_TICK, interval=_EVERY_MS),
-        dcc.Store(id=_OF_RUN, data=shown.run_id),
+        dmc.Stack([reading_card(timeline)], id=_TIMELINE),
+        dcc.Interval(id=_TICK, interval=_INTERVAL_MS),
+        dcc.Store(id=_RUN, data=request.run_id),
     ]
 
 
-def _of_timeline(seen: TimelineSeen | None, analysis: Analysis) -> list[Any]:
-    if seen is None:
+def _timeline_cards(timeline: LoadedTimeline | None, analysis: Analysis) -> list[Any]:
+    if timeline is None:
         return []
-    found = seen.tensors
+    found = timeline.tensors
     return [
-        side_by_side(timeline_card(seen, analysis.run), fusion_card(found.fusion)),
+        side_by_side(timeline_card(timeline, analysis.run), fusion_card(found.fusion)),
         timeline_steps_card(found.steps),
         tensors_card(found),
         sizes_card(found.fusion, analysis.run.size),
@@ -233,51 +237,47 @@ def _of_timeline(seen: TimelineSeen | None, analysis: Analysis) -> list[Any]:
     ]
 
 
-def _howto(
-    analysis: Analysis,
-    timeline: TimelineSeen | TimelineReading | None,
-    autotune: AutotuneSeen | None,
-) -> Any:
-    """The lines that record what is missing, and what each costs."""
+def _howto(analysis: Analysis, *, with_timeline: bool, with_autotune: bool) -> Any:
+    """Return the settings that record the missing files, with their cost."""
     versions = analysis.run.fact("versions")
     if isinstance(versions, dict) and not versions.get("horovod", True):
-        return None  # another library reduces
-    folder = folder_of(analysis.run) or _ELSEWHERE
+        return None  # not a Horovod job
+    folder = local_folder(analysis.run) or _EXAMPLE_FOLDER
     parts: list[Any] = []
-    if timeline is None:
-        parts += _lines(
-            "Every tensor's negotiation and operation",
+    if not with_timeline:
+        parts += _settings(
+            "Negotiation and operation of each tensor",
             (
                 f"HOROVOD_TIMELINE={_quoted(folder / 'timeline.json')}",
                 "HOROVOD_TIMELINE_MARK_CYCLES=1",
             ),
-            "Rank 0 writes it, some 600 bytes per tensor and step; 162 gradients made 96 kB a step, and "
-            "steps of 27–36 ms took 39–43 ms, as its thread keeps a processor busy all the time. On "
-            "GPUs, rank 0 waits for each of its operations besides. Record some hundred steps, not the "
+            "Rank 0 writes about 600 bytes per tensor and step: with 162 gradients, 96 kB per step. "
+            "Steps of 27–36 ms took 39–43 ms, because the writing thread keeps a CPU core busy. On "
+            "GPUs, rank 0 also waits for each of its operations. Record some hundred steps, not the "
             "whole training.",
         )
-        parts += _lines(
-            "Which rank was late, in every negotiation",
+        parts += _settings(
+            "The last rank of every negotiation",
             ("HOROVOD_CACHE_CAPACITY=0",),
-            "Together with the lines above. Without it ranks are told for the first negotiation of each "
-            "tensor only; with it every step is negotiated in full, which costs most where tensors and "
-            "ranks are many. The step logs tell who was late without it.",
+            "In addition to the lines above. Without it, the timeline names ranks only in the first "
+            "negotiation of each tensor. With it, every step is negotiated in full, which is slow with "
+            "many tensors or ranks. The step logs show late ranks without it.",
         )
-    if autotune is None:
-        parts += _lines(
-            "Settings that reduce faster",
+    if not with_autotune:
+        parts += _settings(
+            "Faster settings",
             ("HOROVOD_AUTOTUNE=1", f"HOROVOD_AUTOTUNE_LOG={_quoted(folder / 'autotune.csv')}"),
-            "Horovod tries some dozens of settings, at least fifty steps each, bad ones among them: "
-            "steps are slower until it has settled, and their times say nothing about the job.",
+            "Horovod tries dozens of settings for at least fifty steps each. Some are slow, so step "
+            "times do not represent the job until tuning has converged.",
         )
     if not parts:
         return None
     return dmc.Card(
         [
-            dmc.Title("Record more of it", order=2, size="h4"),
+            dmc.Title("Record more", order=2, size="h4"),
             dmc.Text(
-                "Horovod writes these files on rank 0 when its environment says so; beside the run's "
-                "logs, this page finds them.",
+                "Set these variables in the environment of rank 0, and Horovod writes the files. This "
+                "page finds them next to the run's logs.",
                 c="dimmed",
                 size="sm",
             ),
@@ -291,9 +291,9 @@ def _quoted(path: Path) -> str:
     return shlex.quote(plain(str(path)))
 
 
-def _lines(what: str, lines: tuple[str, ...], cost: str) -> list[Any]:
+def _settings(title: str, lines: tuple[str, ...], cost: str) -> list[Any]:
     return [
-        dmc.Title(what, order=3, size="h6", mt="sm"),
-        dmc.Code("\n".join(lines), block=True, my=6, tabIndex=0, **aria(label=what)),
+        dmc.Title(title, order=3, size="h6", mt="sm"),
+        dmc.Code("\n".join(lines), block=True, my=6, tabIndex=0, **aria(label=title)),
         dmc.Text(cost, size="sm"),
     ]

@@ -1,10 +1,9 @@
-"""Two runs side by side, or the runs of a job one after the other: what changed, pictures first."""
+"""Compare two runs side by side, or the runs of a job over time: first charts, then tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 import dash_mantine_components as dmc
 from dash import html
@@ -12,7 +11,6 @@ from dash import html
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.history.comparison import Comparison, Difference, compare
 from stallscope.analysis.history.regression import regression
-from stallscope.charts.charts import Chart
 from stallscope.charts.comparison import changes_chart, ledgers_chart
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import rate
@@ -22,32 +20,24 @@ from stallscope.reports.comparison.sentences import caveats, outcome
 from stallscope.reports.tables import Table
 from stallscope.text.verdicts import short_verdict
 
-from ..addresses import Address, root, run_address, runs_address
-from ..components.chart_card import chart_card
+from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
 from ..components.history_cards import history_cards
 from ..components.notices import notice
 from ..components.swatch import labelled_swatch
 from ..components.tables import words_card
 from ..store import RunStore
 from .base import Page, View
-from .run_page import side_by_side
-
-_PATH = "/compare"
-
-
-def compare_address(*run_ids: str) -> str:
-    """The address of two runs side by side, or of more of them one after the other."""
-    return f"{root()}{_PATH}?runs={','.join(quote(one, safe='') for one in run_ids)}"
+from .run_page import optional_chart, side_by_side
 
 
 class ComparePage(Page):
-    path: ClassVar[str] = _PATH
+    path: ClassVar[str] = COMPARE
 
     def view(self, address: Address, store: RunStore) -> View:
         named = address.query.get("runs", "").split(",")
-        ids = [one for one in dict.fromkeys(named) if one]
+        ids = [run_id for run_id in dict.fromkeys(named) if run_id]
         if len(ids) < 2:
-            return View("Compare", _how())
+            return View("Compare", _help())
         return _pair(ids[0], ids[1], store) if len(ids) == 2 else _over_time(ids, store)
 
 
@@ -58,7 +48,8 @@ def _pair(first: str, second: str, store: RunStore) -> View:
         side_by_side(_run("A", first, found.first, store), _run("B", second, found.second, store)),
         _outcome(found),
         side_by_side(
-            _chart("ledgers", ledgers_chart(found)), _chart("changes", changes_chart(found))
+            optional_chart("ledgers", ledgers_chart(found)),
+            optional_chart("changes", changes_chart(found)),
         ),
         side_by_side(_table(changes_table(found)), _table(facts_table(found))),
         _nothing_else(found.differences),
@@ -68,7 +59,7 @@ def _pair(first: str, second: str, store: RunStore) -> View:
 
 
 def _over_time(ids: Sequence[str], store: RunStore) -> View:
-    # A run may be under another id here than it has itself.
+    # The store's id of a run may differ from the run's own.
     addresses: dict[str, str] = {}
 
     def analyses() -> Iterator[Analysis]:
@@ -80,8 +71,8 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
     found = regression(analyses())
     title = f"Compare {counted(len(ids), 'run')}"
     if not found:
-        said = "None of these runs has steps that could be timed: there is nothing to compare."
-        return View(title, notice(title, said))
+        text = "None of these runs has steps that could be timed: there is nothing to compare."
+        return View(title, notice(title, text))
     parts = [
         part
         for index, one in enumerate(found)
@@ -104,13 +95,13 @@ def _head(first: str, second: str) -> Any:
     )
 
 
-def _how() -> Any:
+def _help() -> Any:
     return dmc.Stack(
         [
             notice(
                 "Compare runs",
-                "Select runs in the list, with the mouse or with the space bar, and choose Compare: two "
-                "side by side, three and more of one job over time, with since when it is slower.",
+                "Select runs in the list, with the mouse or the space bar, and choose Compare. Two runs "
+                "are shown side by side; three or more show since which run a job is slower.",
             ),
             dmc.Anchor("To the list of runs", href=runs_address(), refresh=False),
         ]
@@ -118,13 +109,13 @@ def _how() -> Any:
 
 
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
-    run, bottleneck = analysis.run, store.summary(run_id).bottleneck
+    run, bottleneck = analysis.run, store.verdict(run_id)
     verdict = short_verdict(bottleneck)
     facts = [counted(run.size, "rank"), counted(analysis.steps, "step")]
     if run.synthetic:
         facts.append("synthetic data")
     if run.started_at is not None:
-        facts.append(f"began {run.started_at:%Y-%m-%d %H:%M} UTC")
+        facts.append(f"started {run.started_at:%Y-%m-%d %H:%M} UTC")
     return dmc.Card(
         dmc.Group(
             [
@@ -162,15 +153,11 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
 
 
 def _outcome(found: Comparison) -> Any:
-    words, sentence = outcome(found)
-    said = [dmc.Text(text, mt=4, size="sm") for text in caveats(found)]
+    title, sentence = outcome(found)
+    notes = [dmc.Text(text, mt=4, size="sm") for text in caveats(found)]
     return dmc.Card(
-        [dmc.Title(words, order=2, size="h3"), dmc.Text(sentence, mt=4), *said], withBorder=True
+        [dmc.Title(title, order=2, size="h3"), dmc.Text(sentence, mt=4), *notes], withBorder=True
     )
-
-
-def _chart(name: str, chart: Chart | None) -> Any:
-    return None if chart is None else chart_card(name, chart)
 
 
 def _table(table: Table | None) -> Any:

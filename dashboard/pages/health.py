@@ -1,4 +1,4 @@
-"""What was read of a run, what is missing, and how far it can be trusted."""
+"""Show which logs of a run were read, which are missing, and how accurate they are."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ..components.health_tables import (
 from ..components.notices import findings_card, warnings_card
 from ..components.sentence_card import sentence_card
 from ..store import RunStore
-from .run_page import RunPage, Shown, side_by_side
+from .run_page import RunPage, RunRequest, side_by_side
 
-# Findings about the logs themselves; the others are about the job.
+# Findings about the logs; all others are about the job.
 _ABOUT_LOGS = frozenset(
     {
         "one_rank_only",
@@ -40,8 +40,8 @@ class HealthPage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/health"
     tab: ClassVar[str] = "Log health"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        analysis = shown.analysis
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        analysis = request.analysis
         ranks = rank_logs(analysis.run)
         missing = lacks(analysis, ranks)
         title, text = health(analysis, ranks)
@@ -50,7 +50,7 @@ class HealthPage(RunPage):
             sentence_card(title, text, "imbalance" if missing else "other"),
             side_by_side(
                 _missing(missing),
-                findings_card(_findings(analysis), shown.run_id, shown.baseline_id),
+                findings_card(_findings(analysis), request.run_id, request.baseline_id),
             ),
             ranks_card(ranks),
             problems_card(analysis.run),
@@ -68,7 +68,7 @@ def _missing(missing: list[str]) -> Any:
     nothing = dmc.Text("Nothing is missing.", size="sm", c="dimmed")
     return dmc.Card(
         [
-            dmc.Title("What is missing", order=2, size="h4", mb="xs"),
+            dmc.Title("Missing data", order=2, size="h4", mb="xs"),
             dmc.List([dmc.ListItem(text) for text in missing], size="sm", spacing=4)
             if missing
             else nothing,

@@ -1,4 +1,4 @@
-"""A run while it is recorded: new steps come by themselves."""
+"""Show a run while it is recorded; the page updates itself."""
 
 from __future__ import annotations
 
@@ -22,82 +22,83 @@ from ..components.aria import aria
 from ..components.chart_card import chart_card, chart_figures
 from ..components.notices import warnings_card
 from ..components.swatch import labelled_swatch
-from ..live import Followings, Live, followed_folder
+from ..live import LiveRuns, LiveState
+from ..run_folder import recording_folder
 from ..store import RunStore
-from .run_page import RunPage, Shown
+from .run_page import RunPage, RunRequest
 
-_EVERY_MS = 1000
-_NOW, _TICK, _SEEN = "live-now", "live-tick", "live-seen"
+_INTERVAL_MS = 1000
+_STATUS, _TICK, _SHOWN = "live-status", "live-tick", "live-shown"
 _CHART = "live"
-# Recorders write once a second: a pause this long is worth a word.
+# Recorders write once a second: longer pauses are reported.
 _SILENCE_S = 5.0
-_MOST_BEHIND = 10
-_SENTENCE = "The last steps, warm-up left out; new ones come by themselves."
+_MOST_RANKS = 10
+_SENTENCE = "The latest steps, without warm-up. The chart updates itself."
 
 
 class LivePage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/live"
     tab: ClassVar[str] = "Live"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        if followed_folder(shown.analysis.run) is None:
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        if recording_folder(request.analysis.run) is None:
             return [
                 warnings_card(
-                    ["this run has ended, or its logs are not in a folder that can be watched"]
+                    ["this run has ended, or its logs are not in a local or mounted folder"]
                 )
             ]
         return [
-            dmc.Card(html.Div("Reading the last steps…", id=_NOW), withBorder=True),
+            dmc.Card(html.Div("Reading the last steps…", id=_STATUS), withBorder=True),
             chart_card(_CHART, _chart(None)),
-            dcc.Interval(id=_TICK, interval=_EVERY_MS),
-            dcc.Store(id=_SEEN, data={"run": shown.run_id, "number": 0}),
+            dcc.Interval(id=_TICK, interval=_INTERVAL_MS),
+            dcc.Store(id=_SHOWN, data={"run": request.run_id, "number": 0}),
         ]
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
-        followings = Followings()
+        live_runs = LiveRuns()
 
         @app.callback(
-            Output(_NOW, "children"),
+            Output(_STATUS, "children"),
             Output({"type": "chart-figures", "name": _CHART}, "data"),
             Output(_TICK, "disabled"),
-            Output(_SEEN, "data"),
+            Output(_SHOWN, "data"),
             Input(_TICK, "n_intervals"),
-            State(_SEEN, "data"),
+            State(_SHOWN, "data"),
         )
-        def look(_ticks: int | None, seen: dict[str, Any]) -> Any:
-            return looked(store, followings, seen)
+        def update(_ticks: int | None, shown: dict[str, Any]) -> Any:
+            return live_update(store, live_runs, shown)
 
 
-def looked(store: RunStore, followings: Followings, seen: dict[str, Any]) -> tuple[Any, ...]:
-    """What the page shows now: its words, its figures where there is news, whether it has ended."""
-    run = store.analysis(str(seen["run"])).run
-    folder = followed_folder(run)
+def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the page's update: status, chart if there are new steps, whether the run has ended."""
+    run = store.analysis(str(shown["run"])).run
+    folder = recording_folder(run)
     if folder is None:
         return "This run has ended.", no_update, True, no_update
     try:
-        live = followings.look(folder, run.id)
+        live = live_runs.latest(folder, run.id)
     except StallscopeError as error:
         return str(error), no_update, False, no_update
     ended = live.analysis.run.status == "completed"
-    words = _now(live, ended)
-    if live.number == seen["number"]:
-        return words, no_update, ended, no_update
-    return words, chart_figures(_chart(live)), ended, {**seen, "number": live.number}
+    status = _status(live, ended)
+    if live.number == shown["number"]:
+        return status, no_update, ended, no_update
+    return status, chart_figures(_chart(live)), ended, {**shown, "number": live.number}
 
 
-def _chart(live: Live | None) -> StackedArea:
+def _chart(live: LiveState | None) -> StackedArea:
     chart = None if live is None else step_time_chart(live.analysis)
     if chart is None:
-        nothing = np.zeros(0)
-        layers = tuple((name, nothing) for name in CAUSES)
-        return StackedArea("Step time", _SENTENCE, "ms", "step", nothing, layers)
+        empty = np.zeros(0)
+        layers = tuple((name, empty) for name in CAUSES)
+        return StackedArea("Step time", _SENTENCE, "ms", "step", empty, layers)
     return replace(chart, title="Step time", sentence=_SENTENCE)
 
 
-def _now(live: Live, ended: bool) -> Any:
+def _status(live: LiveState, ended: bool) -> Any:
     found, analysis = live.progress, live.analysis
     if found is None:
-        return dmc.Text("Training has begun; no step has ended yet.")
+        return dmc.Text("Training has started; no step has ended yet.")
     bottleneck = analysis.bottleneck
     verdict = short_verdict(bottleneck)
     step = analysis.step
@@ -107,7 +108,7 @@ def _now(live: Live, ended: bool) -> Any:
             f"{found.last_step:,}" + ("" if found.epoch is None else f" in epoch {found.epoch}"),
         ),
         ("Throughput", rate(analysis.samples_per_second)),
-        ("A step takes", "not known yet" if step is None else amount(step.mean, "ms", step.ci95)),
+        ("Step time", "not known yet" if step is None else amount(step.mean, "ms", step.ci95)),
         ("Time left", _left(found, ended)),
     ]
     return dmc.Stack(
@@ -123,7 +124,7 @@ def _now(live: Live, ended: bool) -> Any:
                 gap="md",
             ),
             _bar(found),
-            dmc.SimpleGrid([_figure(*one) for one in figures], cols={"base": 2, "sm": 4}),
+            dmc.SimpleGrid([_figure(*figure) for figure in figures], cols={"base": 2, "sm": 4}),
             *_behind(found),
         ],
         gap="sm",
@@ -132,17 +133,17 @@ def _now(live: Live, ended: bool) -> Any:
 
 def _bar(found: Progress) -> Any:
     if found.total is None or found.done is None:
-        return dmc.Text("How many steps there will be is not in the logs.", size="sm", c="dimmed")
-    said = f"{found.done:,} of {found.total:,} steps"
+        return dmc.Text("The logs do not contain the number of steps.", size="sm", c="dimmed")
+    text = f"{found.done:,} of {found.total:,} steps"
     return dmc.Box(
         [
             dmc.ProgressRoot(
                 dmc.ProgressSection(
-                    value=100 * found.done / max(found.total, 1), **aria(label=said)
+                    value=100 * found.done / max(found.total, 1), **aria(label=text)
                 ),
                 size="lg",
             ),
-            dmc.Text(said, size="sm", c="dimmed", mt=4),
+            dmc.Text(text, size="sm", c="dimmed", mt=4),
         ]
     )
 
@@ -157,7 +158,7 @@ def _left(found: Progress, ended: bool) -> str:
     return "not known" if found.left_s is None else f"about {amount(found.left_s, 's')}"
 
 
-def _pause(live: Live, ended: bool) -> list[Any]:
+def _pause(live: LiveState, ended: bool) -> list[Any]:
     if ended or live.silent_s < _SILENCE_S:
         return []
     return [dmc.Text(f"no new step for {live.silent_s:.0f} s", size="sm", c="dimmed")]
@@ -166,10 +167,10 @@ def _pause(live: Live, ended: bool) -> list[Any]:
 def _behind(found: Progress) -> list[Any]:
     if not found.behind:
         return []
-    named = ", ".join(
+    ranks = ", ".join(
         f"rank {rank} (step {last:,})" if last >= 0 else f"rank {rank} (no step yet)"
-        for rank, last in found.behind[:_MOST_BEHIND]
+        for rank, last in found.behind[:_MOST_RANKS]
     )
-    more = len(found.behind) - _MOST_BEHIND
-    said = f"{counted(len(found.behind), 'rank')} behind the others: {named}"
-    return [dmc.Text(said + (f" and {more} more" if more > 0 else ""), size="sm")]
+    more = len(found.behind) - _MOST_RANKS
+    text = f"{counted(len(found.behind), 'rank')} behind the others: {ranks}"
+    return [dmc.Text(text + (f" and {more} more" if more > 0 else ""), size="sm")]

@@ -1,4 +1,4 @@
-"""A run at a glance: the verdict first, then the pictures, then the numbers."""
+"""Give an overview of a run: first the verdict, then charts, then tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.charts import (
-    Chart,
     baseline_chart,
     cause_chart,
     entry_name,
@@ -24,34 +23,33 @@ from stallscope.reports.tables import (
 )
 from stallscope.text.gains import gains
 
-from ..components.chart_card import chart_card
 from ..components.figures_row import figures_row
 from ..components.notices import findings_card, warnings_card
 from ..components.tables import gains_table, ranks_table, sums_card, table_card, words_card
 from ..components.verdict_card import verdict_card
 from ..store import RunStore
-from .run_page import RunPage, Shown, side_by_side
+from .run_page import RunPage, RunRequest, optional_chart, side_by_side
 
 
 class OverviewPage(RunPage):
     path: ClassVar[str] = "/run/<run_id>"
     tab: ClassVar[str] = "Overview"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        analysis = shown.analysis
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        analysis = request.analysis
         return [
             side_by_side(verdict_card(analysis), _gains(analysis)),
             figures_row(analysis),
             side_by_side(
-                _chart("by-cause", cause_chart(analysis)),
-                _chart("baseline", baseline_chart(analysis)),
+                optional_chart("by-cause", cause_chart(analysis)),
+                optional_chart("baseline", baseline_chart(analysis)),
             ),
-            _chart("ranks", ranks_chart(analysis)),
+            optional_chart("ranks", ranks_chart(analysis)),
             words_card(stragglers_table(analysis)),
-            _chart("step-time", step_time_chart(analysis)),
+            optional_chart("step-time", step_time_chart(analysis)),
             side_by_side(
-                _chart("job", job_chart(analysis)),
-                findings_card(analysis.findings, shown.run_id, shown.baseline_id),
+                optional_chart("job", job_chart(analysis)),
+                findings_card(analysis.findings, request.run_id, request.baseline_id),
             ),
             *_ledgers(analysis),
             words_card(baselines_table(analysis)),
@@ -61,10 +59,6 @@ class OverviewPage(RunPage):
 
     def title(self, analysis: Analysis) -> str:
         return analysis.run.name
-
-
-def _chart(name: str, chart: Chart | None) -> Any:
-    return None if chart is None else chart_card(name, chart)
 
 
 def _gains(analysis: Analysis) -> Any:
@@ -78,7 +72,7 @@ def _gains(analysis: Analysis) -> Any:
 
 
 def _ledgers(analysis: Analysis) -> list[Any]:
-    """The step by cause, then with imbalance; nothing without stages."""
+    """Return the tables of the step by cause and with imbalance; nothing without stages."""
     if not analysis.by_cause:
         return []
     return [
@@ -88,4 +82,4 @@ def _ledgers(analysis: Analysis) -> list[Any]:
 
 
 def _ranks(analysis: Analysis) -> Any:
-    return table_card("Ranks", "Every rank's own means per step.", ranks_table(analysis))
+    return table_card("Ranks", "The means per step of each rank.", ranks_table(analysis))

@@ -1,4 +1,4 @@
-"""The pages there are."""
+"""All pages."""
 
 from __future__ import annotations
 

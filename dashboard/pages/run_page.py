@@ -1,4 +1,4 @@
-"""What all pages of one run share: its head, the way to its other pages, and the baseline."""
+"""The frame that all pages of one run share: head, tabs and baseline."""
 
 from __future__ import annotations
 
@@ -10,54 +10,53 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 
 from stallscope.analysis import Analysis
+from stallscope.charts.charts import Chart
 
 from ..addresses import Address
+from ..components.chart_card import chart_card
 from ..components.notices import warnings_card
 from ..components.run_head import run_head
 from ..components.run_tabs import run_tabs
-from ..live import followed_folder
+from ..run_folder import recording_folder
 from ..store import RunStore
 from .base import Page, View
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A run as an address asks for it."""
+class RunRequest:
+    """The run that an address names, analysed with the baseline that it names."""
 
     run_id: str
-    #: The run that it is held against; None without one.
+    #: The baseline's id; None without one.
     baseline_id: str | None
     analysis: Analysis
-    #: What stands in the path's places and in the query: untrusted text.
-    places: Mapping[str, str]
+    #: The values in the path and in the query: untrusted text.
+    path_values: Mapping[str, str]
     query: Mapping[str, str]
 
 
 class RunPage(Page):
-    """A page of one run: one file with one subclass, listed in ``registry.py``.
+    """A page of one run. Its path starts with ``/run/<run_id>``."""
 
-    Its path begins with ``/run/<run_id>``.
-    """
-
-    #: The tab that it is under: a key of ``run_tabs.TABS``.
+    #: Its tab: a key of ``run_tabs.TABS``.
     tab: ClassVar[str]
 
     @abstractmethod
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        """What it shows below the tabs, from the top down; None leaves its room to the others.
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        """Return the components below the tabs, from the top down; None entries are left out.
 
         Raises:
-            NotFoundError: if the address names something that is not there.
+            NotFoundError: if the address names something that does not exist.
         """
 
     def view(self, address: Address, store: RunStore) -> View:
-        run_id = address.places["run_id"]
-        wanted = address.query.get("baseline")
-        baseline_id = wanted if wanted is not None and wanted in store else None
-        store.renew(run_id)
+        run_id = address.path_values["run_id"]
+        named = address.query.get("baseline")
+        baseline_id = named if named is not None and named in store else None
+        store.refresh_run(run_id)
         analysis = store.analysis(run_id, baseline_id)
-        shown = Shown(run_id, baseline_id, analysis, address.places, address.query)
-        lost = [] if wanted == baseline_id else [f"there is no run {wanted!r} here to compare with"]
+        request = RunRequest(run_id, baseline_id, analysis, address.path_values, address.query)
+        missing = [] if named == baseline_id else [f"there is no run {named!r} to compare with"]
         parts = [
             run_head(
                 analysis,
@@ -66,21 +65,28 @@ class RunPage(Page):
                 store.candidates(run_id, baseline_id),
                 store.read_at(run_id),
             ),
-            run_tabs(run_id, baseline_id, self.tab, live=followed_folder(analysis.run) is not None),
-            warnings_card(lost),
-            *self.parts(shown, store),
+            run_tabs(
+                run_id, baseline_id, self.tab, live=recording_folder(analysis.run) is not None
+            ),
+            warnings_card(missing),
+            *self.parts(request, store),
         ]
         return View(self.title(analysis), dmc.Stack([part for part in parts if part is not None]))
 
     def title(self, analysis: Analysis) -> str:
-        """The title of the window."""
+        """Return the title of the window."""
         name = analysis.run.name
         return f"{self.tab} of {name}"
 
 
 def side_by_side(*parts: Any) -> Any:
-    """Parts in columns where the window is wide; those that are None leave their room."""
-    there = [part for part in parts if part is not None]
-    if not there:
+    """Arrange parts in columns if the window is wide; parts that are None are left out."""
+    columns = [part for part in parts if part is not None]
+    if not columns:
         return None
-    return dmc.SimpleGrid(there, cols={"base": 1, "md": len(there)}, spacing="md")
+    return dmc.SimpleGrid(columns, cols={"base": 1, "md": len(columns)}, spacing="md")
+
+
+def optional_chart(name: str, chart: Chart | None) -> Any:
+    """Return the card of a chart; None without a chart."""
+    return None if chart is None else chart_card(name, chart)

@@ -1,4 +1,4 @@
-"""The list of runs."""
+"""Show the list of runs, with search, sorting and selection."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from stallscope.catalogue import Filter, parse_search
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.lists import counted
 
-from ..addresses import RUNS, Address, run_address, runs_address, scaling_address
+from ..addresses import (
+    RUNS,
+    Address,
+    compare_address,
+    run_address,
+    runs_address,
+    scaling_address,
+)
 from ..components.aria import aria
 from ..components.notices import warnings_card
 from ..components.runs_table import BLOCK, GRID, line_of, runs_table
 from ..components.swatch import named_swatch
 from ..store import SORTS, RunStore
 from .base import Page, View
-from .compare import compare_address
 
 _log = logging.getLogger(__name__)
 
@@ -33,15 +39,15 @@ COUNT = "runs-count"
 PENDING = "runs-pending"
 ADDRESSED = "runs-addressed"
 EMPTY = "runs-empty"
-CHOSEN = "runs-chosen"
+SELECTED = "runs-selected"
 _CLEAR = "runs-clear"
 _LONGEST_SEARCH = 500
-#: Runs that a page which has none of its own offers.
-_OFFERED = 10
-# Each of them is analysed, and all of them are in the address.
+# Runs that error pages offer.
+_MOST_OFFERED = 10
+# Each run is analysed, and its id is in the address.
 _MOST_COMPARED = 60
-# Lines further up that are still filled in while a user scrolls on.
-_PATIENT = 2 * BLOCK
+# Rows above the requested ones that are still analysed while the user scrolls down.
+_ROWS_ABOVE = 2 * BLOCK
 
 
 class RunsPage(Page):
@@ -51,7 +57,7 @@ class RunsPage(Page):
         store.refresh()
         runs = store.listing().shown
         if not runs:
-            return View("Runs", _nothing_yet())
+            return View("Runs", _no_runs())
         query = address.query
         reverse = query.get("order") == "desc"
         parts = [
@@ -80,140 +86,141 @@ class RunsPage(Page):
             State(SEARCH, "value"),
             prevent_initial_call=True,
         )
-        def show_lines(request: Mapping[str, Any] | None, text: str | None) -> Any:
+        def show_rows(request: Mapping[str, Any] | None, text: str | None) -> Any:
             if request is None:
                 return (no_update,) * 6
-            lines = lines_of(store, request, text or "")
+            block = rows_of(store, request, text or "")
             return (
-                {"rowData": lines.lines, "rowCount": lines.found},
-                _counted(lines),
-                lines.mistake,
-                None if lines.found else _nothing_found(),
-                [dcc.Store(id=_pending(run_id)) for run_id in lines.pending],
-                runs_address() + lines.query,
+                {"rowData": block.rows, "rowCount": block.found},
+                _count(block),
+                block.error,
+                None if block.found else _no_match(),
+                [dcc.Store(id=_pending(run_id)) for run_id in block.pending],
+                runs_address() + block.query,
             )
 
-        # One request per line: what is quick to analyse is there at once.
+        # One request per row: runs that are quick to analyse do not wait for others.
         @app.callback(Output(_pending(MATCH), "data"), Input(_pending(MATCH), "id"))
         def fill_in(pending: dict[str, Any]) -> dict[str, Any]:
-            return analysed_line(store, str(pending["run"]))
+            return analysed_row(store, str(pending["run"]))
 
-        @app.callback(Output(CHOSEN, "children"), Input(GRID, "selectedRows"))
+        @app.callback(Output(SELECTED, "children"), Input(GRID, "selectedRows"))
         def offer_comparison(rows: Sequence[Mapping[str, Any]] | None) -> Any:
             return comparison_links(rows or [])
 
-        _add_browsers_part(app)
+        _add_client_callbacks(app)
 
 
 @dataclass(frozen=True)
-class Lines:
-    """What the table gets when it asks for lines."""
+class RowBlock:
+    """The response to a request of the table for rows."""
 
-    lines: list[dict[str, Any]]
-    #: How many runs the search finds, and of how many.
+    rows: list[dict[str, Any]]
+    #: The number of runs that match the search, and of all runs.
     found: int
-    of_all: int
-    #: Runs among the lines that are still to be analysed.
+    total: int
+    #: Ids of runs among the rows that are not analysed yet.
     pending: list[str]
-    #: What is wrong with the search; None where nothing is.
-    mistake: str | None
-    #: The address's query that brings the same list.
+    #: What is wrong with the search; None if it is valid.
+    error: str | None
+    #: The address's query for the same list.
     query: str
 
 
-def lines_of(store: RunStore, request: Mapping[str, Any], text: str) -> Lines:
-    """The lines that the table asks for: a part of the runs that the search finds."""
+def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
+    """Return the rows that the table requests: a part of the runs that match the search."""
     listing = store.listing()
     text = text[:_LONGEST_SEARCH].strip()
     sort, reverse = _order(request)
-    mistake = None
+    message = None
     try:
         search = parse_search(text)
     except UsageError as error:
-        search, mistake = Filter(), str(error)
-    found = [] if mistake else listing.found(search, sort, reverse=reverse)
+        search, message = Filter(), str(error)
+    found = [] if message else listing.found(search, sort, reverse=reverse)
     start = max(int(request.get("startRow") or 0), 0)
-    part = found[start : start + BLOCK]
-    return Lines(
-        lines=[line_of(listing, one) for one in part],
+    return RowBlock(
+        rows=[line_of(listing, listed) for listed in found[start : start + BLOCK]],
         found=len(found),
-        of_all=len(listing.shown),
-        # Those before them may still be waiting.
+        total=len(listing.shown),
+        # Rows above may still be waiting for their analyses.
         pending=[
-            one.id
-            for one in found[max(start - _PATIENT, 0) : start + BLOCK]
-            if one.verdict is None and one.shelf.in_memory
+            listed.id
+            for listed in found[max(start - _ROWS_ABOVE, 0) : start + BLOCK]
+            if listed.verdict is None and listed.shelf.in_memory
         ],
-        mistake=mistake,
+        error=message,
         query=_query(text, sort, reverse),
     )
 
 
-def analysed_line(store: RunStore, run_id: str) -> dict[str, Any]:
-    """The line of a run once it has been analysed, or with why it cannot be."""
+def analysed_row(store: RunStore, run_id: str) -> dict[str, Any]:
+    """Analyse a run and return its row, or its row with the error."""
     try:
-        store.summary(run_id)
+        store.verdict(run_id)
         baseline_id = store.baseline_of(run_id)
         if baseline_id is not None:
             with suppress(StallscopeError):
-                store.summary(baseline_id)
+                store.verdict(baseline_id)
         listing = store.listing()
         return line_of(listing, listing[run_id])
     except StallscopeError as error:
-        said = str(error)
+        message = str(error)
     except Exception:
         _log.exception("the analysis of run %r failed", run_id)
-        said = "could not be analysed; the reason is in the terminal"
+        message = "could not be analysed; the reason is in the terminal"
     listing = store.listing()
-    return {**line_of(listing, listing[run_id]), "verdict": said} if run_id in listing else {}
+    return {**line_of(listing, listing[run_id]), "verdict": message} if run_id in listing else {}
 
 
 def comparison_links(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """The ways to the comparisons of the chosen runs; or how to choose some."""
+    """Return links to the comparisons of the selected runs, or a hint to select some."""
     older_first = sorted(rows, key=lambda row: str(row.get("began") or ""))
     ids = [str(row["id"]) for row in older_first]
     if len(ids) < 2:
         return dmc.Text("Select runs to compare", size="sm", c="dimmed")
     latest = ids[-_MOST_COMPARED:]
-    said = f"{len(ids):,} selected"
+    text = f"{len(ids):,} selected"
     if len(latest) < len(ids):
-        said += f", the latest {len(latest)} count"
+        text += f", the latest {len(latest)} are compared"
     links = [
         _button("Compare", compare_address(*latest)),
         _button("Scaling", scaling_address(latest)),
     ]
-    return dmc.Group([dmc.Text(said, size="sm", c="dimmed"), *links], gap="sm")
+    return dmc.Group([dmc.Text(text, size="sm", c="dimmed"), *links], gap="sm")
 
 
-def _button(words: str, address: str) -> Any:
-    return dmc.Anchor(words, href=address, refresh=False, underline="never", className="button")
+def _button(text: str, address: str) -> Any:
+    return dmc.Anchor(text, href=address, refresh=False, underline="never", className="button")
 
 
 def list_of_runs(store: RunStore) -> Any:
-    """A few runs to go on from, and the way to all of them."""
+    """Return links to a few runs, and to the list of all runs."""
     listing = store.listing()
     links = [
         dmc.Anchor(
-            one.entry.name, href=run_address(one.id, listing.baseline_of(one)), refresh=False
+            listed.entry.name,
+            href=run_address(listed.id, listing.baseline_of(listed)),
+            refresh=False,
         )
-        for one in listing.shown[:_OFFERED]
+        for listed in listing.shown[:_MOST_OFFERED]
     ]
-    if len(listing.shown) > _OFFERED:
+    if len(listing.shown) > _MOST_OFFERED:
         all_runs = f"All {counted(len(listing.shown), 'run')}"
         links.append(dmc.Anchor(all_runs, href=runs_address(), refresh=False, fw=600))
-    return dmc.Stack(links, gap=6, align="flex-start") if links else _how_to_get_some()
+    return dmc.Stack(links, gap=6, align="flex-start") if links else _collecting_hint()
 
 
-def _add_browsers_part(app: Dash) -> None:
-    """What the browser does by itself: ``assets/runs.js``."""
-    parts: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        # Without an output it would not be called when the page comes.
-        ("begin", (Output(EMPTY, "className"), Input(GRID, "id"))),
+def _add_client_callbacks(app: Dash) -> None:
+    """Add the callbacks that run in the browser: ``assets/runs.js``."""
+    callbacks: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        # With an output, Dash also calls the function when the page appears.
+        ("setUp", (Output(EMPTY, "className"), Input(GRID, "id"))),
         ("keepInAddress", (Input(ADDRESSED, "data"),)),
         ("fillIn", (Input(_pending(ALL), "data"),)),
     )
-    for name, wires in parts:
-        app.clientside_callback(ClientsideFunction("runs", name), *wires)  # type: ignore[no-untyped-call]
+    for name, dependencies in callbacks:
+        app.clientside_callback(ClientsideFunction("runs", name), *dependencies)  # type: ignore[no-untyped-call]
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("runs", "search"), Input(SEARCH, "value"), prevent_initial_call=True
     )
@@ -226,12 +233,12 @@ def _add_browsers_part(app: Dash) -> None:
 
 
 def _pending(run_id: Any) -> dict[str, Any]:
-    """The id of what waits for the analysis of a run."""
+    """Return the id of the component that waits for the analysis of a run."""
     return {"type": "run-line", "run": run_id}
 
 
 def _order(request: Mapping[str, Any]) -> tuple[str, bool]:
-    """What the list is sorted by and whether from the largest; nothing where it is no column."""
+    """Return the column to sort by, and whether descending; no column if it is unknown."""
     first: Mapping[str, Any] = next(iter(request.get("sortModel") or []), {})
     sort = str(first.get("colId") or "")
     return (sort, first.get("sort") == "desc") if sort in SORTS else ("", False)
@@ -239,8 +246,8 @@ def _order(request: Mapping[str, Any]) -> tuple[str, bool]:
 
 def _query(text: str, sort: str, reverse: bool) -> str:
     query = {"search": text, "sort": sort, "order": "desc" if sort and reverse else ""}
-    kept = urlencode({name: value for name, value in query.items() if value})
-    return f"?{kept}" if kept else ""
+    encoded = urlencode({name: value for name, value in query.items() if value})
+    return f"?{encoded}" if encoded else ""
 
 
 def _head(number: int) -> Any:
@@ -271,7 +278,7 @@ def _tools(search: str) -> Any:
                 miw=220,
                 **aria(label="Search runs"),
             ),
-            html.Div(id=CHOSEN, **aria(live="polite")),
+            html.Div(id=SELECTED, **aria(live="polite")),
         ],
         gap="md",
         align="flex-start",
@@ -279,20 +286,19 @@ def _tools(search: str) -> Any:
     )
 
 
-def _counted(lines: Lines) -> str:
-    if lines.found == lines.of_all:
-        return counted(lines.of_all, "run")
-    return f"{lines.found:,} of {counted(lines.of_all, 'run')}"
+def _count(block: RowBlock) -> str:
+    total = counted(block.total, "run")
+    return total if block.found == block.total else f"{block.found:,} of {total}"
 
 
-def _nothing_found() -> Any:
+def _no_match() -> Any:
     return dmc.Stack(
         [
             dmc.Text("No run matches this search.", fw=600),
             dmc.Text(
-                "Words are looked for in names, models, hosts, verdicts and sources; all of them must "
-                "be there. Conditions are as stallscope runs takes them: ranks>=8, verdict=input, "
-                "input>20%, age<7d, host~gpu-07.",
+                "The search finds words in names, models, hosts, verdicts and sources; all words must "
+                "match. Conditions are those of stallscope runs: ranks>=8, verdict=input, input>20%, "
+                "age<7d, host~gpu-07.",
                 size="sm",
                 c="dimmed",
                 maw=620,
@@ -306,21 +312,21 @@ def _nothing_found() -> Any:
     )
 
 
-def _nothing_yet() -> Any:
+def _no_runs() -> Any:
     return dmc.Stack(
         [
             dmc.Title("Runs", order=1, size="h2", tabIndex=-1),
-            dmc.Card(_how_to_get_some(), withBorder=True),
+            dmc.Card(_collecting_hint(), withBorder=True),
         ]
     )
 
 
-def _how_to_get_some() -> Any:
+def _collecting_hint() -> Any:
     return dmc.Text(
         [
-            "There are no runs here yet. Collect some into this store with ",
+            "There are no runs here yet. Collect runs into this store with ",
             dmc.Code("stallscope collect SOURCE… --to DIR"),
-            " and reload this page, or look at the bundled ones with ",
+            " and reload this page, or look at the sample runs with ",
             dmc.Code("stallscope demo"),
             ".",
         ],

@@ -1,4 +1,4 @@
-"""Runs of one job on different numbers of ranks."""
+"""Compare runs of one job on different numbers of ranks."""
 
 from __future__ import annotations
 
@@ -29,37 +29,42 @@ from ..components.notices import notice, warnings_card
 from ..components.tables import words_card
 from ..store import RunStore
 from .base import Page, View
-from .run_page import side_by_side
+from .run_page import optional_chart, side_by_side
 
 _BY = "scaling-by"
-# Each is analysed: more of them are chosen in the list.
-_MOST_UNASKED = 30
+# Each run is analysed; of more runs, users select some in the list.
+_MOST_UNSELECTED = 30
+
+_NOTHING_SCALES = "None of these runs is of a job that was run on different numbers of ranks."
 
 
 class ScalingPage(Page):
     path: ClassVar[str] = SCALING
 
     def view(self, address: Address, store: RunStore) -> View:
-        chosen = [one for one in address.query.get("runs", "").split(",") if one]
-        ids = chosen or [run.id for run in store.runs()]
-        if not chosen and len(ids) > _MOST_UNASKED:
-            return _nothing(
-                f"There are {len(ids):,} runs here: select those to compare in the list."
-            )
+        selected = [run_id for run_id in address.query.get("runs", "").split(",") if run_id]
+        ids = selected or [run.id for run in store.runs()]
+        if not selected and len(ids) > _MOST_UNSELECTED:
+            text = f"There are {len(ids):,} runs here: select those to compare in the list."
+            return View("Scaling", notice("Scaling", text))
         by = address.query.get("by")
         by = by if by in FACTS else None
         analyses = [store.analysis(run_id) for run_id in ids]
         found = scaling(analyses, by, one_per_size=True)
-        if not chosen:
-            # Who asks for nothing in particular wants to see what does scale.
-            found = [one for one in found if len(one.points) > 1]
+        if not selected:
+            # Without a selection, show only jobs with several numbers of ranks.
+            found = [series for series in found if len(series.points) > 1]
         addresses = {
             id(analysis): run_address(run_id)
             for run_id, analysis in zip(ids, analyses, strict=True)
         }
         content = [
             _head(len(ids), by),
-            *[part for index, one in enumerate(found) for part in _series(one, index, addresses)],
+            *[
+                part
+                for index, series in enumerate(found)
+                for part in _series(series, index, addresses)
+            ],
             None if found else dmc.Text(_NOTHING_SCALES),
             warnings_card([plain(text) for text in untimed(analyses)]),
             words_card(published_table()) if found else None,
@@ -75,15 +80,12 @@ class ScalingPage(Page):
         )
 
 
-_NOTHING_SCALES = "None of these runs is of a job that was run on different numbers of ranks."
-
-
 def _head(number: int, by: str | None) -> Any:
-    """The title, and what runs are brought together by."""
-    how = "by what they recorded of themselves" if by is None else f"by {FACTS[by][0].lower()}"
-    said = (
-        f"{counted(number, 'run')}, grouped {how}. The newest run without a fault stands for each "
-        "number of ranks."
+    """Return the title, and the choice of what runs are grouped by."""
+    group = "recorded job facts" if by is None else FACTS[by][0].lower()
+    text = (
+        f"{counted(number, 'run')}, grouped by {group}. Each number of ranks is represented by its "
+        "newest run without a fault."
     )
     clear: Any = {"tabIndex": 0, **aria(label="Group by job", hidden="false")}
     return dmc.Group(
@@ -91,7 +93,7 @@ def _head(number: int, by: str | None) -> Any:
             dmc.Box(
                 [
                     dmc.Title("Scaling", order=1, size="h2", tabIndex=-1),
-                    dmc.Text(said, c="dimmed"),
+                    dmc.Text(text, c="dimmed"),
                 ],
                 flex=1,
                 miw=280,
@@ -114,13 +116,12 @@ def _head(number: int, by: str | None) -> Any:
 
 
 def _series(series: Series, index: int, addresses: Mapping[int, str]) -> list[Any]:
-    """The cards of a series.
+    """Return the cards of a series.
 
     Args:
-        addresses: of the runs' pages, by the identity of their analyses.
+        addresses: the addresses of the runs' pages, by the identity of their analyses.
     """
-    steps = steps_chart(series)
-    runs = [run for one in series.points for run in one.point.runs]
+    runs = [run for point in series.points for run in point.point.runs]
     return [
         dmc.Card(
             [
@@ -134,13 +135,9 @@ def _series(series: Series, index: int, addresses: Mapping[int, str]) -> list[An
             chart_card(f"rates-{index}", rate_chart(series)),
             chart_card(f"efficiency-{index}", efficiency_chart(series)),
         ),
-        None if steps is None else chart_card(f"steps-{index}", steps),
+        optional_chart(f"steps-{index}", steps_chart(series)),
         words_card(rates_table(series)),
         words_card(lost_table(series)),
         words_card(runs_table(series), [addresses[id(run)] for run in runs]),
         warnings_card([plain(warning) for warning in series.warnings]),
     ]
-
-
-def _nothing(text: str) -> View:
-    return View("Scaling", notice("Scaling", text))

@@ -1,4 +1,4 @@
-"""One step of all ranks: who was last, why, and what that cost the others."""
+"""Show one step on all ranks: the last rank, the cause, and what it cost the others."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ..components.chart_card import chart_card
 from ..components.data_table import data_card
 from ..components.sentence_card import sentence_card
 from ..store import RunStore
-from .run_page import RunPage, Shown
+from .run_page import RunPage, RunRequest
 
-# Steps on either side that the link to the timeline shows.
+# Steps before and after that the link to the timeline shows.
 _AROUND = 4
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 
@@ -36,17 +36,17 @@ class StepPage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/step/<step>"
     tab: ClassVar[str] = "Timeline"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        number = _number(shown.places["step"])
-        step = None if number is None else find_step(shown.analysis, number)
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        number = _number(request.path_values["step"])
+        step = None if number is None else find_step(request.analysis, number)
         if step is None:
-            return [_missing(shown, number), _way(shown, None)]
-        figures = OneStepFigures.of(shown.analysis, step)
+            return [_missing(request, number), _navigation(request, None)]
+        figures = OneStepFigures.of(request.analysis, step)
         return [
             _sentence(figures),
-            _way(shown, step),
+            _navigation(request, step),
             chart_card("step", step_chart(figures)),
-            _against_usual(shown.analysis, figures),
+            _against_usual(request.analysis, figures),
             _percentiles(step),
             _ranks(figures),
         ]
@@ -59,10 +59,10 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def _missing(shown: Shown, number: int | None) -> Any:
-    analysis = shown.analysis
+def _missing(request: RunRequest, number: int | None) -> Any:
+    analysis = request.analysis
     if number is None:
-        return sentence_card("No such step", "Steps have whole numbers from 0 on.")
+        return sentence_card("No such step", "Steps are numbered from 0.")
     ledger = analysis.ledger
     if ledger is None or not len(ledger):
         return sentence_card("The stages of this step are not known", analysis.bottleneck.evidence)
@@ -70,8 +70,8 @@ def _missing(shown: Shown, number: int | None) -> Any:
     if recorded:
         return sentence_card(
             f"Step {number:,} is not in the ledger",
-            f"{counted(recorded, 'rank')} recorded it, but too many of {analysis.run.size} lack stamps "
-            "in it, or the step before it is missing, so that nobody can say where its time went.",
+            f"{counted(recorded, 'rank')} recorded it, but too many of {analysis.run.size} have no "
+            "timestamps in it, or the step before it is missing, so its time cannot be attributed.",
         )
     first, last = int(ledger.steps.min()), int(ledger.steps.max())
     return sentence_card(
@@ -98,74 +98,74 @@ def _evidence(figures: OneStepFigures) -> list[str]:
     if len(step.ranks) > 1:
         cause, stage = TITLES[step.cause].lower(), figures.own.part(step.cause)
         wait = figures.own.waits.parts[STAGES.index(step.cause)]
-        habit = ""
+        than_usual = ""
         if step.usually is not None:
             unusual = round(stage - figures.own.rounded(step.usually), figures.own.causes.decimals)
-            habit = f" and {figures.more(unusual)} than usual there"
+            than_usual = f" and {figures.more(unusual)} than usual there"
         sentences.append(
             f"Its {cause} took {figures.amount(stage)}, "
-            f"{figures.more(wait)} than on rank {step.reference}{habit}."
+            f"{figures.more(wait)} than on rank {step.reference}{than_usual}."
         )
         sentences.append(
-            f"The others together waited {significant(step.waited_rank_s)} rank-seconds for it."
+            f"The other ranks waited {significant(step.waited_rank_s)} rank-seconds for it in total."
         )
         if step.late:
-            sentences.append("That is later than chance and habit explain.")
+            sentences.append("That is unusually late for this run.")
     if step.warm_up:
-        sentences.append("It belongs to the warm-up, which figures of the run leave out.")
+        sentences.append("It belongs to the warm-up, which the run's figures exclude.")
     if step.gaps:
         gaps = " and ".join(
             f"{TITLES[kind].lower()} ({amount(ms, 'ms')})" for kind, ms in step.gaps
         )
-        sentences.append(f"Before it came {gaps}.")
+        sentences.append(f"It was preceded by {gaps}.")
     if step.times > 1:
         sentences.append(
-            f"The job ran this step {step.times} times, after restarts; this is the last one."
+            f"The job ran this step {step.times} times, after restarts; this is the last time."
         )
     if step.unmeasured:
         sentences.append(f"{listed('rank', step.unmeasured).capitalize()} did not measure it.")
     return sentences
 
 
-def _way(shown: Shown, step: OneStep | None) -> Any:
-    """Links to the steps around, and to the timeline."""
-    timeline = run_address(shown.run_id, shown.baseline_id, page="timeline")
+def _navigation(request: RunRequest, step: OneStep | None) -> Any:
+    """Return links to other steps and to the timeline."""
+    timeline = run_address(request.run_id, request.baseline_id, page="timeline")
     if step is None:
         return _links([("The whole run in the timeline", timeline)])
-    near = neighbours(shown.analysis, step.at)
+    others = neighbours(request.analysis, step.at)
     steps = (
-        ("‹ Previous step", near.previous),
-        ("Next step ›", near.next),
-        ("‹ Previous late step", near.previous_late),
-        ("Next late step ›", near.next_late),
+        ("‹ Previous step", others.previous),
+        ("Next step ›", others.next),
+        ("‹ Previous late step", others.previous_late),
+        ("Next late step ›", others.next_late),
     )
-    links = [(words, _step_address(shown, number)) for words, number in steps if number is not None]
-    place = urlencode(
+    links = [(text, _step_address(request, number)) for text, number in steps if number is not None]
+    view = urlencode(
         {
             "from": max(step.step - _AROUND, 0),
             "to": step.step + _AROUND,
             "rank": step.last,
         }
     )
-    joint = "&" if "?" in timeline else "?"
-    return _links([*links, ("In the timeline", f"{timeline}{joint}{place}")])
+    separator = "&" if "?" in timeline else "?"
+    return _links([*links, ("In the timeline", f"{timeline}{separator}{view}")])
 
 
-def _step_address(shown: Shown, number: int) -> str:
-    return run_address(shown.run_id, shown.baseline_id, page=f"step/{number}")
+def _step_address(request: RunRequest, number: int) -> str:
+    return run_address(request.run_id, request.baseline_id, page=f"step/{number}")
 
 
 def _links(links: list[tuple[str, str]]) -> Any:
-    anchors = [dmc.Anchor(words, href=href, refresh=False) for words, href in links]
+    anchors = [dmc.Anchor(text, href=href, refresh=False) for text, href in links]
     return html.Nav(dmc.Group(anchors, gap="lg"), **aria(label="Other steps"))
 
 
 def step_chart(figures: OneStepFigures) -> StackedBars:
-    """All ranks of a step, the last one first; of many the latest, and the reference rank."""
+    """Return the chart of a step's ranks, latest first; of many, the latest and the reference rank."""
     step = figures.step
-    shown = list(step.ranks[:MOST_RANKS])
+    chosen = list(step.ranks[:MOST_RANKS])
     if len(step.ranks) > MOST_RANKS:
-        shown[-1] = next(rank for rank in step.ranks if rank.rank == step.reference)
+        chosen[-1] = next(rank for rank in step.ranks if rank.rank == step.reference)
     bars = tuple(
         Bar(
             _label(step, rank),
@@ -173,23 +173,23 @@ def step_chart(figures: OneStepFigures) -> StackedBars:
             emphasised=rank.rank == step.last,
             printed=figures.rank(rank),
         )
-        for rank in shown
+        for rank in chosen
     )
-    which = (
+    subject = (
         "All ranks"
-        if len(shown) == len(step.ranks)
-        else f"The {len(shown) - 1} latest of {len(step.ranks):,} ranks, and the reference rank"
+        if len(chosen) == len(step.ranks)
+        else f"The {len(chosen) - 1} latest of {len(step.ranks):,} ranks, and the reference rank"
     )
     return StackedBars(
         "The step on every rank",
-        f"{which}, by when their gradients were ready, the last one first.",
+        f"{subject}, sorted by when their gradients were ready, latest first.",
         "ms",
         bars,
     )
 
 
 def _label(step: OneStep, rank: RankInStep) -> str:
-    # The last one stands out anyway.
+    # The last rank is emphasised anyway.
     mark = " (reference)" if rank.rank == step.reference and len(step.ranks) > 1 else ""
     return f"rank {rank.rank}{mark}"
 
@@ -200,7 +200,7 @@ def _segments(step: OneStep, rank: RankInStep) -> tuple[Segment, ...]:
 
 
 def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
-    """The step by cause beside the mean of the steady steps; None without any."""
+    """Return the step by cause with the mean of the steady steps; None without steady steps."""
     if figures.usual is None:
         return None
     own, usual, waits = figures.own.causes, figures.usual.causes, figures.own.waits
@@ -223,15 +223,15 @@ def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
     names = ("This step", "Others wait", "Usually", "Difference")
     return data_card(
         "Against the usual step",
-        "The stages of the rank that was last, beside their means over the steady steps. Others wait: "
-        "by how much a stage is longer than the reference rank's.",
+        "The stages of the last rank, and their means over the steady steps. Others wait: how much "
+        "longer a stage is than on the reference rank.",
         ["Stage", *(f"{name}, {figures.unit}" for name in names)],
         rows,
     )
 
 
 def _percentiles(step: OneStep) -> Any:
-    """How the ranks are spread; None where all of them are in the picture."""
+    """Return percentiles of the ranks' stages; None if the chart shows all ranks."""
     if len(step.ranks) <= MOST_RANKS:
         return None
     cells = Cells.for_all([step.total])
@@ -250,8 +250,8 @@ def _percentiles(step: OneStep) -> Any:
     ]
     head = ["least", *(f"{one}%" for one in _PERCENTILES[1:-1]), "most"]
     return data_card(
-        "How the ranks are spread",
-        f"Of {counted(len(step.ranks), 'rank')}, so many percent take no longer; {cells.unit}.",
+        "Spread of the ranks",
+        f"Percentiles over {counted(len(step.ranks), 'rank')}, in {cells.unit}.",
         ["Stage", *head],
         rows,
     )
@@ -266,7 +266,7 @@ def _ranks(figures: OneStepFigures) -> Any:
     titles = [f"{title}, {figures.unit}" for title in ("Other", "Input", "Compute", "Waits")]
     return data_card(
         "Ranks",
-        "The last one first; lateness is against the reference rank.",
+        "Latest first; lateness is relative to the reference rank.",
         ["Rank", "Host", *titles, f"Later by, {figures.unit}"],
         rows,
         text_columns=2,

@@ -1,4 +1,4 @@
-"""The page of stragglers: when they are late, for how long, and what it costs."""
+"""Show stragglers: when they are late, by how much, and what that costs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read
 from ..components.sentence_card import sentence_card
 from ..components.tables import words_table
 from ..store import RunStore
-from .run_page import RunPage, Shown
+from .run_page import RunPage, RunRequest
 
 _PATTERNS = {
     "persistent": "Persistent",
@@ -37,23 +37,23 @@ _PATTERNS = {
     "rotating": "Rotating",
 }
 _NOTE = (
-    "Named is only who is later than chance explains: together, the tests raise a false alarm in one "
-    "clean run of fifty. "
-) + f"{stragglers.NOTE} Without ±, the steps are too few for an interval."
+    "A rank is named only if it is later than chance explains: together, the tests raise a false "
+    "alarm in one of fifty clean runs. "
+) + f"{stragglers.NOTE} Without ±, there are too few steps for an interval."
 
 
 class StragglersPage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/stragglers"
     tab: ClassVar[str] = "Stragglers"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        analysis = shown.analysis
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        analysis = request.analysis
         return [
             _sentence(analysis),
-            _lateness(shown),
-            _stragglers(shown),
+            _lateness(request),
+            _stragglers(request),
             _hosts(analysis),
-            _changes(shown),
+            _changes(request),
         ]
 
     def add_callbacks(self, app: Dash, store: RunStore) -> None:
@@ -66,26 +66,26 @@ def _sentence(analysis: Analysis) -> Any:
     return sentence_card(title, text, stage)
 
 
-def _lateness(shown: Shown) -> Any:
-    of_latest = wants_latest(shown.query)
-    chart = lateness_chart(shown.analysis, of_latest=of_latest)
+def _lateness(request: RunRequest) -> Any:
+    of_latest = wants_latest(request.query)
+    chart = lateness_chart(request.analysis, of_latest=of_latest)
     if chart is None:
         return None
-    shared = len(chart.rows) < len(shown.analysis.ranks)
-    choice = cell_choice(shown.run_id, shown.query, of_latest) if shared else None
+    shared = len(chart.rows) < len(request.analysis.ranks)
+    choice = cell_choice(request.run_id, request.query, of_latest) if shared else None
     return chart_card("lateness", chart, choice)
 
 
-def _stragglers(shown: Shown) -> Any:
-    analysis = shown.analysis
+def _stragglers(request: RunRequest) -> Any:
+    analysis = request.analysis
     if not analysis.stragglers or analysis.steady is None:
         return None
-    rate = read_rate(shown.query)
+    rate = read_rate(request.query)
     return dmc.Card(
         [
             dmc.Title("Stragglers", order=2, size="h4"),
             dmc.Text(_NOTE, c="dimmed", size="sm", mb="xs"),
-            rate_inputs(shown.query),
+            rate_inputs(request.query),
             words_table(_table(analysis, rate)),
         ],
         withBorder=True,
@@ -139,8 +139,8 @@ def _hosts(analysis: Analysis) -> Any:
     cells = Cells.for_all(abs(one.late_ms.value) for one in hosts)
     return data_card(
         "Hosts",
-        "How late their ranks are behind the reference rank, and how often the rank that is last to "
-        "be ready is one of theirs: chance alone gives every host its share of the ranks.",
+        "How late their ranks are compared with the reference rank, and how often they have the last "
+        "rank. By chance, each host has it as often as its share of the ranks.",
         ("Host", "Named", "Ranks", f"Late, {cells.unit}", "Has the last rank", "By chance"),
         [
             (
@@ -158,38 +158,38 @@ def _hosts(analysis: Analysis) -> Any:
 
 
 def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:
-    """Return what the analysis names of a host: all of it, some of its ranks, or none."""
+    """Return what the analysis names: the whole host, some of its ranks, or nothing."""
     own = [rank for rank in one.ranks if rank in ranks]
     if one.host in hosts:
         return "the host"
     return listed("rank", own) if own else NOTHING
 
 
-def _changes(shown: Shown) -> Any:
-    if shown.analysis.steady is None:
+def _changes(request: RunRequest) -> Any:
+    if request.analysis.steady is None:
         return None
     lines = [
         dmc.ListItem(
             [
                 dmc.Anchor(
                     f"Step {one.step:,}",
-                    href=run_address(shown.run_id, shown.baseline_id, page=f"step/{one.step}"),
+                    href=run_address(request.run_id, request.baseline_id, page=f"step/{one.step}"),
                     refresh=False,
-                    # Within text, colour alone does not make a link.
+                    # Within text, colour alone does not mark a link.
                     underline="always",
                     size="sm",
                 ),
                 f": {change(one)}.",
             ]
         )
-        for one in shown.analysis.changes
+        for one in request.analysis.changes
     ]
     nothing = dmc.Text("The step time does not change for good in this run.", size="sm")
     return dmc.Card(
         [
-            dmc.Title("Where the step time changes", order=2, size="h4"),
+            dmc.Title("Step time changes", order=2, size="h4"),
             dmc.Text(
-                "Steps from which on the step time stays another one, beyond what chance explains.",
+                "Steps where the step time changes for good, by more than chance explains.",
                 c="dimmed",
                 size="sm",
                 mb="xs",

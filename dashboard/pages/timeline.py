@@ -1,4 +1,4 @@
-"""Every rank's steps as lanes, from the whole run to a single step."""
+"""Show the steps of all ranks as lanes, from the whole run down to one step."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 
-from ..components.chart_card import chart_card
 from ..components.events_card import events_card
 from ..components.notices import warnings_card
 from ..components.sentence_card import sentence_card
 from ..components.timeline_card import add_timeline_callbacks, jump, timeline_card
 from ..store import RunStore
 from ..timeline import add_timeline_route, gauges_of, head, lanes_of, marks
-from .run_page import RunPage, Shown
+from .run_page import RunPage, RunRequest, optional_chart
 
-# More buttons than these are a list, not a way.
 _MOST_JUMPS = 6
-# Timestamps are written in microseconds: nothing is known to 0 ms.
-_LEAST_MS = 1e-3
+# The resolution of timestamps: no clock offset is known more exactly.
+_RESOLUTION_MS = 1e-3
 
 
 class TimelinePage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/timeline"
     tab: ClassVar[str] = "Timeline"
 
-    def parts(self, shown: Shown, store: RunStore) -> list[Any]:
-        analysis = shown.analysis
+    def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        analysis = request.analysis
         lanes = lanes_of(analysis)
         events = marks(analysis.run, lanes)
         if lanes is None:
-            why = sentence_card("There are no stages to draw", analysis.bottleneck.evidence)
-            machines = machine_chart(analysis)
-            picture = None if machines is None else chart_card("machines", machines)
-            return [why, picture, events_card(events)]
+            return [
+                sentence_card("There are no stages to draw", analysis.bottleneck.evidence),
+                optional_chart("machines", machine_chart(analysis)),
+                events_card(events),
+            ]
         gauges = gauges_of(analysis, lanes)
-        data = head(analysis, lanes, shown.run_id, shown.baseline_id, shown.query, events, gauges)
+        data = head(
+            analysis, lanes, request.run_id, request.baseline_id, request.query, events, gauges
+        )
         return [
             timeline_card(
                 data,
                 "Ranks over time",
                 _sentence(analysis, lanes),
                 amount(lanes.late_from, "ms"),
-                [*_slow(analysis, lanes), *_changes(data)],
+                [*_rank_jumps(analysis, lanes), *_change_jumps(data)],
             ),
             events_card(events),
             warnings_card(_limits(analysis)),
@@ -63,51 +64,49 @@ class TimelinePage(RunPage):
 
 def _sentence(analysis: Analysis, lanes: Lanes) -> str:
     late = len(late_steps(analysis))
-    many = counted(late, "step") if late else "no step"
-    verb = "are" if late > 1 else "is"
     return (
         f"{counted(len(lanes.rows), 'rank')}, {counted(len(lanes), 'step')} in "
-        f"{amount(lanes.span / 1e6, 'ms')}; {many} {verb} late beyond chance and habit. "
+        f"{amount(lanes.span / 1e6, 'ms')}; "
+        f"{counted(late, 'unusually late step') if late else 'no unusually late steps'}. "
         f"{clock_sentence(analysis)}"
     )
 
 
 def clock_sentence(analysis: Analysis) -> str:
-    """How exactly lanes stand above each other."""
+    """Return how accurately the lanes are aligned."""
     clocks = analysis.clocks
     if clocks is None or clocks.method == "one clock":
         return "All ranks share one clock, so lanes are aligned exactly."
     known = [finite(rank.clock_uncertainty_ms) for rank in analysis.ranks]
     most = max((value for value in known if value is not None), default=0.0)
     how = (
-        "by the ends of their allreduces"
+        "on the ends of their allreduces"
         if clocks.method == "completions"
-        else "anew in every step, as if all of them had ended it at the same moment"
+        else "in every step, assuming that all ranks end it at the same moment"
     )
     shift = (
         f"up to {amount(most, 'ms')}"
-        if most >= _LEAST_MS
-        else f"less than {amount(_LEAST_MS, 'ms')}"
+        if most >= _RESOLUTION_MS
+        else f"less than {amount(_RESOLUTION_MS, 'ms')}"
     )
     return (
-        f"The hosts' clocks were brought together {how}: lanes of different hosts may be shifted by "
-        f"{shift}."
+        f"The hosts' clocks were aligned {how}: lanes of different hosts may be shifted by {shift}."
     )
 
 
-def _slow(analysis: Analysis, lanes: Lanes) -> list[Any]:
-    """Ways to the ranks that are named; of a host to its first one."""
-    found: dict[int, str] = {}
-    for one in analysis.stragglers:
-        if one.hosts and one.ranks:
-            found.setdefault(one.ranks[0], f"Slow host {plain(one.hosts[0])}")
+def _rank_jumps(analysis: Analysis, lanes: Lanes) -> list[Any]:
+    """Return buttons that jump to slow ranks, or to the first rank of a slow host."""
+    labels: dict[int, str] = {}
+    for straggler in analysis.stragglers:
+        if straggler.hosts and straggler.ranks:
+            labels.setdefault(straggler.ranks[0], f"Slow host {plain(straggler.hosts[0])}")
         else:
-            found |= {rank: f"Slow rank {rank}" for rank in one.ranks}
-    there = [rank for rank in found if lanes.row_of(rank) is not None]
-    return [jump(found[rank], rank=str(rank)) for rank in there[:_MOST_JUMPS]]
+            labels |= {rank: f"Slow rank {rank}" for rank in straggler.ranks}
+    ranks = [rank for rank in labels if lanes.row_of(rank) is not None]
+    return [jump(labels[rank], rank=str(rank)) for rank in ranks[:_MOST_JUMPS]]
 
 
-def _changes(data: dict[str, Any]) -> list[Any]:
+def _change_jumps(data: dict[str, Any]) -> list[Any]:
     return [
         jump(change["words"], time=str(change["at"])) for change in data["changes"][:_MOST_JUMPS]
     ]
@@ -118,7 +117,7 @@ def _limits(analysis: Analysis) -> list[str]:
     missing = analysis.run.missing_ranks
     if missing:
         verb = "has" if len(missing) == 1 else "have"
-        limits.append(f"{listed('rank', missing)} {verb} left no log and {verb} no lane")
+        limits.append(f"{listed('rank', missing)} {verb} no log and no lane")
     unknown = [rank.rank for rank in analysis.ranks if finite(rank.clock_uncertainty_ms) is None]
     if unknown:
         limits.append(
@@ -135,7 +134,7 @@ def _limits(analysis: Analysis) -> list[str]:
         )
     if analysis.coverage.sampled_out:
         limits.append(
-            f"{counted(analysis.coverage.sampled_out, 'step')} are blank: of this run some steps were "
-            "recorded in full, and the others as sums"
+            f"{counted(analysis.coverage.sampled_out, 'step')} are blank: they were recorded as sums, "
+            "not in full"
         )
     return limits

@@ -1,9 +1,9 @@
-"""The runs that a dashboard shows, and their analyses."""
+"""Runs of a dashboard, and their analyses."""
 
 from .experiments import Experiment
 from .listing import SORTS, Listed, Listing
 from .run_sources import Collected, Contents, Shelf
-from .run_store import RunInfo, RunStore, Summary
+from .run_store import RunInfo, RunStore
 
 __all__ = [
     "SORTS",
@@ -15,5 +15,4 @@ __all__ = [
     "RunInfo",
     "RunStore",
     "Shelf",
-    "Summary",
 ]

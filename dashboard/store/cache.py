@@ -1,4 +1,4 @@
-"""Values that are made once and kept as long as there is room."""
+"""A cache of limited size that computes every value once."""
 
 from __future__ import annotations
 
@@ -12,80 +12,78 @@ T = TypeVar("T")
 
 
 class Cache:
-    """Values by key, made once by the first caller; callers wait only for their own.
+    """Values by key. The first caller computes a value; others wait only for the value they need.
 
     Args:
-        most: how large all values together may be. The least recently used ones go first; the one that
-            was made last stays, however large it is.
-        size_of: how large a value is.
+        max_size: the limit of all sizes together. The least recently used values are dropped first; the
+            newest value stays even if it is larger.
+        size_of: computes the size of a value.
     """
 
-    def __init__(self, most: float, size_of: Callable[[Any], int] = lambda _: 1) -> None:
-        self._most = most
+    def __init__(self, max_size: float, size_of: Callable[[Any], int] = lambda _: 1) -> None:
+        self._max_size = max_size
         self._size_of = size_of
         self._lock = Lock()
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     @property
     def size(self) -> int:
-        """How large all values are together."""
+        """The size of all values together."""
         return self._size
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key; whatever ``make`` raises is raised for all who wait for it."""
+        """Return the value of a key; errors of ``make`` are raised for all callers that wait for it."""
         with self._lock:
-            kept = self._kept.get(key)
-            mine = kept is None
-            if kept is None:
-                kept = self._kept[key] = _Kept()
-            self._kept.move_to_end(key)
-        if mine:
-            self._fill(key, kept, make)
-        found: T = kept.future.result()
-        return found
+            entry = self._entries.get(key)
+            missing = entry is None
+            if entry is None:
+                entry = self._entries[key] = _Entry()
+            self._entries.move_to_end(key)
+        if missing:
+            self._fill(key, entry, make)
+        value: T = entry.future.result()
+        return value
 
-    def known(self, key: Hashable) -> Any:
-        """The value of a key if it is there; None otherwise."""
+    def discard(self, chosen: Callable[[Hashable], bool]) -> None:
+        """Drop the values of chosen keys, except those that are still being computed."""
         with self._lock:
-            kept = self._kept.get(key)
-            return kept.future.result() if kept is not None and kept.future.done() else None
+            for key, entry in list(self._entries.items()):
+                if chosen(key) and entry.future.done():
+                    self._drop(key)
 
-    def forget(self, chosen: Callable[[Hashable], bool]) -> None:
-        """Drop the values of the keys that are chosen; those that are still being made stay."""
-        with self._lock:
-            for key, kept in list(self._kept.items()):
-                if chosen(key) and kept.future.done():
-                    del self._kept[key]
-                    self._size -= kept.size
-
-    def _fill(self, key: Hashable, kept: _Kept, make: Callable[[], Any]) -> None:
+    def _fill(self, key: Hashable, entry: _Entry, make: Callable[[], Any]) -> None:
         try:
             value = make()
             size = self._size_of(value)
-        except BaseException as error:  # whatever it is, no caller may wait forever
+        except BaseException as error:  # any error: callers must not wait forever
             with self._lock:
-                del self._kept[key]  # later callers try again
-            kept.future.set_exception(error)
+                del self._entries[key]  # later callers try again
+            entry.future.set_exception(error)
             return
         with self._lock:
-            kept.size = size
+            entry.size = size
             self._size += size
-            kept.future.set_result(value)
-            self._make_room(spared=key)
+            entry.future.set_result(value)
+            self._evict(newest=key)
 
-    def _make_room(self, spared: Hashable) -> None:
-        for key, kept in list(self._kept.items()):
-            if self._size <= self._most:
+    def _evict(self, newest: Hashable) -> None:
+        for key, entry in list(self._entries.items()):
+            if self._size <= self._max_size:
                 return
-            # What is still being made has no size yet, and others wait for it.
-            if key != spared and kept.future.done():
-                del self._kept[key]
-                self._size -= kept.size
+            # A value that is still being computed has no size yet, and callers wait for it.
+            if key != newest and entry.future.done():
+                self._drop(key)
+
+    def _drop(self, key: Hashable) -> None:
+        self._size -= self._entries.pop(key).size
 
 
-class _Kept:
-    """A value, or the promise of one."""
+class _Entry:
+    """A value that is computed or being computed."""
 
     def __init__(self) -> None:
         self.future: Future[Any] = Future()

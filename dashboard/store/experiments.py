@@ -1,4 +1,4 @@
-"""An MLflow experiment as a shelf: listed by one search, a run's logs fetched on demand."""
+"""List the runs of an MLflow experiment by one search; fetch a run's logs on demand."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from stallscope.runs import open_run
 
 from .run_sources import Contents, Shelf
 
-# Reloading the list sooner shows the last state.
-_BETWEEN_SEARCHES_S = 15.0
+# Reloads of the list that come sooner show the previous state.
+_SEARCH_INTERVAL_S = 15.0
 _STATUSES = {"FINISHED": "completed", "RUNNING": "running", "FAILED": "failed", "KILLED": "failed"}
 
 
 class Experiment(Shelf):
-    """The runs of an experiment, with what Stallscope has written to them as tags and metrics.
+    """The runs of an experiment, with the tags and metrics that Stallscope has written to them.
 
     Args:
-        name: of the experiment.
-        filter_string: in MLflow's words: which of its runs.
-        clock: seconds that only go forward.
+        name: the experiment's name.
+        filter_string: selects runs, in MLflow's syntax.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -62,22 +62,22 @@ class Experiment(Shelf):
         try:
             return open_run(entry.source)
         except NotFoundError as error:
-            # The run is there: what has no steps is its logs.
+            # The run exists, but its logs contain no steps.
             raise UnreadableError(str(error)) from error
 
     def _runs(self) -> list[Any]:
         with self._lock:
             now = self._clock()
-            if self._searched_at is None or now - self._searched_at >= _BETWEEN_SEARCHES_S:
+            if self._searched_at is None or now - self._searched_at >= _SEARCH_INTERVAL_S:
                 self._found = search_runs(self._name, self._filter)
                 self._searched_at = now
             return self._found
 
 
 def _version(run: Any) -> tuple[Hashable, ...]:
-    """Differs when what is listed of a run does."""
-    words = (*_tags(run).items(), *_metrics(run).items())
-    return run.info.run_id, run.info.run_name, run.info.status, run.info.end_time, words
+    """Return values that differ once the list shows something else for a run."""
+    data = (*_tags(run).items(), *_metrics(run).items())
+    return run.info.run_id, run.info.run_name, run.info.status, run.info.end_time, data
 
 
 def _entry(run: Any) -> Entry:
@@ -90,26 +90,26 @@ def _entry(run: Any) -> Entry:
         source=f"mlflow:{info.run_id}",
         framework=None,
         model=None,
-        # Their number is not known.
+        # 0: not known.
         ranks=0 if ranks is None else int(ranks),
         hosts=(),
         batch_size=None,
         synthetic=tags.get("synthetic") == "true",
         status=_STATUSES.get(info.status, ""),
-        started_at=_moment(info.start_time),
+        started_at=_timestamp(info.start_time),
         collected_at=None,
         bytes=0,
         facts={},
-        # What it trains is in its logs: it cannot be a baseline before they are read.
+        # Model and settings are in its logs: it cannot be a baseline before they are read.
         job=info.run_id,
         summary=_figures(tags, metrics),
-        # A run that has ended since has other logs.
+        # A run that has ended in the meantime has more logs.
         manifest=f"{info.status} {info.end_time}",
     )
 
 
 def _tags(run: Any) -> dict[str, str]:
-    """What Stallscope has written to it, in words; empty values are left out."""
+    """Return the tags that Stallscope has written to a run, without empty ones."""
     own = {key: value for key, value in run.data.tags.items() if key.startswith(PREFIX)}
     return {key.removeprefix(PREFIX): value for key, value in own.items() if value != NONE}
 
@@ -132,22 +132,22 @@ def _figures(tags: Mapping[str, str], metrics: Mapping[str, float]) -> Figures:
         verdict=tags.get("bottleneck"),
         fault={"true": True, "false": False}.get(tags.get("fault", "")),
         cause=tags.get("cause") if tags.get("cause") in SHARES else None,
-        named_ranks=tuple(int(one) for one in _listed(tags, "ranks") if one.isdecimal()),
-        named_hosts=tuple(_listed(tags, "hosts")),
+        named_ranks=tuple(int(rank) for rank in _split(tags, "ranks") if rank.isdecimal()),
+        named_hosts=tuple(_split(tags, "hosts")),
         shares=known if _add_up(known) else {},
     )
 
 
 def _add_up(shares: Mapping[str, float]) -> bool:
-    """Whether these are shares by cause. Earlier versions wrote those of the ledger with imbalance."""
+    """Whether the shares are those by cause. Earlier versions wrote a ledger with imbalance."""
     return math.isclose(sum(shares.get(name, 0.0) for name in CAUSES), 1.0, abs_tol=1e-6)
 
 
-def _listed(tags: Mapping[str, str], name: str) -> list[str]:
-    return [one for one in tags.get(name, "").split(",") if one]
+def _split(tags: Mapping[str, str], name: str) -> list[str]:
+    return [value for value in tags.get(name, "").split(",") if value]
 
 
-def _moment(milliseconds: int | None) -> str | None:
+def _timestamp(milliseconds: int | None) -> str | None:
     if milliseconds is None:
         return None
     return values.moment(datetime.fromtimestamp(milliseconds / 1000, UTC))

@@ -1,4 +1,4 @@
-"""Runs in memory that are still being recorded: read again when a user opens one of their pages."""
+"""Read runs in memory again that are still being recorded, when a user opens one of their pages."""
 
 from __future__ import annotations
 
@@ -14,96 +14,97 @@ from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 from stallscope.run import Run
 
-from ..live import followed_folder
+from ..run_folder import recording_folder
 
-# A run is read again after so many times as long as reading and analysing it took: however long it
-# lasts, looking at its pages keeps the machine busy for a small part of the time.
+# A run is read again after a pause of this many times the time that reading and analysing it took:
+# viewing its pages uses a small share of the machine, however long the run is.
 _PAUSE = 10.0
 
 
 @dataclass
-class _Seen:
-    """What is known of a run's logs. One thread at a time reads them."""
+class _LogState:
+    """The state of a run's logs when they were read last. One thread at a time reads them."""
 
     lock: Lock = field(default_factory=Lock)
     files: Hashable = None
-    #: When it was read last, and the clock from which on it may be read again.
-    at: datetime | None = None
-    after: float = 0.0
+    #: When the logs were read last, and the clock before which they are not read again.
+    read_at: datetime | None = None
+    not_before: float = 0.0
 
 
-class Renewals:
-    """Reads runs again whose logs have grown.
+class Refresher:
+    """Reads runs again if their logs have grown.
 
     Args:
-        clock: seconds that only go forward.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._seen: dict[str, _Seen] = {}
+        self._states: dict[str, _LogState] = {}
 
-    def first_seen(self, key: str, run: Run) -> None:
-        """Take note of a run as it was opened."""
-        folder = followed_folder(run)
+    def register(self, key: str, run: Run) -> None:
+        """Record the state of a run's logs when it was opened."""
+        folder = recording_folder(run)
         if folder is not None:
-            self._of(key).files = _files(folder, run)
-            self._of(key).at = datetime.now(UTC)
+            state = self._state(key)
+            state.files = _files(folder, run)
+            state.read_at = datetime.now(UTC)
 
     def read_at(self, key: str) -> datetime | None:
-        """When a run that is being recorded was read last; None of all others."""
-        seen = self._seen.get(key)
-        return None if seen is None else seen.at
+        """Return when a run that is being recorded was read last; None for all other runs."""
+        state = self._states.get(key)
+        return None if state is None else state.read_at
 
-    def renewed(self, key: str, run: Run) -> Run | None:
-        """The run as it is now; None where nothing was written, or it was read not long ago."""
-        folder = followed_folder(run)
-        seen = self._of(key)
-        if folder is None or self._clock() < seen.after:
+    def refreshed(self, key: str, run: Run) -> Run | None:
+        """Read a run again; None if its logs have not changed or were read recently."""
+        folder = recording_folder(run)
+        state = self._state(key)
+        if folder is None or self._clock() < state.not_before:
             return None
-        # Callers see the former state while another one reads.
-        if not seen.lock.acquire(blocking=False):
+        # While one thread reads, the others show the previous state.
+        if not state.lock.acquire(blocking=False):
             return None
         try:
             files = _files(folder, run)
-            if files == seen.files:
+            if files == state.files:
                 return None
-            began = self._clock()
+            start = self._clock()
             found = _read(run)
-            seen.files, seen.at = files, datetime.now(UTC)
-            self.took(key, self._clock() - began)
+            state.files, state.read_at = files, datetime.now(UTC)
+            self.add_cost(key, self._clock() - start)
             return found
         finally:
-            seen.lock.release()
+            state.lock.release()
 
-    def took(self, key: str, seconds: float) -> None:
-        """Take note of what reading or analysing a run has cost."""
-        seen = self._seen.get(key)
-        if seen is not None:
-            seen.after = max(seen.after, self._clock()) + _PAUSE * seconds
+    def add_cost(self, key: str, seconds: float) -> None:
+        """Delay the next read by a multiple of the time that reading or analysing a run took."""
+        state = self._states.get(key)
+        if state is not None:
+            state.not_before = max(state.not_before, self._clock()) + _PAUSE * seconds
 
-    def _of(self, key: str) -> _Seen:
+    def _state(self, key: str) -> _LogState:
         with self._lock:
-            return self._seen.setdefault(key, _Seen())
+            return self._states.setdefault(key, _LogState())
 
 
 def _read(run: Run) -> Run | None:
     try:
         return next((one for one in read(run.source) if one.id == run.id), None)
     except StallscopeError:
-        return None  # what was read before is still true
+        return None  # keep showing the previous state
 
 
 def _files(folder: Path, run: Run) -> Hashable:
-    """Names and sizes of all files beside a run's logs."""
+    """Return names and sizes of all files in the folders of a run's logs."""
     found = []
-    for place in sorted({(folder / log.path).parent for log in run.logs}):
+    for log_folder in sorted({(folder / log.path).parent for log in run.logs}):
         try:
-            with os.scandir(place) as entries:
+            with os.scandir(log_folder) as entries:
                 found += [
                     (entry.path, entry.stat().st_size) for entry in entries if entry.is_file()
                 ]
         except OSError:
-            continue  # gone; the run's page shows the rest
+            continue  # deleted; the run's page shows the rest
     return tuple(sorted(found))

@@ -1,4 +1,4 @@
-"""The store: which runs there are, and one's analysis on demand."""
+"""The store: a list of runs, and their analyses on demand."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from stallscope.run import Run
 from ..memory import give_back
 from .cache import Cache
 from .listing import Listed, Listing
-from .refresh import Renewals
+from .refresh import Refresher
 from .run_sources import Memory, Shelf
 from .sizes import size_of
 from .snapshot import Stocktaker
 
-#: Bytes of runs and analyses together. A run of a thousand ranks and steps has about 100 MB, its
-#: analysis 50 MB more.
+# For runs and analyses together. A run of a thousand ranks and steps takes about 100 MB, its analysis
+# 50 MB more.
 _MOST_BYTES = 1 << 30
 _MOST_SUMMARIES = 10_000
-#: Of more runs than these, only those of the same job are offered to hold a run against.
+# With more runs than these, only runs of the same job are offered for comparison.
 _MOST_CANDIDATES = 200
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known of a run without taking it apart."""
+    """What is known of a run without analysing it."""
 
     id: str
     name: str
     source: str
     synthetic: bool
-    #: How many ranks trained; 0 if not known.
+    #: The number of ranks; 0 if not known.
     size: int
 
     @classmethod
@@ -51,29 +51,19 @@ class RunInfo:
         return cls(listed.id, entry.name, entry.source, entry.synthetic, entry.ranks)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A run in one line."""
-
-    bottleneck: Bottleneck
-    step_ms: float | None
-    samples_per_second: float | None
-
-
 class RunStore:
-    """Runs, each under an id of its own that can stand in an address.
+    """Runs by unique ids that are safe in an address.
 
-    Runs in memory and runs on shelves are listed together. Those on shelves are loaded when somebody
-    looks at them, and dropped again when others need the room. Requests come from several threads: an
-    analysis is made once, however many ask for it at a time, and no caller waits for one that it has not
-    asked for.
+    The store lists runs in memory and runs on shelves together. Runs on shelves are loaded when a user
+    opens them, and dropped when others need the memory. Thread-safe: each analysis is computed once for
+    all threads that request it, and a thread waits only for the analysis that it requested.
 
     Args:
-        runs: runs that are loaded.
-        analyse: takes a run apart, against its baseline and the one on one rank.
+        runs: runs in memory.
+        analyse: analyses a run with its baseline and its single-rank baseline.
         shelves: further places of runs.
-        most_bytes: what runs and analyses that are kept may take together.
-        clock: seconds that only go forward.
+        most_bytes: the memory limit of cached runs and analyses.
+        clock: a monotonic clock in seconds.
 
     Raises:
         StallscopeError: if a shelf cannot be read.
@@ -91,65 +81,65 @@ class RunStore:
         self._memory = memory = Memory(runs)
         self._runs = memory.runs
         self._clock = clock
-        self._renewals = Renewals(clock)
+        self._refresher = Refresher(clock)
         for key, run in memory.runs.items():
-            self._renewals.first_seen(key, run)
+            self._refresher.register(key, run)
         self._shelves = Stocktaker([memory, *shelves] if memory.runs else list(shelves))
         self._analyse = analyse
-        self._kept = Cache(most_bytes, size_of)
+        self._cache = Cache(most_bytes, size_of)
         self._figures = Cache(_MOST_SUMMARIES)
         self._baselines = Cache(_MOST_SUMMARIES)
-        #: What was found of runs in memory: the list shows it, too.
-        self._found: dict[str, Figures] = {}
-        self._learned = 0
+        # Figures of analysed runs in memory, for the list, and how often they have changed.
+        self._listed_figures: dict[str, Figures] = {}
+        self._changes = 0
         self._listing: tuple[tuple[int, int], Listing] | None = None
         self._lock = Lock()
 
     def refresh(self) -> None:
-        """Look for runs that have come or gone; where nothing has changed, nothing is read."""
+        """Find runs that were added or removed; reads only what has changed."""
         self._shelves.look()
 
-    def renew(self, run_id: str) -> None:
-        """Read a run again that is being recorded, where it has grown and was not read just before."""
+    def refresh_run(self, run_id: str) -> None:
+        """Read a run that is being recorded again, unless it has not grown or was read recently."""
         run = self._runs.get(run_id)
-        grown = None if run is None else self._renewals.renewed(run_id, run)
+        grown = None if run is None else self._refresher.refreshed(run_id, run)
         if grown is None:
             return
         self._memory.replace(run_id, grown)
         with self._lock:
-            self._found.pop(run_id, None)
-            self._learned += 1
-        # What was found of its beginning is not needed any more.
-        self._kept.forget(lambda key: isinstance(key, tuple) and run_id in key[1:3])
-        self._figures.forget(lambda key: isinstance(key, tuple) and key[0] == run_id)
+            self._listed_figures.pop(run_id, None)
+            self._changes += 1
+        # Results for the shorter run are outdated.
+        self._cache.discard(lambda key: isinstance(key, tuple) and run_id in key[1:3])
+        self._figures.discard(lambda key: isinstance(key, tuple) and key[0] == run_id)
 
     def read_at(self, run_id: str) -> datetime | None:
-        """When a run that is being recorded was read last, in UTC; None of all others."""
-        return self._renewals.read_at(run_id)
+        """Return when a run that is being recorded was read last, in UTC; None for all other runs."""
+        return self._refresher.read_at(run_id)
 
     def listing(self) -> Listing:
-        """All runs as the store was refreshed last, with what was found of them until now."""
+        """Return the list of runs as of the last refresh, with the figures known so far."""
         stock = self._shelves.stock
         with self._lock:
-            state = stock.number, self._learned
+            state = stock.number, self._changes
             if self._listing is None or self._listing[0] != state:
                 fresh = Listing(stock.by_id.values(), self._baseline_in_memory, stock.problems)
-                self._listing = state, fresh.with_figures(dict(self._found))
+                self._listing = state, fresh.with_figures(dict(self._listed_figures))
             return self._listing[1]
 
     def runs(self) -> Sequence[RunInfo]:
-        """All runs that are listed: those in memory as they were given, then the newest first."""
+        """Return all listed runs: those in memory in their given order, then the newest first."""
         return [RunInfo.of(one) for one in self.listing().shown]
 
     def candidates(self, run_id: str, chosen: str | None = None) -> Sequence[RunInfo]:
-        """Runs to hold a run against: of a few all of them, of many those of the same job.
+        """Return runs to compare a run with: all of a few runs, of many those of the same job.
 
         Args:
             run_id: the run.
-            chosen: a run that is among them in any case.
+            chosen: a run to include in any case.
 
         Raises:
-            NotFoundError: if there is no run of that id.
+            NotFoundError: if there is no run with that id.
         """
         own = self._listed(run_id).entry
         there = list(self.listing().all)
@@ -162,11 +152,11 @@ class RunStore:
         return run_id in self._shelves.stock.by_id
 
     def analysis(self, run_id: str, baseline_id: str | None = None) -> Analysis:
-        """A run against a baseline where one is named, and against the one on one rank if it is here.
+        """Analyse a run with the named baseline, and with its single-rank baseline if there is one.
 
         Raises:
-            NotFoundError: if there is no run of either id.
-            UnreadableError: if one of them has gone from its shelf, or is damaged.
+            NotFoundError: if there is no run with one of the ids.
+            UnreadableError: if one of the runs was deleted or is damaged.
         """
         listed = [self._listed(one) for one in (run_id, baseline_id) if one is not None]
         versions = tuple(one.shelf.version(one.entry) for one in listed)
@@ -174,43 +164,42 @@ class RunStore:
         def make() -> Analysis:
             own, *baseline = [self._placed(one) for one in listed]
             single = self._single(listed[0], own.run)
-            began = self._clock()
+            start = self._clock()
             made = cached_analysis(own, next(iter(baseline), None), single, self._analyse)
-            self._renewals.took(run_id, self._clock() - began)
+            self._refresher.add_cost(run_id, self._clock() - start)
             give_back()
             if isinstance(made.ledger, RecalledLedger):
-                # The overview does without; ranks and steps are opened next.
-                Thread(target=_make_ready, args=(made.ledger,), daemon=True).start()
+                # The overview does not need the arrays, but users open ranks and steps next.
+                Thread(target=_preload, args=(made.ledger,), daemon=True).start()
             return made
 
-        return self._kept.get(("analysis", run_id, baseline_id, versions), make)
+        return self._cache.get(("analysis", run_id, baseline_id, versions), make)
 
-    def summary(self, run_id: str) -> Summary:
-        """A run in one line, against its own baseline where there is one.
+    def verdict(self, run_id: str) -> Bottleneck:
+        """Return a run's verdict, with its own baseline if there is one.
 
         Raises:
-            NotFoundError, UnreadableError: as ``analysis``.
+            NotFoundError, UnreadableError: like ``analysis``.
         """
         listed = self._listed(run_id)
         if listed.verdict is None:
             version = listed.shelf.version(listed.entry)
             figures = self._figures.get((run_id, version), lambda: self._summarise(listed))
             listed = listed.with_figures(figures)
-        figures = listed.entry.summary
         assert listed.verdict is not None  # every analysis has one
-        return Summary(listed.verdict, figures.step_ms, figures.samples_per_second)
+        return listed.verdict
 
     def baseline_of(self, run_id: str) -> str | None:
-        """The id of the synthetic run that is the same job; None where there is none.
+        """Return the id of the synthetic run of the same job; None without one.
 
         Raises:
-            NotFoundError: if there is no run of that id.
+            NotFoundError: if there is no run with that id.
         """
         return self.listing().baseline_of(self._listed(run_id))
 
     def _listed(self, run_id: str) -> Listed:
         if run_id not in self:
-            self.refresh()  # it may just have come
+            self.refresh()  # it may be new
         try:
             return self._shelves.stock.by_id[run_id]
         except KeyError:
@@ -219,7 +208,7 @@ class RunStore:
     def _load(self, listed: Listed) -> Run:
         if listed.shelf.in_memory:
             return self._runs[listed.id]
-        return self._kept.get(
+        return self._cache.get(
             ("run", listed.id, listed.shelf.version(listed.entry)),
             lambda: listed.shelf.load(listed.id, listed.entry),
         )
@@ -233,7 +222,7 @@ class RunStore:
         if in_memory is not None:
             return StoredRun(in_memory)
         found = self.listing().single_of(listed)
-        # It may have gone meanwhile: what it would add is missing then, and the rest is as it was.
+        # If it was deleted in the meantime, the analysis does without it.
         with suppress(StallscopeError):
             return None if found is None else self._placed(self._listed(found))
         return None
@@ -250,12 +239,12 @@ class RunStore:
         figures = Figures.of(self.analysis(listed.id, self.baseline_of(listed.id)))
         if listed.shelf.in_memory:
             with self._lock:
-                self._found[listed.id] = figures
-                self._learned += 1
+                self._listed_figures[listed.id] = figures
+                self._changes += 1
         return figures
 
 
-def _make_ready(ledger: RecalledLedger) -> None:
-    # Errors of reading are shown when a page needs the run.
+def _preload(ledger: RecalledLedger) -> None:
+    # A page that needs the arrays shows the error.
     with suppress(StallscopeError):
         _ = ledger.arrival

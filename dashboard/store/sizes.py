@@ -1,4 +1,4 @@
-"""What runs and analyses take in memory, near enough to bound it."""
+"""Estimate how much memory runs and analyses take."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from stallscope.arrays.blocks import LocalMatrix
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.run import STEPS_SCHEMA, Run
 
-# A log's facts as Python keeps them.
+# The facts of a log, as Python objects.
 _BYTES_PER_LOG = 8192
-# Of a step and rank in the timeline's sums.
+# A step of one rank in the timeline's sums.
 _BYTES_PER_CELL = 12
 _BYTES_PER_ROW: int = sum(field.type.bit_width for field in STEPS_SCHEMA) // 8
 
 
 def size_of(value: Run | Analysis) -> int:
-    """Bytes of a run's tables, or of all that an analysis holds, its runs and baselines included.
+    """Return the bytes of a run's tables, or of an analysis with its runs and baselines.
 
-    A run that several analyses hold counts for each of them: what is kept is less than the sum.
+    A run that several analyses share counts for each of them, so sums are upper bounds.
     """
     if isinstance(value, Run):
         return _tables_of(value) + _BYTES_PER_LOG * len(value.logs)
     # Views of one array are counted once.
     owners = {id(owner): owner.nbytes for owner in map(_owner, _arrays(value))}
     others = (other for other in (value.baseline, value.single) if other is not None)
-    return sum(owners.values()) + _to_come(value) + size_of(value.run) + sum(map(size_of, others))
+    return sum(owners.values()) + _on_demand(value) + size_of(value.run) + sum(map(size_of, others))
 
 
-def _to_come(analysis: Analysis) -> int:
-    """What is made of it on demand, like opening a run."""
+def _on_demand(analysis: Analysis) -> int:
+    """Return the bytes of arrays that pages compute on demand."""
     ledger = analysis.ledger
     if ledger is None:
         return 0
@@ -44,7 +44,7 @@ def _to_come(analysis: Analysis) -> int:
 
 def _tables_of(run: Run) -> int:
     if isinstance(run, RunOnDisk):
-        # Whether or not they have been read already: they are not asked for again.
+        # Counted whether or not the tables are loaded: the size is taken once.
         return run.rows * _BYTES_PER_ROW
     series = sum(one.wall_ns.nbytes + one.value.nbytes for one in run.series)
     return int(run.steps.nbytes + run.intervals.nbytes) + series

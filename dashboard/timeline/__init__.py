@@ -1,4 +1,4 @@
-"""The data of the timeline's script: the run at first, then the part in view."""
+"""Provide the data of the timeline's script: the whole run first, then the part in view."""
 
 from .head import head
 from .lane_cache import gauges_of, lanes_of

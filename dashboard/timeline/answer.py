@@ -1,8 +1,8 @@
-"""A part of a run as bytes: a line of JSON, then arrays that the browser takes as they are.
+"""Encode a part of a run as bytes: JSON, then arrays that the browser uses without parsing.
 
-The body begins with the length of the JSON (a 32-bit integer, little-endian). The JSON is filled up
-with blanks so that the arrays that follow lie at multiples of eight bytes; it names each one,
-how many values it has and where it begins.
+The body starts with the length of the JSON (a 32-bit integer, little-endian). Spaces pad the JSON so
+that the arrays after it are aligned to eight bytes. The JSON contains each array's name, type, length
+and offset.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ import numpy.typing as npt
 from stallscope.analysis.views.lanes import Floats32, Lanes, View
 
 from .gauges import Gauge, columns_of
-from .places import names
+from .positions import names
 
 _S = 1e-9
-# More values than these go as 16-bit integers: a pixel shows no more.
+# More values are sent as 16-bit integers, which is enough for pixels.
 _MOST_FLOATS = 120_000
 _LARGEST = 65_534
-_NONE = 65_535
+_MISSING = 65_535
 _ALIGNMENT = 8
 
 
 def answer(
-    lanes: Lanes, begin: int, end: int, columns: int, view: View, gauge: Gauge | None = None
+    lanes: Lanes, start: int, end: int, columns: int, view: View, gauge: Gauge | None = None
 ) -> bytes:
-    """What the timeline draws between two times (nanoseconds), on so many columns."""
-    shortest = max(1, (end - begin) // max(columns, 1))
+    """Encode what the timeline draws between two times, in nanoseconds, on a number of columns."""
+    shortest = max(1, (end - start) // max(columns, 1))
     head: dict[str, Any] = {
-        "begin": begin * _S,
+        "begin": start * _S,
         "end": end * _S,
-        "names": names(lanes, begin, end),
+        "names": names(lanes, start, end),
         "stepsPerCell": view.steps_per_cell,
         "cells": len(view.first_step),
         "edges": view.edges.tolist(),
-        "gaps": gaps_between(lanes, begin, end, shortest),
+        "gaps": gaps_between(lanes, start, end, shortest),
         "epochs": _epochs(lanes, view),
     }
     arrays = {**_per_cell(lanes, view), **_per_lane(head, view)}
     if gauge is not None:
         head["gauge"] = gauge.quantity.key
-        arrays.update(columns_of(gauge, begin, end, columns))
+        arrays.update(columns_of(gauge, start, end, columns))
     return _packed(head, arrays)
 
 
-def gaps_between(lanes: Lanes, begin: int, end: int, shortest: int) -> list[list[float]]:
-    """What lies between steps: its begin, and how long each part of it lasted; seconds."""
-    found = lanes.gaps(begin, end, shortest)
+def gaps_between(lanes: Lanes, start: int, end: int, shortest: int) -> list[list[float]]:
+    """Return the gaps between steps: the start and the duration of each part, in seconds."""
+    found = lanes.gaps(start, end, shortest)
     return [[gap.begin * _S, *(part * _S for part in gap.parts)] for gap in found]
 
 
 def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
     ledger = lanes.ledger
     single = view.steps_per_cell == 1
-    nobody = np.full(len(view.first_step), -1)
+    unknown = np.full(len(view.first_step), -1)
     return {
         "cellBegin": lanes.begin[view.first_step] * _S,
         "cellEnd": lanes.end[view.last_step] * _S,
@@ -69,10 +69,10 @@ def _per_cell(lanes: Lanes, view: View) -> dict[str, npt.NDArray[Any]]:
         "allreduce": view.allreduce,
         "last": view.last.astype(np.int32),
         "lastCount": view.last_count.astype(np.int32),
-        "reference": lanes.rows_of(ledger.reference[view.first_step] if single else nobody).astype(
+        "reference": lanes.rows_of(ledger.reference[view.first_step] if single else unknown).astype(
             np.int32
         ),
-        "cause": (ledger.cause[view.first_step] if single else nobody).astype(np.int32),
+        "cause": (ledger.cause[view.first_step] if single else unknown).astype(np.int32),
     }
 
 
@@ -89,17 +89,17 @@ def _per_lane(head: dict[str, Any], view: View) -> dict[str, npt.NDArray[Any]]:
 
 
 def _scaled(array: Floats32) -> tuple[npt.NDArray[np.uint16], list[float]]:
-    """Values as 16-bit integers, and what makes values of them again: the lowest, and a unit."""
+    """Scale values to 16-bit integers; return the offset and the unit that restore them, too."""
     known = np.isfinite(array)
     low = float(array.min(initial=0.0, where=known))
     high = float(array.max(initial=0.0, where=known))
     unit = (high - low) / _LARGEST or 1.0
     whole = np.rint((np.where(known, array, low) - low) / unit)
-    return np.where(known, whole, _NONE).astype(np.uint16), [low, unit]
+    return np.where(known, whole, _MISSING).astype(np.uint16), [low, unit]
 
 
 def _epochs(lanes: Lanes, view: View, most: int = 200) -> list[tuple[float, int]]:
-    """Where epochs begin: seconds and the epoch, evenly thinned out where there are many."""
+    """Return the starts of epochs, in seconds, with their numbers; evenly thinned out if many."""
     first, last = int(view.first_step[0]), int(view.last_step[-1])
     epochs = lanes.ledger.epochs[max(first - 1, 0) : last + 1]
     at = np.flatnonzero(np.diff(epochs)) + max(first - 1, 0) + 1
@@ -111,14 +111,14 @@ def _epochs(lanes: Lanes, view: View, most: int = 200) -> list[tuple[float, int]
 
 
 def _packed(head: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    places, parts, at = {}, [], 0
+    offsets, parts, at = {}, [], 0
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         data = little.tobytes()
-        places[name] = [f"{array.dtype.kind}{array.dtype.itemsize}", array.size, at]
+        offsets[name] = [f"{array.dtype.kind}{array.dtype.itemsize}", array.size, at]
         data += b"\0" * (-len(data) % _ALIGNMENT)
         parts.append(data)
         at += len(data)
-    text = json.dumps({**head, "arrays": places}, separators=(",", ":")).encode()
+    text = json.dumps({**head, "arrays": offsets}, separators=(",", ":")).encode()
     text += b" " * (-(4 + len(text)) % _ALIGNMENT)
     return b"".join([len(text).to_bytes(4, "little"), text, *parts])

@@ -1,7 +1,7 @@
-"""Where wall time lies on the timeline's axis.
+"""Convert wall time to positions on the timeline's axis.
 
-Wall clocks tie it to the steps: that of the log that the axis is counted on, and that of the writer of
-what is placed. They agree as well as the hosts' clocks are set.
+The axis follows the clock of one log; events and metrics have the wall clocks of their writers.
+Positions are as accurate as these clocks agree.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ class Axis:
     """Wall time of the steps: nanoseconds since 1970."""
 
     lanes: Lanes
-    #: Where the step, or what lies before it, begins, in ascending order; and where the step ends.
-    begin: Ints
+    #: When each step starts, with the gap before it, in ascending order; and when it ends.
+    start: Ints
     end: Ints
 
     @classmethod
     def of(cls, run: Run, lanes: Lanes) -> Axis | None:
-        """None where no wall clock ties the axis to UTC, or several do that have nothing in common."""
+        """Return the axis; None if its log has no wall clock, or has several unrelated ones."""
         end = reduced_at(run, lanes.ledger)
         if end is None:
             return None
         return cls(lanes, np.maximum.accumulate(end - (lanes.end - lanes.gap_begin)), end)
 
     def place(self, walls: Ints) -> Ints:
-        """Nanoseconds on the axis: below 0 before the first step, beyond the span after the last."""
+        """Return nanoseconds on the axis: below 0 before the first step, above the span at the end."""
         lanes = self.lanes
-        step = np.maximum(np.searchsorted(self.begin, walls, "right") - 1, 0)
+        step = np.maximum(np.searchsorted(self.start, walls, "right") - 1, 0)
         at = lanes.end[step] + walls - self.end[step]
-        # Time between clocks that have nothing in common has no length on the axis.
+        # Time between unrelated clocks has no length on the axis.
         following = np.minimum(step + 1, len(lanes) - 1)
         return np.where(following > step, np.minimum(at, lanes.gap_begin[following]), at)

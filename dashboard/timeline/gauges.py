@@ -1,4 +1,4 @@
-"""Gauges: what machines measured, on the timeline's axis; one of them is shown below the lanes."""
+"""Place machine metrics on the timeline's axis; one of them is shown below the lanes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from stallscope.text.machines import label, of_whom, scale, title
 
 from .axis import Axis
 
-# More are too many to choose from; the first ones are of all machines together.
+# More are too many to choose from. Metrics of all machines together come first.
 _MOST_GAUGES = 200
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """A quantity, and where the values of its series lie on the axis."""
+    """A quantity, and the positions of its values on the axis."""
 
     quantity: Quantity
     at: tuple[Ints, ...]
 
 
 def gauges(run: Run, lanes: Lanes) -> list[Gauge]:
-    """The quantities of which something lies on the axis, the most telling first."""
+    """Return the quantities with values on the axis, the most important first."""
     axis = Axis.of(run, lanes)
     if axis is None:
         return []
@@ -42,17 +42,17 @@ def gauges(run: Run, lanes: Lanes) -> list[Gauge]:
     return [gauge for gauge in placed if _is_on_axis(gauge, lanes.span)][:_MOST_GAUGES]
 
 
-def as_head(found: Sequence[Gauge]) -> list[dict[str, Any]]:
-    """What the script knows of each from the start."""
+def gauges_head(found: Sequence[Gauge]) -> list[dict[str, Any]]:
+    """Return the names and units of gauges for the script."""
     return [_head(gauge.quantity) for gauge in found]
 
 
 def columns_of(
-    gauge: Gauge, begin: int, end: int, columns: int
+    gauge: Gauge, start: int, end: int, columns: int
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Least, mean and greatest value per column of a part of the axis; NaN where there is none."""
+    """Return minimum, mean and maximum per column of a part of the axis; NaN without a value."""
     values = [series.value for series in gauge.quantity.series]
-    found = over(gauge.at, values, begin, end, columns)
+    found = over(gauge.at, values, start, end, columns)
     arrays = {"low": found.low, "mean": found.mean, "high": found.high}
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
@@ -68,7 +68,7 @@ def _head(quantity: Quantity) -> dict[str, Any]:
         "label": label(quantity),
         "title": title(quantity),
         "of": of_whom(quantity),
-        # As it was logged, and as it reads well: the latter is so many times the former.
+        # Shown values are logged values times the factor.
         "loggedUnit": quantity.unit,
         "unit": unit.unit,
         "factor": unit.factor,

@@ -1,4 +1,4 @@
-"""What the timeline's script knows of a run from the start."""
+"""Collect the data of a run that the timeline's script needs from the start."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from stallscope.charts.palette import COLOURS, HEAT
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 
-from ..addresses import root, run_address, with_baseline
+from ..addresses import root_path, run_address, with_baseline
 from .answer import gaps_between
-from .gauges import Gauge
-from .gauges import as_head as gauges_as_head
-from .marks import Mark, as_head
-from .places import begin_of, end_of
+from .gauges import Gauge, gauges_head
+from .marks import Mark, marks_head
+from .positions import end_of, start_of
 from .route import ADDRESS
 
 _S = 1e-9
 # Columns of the strip that shows the whole run.
 _STRIP = 480
-# Late steps that the script can jump to, and mark in the strip.
+# Late steps that the strip marks and that keys jump to.
 _MOST_LATE = 2000
-# Rows around the one that an address names.
+# Rows to show around the row in the address.
 _AROUND = 8
 _COLOURED = (*LANE_STAGES, "allreduce", "imbalance", *BETWEEN[1:])
 
@@ -43,13 +42,13 @@ def head(
     events: Sequence[Mark] = (),
     gauges: Sequence[Gauge] = (),
 ) -> dict[str, Any]:
-    """All of it as JSON; ``query`` is the first view."""
+    """Return the data as JSON; ``query`` defines the first view."""
     named = {rank for one in analysis.stragglers for rank in one.ranks}
     named |= set(analysis.bottleneck.ranks)
     summaries = [analysis.ranks[position] for position in lanes.rows]
     hosts = list(dict.fromkeys(summary.host for summary in summaries))
     return {
-        "address": f"{root()}{ADDRESS}{quote(run_id, safe='')}",
+        "address": f"{root_path()}{ADDRESS}{quote(run_id, safe='')}",
         "baseline": baseline_id or "",
         "stepAddress": run_address(run_id, page="step/"),
         "search": with_baseline("", baseline_id),
@@ -64,8 +63,8 @@ def head(
         "changes": _changes(analysis, lanes),
         "late": _late(analysis, lanes),
         "strip": _strip(lanes),
-        "events": as_head(events, lanes),
-        "gauges": gauges_as_head(gauges),
+        "events": marks_head(events, lanes),
+        "gauges": gauges_head(gauges),
         "shownGauge": _shown_gauge(gauges, query.get("gauge")),
         "gaps": gaps_between(lanes, 0, lanes.span, lanes.span // _STRIP),
         "stages": [*LANE_STAGES, "allreduce"],
@@ -73,7 +72,7 @@ def head(
         "colours": {name: list(COLOURS[name]) for name in (*_COLOURED, *ENTRIES)},
         "heat": [list(colour) for colour in HEAT],
         "titles": {name: TITLES[name] for name in (*_COLOURED, *ENTRIES)},
-        **_first_look(lanes, query),
+        **_first_view(lanes, query),
     }
 
 
@@ -82,14 +81,14 @@ def _host_numbers(hosts: list[str], of_rows: list[str]) -> list[int]:
     return [number[host] for host in of_rows]
 
 
-def _first_look(lanes: Lanes, query: Mapping[str, str]) -> dict[str, Any]:
-    begin = begin_of(lanes, query.get("from")) or 0
+def _first_view(lanes: Lanes, query: Mapping[str, str]) -> dict[str, Any]:
+    start = start_of(lanes, query.get("from")) or 0
     end = end_of(lanes, query.get("to"))
-    if end is None or end <= begin:
-        begin, end = (begin, lanes.span) if end is None else (0, lanes.span)
+    if end is None or end <= start:
+        start, end = (start, lanes.span) if end is None else (0, lanes.span)
     row = _row(lanes, query.get("rank"))
     return {
-        "view": [begin * _S, end * _S],
+        "view": [start * _S, end * _S],
         "rows": _rows(lanes, query.get("ranks"), row),
         "row": row,
         "show": "lateness" if query.get("show") == "lateness" else "stages",
@@ -97,7 +96,7 @@ def _first_look(lanes: Lanes, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _shown_gauge(gauges: Sequence[Gauge], key: str | None) -> int:
-    """The number of the gauge with this key; otherwise of the most telling one."""
+    """Return the index of the gauge with this key, or of the most important one."""
     keys = [gauge.quantity.key for gauge in gauges]
     return keys.index(key) if key in keys else 0
 
@@ -111,7 +110,7 @@ def _row(lanes: Lanes, rank: str | None) -> int | None:
 
 
 def _rows(lanes: Lanes, ranks: str | None, row: int | None) -> list[int]:
-    """The rows from one rank to another; those around a row where none are named; or all."""
+    """Return the rows of a range of ranks; without one, those around a row, or all."""
     count = len(lanes.rows)
     ends = [_row(lanes, rank) for rank in (ranks or "").split("-")]
     if len(ends) == 2 and ends[0] is not None and ends[1] is not None and ends[0] <= ends[1]:
@@ -136,7 +135,7 @@ def _changes(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
 
 
 def _late(analysis: Analysis, lanes: Lanes) -> list[list[float]]:
-    """Late steps in order, the latest of them where there are many: begin, end and last row."""
+    """Return start, end and last row of late steps in order; if there are many, of the latest."""
     at = late_steps(analysis)
     if len(at) > _MOST_LATE:
         at = np.sort(at[np.argpartition(lanes.ledger.imbalance[at], -_MOST_LATE)[-_MOST_LATE:]])
@@ -148,7 +147,7 @@ def _late(analysis: Analysis, lanes: Lanes) -> list[list[float]]:
 
 
 def _strip(lanes: Lanes) -> dict[str, Any]:
-    """The ledger over the whole run: per column its begin and end, and the mean of each entry, ms."""
+    """Return the ledger of the whole run: start, end, and mean of each entry (ms) per column."""
     ledger = lanes.ledger
     starts = np.unique(np.linspace(0, len(ledger), min(len(ledger), _STRIP) + 1).astype(np.int64))
     counts = np.diff(starts)

@@ -16,18 +16,18 @@ from stallscope.text.events import NOT_KNOWN, what, who
 from .axis import Axis
 
 _S = 1e-9
-# Marks on one axis and lines in one list: more are too many to look at one by one.
+# Marks on the axis and lines in the list: more are too many to read.
 MOST_MARKS = 500
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An event, and where it lies."""
+    """An event, and its position."""
 
     event: Event
-    #: Nanoseconds on the axis; None where it lies outside of it, or it is not known.
+    #: Nanoseconds on the axis; None if it is outside of the axis or not known.
     at: int | None
-    #: When it was, in words.
+    #: Its time as text.
     when: str
 
     @property
@@ -36,27 +36,27 @@ class Mark:
 
     @property
     def who(self) -> str:
-        """The ranks and hosts that it is about."""
+        """The ranks and hosts of the event."""
         return who(self.event)
 
 
 def marks(run: Run, lanes: Lanes | None) -> list[Mark]:
-    """All events of a run, those whose time is known first, by their times.
+    """Return all events of a run by time; events without a known time come last.
 
     Args:
-        lanes: whose axis they lie on; None where there are none.
+        lanes: the lanes with the axis to place events on; None without any.
     """
     axis = None if lanes is None else Axis.of(run, lanes)
     ordered = sorted(run.events, key=lambda event: (event.wall_ns is None, event.wall_ns or 0))
     return [_mark(event, axis) for event in ordered]
 
 
-def as_head(found: Sequence[Mark], lanes: Lanes) -> list[dict[str, Any]]:
-    """The marks on the axis as the script draws them; seconds."""
+def marks_head(found: Sequence[Mark], lanes: Lanes) -> list[dict[str, Any]]:
+    """Return the marks on the axis for the script; times in seconds."""
     return [
         {
             "at": mark.at * _S,
-            # It had lasted so long by then, and may have been so much later than was written.
+            # From the start of what the event reports to the end of its uncertainty.
             "from": max(mark.at - mark.event.waited_ns, 0) * _S,
             "to": min(mark.at + mark.event.uncertainty_ns, lanes.span) * _S,
             "when": mark.when,

@@ -11,7 +11,7 @@ from dash import Dash
 
 from stallscope.cli.dashboard import _token
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.access import ask_for_token, checked_token, new_token
+from stallscope.dashboard.access import checked_token, new_token, require_token
 from stallscope.dashboard.app import create_app
 from stallscope.dashboard.behind_proxy import checked_prefix
 from stallscope.dashboard.components.run_tabs import TABS
@@ -24,7 +24,7 @@ PORT = 8050
 @pytest.fixture(scope="module")
 def guarded(store: RunStore) -> Dash:
     app = create_app(store)
-    ask_for_token(app.server, TOKEN, PORT)
+    require_token(app.server, TOKEN, PORT)
     return app
 
 
@@ -108,7 +108,7 @@ def test_below_a_path_every_address_stands_below_it(below: Dash, stripped: bool)
 @pytest.mark.parametrize("stripped", [False, True])
 def test_below_a_path_pages_are_found_and_link_to_each_other(below: Dash, stripped: bool) -> None:
     answer = _page(below, "run/real", "?baseline=synthetic", stripped)
-    assert answer["arrival"]["data"]["title"] == "resnet on pictures"
+    assert answer["loaded-page"]["data"]["title"] == "resnet on pictures"
     links = [href for href in _hrefs(answer["page"]["children"]) if "/run/" in href]
     assert "/user/ada/proxy/run/real?baseline=synthetic" in links
 
@@ -127,10 +127,10 @@ def test_below_a_path_no_link_leads_elsewhere(below: Dash, path: str) -> None:
 
 def _page(app: Dash, path: str, search: str, stripped: bool) -> Any:
     asked = {
-        "output": "..page.children...arrival.data..",
+        "output": "..page.children...loaded-page.data..",
         "outputs": [
             {"id": "page", "property": "children"},
-            {"id": "arrival", "property": "data"},
+            {"id": "loaded-page", "property": "data"},
         ],
         "inputs": [
             {"id": "address", "property": "pathname", "value": f"/user/ada/proxy/{path}"},
@@ -156,7 +156,7 @@ def test_what_is_no_path_is_refused(given: str) -> None:
     if given == "//evil.example":
         assert checked_prefix(given) == "/evil.example/"
         return
-    with pytest.raises(UsageError, match="is no path: write it like --prefix /stallscope/"):
+    with pytest.raises(UsageError, match="is not a path: write it like --prefix /stallscope/"):
         checked_prefix(given)
 
 

@@ -22,9 +22,9 @@ from stallscope.analysis import ENTRIES
 from stallscope.charts.charts import TITLES
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.pages import PAGES
-from stallscope.dashboard.pages.runs import analysed_line, lines_of
+from stallscope.dashboard.pages.runs import analysed_row, rows_of
 from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.security import OwnHosts, answer_only
+from stallscope.dashboard.security import AllowedHosts, require_host
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -36,10 +36,10 @@ from .content import charts, components, of_type, texts
 def _ask(app: Dash, pathname: str, search: str = "") -> Any:
     """The content of the page at an address, through the app's own callback."""
     body = {
-        "output": "..page.children...arrival.data..",
+        "output": "..page.children...loaded-page.data..",
         "outputs": [
             {"id": "page", "property": "children"},
-            {"id": "arrival", "property": "data"},
+            {"id": "loaded-page", "property": "data"},
         ],
         "inputs": [
             {"id": "address", "property": "pathname", "value": pathname},
@@ -74,10 +74,10 @@ def test_two_apps_in_one_process_show_each_its_own_runs(tmp_path: Path) -> None:
 
 
 def test_the_list_says_what_holds_each_run_back(store: RunStore) -> None:
-    links = {line["name"]: line["href"] for line in lines_of(store, {}, "").lines}
+    links = {line["name"]: line["href"] for line in rows_of(store, {}, "").rows}
     assert links["resnet on pictures"] == "/run/real?baseline=synthetic"
     assert links["resnet on noise"] == "/run/synthetic"
-    line = analysed_line(store, "slow")
+    line = analysed_row(store, "slow")
     assert line["verdict"] == "Slow rank 2"
     assert line["step"].endswith(" ms")
     assert float(line["throughput"].replace(",", "")) > 0
@@ -227,7 +227,7 @@ def test_an_unknown_page_leads_back_to_the_runs(store: RunStore) -> None:
 
 def test_an_unknown_baseline_is_named_and_left_out(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=nobody").content
-    assert "there is no run 'nobody' here to compare with" in texts(content)
+    assert "there is no run 'nobody' to compare with" in texts(content)
     assert "baseline" not in charts(content)
 
 
@@ -243,7 +243,7 @@ def test_a_run_that_cannot_be_analysed_is_a_page_and_a_line(
     store = RunStore([made("two ranks")], broken)
     with caplog.at_level(logging.ERROR):
         assert view_at(store, "/run/two", "").title == "This page cannot be shown"
-        assert "could not be analysed" in analysed_line(store, "two")["verdict"]
+        assert "could not be analysed" in analysed_row(store, "two")["verdict"]
     assert "ZeroDivisionError" in caplog.text
     assert "a bug" not in " ".join(texts(view_at(store, "/run/two", "").content))
 
@@ -277,7 +277,7 @@ def test_pages_have_paths_of_their_own() -> None:
 
 def test_every_answer_carries_the_headers(store: RunStore) -> None:
     app = create_app(store)
-    answer_only(app.server, OwnHosts("127.0.0.1", 8050), "elsewhere")
+    require_host(app.server, AllowedHosts("127.0.0.1", 8050), "elsewhere")
     client = app.server.test_client()
     own = "127.0.0.1:8050"
     answers = [
@@ -338,7 +338,7 @@ def test_the_policy_allows_the_inline_scripts_there_are_and_no_other_host(store:
 )
 def test_only_its_own_names_are_answered(store: RunStore, host: str, status: int) -> None:
     app = create_app(store)
-    answer_only(app.server, OwnHosts("alpha.example", 8050), "this dashboard is elsewhere")
+    require_host(app.server, AllowedHosts("alpha.example", 8050), "this dashboard is elsewhere")
     client = app.server.test_client()
     answer = client.get("/_dash-layout", headers={"Host": host})
     assert answer.status_code == status
@@ -347,8 +347,8 @@ def test_only_its_own_names_are_answered(store: RunStore, host: str, status: int
 
 
 def test_on_the_usual_port_the_name_alone_will_do() -> None:
-    assert "localhost" in OwnHosts("127.0.0.1", 80)
-    assert "localhost" not in OwnHosts("127.0.0.1", 8050)
+    assert "localhost" in AllowedHosts("127.0.0.1", 80)
+    assert "localhost" not in AllowedHosts("127.0.0.1", 8050)
 
 
 def test_no_development_tool_is_on(store: RunStore) -> None:

@@ -18,13 +18,13 @@ from support.step_logs import write_job
 from stallscope.analysis import analyse
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.companion_files import (
-    TimelineReading,
-    TimelineSeen,
-    autotune_beside,
-    timeline_beside,
+    LoadedTimeline,
+    LoadingTimeline,
+    companion_autotune,
+    companion_timeline,
 )
 from stallscope.dashboard.components.tensor_cards import reading_card
-from stallscope.dashboard.pages.communication import looked
+from stallscope.dashboard.pages.communication import timeline_update
 from stallscope.dashboard.routing import view_at
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
@@ -128,9 +128,9 @@ def test_from_step_logs_alone(folder: Path) -> None:
         r"Exposed allreduce takes \d+\.\d% of a step: (3\.0|2\.99)\d* ± \S+ ms", title
     )
     assert said[said.index(title) + 1].startswith(
-        "A step reduces 162 gradient tensors, 12.0 MB. Exposed is what the step waits for"
+        "A step reduces 162 gradient tensors, 12.0 MB. Exposed is the time that the step waits"
     )
-    rows = dict(_rows(content, "What a step reduces")[1:])
+    rows = dict(_rows(content, "Reduced per step")[1:])
     assert rows["Gradient tensors"] == "162"
     # 12 MB in about 3 ms.
     assert re.fullmatch(r"[34]\.\d+ GB/s", rows["Effective bus bandwidth"])
@@ -225,12 +225,12 @@ def test_of_several_timelines_the_newest_counts_also_in_a_folder_of_its_own(fold
     for number, path in enumerate((folder / "old.json", below / "new.json", folder / "x.json")):
         path.write_text(timeline_of(1 + number))
         os.utime(path, (1000 + number % 2, 1000 + number % 2))
-    seen = timeline_beside(run)
+    seen = companion_timeline(run)
     assert seen is not None
     assert seen.path.name == "new.json"
-    assert timeline_beside(run) is seen
+    assert companion_timeline(run) is seen
     (below / "new.json").write_text(timeline_of(9))
-    again = timeline_beside(run)
+    again = companion_timeline(run)
     assert again is not None
     assert again.tensors.negotiations == 18
 
@@ -241,7 +241,7 @@ def test_logs_in_folders_below_have_their_own_timeline_first(tmp_path: Path) -> 
     (tmp_path / "one" / "timeline.json").write_text(timeline_of(1))
     (tmp_path / "two" / "logs" / "timeline.json").write_text(timeline_of(2))
     runs = {run.id: run for run in read(str(tmp_path))}
-    found = {name: timeline_beside(run) for name, run in runs.items()}
+    found = {name: companion_timeline(run) for name, run in runs.items()}
     assert {name: seen and seen.tensors.negotiations for name, seen in found.items()} == {
         "one": 2,
         "two": 4,
@@ -252,16 +252,16 @@ def test_a_long_timeline_is_read_whole_while_the_page_is_there(folder: Path) -> 
     (folder / "timeline.json").write_text(timeline_of(400))
     (run,) = read(str(folder))
     assert run.problems == ()
-    seen = timeline_beside(run, awaited_bytes=0)
-    if isinstance(seen, TimelineReading):
+    seen = companion_timeline(run, blocking_bytes=0)
+    if isinstance(seen, LoadingTimeline):
         assert 0 <= seen.read <= seen.size
         card = reading_card(seen)
         assert any("Reading timeline.json" in text for text in texts(card))
-    while isinstance(seen, TimelineReading):
-        seen = timeline_beside(run, awaited_bytes=0, again=False)
+    while isinstance(seen, LoadingTimeline):
+        seen = companion_timeline(run, blocking_bytes=0, reload=False)
     assert seen is not None
     assert (seen.damaged, seen.tensors.negotiations) == (0, 800)
-    parts, all_there = looked(analyse(run))
+    parts, all_there = timeline_update(analyse(run))
     assert all_there
     assert "Allreduces of each step" in [one for part in parts for one in texts(part)]
 
@@ -270,11 +270,11 @@ def test_a_timeline_that_grows_is_read_again_by_who_opens_the_page(folder: Path)
     path = folder / "timeline.json"
     path.write_text(timeline_of(3))
     (run,) = read(str(folder))
-    first = timeline_beside(run)
+    first = companion_timeline(run)
     path.write_text(timeline_of(5))
-    assert timeline_beside(run, again=False) is first
-    again = timeline_beside(run)
-    assert isinstance(again, TimelineSeen)
+    assert companion_timeline(run, reload=False) is first
+    again = companion_timeline(run)
+    assert isinstance(again, LoadedTimeline)
     assert again.tensors.negotiations == 10
 
 
@@ -284,9 +284,9 @@ def test_a_compressed_timeline_is_read_whole(
 ) -> None:
     (folder / f"timeline.json.{ending}").write_bytes(pack(timeline_of(40).encode()))
     (run,) = read(str(folder))
-    seen = timeline_beside(run)
-    while isinstance(seen, TimelineReading):
-        seen = timeline_beside(run, again=False)
+    seen = companion_timeline(run)
+    while isinstance(seen, LoadingTimeline):
+        seen = companion_timeline(run, reload=False)
     assert seen is not None
     assert seen.tensors.negotiations == 80
     assert dict(_rows(_content(run), "Horovod Timeline")[1:])["File"] == f"timeline.json.{ending}"
@@ -296,9 +296,9 @@ def test_a_damaged_packed_timeline_is_read_up_to_the_damage(folder: Path) -> Non
     whole = lzma.compress(timeline_of(4000).encode())
     (folder / "timeline.json.xz").write_bytes(whole[: len(whole) * 3 // 4])
     (run,) = read(str(folder))
-    seen = timeline_beside(run)
-    while isinstance(seen, TimelineReading):
-        seen = timeline_beside(run, again=False)
+    seen = companion_timeline(run)
+    while isinstance(seen, LoadingTimeline):
+        seen = companion_timeline(run, reload=False)
     assert seen is not None
     assert 0 < seen.tensors.negotiations < 8000
 
@@ -326,9 +326,9 @@ def test_far_from_any_folder_nothing_is_looked_for(folder: Path) -> None:
     (folder / "timeline.json").write_text(timeline_of(1))
     (run,) = read(str(folder))
     for source in (f"file://{folder}", "s3://bucket/x", str(folder / "gone"), "x\0y"):
-        assert timeline_beside(replace(run, source=source)) is None
+        assert companion_timeline(replace(run, source=source)) is None
     outside = replace(run.logs[0], path="../../../etc/passwd")
-    assert timeline_beside(replace(run, logs=(outside,))) is None
+    assert companion_timeline(replace(run, logs=(outside,))) is None
 
 
 @pytest.mark.parametrize("cut", [1, 40, 3000, 100_000])
@@ -345,14 +345,14 @@ def test_pipes_and_folders_are_no_timelines(folder: Path) -> None:
     os.mkfifo(folder / "pipe.json")
     (folder / "folder.json").mkdir()
     (folder / "nowhere.json").symlink_to("nowhere")
-    assert timeline_beside(run) is None
+    assert companion_timeline(run) is None
 
 
 def test_what_cannot_be_read_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(run: Run) -> None:
         raise UnreadableError("timeline.json: cannot be read: Input/output error")
 
-    monkeypatch.setattr("stallscope.dashboard.pages.communication.timeline_beside", broken)
+    monkeypatch.setattr("stallscope.dashboard.pages.communication.companion_timeline", broken)
     said = texts(_content(read(str(folder))[0]))
     assert "timeline.json: cannot be read: Input/output error" in said
 
@@ -382,7 +382,7 @@ def test_an_autotune_log_tells_the_best_setting(folder: Path) -> None:
 def test_an_autotune_log_without_samples(folder: Path) -> None:
     (folder / "tune.log").write_text(AUTOTUNE.splitlines(keepends=True)[0])
     (run,) = read(str(folder))
-    assert autotune_beside(run) is not None
+    assert companion_autotune(run) is not None
     assert "tune.log has no sample yet." in texts(_content(run))
 
 

@@ -9,7 +9,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.access import ask_for_token
+from stallscope.dashboard.access import require_token
 from stallscope.dashboard.components.run_head import run_head
 
 from .cases import SCRIPT
@@ -83,7 +83,7 @@ def test_links_stand_below_the_prefix_and_name_the_baseline(store: RunStore) -> 
 
 def test_who_does_not_know_the_token_gets_nothing(store: RunStore) -> None:
     app = create_app(store)
-    ask_for_token(app.server, TOKEN, 8050)
+    require_token(app.server, TOKEN, 8050)
     client = app.server.test_client()
     assert client.get("/download/real/json").status_code == 401
     bearer = {"Authorization": f"Bearer {TOKEN}"}

@@ -29,10 +29,10 @@ def app_of(ranks: int) -> Dash:
 def answer(app: Dash, path: str) -> Any:
     """What the browser gets when it goes to an address."""
     asked = {
-        "output": "..page.children...arrival.data..",
+        "output": "..page.children...loaded-page.data..",
         "outputs": [
             {"id": "page", "property": "children"},
-            {"id": "arrival", "property": "data"},
+            {"id": "loaded-page", "property": "data"},
         ],
         "inputs": [
             {"id": "address", "property": "pathname", "value": path},
@@ -47,7 +47,7 @@ def answer(app: Dash, path: str) -> Any:
 @pytest.mark.parametrize("path", PATHS)
 def test_every_page_is_there_at_every_size(path: str, ranks: int) -> None:
     data = answer(app_of(ranks), f"/run/run-a/{path}".rstrip("/"))
-    title = json.loads(data)["response"]["arrival"]["data"]["title"]
+    title = json.loads(data)["response"]["loaded-page"]["data"]["title"]
     assert "simulated" in title or "run-a" in title
     assert "cannot be shown" not in title
     assert len(data) < MOST_BYTES
@@ -56,6 +56,6 @@ def test_every_page_is_there_at_every_size(path: str, ranks: int) -> None:
 @pytest.mark.parametrize("path", TABS.values())
 def test_every_page_of_a_run_without_steps_says_so(made: Callable[[str], Run], path: str) -> None:
     data = answer(create_app(RunStore([made("no steps")])), f"/run/none/{path}".rstrip("/"))
-    title = json.loads(data)["response"]["arrival"]["data"]["title"]
+    title = json.loads(data)["response"]["loaded-page"]["data"]["title"]
     assert "cannot be shown" not in title
     assert "No such" not in title

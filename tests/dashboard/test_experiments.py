@@ -20,7 +20,7 @@ from stallscope.cli.main import main
 from stallscope.collector.mlflow.client import MlflowRun
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.dashboard.components.runs_table import line_of
-from stallscope.dashboard.pages.runs import lines_of
+from stallscope.dashboard.pages.runs import rows_of
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.store import Experiment, RunStore
 from stallscope.errors import UnreadableError
@@ -89,7 +89,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def by_id(store: RunStore) -> dict[str, dict[str, Any]]:
-    return {line["id"]: line for line in lines_of(store, {}, "").lines}
+    return {line["id"]: line for line in rows_of(store, {}, "").rows}
 
 
 def test_what_was_written_to_runs_is_listed_and_nothing_is_fetched(
@@ -143,9 +143,9 @@ def test_it_is_searched_like_any_other_list(tracked: Tracked) -> None:
     listing = RunStore(shelves=[Experiment(tracked.name)]).listing()
     store = RunStore(shelves=[Experiment(tracked.name)])
     for search in ("verdict=imbalance", "ranks<8", '"with all"', "imbalance>10%"):
-        assert [line["id"] for line in lines_of(store, {}, search).lines] == [tracked.found]
+        assert [line["id"] for line in rows_of(store, {}, search).rows] == [tracked.found]
     sort = {"sortModel": [{"colId": "ranks", "sort": "desc"}]}
-    assert lines_of(store, sort, "").lines[0]["id"] == tracked.found
+    assert rows_of(store, sort, "").rows[0]["id"] == tracked.found
     assert line_of(listing, listing[tracked.found])["ranks"] == "3"
 
 

@@ -74,7 +74,7 @@ def test_whole_logs_are_said_to_be_whole(store: RunStore) -> None:
 def test_what_is_missing_is_listed_the_gravest_first(damaged: Run) -> None:
     said = texts(_page(RunStore([damaged]), "slow"))
     assert "These logs are not whole" in said
-    missing = said[said.index("What is missing") + 1 :]
+    missing = said[said.index("Missing data") + 1 :]
     assert missing[0] == "No log of ranks 5 and 6: 12.5% of the ranks."
     assert re.match(
         r"Steps that other ranks have are missing on ranks 9 and 12; most of them on rank 9, \d+ steps",

@@ -12,9 +12,10 @@ from dash import no_update
 from support.step_logs import Job, write_job
 
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.live import Followings, followed_folder
-from stallscope.dashboard.pages.live import looked
+from stallscope.dashboard.live import LiveRuns
+from stallscope.dashboard.pages.live import live_update
 from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.run_folder import recording_folder
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 
@@ -41,7 +42,7 @@ class Recording:
         self.grow(0.5)
         self.store = RunStore(read(str(self.folder)))
         self.now = 0.0
-        self.followings = Followings(lambda: self.now)
+        self.live_runs = LiveRuns(lambda: self.now)
 
     def grow(self, share: float) -> None:
         for name, data in self.files.items():
@@ -49,7 +50,7 @@ class Recording:
 
     def look(self, number: int = 0) -> tuple[Any, ...]:
         self.now += 1.0
-        return looked(self.store, self.followings, {"run": "growing", "number": number})
+        return live_update(self.store, self.live_runs, {"run": "growing", "number": number})
 
 
 @pytest.fixture
@@ -110,12 +111,12 @@ def test_a_pause_is_said(recording: Recording) -> None:
 
 
 def test_whoever_looks_at_the_same_time_sees_the_same(recording: Recording) -> None:
-    first = recording.followings.look(recording.folder, "growing")
+    first = recording.live_runs.latest(recording.folder, "growing")
     recording.grow(1.0)
     recording.now += 0.1
-    assert recording.followings.look(recording.folder, "growing").number == first.number
+    assert recording.live_runs.latest(recording.folder, "growing").number == first.number
     recording.now += 1.0
-    assert recording.followings.look(recording.folder, "growing").number == first.number + 1
+    assert recording.live_runs.latest(recording.folder, "growing").number == first.number + 1
 
 
 def test_logs_that_have_gone_are_a_sentence(recording: Recording) -> None:
@@ -127,11 +128,11 @@ def test_logs_that_have_gone_are_a_sentence(recording: Recording) -> None:
     assert words == "This run has ended."
     assert (figures, ended) == (no_update, True)
     with pytest.raises(NotFoundError):
-        recording.followings.look(recording.folder / "nowhere", "growing")
+        recording.live_runs.latest(recording.folder / "nowhere", "growing")
 
 
 def test_only_folders_on_this_machine_are_watched(recording: Recording) -> None:
     run = recording.store.analysis("growing").run
-    assert followed_folder(run) == recording.folder
-    assert followed_folder(replace(run, source="s3://bucket/run")) is None
-    assert followed_folder(replace(run, source="/nowhere")) is None
+    assert recording_folder(run) == recording.folder
+    assert recording_folder(replace(run, source="s3://bucket/run")) is None
+    assert recording_folder(replace(run, source="/nowhere")) is None

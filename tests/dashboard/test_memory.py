@@ -68,14 +68,14 @@ class Dashboard:
         """How many steps the run's page speaks of, as a browser asks for it."""
         outputs = [
             {"id": "page", "property": "children"},
-            {"id": "arrival", "property": "data"},
+            {"id": "loaded-page", "property": "data"},
         ]
         inputs = [
             {"id": "address", "property": "pathname", "value": "/run/growing"},
             {"id": "address", "property": "search", "value": ""},
         ]
         body = {
-            "output": "..page.children...arrival.data..",
+            "output": "..page.children...loaded-page.data..",
             "outputs": outputs,
             "inputs": inputs,
             "changedPropIds": ["address.pathname"],

@@ -16,9 +16,9 @@ from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import Summary
 from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.addresses import compare_address
 from stallscope.dashboard.components.runs_table import BLOCK, line_of
-from stallscope.dashboard.pages.compare import compare_address
-from stallscope.dashboard.pages.runs import analysed_line, comparison_links, lines_of
+from stallscope.dashboard.pages.runs import analysed_row, comparison_links, rows_of
 from stallscope.dashboard.routing import view_at
 from stallscope.errors import UnreadableError
 from stallscope.formatting.numbers import percent
@@ -61,15 +61,15 @@ def test_without_runs_the_page_says_how_to_get_some() -> None:
     said = " ".join(texts(view_at(RunStore([]), "/", "").content))
     assert "There are no runs here yet." in said
     assert "stallscope collect SOURCE… --to DIR" in said
-    assert lines_of(RunStore([]), {}, "").lines == []
+    assert rows_of(RunStore([]), {}, "").rows == []
 
 
 def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> None:
     store = RunStore([made("a slow rank")])
-    lines = lines_of(store, {"startRow": 0, "endRow": 100}, "")
-    assert (lines.found, lines.of_all, lines.pending) == (1, 1, ["slow"])
-    assert lines.lines[0]["verdict"] == "…"
-    line = analysed_line(store, "slow")
+    lines = rows_of(store, {"startRow": 0, "endRow": 100}, "")
+    assert (lines.found, lines.total, lines.pending) == (1, 1, ["slow"])
+    assert lines.rows[0]["verdict"] == "…"
+    line = analysed_row(store, "slow")
     assert line["verdict"] == "Slow rank 2"
     assert line["stage"] == "imbalance"
     assert [share["name"] for share in line["shares"]] == list(CAUSES)
@@ -77,8 +77,8 @@ def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> Non
     assert compute is not None
     assert f"Compute {percent(compute.share)}" in line["said"]
     # What was found is in the list from then on.
-    again = lines_of(store, {}, "verdict=imbalance")
-    assert [one["verdict"] for one in again.lines] == ["Slow rank 2"]
+    again = rows_of(store, {}, "verdict=imbalance")
+    assert [one["verdict"] for one in again.rows] == ["Slow rank 2"]
     assert again.pending == []
 
 
@@ -100,21 +100,21 @@ def test_lines_further_up_are_filled_in_while_somebody_scrolls_on(
     made: Callable[[str], Run],
 ) -> None:
     store = RunStore(replace(made("two ranks"), id=f"run-{number}") for number in range(150))
-    assert len(lines_of(store, {"startRow": 0}, "").pending) == 100
-    assert len(lines_of(store, {"startRow": 100}, "").pending) == 150
+    assert len(rows_of(store, {"startRow": 0}, "").pending) == 100
+    assert len(rows_of(store, {"startRow": 100}, "").pending) == 150
 
 
 def test_the_last_lines_and_those_beyond_are_no_more_than_there_are(many: RunStore) -> None:
-    assert len(lines_of(many, {"startRow": 9_950}, "").lines) == 50
-    assert lines_of(many, {"startRow": 20_000}, "").lines == []
-    assert len(lines_of(many, {"startRow": -5}, "").lines) == BLOCK
+    assert len(rows_of(many, {"startRow": 9_950}, "").rows) == 50
+    assert rows_of(many, {"startRow": 20_000}, "").rows == []
+    assert len(rows_of(many, {"startRow": -5}, "").rows) == BLOCK
 
 
 def test_search_and_order_are_the_addresss_own(many: RunStore) -> None:
     request = {"startRow": 0, "sortModel": [{"colId": "throughput", "sort": "desc"}]}
-    lines = lines_of(many, request, " verdict=input  training ")
-    assert (lines.found, lines.of_all) == (5_000, 10_000)
-    assert lines.lines[0]["id"] == "run-09999"
+    lines = rows_of(many, request, " verdict=input  training ")
+    assert (lines.found, lines.total) == (5_000, 10_000)
+    assert lines.rows[0]["id"] == "run-09999"
     assert lines.query == "?search=verdict%3Dinput++training&sort=throughput&order=desc"
     page = view_at(many, "/", lines.query).content
     (grid,) = of_type(page, "AgGrid")
@@ -122,7 +122,7 @@ def test_search_and_order_are_the_addresss_own(many: RunStore) -> None:
     assert sorted_by == {"throughput": "desc"}
     (search,) = of_type(page, "TextInput")
     assert search.value == "verdict=input  training"
-    assert lines_of(many, {}, "").query == ""
+    assert rows_of(many, {}, "").query == ""
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_address_that_nobody_made_is_a_page_all_the_same(many: RunStore, quer
 
 def test_requests_that_nobody_made_get_lines_all_the_same(many: RunStore) -> None:
     for model in ([], [{}], [{"colId": "id; DROP TABLE runs", "sort": "x"}], None):
-        assert len(lines_of(many, {"startRow": None, "sortModel": model}, "").lines) == BLOCK
+        assert len(rows_of(many, {"startRow": None, "sortModel": model}, "").rows) == BLOCK
 
 
 def test_nothing_found_says_what_to_do_and_a_mistake_what_it_is(many: RunStore) -> None:
@@ -179,7 +179,7 @@ def test_a_run_that_nobody_has_analysed_says_so() -> None:
 def test_hostile_names_stay_text(made: Callable[[str], Run]) -> None:
     evil = {"name": SCRIPT, "source": IMAGE, "hosts": (IMAGE,), "model": f"{SCRIPT}\u202e"}
     store = RunStore([made("hostile names")], shelves=[Listed([listed(1, **evil)])])
-    memory, collected = lines_of(store, {}, "").lines
+    memory, collected = rows_of(store, {}, "").rows
     assert memory["name"] == collected["name"] == SCRIPT
     assert collected["source"] == IMAGE
     # What turns text round is written out.
@@ -191,7 +191,7 @@ def test_hostile_names_stay_text(made: Callable[[str], Run]) -> None:
     drawn = json.dumps([grid.columnDefs, grid.defaultColDef, grid.dashGridOptions])
     assert "markdown" not in drawn
     assert "function" not in drawn
-    assert lines_of(store, {}, SCRIPT).found == 2
+    assert rows_of(store, {}, SCRIPT).found == 2
 
 
 def test_a_run_that_cannot_be_analysed_says_why(made: Callable[[str], Run]) -> None:
@@ -199,13 +199,13 @@ def test_a_run_that_cannot_be_analysed_says_why(made: Callable[[str], Run]) -> N
         raise UnreadableError("the logs are gone; collect them again")
 
     store = RunStore([made("two ranks")], unreadable)
-    assert analysed_line(store, "two")["verdict"] == "the logs are gone; collect them again"
-    assert analysed_line(store, "nobody") == {}
+    assert analysed_row(store, "two")["verdict"] == "the logs are gone; collect them again"
+    assert analysed_row(store, "nobody") == {}
 
 
 def test_a_baseline_that_cannot_be_read_costs_only_the_gap(tmp_path: Path) -> None:
     store = RunStore([run_of(tmp_path / job.run_id, job) for job in (REAL, SYNTHETIC)])
-    assert analysed_line(store, "real")["gap"].startswith("−")
+    assert analysed_row(store, "real")["gap"].startswith("−")
 
 
 def test_chosen_runs_can_be_compared_the_older_one_first() -> None:
@@ -229,7 +229,7 @@ def test_chosen_runs_can_be_compared_the_older_one_first() -> None:
 def test_of_very_many_chosen_runs_the_latest_are_compared() -> None:
     rows = [{"id": str(number), "began": f"2026-01-01T{number:03}"} for number in range(100)]
     content = comparison_links(rows)
-    assert "100 selected, the latest 60 count" in texts(content)
+    assert "100 selected, the latest 60 are compared" in texts(content)
     for link in of_type(content, "Anchor"):
         assert link.href.split("=")[1].split(",") == [str(number) for number in range(40, 100)]
 
@@ -237,7 +237,7 @@ def test_of_very_many_chosen_runs_the_latest_are_compared() -> None:
 def test_below_a_path_every_address_is_below_it(many: RunStore) -> None:
     app = create_app(many, "/proxy/8050/")
     with app.server.test_request_context("/", environ_overrides={"SCRIPT_NAME": "/proxy/8050"}):
-        assert lines_of(many, {}, "").lines[0]["href"] == "/proxy/8050/run/run-00000"
+        assert rows_of(many, {}, "").rows[0]["href"] == "/proxy/8050/run/run-00000"
         assert compare_address("a", "b") == "/proxy/8050/compare?runs=a,b"
         assert view_at(many, "/proxy/8050/", "").title == "Runs"
 

@@ -17,8 +17,8 @@ from stallscope.arrays.stats import Mean
 from stallscope.charts.over_runs import Level, OverRuns, RunDot
 from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.addresses import compare_address
 from stallscope.dashboard.components.chart_csv import chart_csv
-from stallscope.dashboard.pages.compare import compare_address
 from stallscope.dashboard.routing import view_at
 from stallscope.run import Run
 

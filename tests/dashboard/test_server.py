@@ -56,12 +56,12 @@ def test_a_port_that_cannot_be_is_refused(runs: RunStore, port: int) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_other_machines_are_not_let_in_without_a_token(runs: RunStore, host: str) -> None:
-    with pytest.raises(UsageError, match=r"everybody who reaches this machine.*add --token"):
+    with pytest.raises(UsageError, match=r"anyone who reaches this machine.*add --token"):
         serve(runs, host=host, port=0)
 
 
 def test_a_host_that_nobody_knows_is_refused(runs: RunStore) -> None:
-    with pytest.raises(UsageError, match=r"'no such host' is no name or address"):
+    with pytest.raises(UsageError, match=r"'no such host' is not a name or address"):
         serve(runs, host="no such host", port=0)
 
 

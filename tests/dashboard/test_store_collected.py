@@ -63,8 +63,8 @@ def test_a_store_is_listed_with_its_verdicts_without_loading_any_run(
 ) -> None:
     store = _store(collected)
     assert {run.id for run in store.runs()} == {"real", "synthetic", "one-synthetic", "slow"}
-    assert store.summary("slow").bottleneck.ranks == (2,)
-    assert store.summary("real").bottleneck.kind == "input"
+    assert store.verdict("slow").ranks == (2,)
+    assert store.verdict("real").kind == "input"
     assert store.baseline_of("real") == "synthetic"
     assert store.baseline_of("synthetic") is None
     assert "real" in store
@@ -95,7 +95,7 @@ def test_the_least_recently_used_are_dropped_when_they_take_too_much(
     store = _store(collected, most_bytes=whole + 1)
     for run_id in ("real", "slow", "real", "slow"):
         store.analysis(run_id)
-        assert store._kept.size <= max(whole + 1, size_of(store.analysis(run_id)))
+        assert store._cache.size <= max(whole + 1, size_of(store.analysis(run_id)))
     assert loads.count("real") == 2
     roomy = _store(collected)
     loads.clear()

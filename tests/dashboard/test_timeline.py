@@ -18,9 +18,9 @@ from stallscope.analysis.views.lanes import LANE_STAGES, Lanes
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.timeline_card import KEYS
 from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.security import OwnHosts, answer_only
+from stallscope.dashboard.security import AllowedHosts, require_host
 from stallscope.dashboard.timeline import head, lanes_of
-from stallscope.dashboard.timeline.places import begin_of, end_of, names
+from stallscope.dashboard.timeline.positions import end_of, names, start_of
 from stallscope.run import Run
 
 from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK, run_of
@@ -115,19 +115,19 @@ def test_what_is_sent_in_16_bits_is_as_exact_as_a_screen(made: Callable[[str], R
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"begin": "nan"}, "begin is a number of seconds"),
-        ({"begin": "-inf"}, "begin is a number of seconds"),
-        ({"end": "1e400"}, "end is a number of seconds"),
-        ({"end": ""}, "end is a number of seconds"),
-        ({"begin": "5", "end": "5"}, "start must be before end"),
-        ({"rows": "8-0"}, "rows are two whole numbers"),
-        ({"rows": "-3-8"}, "rows are two whole numbers"),
-        ({"rows": SCRIPT}, "rows are two whole numbers"),
-        ({"rows": "0-99999999999999999999"}, "rows are two whole numbers"),
-        ({"lanes": "0"}, "lanes is a whole number from 1 to 400"),
-        ({"lanes": "1e3"}, "lanes is a whole number"),
-        ({"lanes": "٣"}, "lanes is a whole number"),
-        ({"columns": "-1"}, "columns is a whole number"),
+        ({"begin": "nan"}, "begin must be a number of seconds"),
+        ({"begin": "-inf"}, "begin must be a number of seconds"),
+        ({"end": "1e400"}, "end must be a number of seconds"),
+        ({"end": ""}, "end must be a number of seconds"),
+        ({"begin": "5", "end": "5"}, "begin must be before end"),
+        ({"rows": "8-0"}, "rows must be two whole numbers"),
+        ({"rows": "-3-8"}, "rows must be two whole numbers"),
+        ({"rows": SCRIPT}, "rows must be two whole numbers"),
+        ({"rows": "0-99999999999999999999"}, "rows must be two whole numbers"),
+        ({"lanes": "0"}, "lanes must be a whole number from 1 to 400"),
+        ({"lanes": "1e3"}, "lanes must be a whole number"),
+        ({"lanes": "٣"}, "lanes must be a whole number"),
+        ({"columns": "-1"}, "columns must be a whole number"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(
@@ -188,7 +188,7 @@ def test_a_failure_is_a_sentence_and_a_line_in_the_terminal(
 
 def test_answers_are_guarded_as_all_others(store: RunStore) -> None:
     app = create_app(store)
-    answer_only(app.server, OwnHosts("127.0.0.1", 8050), "elsewhere")
+    require_host(app.server, AllowedHosts("127.0.0.1", 8050), "elsewhere")
     client = app.server.test_client()
     own, foreign = (
         client.get("/timeline/slow", query_string=ALL, headers={"Host": host})
@@ -219,7 +219,7 @@ def test_places_are_named_by_step_and_found_again(slow: Lanes) -> None:
     ):
         found = names(slow, begin, end)
         assert found is not None
-        assert begin_of(slow, found[0]) == pytest.approx(begin, abs=100_000)
+        assert start_of(slow, found[0]) == pytest.approx(begin, abs=100_000)
         assert end_of(slow, found[1]) == pytest.approx(end, abs=100_000)
     assert names(slow, 0, slow.span) is None
     assert names(slow, int(slow.begin[50]), int(slow.end[150])) == ("50", "150")
@@ -237,12 +237,12 @@ def test_where_a_step_begins_is_that_step_when_the_script_asks(
 
 @pytest.mark.parametrize("text", [None, "", "x", "-3", "1e3", "nan", SCRIPT, "٣", "1" * 40, "1."])
 def test_places_that_say_nothing_are_nowhere(slow: Lanes, text: str | None) -> None:
-    assert begin_of(slow, text) is None
+    assert start_of(slow, text) is None
     assert end_of(slow, text) is None
 
 
 def test_places_beyond_the_run_are_its_ends(slow: Lanes) -> None:
-    assert begin_of(slow, "999999") == slow.begin[-1]
+    assert start_of(slow, "999999") == slow.begin[-1]
     assert end_of(slow, "999999") == slow.span
 
 
@@ -287,7 +287,7 @@ def test_the_page_says_what_it_shows_and_leads_to_slow_ranks(store: RunStore) ->
     content = view_at(store, "/run/slow/timeline", "").content
     said = texts(content)
     assert any(text.startswith("8 ranks, 240 steps in ") for text in said)
-    assert any("hosts' clocks were brought together" in text for text in said)
+    assert any("hosts' clocks were aligned" in text for text in said)
     assert "Slow rank 2" in said
     assert {key for key, _ in KEYS} <= set(said)
     drawn = next(one for one in components(content) if getattr(one, "id", "") == "timeline")
@@ -350,7 +350,7 @@ def test_a_step_of_a_thousand_ranks_shows_the_latest_and_the_spread(
     store = RunStore([made("a thousand ranks")])
     content = view_at(store, "/run/thousand/step/30", "").content
     said = texts(content)
-    assert "How the ranks are spread" in said
+    assert "Spread of the ranks" in said
     assert any(text.startswith("The 31 latest of 1,000 ranks") for text in said)
     tables = [one.data["body"] for one in of_type(content, "Table") if getattr(one, "data", None)]
     assert tables[-1][0][0] == "700"

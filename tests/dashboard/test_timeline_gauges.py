@@ -106,7 +106,7 @@ def test_no_more_is_sent_than_a_screen_shows(store: RunStore) -> None:
 def test_what_is_not_there_is_refused_in_a_sentence(store: RunStore) -> None:
     response = ask(store, "slow", gauge="cpu_utilization/%")
     assert response.status_code == 404
-    assert "no machine has measured 'cpu_utilization/%'" in response.get_json()["error"]
+    assert "no machine measured 'cpu_utilization/%'" in response.get_json()["error"]
     assert "mean" not in read(ask(store, "slow"))
 
 

@@ -25,7 +25,7 @@ from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import draw
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.pages.overview import OverviewPage
-from stallscope.dashboard.pages.run_page import Shown
+from stallscope.dashboard.pages.run_page import RunRequest
 from stallscope.dashboard.pages.step import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
@@ -242,8 +242,8 @@ def test_the_jobs_parts_add_up_as_printed(name: str, case: Callable[[str], Analy
 @pytest.mark.parametrize("name", CASES)
 def test_the_dashboard_has_the_reports_figures(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
-    shown = Shown(analysis.run.id, None, analysis, {}, {})
-    cells = texts(OverviewPage().parts(shown, RunStore([])))
+    request = RunRequest(analysis.run.id, None, analysis, {}, {})
+    cells = texts(OverviewPage().parts(request, RunStore([])))
     tables = [ranks_table(analysis), baselines_table(analysis)]
     if analysis.by_cause:
         tables += [cause_table(analysis), ledger_table(analysis)]
@@ -263,9 +263,9 @@ def test_every_figure_of_a_step_adds_up_as_printed(
     number_of_it = int(analysis.ledger.steps[len(analysis.ledger) // 2])
     step = find_step(analysis, number_of_it)
     assert step is not None
-    places = {"step": str(number_of_it)}
-    shown = Shown(analysis.run.id, None, analysis, places, {})
-    content = StepPage().parts(shown, RunStore([]))
+    path_values = {"step": str(number_of_it)}
+    request = RunRequest(analysis.run.id, None, analysis, path_values, {})
+    content = StepPage().parts(request, RunStore([]))
     *usual, ranks = [
         one.data
         for one in of_type(content, "Table")

@@ -10,7 +10,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.pages.runs import analysed_line, lines_of
+from stallscope.dashboard.pages.runs import analysed_row, rows_of
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -94,22 +94,22 @@ def test_what_was_found_before_is_forgotten(recording: Recording) -> None:
     for share in (0.5, 0.7, 0.9, 1.0):
         recording.grow(share)
         recording.open()
-        sizes.append(recording.store._kept.size)
+        sizes.append(recording.store._cache.size)
     assert max(sizes) < 2 * min(sizes)
-    assert len(recording.store._kept._kept) == 1
+    assert len(recording.store._cache) == 1
 
 
 def test_the_list_says_what_is_found_now(recording: Recording) -> None:
     def throughput() -> str:
         recording.store.refresh()
-        (line,) = lines_of(recording.store, {}, "").lines
-        return str(analysed_line(recording.store, line["id"])["throughput"])
+        (line,) = rows_of(recording.store, {}, "").rows
+        return str(analysed_row(recording.store, line["id"])["throughput"])
 
     throughput()
     recording.grow(1.0)
     recording.open()
     recording.store.refresh()
-    (line,) = lines_of(recording.store, {}, "").lines
+    (line,) = rows_of(recording.store, {}, "").rows
     assert "no end in the logs" not in line["about"]
     assert throughput()
     assert recording.analysed[-1] == 400
